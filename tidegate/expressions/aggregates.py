@@ -1,6 +1,6 @@
 """Aggregate functions: names, documented signatures and typing rules, with Spark's result types.
 
-`tidegate.operators.aggregates` computes them. Values are those that a state can keep: no arrays, no maps, no structs.
+`tidegate.operators.aggregates` computes them. Their values must be storable in state: no arrays, maps or structs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Resolve = Callable[[Site, tuple[Argument, ...]], AggregateCall]
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `ExpressionRefusal`)."""
+    """An aggregate function. `signature` and `summary` are published in docs/expressions.md. `resolve` types a call,
+    and may raise ExpressionRefusal.
+    """
 
     name: str
     signature: str
@@ -31,9 +33,9 @@ class AggregateFunction:
     resolve: Resolve
     aliases: tuple[str, ...] = ()
     running: bool = False
-    """Whether there are running totals of it; the others need a window."""
+    """Whether it is available as a running total. Other functions need a window."""
     package: str = ""
-    """What has to be installed for it, by the extra of `EXTRAS`."""
+    """The package that it requires. `EXTRAS` has the extra that installs it."""
 
 
 EXTRAS = {"datasketches": "sketches"}
@@ -42,9 +44,10 @@ _COLLECTING = frozenset({"collect_list", "collect_set"})
 
 
 def resolve_aggregate(name: str, start: int, arguments: tuple[Argument, ...], *, windowed: bool) -> AggregateCall:
-    """The typed form of a call of `AGGREGATES[name]`; without arguments it is `count(*)`.
+    """Types a call of `AGGREGATES[name]`. Without arguments it is `count(*)`.
 
-    :raises Refusal: arguments do not fit, or there is no such function without a window, or on this machine.
+    Raises ExpressionRefusal if arguments do not fit, or the function is not available without a window or on this
+    machine.
     """
     function = AGGREGATES[name]
     called = name.removesuffix(" distinct")
@@ -65,9 +68,9 @@ def resolve_aggregate(name: str, start: int, arguments: tuple[Argument, ...], *,
 
 
 def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -> AggregateCall:
-    """The call with `IGNORE NULLS` (`ignore`) or `RESPECT NULLS`, written at `start`. `name` is that of the file.
+    """Adds `IGNORE NULLS` (`ignore`) or `RESPECT NULLS`, written at `start`, to a call. `name` is the name in the file.
 
-    :raises Refusal: as Spark does, where the function always skips NULLs or never does.
+    Raises ExpressionRefusal, as Spark does, if the function always skips NULLs or never does.
     """
     if call.function in _COLLECTING:
         if ignore:
@@ -85,13 +88,13 @@ def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -
 
 
 def derive_aggregate_names(*, windowed: bool) -> str:
-    """The functions there are, for messages."""
+    """Returns the names of the available functions for messages."""
     functions = [one for one in dict.fromkeys(AGGREGATES.values()) if windowed or one.running]
     return ", ".join(one.signature if one.name == "count distinct" else one.name for one in functions)
 
 
 def _plain(site: Site, argument: Argument) -> Expression:
-    """A value that a state can keep."""
+    """Checks that state can store the value."""
     derive_output_type(argument.start, argument.expression)
     if argument.type.kind in NESTED:
         raise ExpressionRefusal(
@@ -103,7 +106,7 @@ def _plain(site: Site, argument: Argument) -> Expression:
 
 
 def one_argument(rule: Callable[[Site, Argument], tuple[Expression, DataType]], name: str) -> Resolve:
-    """Types a call with one argument: `rule` gives what is aggregated, and the type of the result."""
+    """Returns a function that types a call with one argument. `rule` returns the aggregated value and the type."""
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
         check_count(site, arguments, 1, 1)
@@ -151,7 +154,7 @@ def _average(site: Site, argument: Argument) -> tuple[Expression, DataType]:
 
 
 def as_double(site: Site, argument: Argument) -> tuple[Expression, DataType]:
-    """Takes a number as a double, and gives a double."""
+    """Converts a number to a double, and returns a double."""
     return _number(site, argument, DOUBLE)
 
 
@@ -333,11 +336,11 @@ _FUNCTIONS = (
 )
 
 AGGREGATES: dict[str, AggregateFunction] = {}
-"""By every name in lower case; `count distinct` is what `count(distinct x)` is in the syntax tree."""
+"""Functions by every name in lower case. `count distinct` is the name of `count(distinct x)` in the syntax tree."""
 
 
 def declare_aggregate(function: AggregateFunction) -> None:
-    """Adds a function, under all its names."""
+    """Adds a function under all its names."""
     AGGREGATES.update(dict.fromkeys((function.name, *function.aliases), function))
 
 

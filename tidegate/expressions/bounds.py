@@ -1,7 +1,7 @@
-"""How large what is computed can become, as a bound that is linear in what comes in. Pure.
+"""Bounds of the size of computed values, as linear functions of the input size. Pure.
 
-Every value is bounded by itself (`MAX_VALUE_BYTES`, checked record by record), but 5,000 values of 10 MiB in one batch
-would still end a slot. `plan/growth.py` sizes batches by these bounds. Only text, bytes and what is nested can grow.
+Every single value is bounded (`MAX_VALUE_BYTES`, checked for each record), but 5,000 values of 10 MiB in one batch
+would still exhaust a slot. `plan/growth.py` sizes batches by these bounds. Only text, bytes and nested values can grow.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from tidegate.datatypes import NESTED, DataType
 from tidegate.expressions.expression import Call, Cast, ColumnReference, Expression, FieldAccess, Lambda, Literal
 
 MAX_VALUE_BYTES: Final = 16 << 20
-"""Of one result of a function that makes its arguments larger: a record whose result were larger fails."""
+"""The maximum size of one result of a function that enlarges its arguments: a record with a larger result fails."""
 
 BATCH_BYTES_MAX: Final = 64 << 20
-"""Of all that a vertex makes of one batch."""
+"""The maximum size of everything that a vertex creates from one batch."""
 
 FIXED_BYTES: Final = 16
-"""Of a value whose size does not depend on the record, with its share of a batch."""
+"""The size of a value of fixed size, including its share of the batch."""
 GROWING: Final = frozenset({"string", "binary", *NESTED})
 """Kinds of values whose size depends on the record."""
 
 ELEMENT_BYTES: Final = 16
-"""Of an element of an array besides its text, as `formats/sizes.py` counts."""
+"""The size of an array element in addition to its text, as `formats/sizes.py` counts it."""
 
 ELEMENTS_MAX: Final = 10_000
-"""Of an array that is made by their number, `array_repeat` and `sequence`, or that `aggregate` goes through: each place
-of the longest array takes 0.2 ms."""
+"""The maximum length of an array that is created by count (`array_repeat`, `sequence`) or processed by `aggregate`:
+each position of the longest array takes 0.2 ms."""
 MULTIPLIED_MAX: Final = 1_000
-"""Elements of an array for which a lambda function repeats something of the record in its result."""
+"""The maximum length of an array for which a lambda function repeats a part of the record in its result."""
 _TEXT_OF_FIXED_BYTES = 48
-"""A decimal of 38 digits with sign, point and a zero in front has 41."""
+"""A decimal of 38 digits with sign, point and a leading zero has 41 characters."""
 _FACTORS = {
     "hex": 2.0,
     "base64": 1.5,
@@ -52,10 +52,10 @@ _FACTORS = {
     "get_json_object": 8.0,
     "json_object_keys": 18.0,
 }
-"""Result for each byte of the argument; `reverse` and `split` make a view of 16 bytes for each character at worst."""
+"""Result bytes per byte of the argument. `reverse` and `split` create at worst a view of 16 bytes per character."""
 _FIELD_TEXT = 48.0
 _JSON_FACTOR = 32.0
-"""An element of two bytes in JSON, and what Python makes of it on the way."""
+"""The cost of a two-byte element in JSON, including the Python objects created on the way."""
 _ENOUGH = 1e18
 
 
@@ -71,32 +71,32 @@ class Bound(msgspec.Struct, frozen=True):
         return Bound(factors, self.constant + other.constant)
 
     def times(self, factor: float) -> Bound:
-        """The bound, multiplied by `factor`; beyond `_ENOUGH` all is the same."""
+        """Returns the bound multiplied by `factor`. Results are capped at `_ENOUGH`."""
         factors = {name: min(_ENOUGH, factor * own) for name, own in self.factors.items()}
         return Bound(factors, min(_ENOUGH, factor * self.constant))
 
 
 Bounds = Mapping[str, Bound]
-"""Of the columns of a frame, in terms of the columns that come into the vertex."""
+"""Bounds of the columns of a frame, in terms of the columns that enter the vertex."""
 
 
 def derive_bound(expression: Expression, columns: Bounds) -> Bound:
-    """Everything that is made to compute an expression, the value included."""
+    """Bounds everything that is created to compute an expression, including the value."""
     return derive_value_bound(expression, columns)[1]
 
 
 def derive_identity(name: str, kind: DataType) -> Bound:
-    """A column as it comes in."""
+    """Bounds a column that enters the vertex."""
     return Bound({name: 1.0}, FIXED_BYTES) if kind.kind in GROWING else Bound({}, FIXED_BYTES)
 
 
 def derive_identities(columns: Iterable[tuple[str, DataType]]) -> Bounds:
-    """Columns as they come in."""
+    """Bounds columns that enter the vertex."""
     return {name: derive_identity(name, kind) for name, kind in columns}
 
 
 def sum_bounds(bounds: Iterable[Bound]) -> Bound:
-    """All of them together."""
+    """Returns the sum of the bounds."""
     total = Bound()
     for bound in bounds:
         total += bound
@@ -104,7 +104,7 @@ def sum_bounds(bounds: Iterable[Bound]) -> Bound:
 
 
 def derive_value_bound(expression: Expression, columns: Bounds) -> tuple[Bound, Bound]:
-    """The value's bound, and that of all that is made for it."""
+    """Bounds the value, and everything that is created for it."""
     match expression:
         case Literal(value=literal):
             bound = Bound({}, FIXED_BYTES + (len(literal.encode()) if isinstance(literal, str) else 0))
@@ -135,7 +135,7 @@ def _cast(operand: Bound, before: str, after: str) -> Bound:
         return Bound({}, FIXED_BYTES)
     if before not in GROWING:
         return Bound({}, _TEXT_OF_FIXED_BYTES)
-    return operand.times(8) if after == "array" else operand  # an array of tinyints, say, as one of bigints
+    return operand.times(8) if after == "array" else operand  # for example, an array of tinyints becomes one of bigints
 
 
 def _value_of(call: Call, arguments: list[Bound]) -> Bound:
@@ -173,25 +173,25 @@ def _value_of(call: Call, arguments: list[Bound]) -> Bound:
         case "replace":
             return arguments[0].times(1 + _length(call, 2) / max(1, _length(call, 1)))
         case "regexp_replace":
-            return arguments[0].times(1 + _length(call, 2))  # a group is at most as long as what it stands in
+            return arguments[0].times(1 + _length(call, 2))  # a group is at most as long as the text that contains it
     return everything.times(_FACTORS.get(call.function, 1.0))
 
 
 def _text_around(kind: DataType) -> float:
-    """Bytes of JSON text of a value of a type besides its text and bytes: names, numbers, signs."""
+    """Returns the JSON bytes of a value of a type in addition to its text and bytes: names, numbers, signs."""
     inner = sum(len(name.encode()) * 6 + _text_around(field) for name, field in kind.fields)
     return _FIELD_TEXT + inner + (_text_around(kind.element) if kind.element else 0.0)
 
 
 def is_of_fixed_size(kind: DataType) -> bool:
-    """Whether all values of a type are of one size."""
+    """Returns whether all values of a type have the same size."""
     if kind.kind == "struct":
         return all(is_of_fixed_size(field) for _, field in kind.fields)
     return kind.kind not in GROWING
 
 
 def multiplies(call: Call) -> bool:
-    """Whether a lambda function repeats a part of the record for each element in the result.
+    """Returns whether a lambda function repeats a part of the record for each element in the result.
 
     The result would be as large as the product of the two, so these arrays have at most `MULTIPLIED_MAX` elements.
     """
@@ -211,17 +211,17 @@ def _identities(expression: Expression) -> Iterator[tuple[str, Bound]]:
 
 
 _ELEMENT = "->"
-"""Stands for the elements of an array among the columns that a bound speaks of."""
+"""The name that represents the elements of an array among the columns of a bound."""
 
 
 def derive_body_bound(source: Lambda) -> Bound:
-    """Everything that is made to evaluate a lambda function for one element, by its parameters and columns."""
+    """Bounds everything that is created to evaluate a lambda function for one element, by parameters and columns."""
     columns = {name: Bound({name: 1.0}, FIXED_BYTES) for name, _ in _identities(source.body)}
     return derive_bound(source.body, columns)
 
 
 def _body_bound(call: Call, columns: Bounds) -> Bound:
-    """The value of the first lambda function of a call."""
+    """Bounds the value of the first lambda function of a call."""
     [body] = [argument for argument in call.arguments if isinstance(argument, Lambda)][:1]
     if is_of_fixed_size(body.type):
         return Bound({}, FIXED_BYTES)
@@ -234,7 +234,7 @@ def _body_bound(call: Call, columns: Bounds) -> Bound:
 
 
 def _mapped(call: Call, collection: Bound, columns: Bounds) -> Bound:
-    """Of a call with a lambda function. There are as many elements as `ELEMENT_BYTES` fit into the collection."""
+    """Bounds a call with a lambda function. The collection has at most one element per `ELEMENT_BYTES` of its size."""
     if call.type.kind not in GROWING:
         return Bound({}, FIXED_BYTES)
     if call.function in ("filter", "map_filter"):
@@ -248,7 +248,7 @@ def _mapped(call: Call, collection: Bound, columns: Bounds) -> Bound:
 
 
 def _count_arguments(call: Call) -> float:
-    """How often a format names its values at most, and its pieces."""
+    """Returns the maximum number of references to values and of pieces in a format."""
     return 1.0 + str(call.arguments[0].value if isinstance(call.arguments[0], Literal) else "").count("%")
 
 

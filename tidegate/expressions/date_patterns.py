@@ -1,7 +1,7 @@
-"""Spark's patterns for dates and times (`yyyy-MM-dd HH:mm:ss`) -> a list of parts. Pure.
+"""A parser for Spark's date and time patterns (`yyyy-MM-dd HH:mm:ss`). Pure.
 
-Numbers, quoted text, signs, English names of months and days, offsets of zones. Eras, weeks, quarters and names of
-zones are refused.
+Supported are numbers, quoted text, signs, English names of months and days, and zone offsets. Eras, weeks, quarters and
+zone names are rejected.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WIDTHS = {
     "yy": 2,
     "hh": 2,
 }
-"""Numbers of so many digits; to read, a fraction has them or fewer."""
+"""Numbers with a fixed number of digits. When text is read, a fraction can have fewer."""
 VARIABLE = ("M", "d", "H", "h", "m", "s")
-"""Numbers of as many digits as there are."""
+"""Numbers with a variable number of digits."""
 NAMES = ("MMM", "MMMM", "E", "EE", "EEE", "EEEE", "a")
 ZONES = ("X", "XX", 3 * "X", "x", "xx", "xxx", "Z")
 _KNOWN = {*WIDTHS, *VARIABLE, *NAMES, *ZONES}
@@ -36,21 +36,21 @@ _WORD = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|([^A-Za-z'\[\]#{}]+)")
 
 
 class PatternRefused(Exception):
-    """A pattern with a part that is not supported; the text says which."""
+    """A pattern with an unsupported part, which the text names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A field (`field` is its letters) or a text that stands for itself (`field` is empty)."""
+    """A field (`field` contains its letters) or literal text (`field` is empty)."""
 
     field: str
     text: str
 
 
 def derive_date_pattern(pattern: str) -> tuple[Part, ...]:
-    """The parts of a pattern.
+    """Returns the parts of a pattern.
 
-    :raises PatternRefused: an unsupported letter, or a field that occurs twice.
+    Raises PatternRefused for an unsupported letter, or a field that occurs twice.
     """
     parts: list[Part] = []
     at = 0
@@ -73,10 +73,10 @@ def derive_date_pattern(pattern: str) -> tuple[Part, ...]:
 
 
 def check_parsing(parts: tuple[Part, ...]) -> None:
-    """Check that text can be read by a pattern in one way only.
+    """Checks that a pattern reads text unambiguously.
 
-    :raises PatternRefused: names of days (Spark refuses them, too), numbers side by side of which the first, or one
-        that is no fraction, has no fixed width, or hours of half a day without their half.
+    Raises PatternRefused for names of days (which Spark also rejects), for adjacent numbers where the first, or one
+    that is not a fraction, has no fixed width, and for 12-hour values without AM/PM.
     """
     letters = {part.field[:1] for part in parts}
     if "E" in letters:

@@ -1,4 +1,4 @@
-"""Precision and scale of decimals: what a literal has, what two have in common, what an operation yields. Pure.
+"""Precision and scale of decimals: of literals, common types, and results of operations. Pure.
 
 Source: Spark's `DecimalType`, `DecimalPrecisionTypeCoercion` and `resultDecimalType` of its arithmetic, with
 `spark.sql.decimalOperations.allowPrecisionLoss`, which is Spark's default.
@@ -11,17 +11,17 @@ from decimal import ROUND_HALF_UP, Decimal
 from tidegate.datatypes import EXACT, MAX_PRECISION, DataType, decimal_of
 
 _LEAST_SCALE = 6
-"""Digits after the point that a result keeps where its digits before the point leave room for fewer."""
+"""The fractional digits that a result keeps even if its integer digits leave less room."""
 _OF_INTEGERS = {"boolean": 1, "tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 
 
 def decimal_for(kind: DataType) -> DataType:
-    """A decimal that holds every value of an integer type; a decimal is itself."""
+    """Returns a decimal that holds every value of an integer type. A decimal is returned unchanged."""
     return kind if kind.kind == "decimal" else decimal_of(_OF_INTEGERS[kind.kind])
 
 
 def decimal_of_literal(number: Decimal) -> DataType | None:
-    """The smallest decimal that holds a number as it is written: `12.50` has four; None beyond 38 digits."""
+    """Returns the smallest decimal that holds a number as written (`12.50` has four digits); None beyond 38 digits."""
     _, digits, exponent = number.as_tuple()
     scale = -int(exponent)
     precision = max(len(digits), scale) if scale >= 0 else len(digits) - scale
@@ -29,7 +29,7 @@ def decimal_of_literal(number: Decimal) -> DataType | None:
 
 
 def wider_decimal(left: DataType, right: DataType) -> DataType:
-    """What two decimals have in common; where 38 digits are too few, digits after the point go first."""
+    """Returns the common type of two decimals. If 38 digits are too few, fractional digits are dropped first."""
     scale = max(left.scale, right.scale)
     digits = max(left.precision - left.scale, right.precision - right.scale) + scale
     lost = max(0, digits - MAX_PRECISION)
@@ -37,7 +37,7 @@ def wider_decimal(left: DataType, right: DataType) -> DataType:
 
 
 def unadjusted(function: str, left: DataType, right: DataType) -> tuple[int, int]:
-    """Precision and scale that hold every exact result (of `/`: the digits that Spark gives), before the cut to 38."""
+    """Returns precision and scale that hold every exact result (for `/`, Spark's digits), before the limit of 38."""
     p1, s1, p2, s2 = left.precision, left.scale, right.precision, right.scale
     match function:
         case "+" | "-":
@@ -53,7 +53,7 @@ def unadjusted(function: str, left: DataType, right: DataType) -> tuple[int, int
 
 
 def derive_result(function: str, left: DataType, right: DataType) -> DataType:
-    """The type of `+ - * / % pmod` of two decimals."""
+    """Returns the type of `+ - * / % pmod` of two decimals."""
     precision, scale = unadjusted(function, left, right)
     if precision <= MAX_PRECISION:
         return decimal_of(precision, scale)
@@ -62,12 +62,12 @@ def derive_result(function: str, left: DataType, right: DataType) -> DataType:
 
 
 def can_overflow(function: str, left: DataType, right: DataType) -> bool:
-    """Whether some result does not fit into the type of the result; of `pmod` those that are nearly the divisor."""
+    """Returns whether some result may not fit its type; for `pmod`, these are results that are close to the divisor."""
     return function == "pmod" or unadjusted(function, left, right)[0] > MAX_PRECISION
 
 
 def derive_rounded(kind: DataType, digits: int) -> DataType:
-    """The type of a decimal rounded to so many digits after the point; negative for tens."""
+    """Returns the type of a decimal rounded to a number of fractional digits; negative for tens, hundreds ..."""
     whole = kind.precision - kind.scale + 1
     if digits < 0:
         return decimal_of(min(MAX_PRECISION, max(whole, 1 - digits)))
@@ -76,12 +76,12 @@ def derive_rounded(kind: DataType, digits: int) -> DataType:
 
 
 def derive_whole(kind: DataType) -> DataType:
-    """The type of `floor` and `ceil`."""
+    """Returns the type of `floor` and `ceil`."""
     return kind if kind.scale == 0 else decimal_of(min(MAX_PRECISION, kind.precision - kind.scale + 1))
 
 
 def decimal_cast_can_fail(source: DataType, target: DataType) -> bool:
-    """Whether a value of a decimal or an integer type may not fit into a decimal; rounding may add a digit in front."""
+    """Returns whether a decimal or integer may not fit into a decimal. Rounding may add a leading digit."""
     source = decimal_for(source)
     if source == decimal_of(20):  # a bigint has 19
         source = decimal_of(19)
@@ -90,7 +90,7 @@ def decimal_cast_can_fail(source: DataType, target: DataType) -> bool:
 
 
 def fitted(number: Decimal, kind: DataType) -> Decimal | None:
-    """The number in a decimal type, rounded half away from zero; None where it does not fit."""
+    """Returns the number in a decimal type, rounded half away from zero; None if it does not fit."""
     if not number or number.adjusted() < -MAX_PRECISION - 1:
         number = Decimal(0)
     if number.adjusted() >= MAX_PRECISION:

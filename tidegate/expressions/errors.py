@@ -1,4 +1,4 @@
-"""What is wrong with an expression, and where: the one error that parsing and typing raise."""
+"""The error that parsing and typing raise: what is wrong with an expression, and where."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from tidegate.errors import TidegateError
 
 
 def with_article(kind: object) -> str:
-    """`a bigint`, `an int`."""
+    """Adds the indefinite article: `a bigint`, `an int`."""
     return f"{'an' if str(kind)[:1] in 'aeiou' else 'a'} {kind}"
 
 
 class ExpressionError(TidegateError):
-    """An expression that Tidegate refuses. `line` and `column` are 1-based within the text of the expression."""
+    """An expression that Tidegate rejects. `line` and `column` are 1-based within the text of the expression."""
 
     code = "expression"
     exit_code = 2
@@ -28,7 +28,7 @@ class ExpressionError(TidegateError):
 
 
 class ExpressionRefusal(Exception):
-    """An `ExpressionError` before its text is known: raised inside `tidegate.plan` with an offset, never leaves it."""
+    """An `ExpressionError` before its text is known: raised with an offset, and never leaves the package."""
 
     def __init__(self, start: int, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -37,7 +37,7 @@ class ExpressionRefusal(Exception):
         self.remedy = remedy
 
     def within(self, text: str) -> ExpressionError:
-        """The error with line and column in `text`."""
+        """Returns the error with line and column in `text`."""
         before = text[: self.start]
         line = before.count("\n") + 1
         column = self.start - (before.rfind("\n") + 1) + 1

@@ -1,7 +1,7 @@
-"""The typed form of an expression: what validation produces, what travels to the slots, what is compiled there.
+"""The typed form of an expression, which validation produces, the daemon sends to the slots, and the slots compile.
 
-Plain values without Polars or sqlglot. `parse.py` makes them from text; `tidegate.expressions.compiled` compiles
-them to Polars.
+These are plain values without Polars or sqlglot. `parse.py` creates them from text; `tidegate.expressions.compiled`
+compiles them to Polars.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tidegate.expressions.decimal_types import can_overflow, decimal_cast_can_fa
 
 
 class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
-    """A constant. Timestamps are microseconds since 1970 UTC, dates days since 1970, intervals microseconds, decimals
-    text.
+    """A constant: timestamps in microseconds since 1970 UTC, dates in days since 1970, intervals in microseconds,
+    decimals as text.
     """
 
     value: bool | int | float | str | None
@@ -50,7 +50,7 @@ class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
     arguments: tuple[Expression, ...]
     type: DataType
     text: str = ""
-    """What the user wrote, which messages quote. Two calls that differ in it alone are equal."""
+    """The user's text, which messages quote. It does not count for equality."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Call) and self._identity == other._identity
@@ -64,13 +64,13 @@ class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
 
 
 class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
-    """`CAST` (a failing value fails its record, ANSI) or `TRY_CAST` (`attempt`: a failing value becomes NULL)."""
+    """A cast. `CAST` fails the record if a value cannot be cast (ANSI); `TRY_CAST` (`attempt`) returns NULL for it."""
 
     operand: Expression
     type: DataType
     attempt: bool = False
     text: str = ""
-    """See `Call`."""
+    """The user's text, as in `Call`."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cast) and self._identity == other._identity
@@ -84,9 +84,9 @@ class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
 
 
 class Lambda(msgspec.Struct, frozen=True, tag_field="node", tag="lambda"):
-    """`x -> body`: what a function such as `transform` evaluates for each element. `type` is that of the body.
+    """`x -> body`, which a function such as `transform` evaluates for each element. `type` is the type of the body.
 
-    In the body a parameter is a `ColumnReference` of its name, which hides a column of the input with the same name.
+    In the body a parameter is a `ColumnReference` with its name. It hides a column of the input with the same name.
     """
 
     parameters: tuple[tuple[str, DataType], ...]
@@ -98,17 +98,17 @@ Expression = Literal | ColumnReference | FieldAccess | Call | Cast | Lambda
 
 
 class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One aggregate function over a group, `count` or `sum` for instance; `argument` is None for `count(*)`."""
+    """One aggregate function over a group, such as `count` or `sum`. `argument` is None for `count(*)`."""
 
     function: str
     argument: Expression | None
     type: DataType
     others: tuple[Expression, ...] = ()
-    """The arguments after the first: of min_by and max_by what they go by, of percentile_approx the share."""
+    """The arguments after the first: the order value of min_by and max_by, or the fraction of percentile_approx."""
     condition: Expression | None = None
-    """Of FILTER: only rows for which it is true count."""
+    """The condition of FILTER: only rows for which it is true count."""
     ignore_nulls: bool = False
-    """Whether only rows count in which the argument is not NULL: of first and last, which take any row otherwise."""
+    """Whether first and last skip rows in which the argument is NULL."""
 
     @property
     def is_filtered(self) -> bool:
@@ -122,7 +122,7 @@ class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """All that is evaluated for it: the arguments, and the condition of FILTER."""
+        """All expressions that it evaluates: the arguments, and the condition of FILTER."""
         return self.arguments if self.condition is None else (*self.arguments, self.condition)
 
     @property
@@ -132,7 +132,7 @@ class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The call as text for messages; not meant to be parsed again."""
+        """The call as text for messages. It is not meant to be parsed again."""
         texts = ", ".join(map(text_of, self.arguments)) or "*"
         call = f"count(distinct {texts})" if self.function == "count_distinct" else f"{self.function}({texts})"
         clause = "" if self.condition is None else f" filter (where {text_of(self.condition)})"
@@ -140,7 +140,7 @@ class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def with_source(expression: Expression, text: str) -> Expression:
-    """The expression with the text that the user wrote for it, in every part that has none: typing adds such parts."""
+    """Sets the user's text in every part of the expression that has none, since typing adds such parts."""
     match expression:
         case Call(text="", arguments=arguments):
             typed = tuple(with_source(argument, text) for argument in arguments)
@@ -153,7 +153,7 @@ def with_source(expression: Expression, text: str) -> Expression:
 
 
 def columns_of(expression: Expression | None) -> frozenset[str]:
-    """The input columns that an expression reads."""
+    """Returns the input columns that an expression reads."""
     match expression:
         case ColumnReference(name=name):
             return frozenset([name])
@@ -171,11 +171,11 @@ def columns_of(expression: Expression | None) -> frozenset[str]:
 _INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
 _WIDTH = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
 _DIGITS = {"tinyint": 2, "smallint": 4, "int": 9, "bigint": 18}
-"""All decimals of so many digits before the point fit."""
+"""All decimals with up to this many integer digits fit into the type."""
 _OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
 _DIVISIONS = frozenset({"/", "%", "div", "pmod"})
 _FALLIBLE = frozenset(
-    {"map", "map_from_arrays", "map_from_entries"}  # keys twice or NULL
+    {"map", "map_from_arrays", "map_from_entries"}  # a key that is repeated or NULL
     | {
         "[]",
         "element_at",
@@ -195,7 +195,7 @@ _FALLIBLE = frozenset(
     | {"slice", "sequence", "transform", "transform_keys", "transform_values", "aggregate"}
     | {"make_interval", "make_dt_interval", "make_ym_interval", "multiply_interval", "divide_interval"}
     | {"add_interval", "subtract_interval", "timestampadd", "timestampdiff"}
-    | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
+    | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates after the year 9999
 )
 
 
@@ -206,7 +206,9 @@ _SIZED = frozenset({"string", "binary", "array", "struct", "map"})
 
 
 def can_be_too_large(call: Call) -> bool:
-    """Whether a function makes its arguments larger, so that a result may not fit (`growth.MAX_VALUE_BYTES`)."""
+    """Returns whether a function can make its arguments so much larger that a result does not fit
+    (`growth.MAX_VALUE_BYTES`).
+    """
     if call.function in _HOLDING:
         held = call.arguments[1::2] if call.function == "named_struct" else call.arguments
         return any(argument.type.kind in _SIZED for argument in held)
@@ -214,14 +216,14 @@ def can_be_too_large(call: Call) -> bool:
 
 
 def cast_can_fail(source: DataType, target: DataType) -> bool:
-    """Whether some value of `source` has no counterpart in `target` (in ANSI mode that fails the record)."""
+    """Returns whether some value of `source` has no counterpart in `target`, which fails the record in ANSI mode."""
     before, after = source.kind, target.kind
     if source == target or before == "void":
         return False
     if before == "array" and source.element is not None and target.element is not None:
         return cast_can_fail(source.element, target.element)
     if after == "string":
-        return before in ("binary", "date", "timestamp", "timestamp_ntz")  # no UTF-8, beyond the year 9999
+        return before in ("binary", "date", "timestamp", "timestamp_ntz")  # not UTF-8, or after the year 9999
     if before == "string":
         return after != "binary"
     if after == "decimal":
@@ -236,9 +238,9 @@ def cast_can_fail(source: DataType, target: DataType) -> bool:
 
 
 def divides_safely(function: str, divisor: Expression) -> bool:
-    """Whether a division by this divisor fails for no dividend: it is a literal, not 0, and no `div -1`.
+    """Returns whether a division by this divisor cannot fail: it is a literal other than 0, and not `div -1`.
 
-    The smallest bigint has no counterpart of the other sign, so `div -1` can overflow.
+    `div -1` can overflow, because the smallest bigint has no positive counterpart.
     """
     if not isinstance(divisor, Literal) or divisor.value is None:
         return False
@@ -259,7 +261,7 @@ def _can_overflow(call: Call) -> bool:
 
 
 def can_fail(expression: Expression) -> bool:
-    """Whether evaluation may fail for some record; a cheap over-estimate that never says no wrongly."""
+    """Returns whether evaluation may fail for some record. A cheap over-estimate: False is always correct."""
     match expression:
         case FieldAccess(base=base):
             return can_fail(base)
@@ -284,12 +286,12 @@ _INFIX = frozenset({"+", "-", "*", "/", "%", "div", "=", "<", "<=", ">", ">=", "
 
 
 def quote_column(name: str) -> str:
-    """The name of a column as an expression takes it."""
+    """Returns the name of a column as it is written in an expression."""
     return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def argument_text(call: Call, index: int) -> str:
-    """What the user wrote for an argument of a call: without the cast that typing has added to it."""
+    """Returns the user's text for an argument of a call, without a cast that typing has added."""
     argument = call.arguments[index]
     while isinstance(argument, Cast) and argument.text == call.text:
         argument = argument.operand
@@ -297,7 +299,7 @@ def argument_text(call: Call, index: int) -> str:
 
 
 def text_of(expression: Expression) -> str:
-    """The expression as the user wrote it, else made up, cut to `MAX_TEXT_CHARACTERS`; not meant to be parsed again."""
+    """Returns the user's text or a generated one, cut to `MAX_TEXT_CHARACTERS`. It is not meant to be parsed again."""
     text = _text(expression, 12)
     return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 1] + "…"
 
@@ -323,7 +325,7 @@ def _text(expression: Expression, depth: int) -> str:
             return f"{'try_cast' if attempt else 'cast'}({_text(operand, depth - 1)} as {target})"
         case Call(function="negative", arguments=(operand,)):
             return f"-{inner(operand)}"
-        case Call(function="secret", arguments=(name, form, *_)):  # a third one is the key itself
+        case Call(function="secret", arguments=(name, form, *_)):  # a third argument is the key itself
             return f"secret({_text(name, depth - 1)}, {_text(form, depth - 1)})"
         case Call(function="[]", arguments=(base, index)):
             return f"{inner(base)}[{_text(index, depth - 1)}]"

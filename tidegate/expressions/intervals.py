@@ -1,4 +1,4 @@
-"""Intervals as they stand in the text of an expression. Dates and timestamps: `text_values.py`."""
+"""Interval literals. `text_values.py` has dates and timestamps."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tidegate.expressions.errors import ExpressionRefusal
 
 MONTHS = DataType("months")
 CALENDAR_INTERVAL = DataType("calendar_interval")
-"""What `make_interval` gives. It cannot be compared, multiplied or added to another interval."""
+"""The type of `make_interval`. It cannot be compared, multiplied or added to another interval."""
 _CONDITIONAL = frozenset({"case", "coalesce", "isnull", "isnotnull"})
 _MONTHS_IN = ("add_months", "multiply_interval", "divide_interval", "+", "-", "=", "<=>", "<", "<=", ">", ">=", "in")
 INTERVAL_ARGUMENTS = {
     "months": _CONDITIONAL | set(_MONTHS_IN),
     "calendar_interval": _CONDITIONAL | {"add_interval", "subtract_interval"},
 }
-"""The functions, as they are compiled, that take such an interval."""
+"""The compiled functions that take such an interval."""
 DAYS = DataType("interval", precision=1)
-"""Of literals with nothing but days and weeks, as written, and of a date minus a date: a date plus such an interval is
-a date, plus 24 hours a timestamp.
+"""The type of literals that consist only of days and weeks, and of the difference of two dates. Adding it to a date
+yields a date; adding it to a timestamp adds 24 hours per day.
 """
 MICROSECONDS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
@@ -33,9 +33,11 @@ _LIMIT = 1 << 63
 
 
 def interval_literal(start: int, text: str) -> tuple[DataType, int]:
-    """`1 day 2 hours` -> (INTERVAL, microseconds), `2 days` -> (DAYS, microseconds); `1 year` -> (MONTHS, months).
+    """Returns type and value: `1 day 2 hours` is (INTERVAL, microseconds), `2 days` (DAYS, microseconds), `1 year`
+    (MONTHS, months).
 
-    :raises Refusal: unknown unit, no number, or months mixed with days (Spark has no such ANSI type).
+    Raises ExpressionRefusal for an unknown unit, a missing number, or months mixed with days (Spark has no such ANSI
+    type).
     """
     words = text.split()
     if not words or len(words) % 2:
@@ -71,7 +73,7 @@ def interval_literal(start: int, text: str) -> tuple[DataType, int]:
 
 
 def is_unit(word: str) -> bool:
-    """Whether a word is a unit of an interval."""
+    """Returns whether a word is a unit of an interval."""
     name = word.lower().removesuffix("s")
     return name in MICROSECONDS or name in _MONTHS
 
@@ -82,11 +84,11 @@ _RANGE_PARTS = {
     "second": r"(?P<second>[0-9]{1,10}(?:\.[0-9]{1,9})?)",
 }  # fmt: skip
 _MOST = {"hour": 23, "minute": 59, "second": 59}
-"""Of a part that is not the first."""
+"""The maximum of a part that is not the first."""
 
 
 def range_literal(start: int, *words: str) -> tuple[DataType, int]:
-    """`'1 02:00:00' day to second` and `'1-6' year to month`; the last of `words` is the last unit."""
+    """Returns `'1 02:00:00' day to second` or `'1-6' year to month`. The last of `words` is the last unit."""
     example = "write `interval '1 02:00:00' day to second`"
     if len(words) not in (3, 4):
         raise ExpressionRefusal(start, "an interval with TO has one text and two units", example)

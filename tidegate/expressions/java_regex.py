@@ -1,8 +1,8 @@
-r"""Java's regular expressions -> the dialect of Rust's `regex`, which Polars runs. Pure.
+r"""Translation of Java's regular expressions to the dialect of Rust's `regex`, which Polars runs. Pure.
 
-What means something else there is rewritten (`.` and line ends, ASCII classes, case folding, `$`); what cannot be
-had (look-around, back-references, possessive quantifiers, matches between surrogates ...) is refused by name.
-Source: java.util.regex.Pattern and docs.rs/regex.
+Syntax whose meaning differs is rewritten (`.` and line ends, ASCII classes, case folding, `$`). Constructs that Rust
+does not have (look-around, back-references, possessive quantifiers, matches between surrogates ...) are rejected by
+name. Source: java.util.regex.Pattern and docs.rs/regex.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _QUANTIFIER = re.compile(r"[*+?]|\{(\d+)(,(\d*))?\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 _MAX_REPEAT = 1000
 _MAX_STEPS = 100_000
-"""Repetitions inside one another multiply: Rust's `regex` takes 10 MiB of steps and no more, and matching looks at each
-of them for every character."""
+"""Nested repetitions multiply. Rust's `regex` accepts at most 10 MiB of steps, and matching examines each step for
+every character of the text."""
 _WIDE_STEPS = 20
-"""Steps of a class of nearly all characters, by measurement: UTF-8 has one to four bytes for each."""
+"""The measured number of steps of a class of nearly all characters, each of which has one to four bytes in UTF-8."""
 
 
 class RegexRefused(Exception):
-    """A pattern that cannot be run with Java's meaning; the text says which part, `remedy` what to write, if that is
-    known: as in a text of SQL, which has two backslashes for one.
+    """A pattern that cannot be run with Java's meaning. The text names the part. `remedy` is a replacement if one is
+    known, written as in SQL text, which has two backslashes for one.
     """
 
     def __init__(self, part: str, remedy: str = "") -> None:
@@ -41,8 +41,8 @@ class RegexRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """`nullable`: it can match nothing; `ends`: it uses `$`; `groups`: capturing groups; `ending`: those with `$` in
-    them, which may have a line end more than Java's.
+    """A translated pattern. `nullable`: it can match the empty string; `ends`: it uses `$`; `groups`: the number of
+    capturing groups; `ending`: the groups that contain `$` and may match one more line end than in Java.
     """
 
     pattern: str
@@ -53,9 +53,9 @@ class Translation:
 
 
 def derive_rust_regex(pattern: str) -> Translation:
-    """Translate a whole pattern.
+    """Translates a whole pattern.
 
-    :raises RegexRefused: a construct that Rust's `regex` lacks, or a syntax error.
+    Raises RegexRefused for a construct that Rust's `regex` lacks, or a syntax error.
     """
     reader = _Reader(pattern)
     found = reader.alternation()
@@ -67,7 +67,7 @@ def derive_rust_regex(pattern: str) -> Translation:
 
 
 class _Part(NamedTuple):
-    """Translated text; whether it can match nothing; how many steps the engine makes of it; whether it uses `$`."""
+    """Translated text, whether it can match the empty string, its number of engine steps, and whether it uses `$`."""
 
     text: str
     nullable: bool
@@ -76,7 +76,7 @@ class _Part(NamedTuple):
 
 
 def _count(digits: str | None) -> int:
-    """One that is too large may be another: Python makes no number of thousands of digits."""
+    """Returns the number, or one above the limit if it is too large: Python converts only some thousand digits."""
     known = (digits or "").lstrip("0")
     return int(known or 0) if len(known) <= len(str(_MAX_REPEAT)) else _MAX_REPEAT + 1
 
@@ -107,7 +107,7 @@ class _Reader:
         return False
 
     def alternation(self) -> _Part:
-        """Branches up to `)` or the end."""
+        """Reads branches up to `)` or the end."""
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
@@ -226,7 +226,7 @@ class _Reader:
         return _Part(self._literal(self._escaped_character()), nullable=False)
 
     def _named_class(self) -> str | None:
-        r"""The inside of `\d`, `\W`, `\p{Alpha}` as Rust writes it in a class; None when it is not one."""
+        r"""Returns the inside of `\d`, `\W`, `\p{Alpha}` as a class of Rust; None if no such class follows."""
         character = self._pattern[self._at]
         if character in "dws":
             self._at += 1
@@ -311,9 +311,9 @@ class _Reader:
 
 
 def derive_rust_replacement(replacement: str, groups: int) -> str:
-    r"""Java's replacement text -> Rust's: `$1`, `${name}`, `\$`; a literal `$` is doubled.
+    r"""Translates Java's replacement text to Rust's: `$1`, `${name}`, `\$`. A literal `$` is doubled.
 
-    :raises RegexRefused: a group that does not exist, a lone `$` or a backslash at the end.
+    Raises RegexRefused for a group that does not exist, a lone `$` or a backslash at the end.
     """
     parts: list[str] = []
     index = 0
@@ -342,9 +342,9 @@ def derive_rust_replacement(replacement: str, groups: int) -> str:
 
 
 def derive_like_regex(pattern: str, escape: str) -> str:
-    """A LIKE pattern as a Rust pattern for the whole text.
+    """Translates a LIKE pattern to a Rust pattern for the whole text.
 
-    :raises RegexRefused: the escape character stands before something other than `%`, `_` and itself.
+    Raises RegexRefused if the escape character precedes anything other than `%`, `_` or itself.
     """
     parts: list[str] = []
     characters = iter(pattern)

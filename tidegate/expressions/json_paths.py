@@ -1,4 +1,4 @@
-"""Paths of `get_json_object`: `$.order.lines[0]['unit price']`, without wildcards. Pure."""
+"""A parser for paths of `get_json_object`: `$.order.lines[0]['unit price']`, without wildcards. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 
 _STEP = re.compile(r"\.([^.\[]+)|\['([^'?]+)'\]|\[([0-9]{1,9})\]")
 Path = tuple[str | int, ...]
-"""Names of members and places in arrays, from 0."""
+"""Names of members, and array indices from 0."""
 
 
 class PathRefused(Exception):
-    """A path that cannot be followed; the text says what is wrong with it."""
+    """A path that cannot be followed. The text describes the problem."""
 
 
 def derive_path(text: str) -> Path:
-    """The steps of a path.
+    """Returns the steps of a path.
 
-    :raises PathRefused: it is no path, or has a wildcard.
+    Raises PathRefused if the text is not a path, or contains a wildcard.
     """
     if not text.startswith("$"):
         raise PathRefused("does not begin with `$`")

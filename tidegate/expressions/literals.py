@@ -1,4 +1,4 @@
-"""Numbers, bytes and names of types as they stand in the text of an expression -> constants and types of Spark."""
+"""Conversion of numbers, bytes and type names in an expression's text to Spark constants and types."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ TYPES = {
 _DECIMAL = DataType("decimal")
 _NUMBER_SUFFIXES = {"L": BIGINT, "S": SMALLINT, "Y": TINYINT, "D": DOUBLE, "F": FLOAT, "BD": _DECIMAL}
 GREATEST = {"float": Decimal(2**128 - 2**104), "double": Decimal(2**1024 - 2**971)}
-"""The greatest numbers of the fractional types."""
+"""The greatest values of the floating-point types."""
 MAX_DIGITS = 1_000
 _NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
-"""With an exponent of no more digits than any type has use for: written out, a greater one fills the memory."""
+"""Limits the exponent to as many digits as any type needs: written out, a greater number would exhaust the memory."""
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
 def number_literal(token: Token, start: int, *, negative: bool = False) -> Constant:
-    """`5`, `5L`, `1.5` (a decimal), `1e3`, `1.5D` ... with the type that Spark gives them.
+    """Returns `5`, `5L`, `1.5` (a decimal), `1e3`, `1.5D` ... as a constant of the type that Spark gives it.
 
-    :raises Refusal: no such suffix, or the number does not fit its suffix.
+    Raises ExpressionRefusal for an unknown suffix, or a number that does not fit the type of its suffix.
     """
     if len(token.text) > MAX_DIGITS:
         raise ExpressionRefusal(
@@ -85,7 +85,7 @@ def _decimal_literal(start: int, text: str, number: Decimal) -> Constant:
         raise ExpressionRefusal(
             start, f"`{text}` has more than {MAX_PRECISION} digits, the most of a decimal", "write `1.5D` for a double"
         )
-    return Constant(start, format(number or number.copy_abs(), "f"), kind)  # Java's decimals have one zero
+    return Constant(start, format(number or number.copy_abs(), "f"), kind)  # Java's decimals have no negative zero
 
 
 def _fits(value: int, kind: DataType) -> bool:
@@ -93,7 +93,7 @@ def _fits(value: int, kind: DataType) -> bool:
 
 
 def binary_literal(token: Token) -> Constant:
-    """The bytes of `x'4142'`, kept as hexadecimal text; raises `ExpressionRefusal` when they are not."""
+    """Returns the bytes of `x'4142'` as hexadecimal text. Raises ExpressionRefusal for other text."""
     digits = token.text if len(token.text) % 2 == 0 else "0" + token.text
     try:
         bytes.fromhex(digits)
@@ -103,9 +103,9 @@ def binary_literal(token: Token) -> Constant:
 
 
 def decimal_type(start: int, digits: list[str]) -> DataType:
-    """The type of `decimal(precision [, scale])`.
+    """Returns the type of `decimal(precision [, scale])`.
 
-    :raises Refusal: there is no such type.
+    Raises ExpressionRefusal if there is no such type.
     """
     precision, scale = (int(text) if text.isdecimal() and len(text) < 9 else -1 for text in (*digits, "0")[:2])
     if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:

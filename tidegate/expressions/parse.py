@@ -1,7 +1,8 @@
-"""Text of an expression -> typed `Expression`, or an error with line, column and remedy. Pure; knows no Polars.
+"""The parser from the text of an expression to a typed `Expression`, or an error with line, column and remedy. Pure;
+does not use Polars.
 
-`tokens.py` splits the text, `syntax.py` builds the tree, this module gives it names and types with the registry in
-`functions`; `tidegate.expressions.compiled` compiles the result.
+`tokens.py` splits the text and `syntax.py` builds the tree. This module resolves names and types with the registry in
+`functions`. `tidegate.expressions.compiled` compiles the result.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ CHANGING = {
         "use `metadata: {partition: p, offset: o, topic: t}` of the source",
     ),
 }
-"""Functions whose value changes at a replay, and what to use."""
+"""Functions whose value would differ in a replay, and their replacements."""
 _WITHOUT_BRACKETS = frozenset({"current_timestamp", "current_date", "localtimestamp"})
-"""Those that Spark calls by their names alone."""
+"""Functions that Spark calls without parentheses."""
 NEAR_FUNCTION = 0.72
-"""Likeness from which a name is taken for a slip of the pen: `soundex` is none of `unhex` (0.67)."""
+"""The similarity from which a name counts as a misspelling. `soundex` is not similar enough to `unhex` (0.67)."""
 MIN_PART = 4
-"""Letters of a word that is worth looking for in other names."""
+"""The minimum length of a word that is searched for in other names."""
 ELSEWHERE = {
     "strpos": "`instr(s, part)`",
     "charindex": "`locate(part, s)`",
@@ -86,7 +87,7 @@ ELSEWHERE = {
     "explode_outer": "a step of its own: `explode: {column: item, outer: true}`",
     "posexplode": "a step of its own: `explode: {column: item, position: n}`",
 }
-"""Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
+"""Function names from other engines, or from Spark but not supported here, and their replacements."""
 TOTALS_ELSEWHERE = {
     **dict.fromkeys(("count_if", "countif"), "`count(*) filter (where condition)`"),
     "sum_if": "`sum(x) filter (where condition)`",
@@ -95,30 +96,32 @@ TOTALS_ELSEWHERE = {
     "count_distinct": "`count(distinct x)`",
     "sum_distinct": "`collect_set(x)` of a window, then `aggregate`",
 }
-"""The same of aggregate functions."""
+"""Aggregate functions from other engines, and their replacements."""
 
 __all__ = ["ExpressionError", "check_alone", "parse_aggregate", "parse_expression"]
 
 
 def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
-    """The typed form of one Spark SQL expression over `columns`.
+    """Parses one Spark SQL expression over `columns`.
 
-    :raises ExpressionError: syntax, unknown column or function, types that do not fit, or too large.
+    Raises ExpressionError for a syntax error, an unknown column or function, types that do not fit, or an expression
+    that is too large.
     """
     return _placed(text, lambda: _output(text, columns))
 
 
 def parse_aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool = False) -> AggregateCall:
-    """One call of an aggregate function over an expression: `count(*)`, `sum(net * 2)`. Types as in Spark.
+    """Parses one call of an aggregate function over an expression: `count(*)`, `sum(net * 2)`. Types are those of
+    Spark.
 
-    :param windowed: it is computed over a window; running totals exist of some functions only.
-    :raises ExpressionError: as `parse_expression`, or the text is not one call of an aggregate function.
+    `windowed`: the call is computed over a window; only some functions have running totals. Raises ExpressionError like
+    `parse_expression`, or if the text is not one call of an aggregate function.
     """
     return _placed(text, lambda: _aggregate(text, columns, windowed=windowed))
 
 
 def names_in(text: str) -> frozenset[str]:
-    """The columns that a text names, whether they are there or not; none where it is no expression."""
+    """Returns the columns that a text names, whether they exist or not; none if the text is not an expression."""
     try:
         return frozenset(_names_in(derive_syntax(text)))
     except (ExpressionRefusal, RecursionError):
@@ -141,9 +144,9 @@ def _names_in(tree: Syntax) -> set[str]:
 
 
 def check_alone(text: str, *, aggregate: bool) -> None:
-    """What can be said of an expression whose columns are unknown: its grammar, and whether its functions exist.
+    """Checks an expression whose columns are unknown: its grammar, and whether its functions exist.
 
-    :raises ExpressionError: the first thing that is wrong.
+    Raises ExpressionError for the first problem.
     """
     _placed(text, lambda: _check_functions(derive_syntax(text), aggregate=aggregate))
 
@@ -217,7 +220,7 @@ def _children(expression: Expression) -> tuple[Expression, ...]:
 
 
 class _Scope:
-    """The columns an expression may name, and the parameters of the lambda functions around it."""
+    """The columns that an expression can refer to, and the parameters of the enclosing lambda functions."""
 
     def __init__(
         self, text: str, columns: Mapping[str, DataType], parameters: Mapping[str, DataType] | None = None
@@ -227,7 +230,7 @@ class _Scope:
         self._parameters = parameters or {}
 
     def typed(self, tree: Syntax) -> Expression:
-        """The typed form of a syntax tree; raises `ExpressionRefusal`."""
+        """Returns the typed form of a syntax tree. Raises ExpressionRefusal."""
         match tree:
             case Constant(value=value, type=kind):
                 return Literal(value, kind)
@@ -258,7 +261,7 @@ class _Scope:
                 raise ExpressionRefusal(start, "a lambda function cannot stand here", "name a column")
 
     def _source(self, span: tuple[int, int]) -> str:
-        """What is written there, on one line."""
+        """Returns the text of a span on one line."""
         written = self._text[slice(*span)]
         return " ".join(written.split()) if "\n" in written else written
 
@@ -272,7 +275,7 @@ class _Scope:
         return ColumnReference(found, self._columns[found])
 
     def _refuse_qualified(self, base: Name, name: str) -> None:
-        """`orders.id` where `id` is a column, and `a.b` where that is the name of one."""
+        """Rejects `orders.id` if `id` is a column, and `a.b` if a column has that name."""
         if _is_known(base.name, self._columns) or _is_known(base.name, self._parameters):
             return
         message = f"there is no column `{base.name}`"
@@ -294,7 +297,7 @@ class _Scope:
             )
 
         def bind(kinds: tuple[DataType, ...]) -> Lambda:
-            """The lambda function over parameters of these types, the last of which it may leave out."""
+            """Returns the lambda function over parameters of these types. It may omit the last ones."""
             if len(tree.parameters) > len(kinds):
                 raise ExpressionRefusal(
                     tree.start, f"`{function.name}` gives {len(kinds)} parameters", f"see {function.signature}"
@@ -309,7 +312,7 @@ class _Scope:
 
 
 def _refuse_intervals(start: int, name: str, call: Call) -> None:
-    """An interval other than of microseconds is an argument of few functions."""
+    """Rejects intervals of other units than microseconds, except as arguments of the few functions that take them."""
     for argument in call.arguments:
         if argument.type.kind in INTERVAL_ARGUMENTS and call.function not in INTERVAL_ARGUMENTS[argument.type.kind]:
             what = "an interval of months" if argument.type == MONTHS else "what `make_interval` gives"
@@ -335,7 +338,7 @@ def _field(start: int, base: Expression, name: str) -> Expression:
 
 
 def _find(start: int, name: str, known: Mapping[str, DataType], what: str) -> str:
-    """A column or field by name: exact first, then without regard to case (as Spark does)."""
+    """Finds a column or field by name: an exact match first, then one that ignores case (as Spark does)."""
     if name in known:
         return name
     folded = [one for one in known if one.lower() == name.lower()]
@@ -366,7 +369,7 @@ def _unknown_function(start: int, name: str) -> ExpressionRefusal:
 
 
 def _other_function(name: str) -> str:
-    """What another engine's name stands for, else near names, else names that share a word."""
+    """Returns the replacement for another engine's name, otherwise similar names, otherwise names that share a word."""
     if name in ELSEWHERE:
         return f"use {ELSEWHERE[name]}"
     words = [one for one in REGISTRY if one.isidentifier()]

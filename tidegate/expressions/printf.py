@@ -1,4 +1,4 @@
-"""Format strings of `format_string`, as `java.util.Formatter` reads them: `%5d`, `%-10s`, `%,.2f`. Pure."""
+"""A parser for format strings of `format_string` like `java.util.Formatter`: `%5d`, `%-10s`, `%,.2f`. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KINDS = {
 
 
 class FormatRefused(Exception):
-    """A format that is not supported; the text says which part."""
+    """A format with an unsupported part, which the text names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A text that stands for itself (`conversion` is empty), or a value: `argument` counts from 0."""
+    """Literal text (`conversion` is empty), or a value. `argument` counts from 0."""
 
     text: str = ""
     conversion: str = ""
@@ -34,9 +34,9 @@ class Piece:
 
 
 def derive_format(text: str) -> tuple[Piece, ...]:
-    """The pieces of a format.
+    """Returns the pieces of a format.
 
-    :raises FormatRefused: a conversion or a flag that is not supported.
+    Raises FormatRefused for a conversion or flag that is not supported.
     """
     pieces: list[Piece] = []
     at = ordinary = 0

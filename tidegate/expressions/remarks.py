@@ -1,4 +1,4 @@
-"""What an expression that is valid means, where another meaning was probably wanted. Pure."""
+"""Remarks on valid expressions that probably do not mean what was intended. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tidegate.expressions.syntax import derive_syntax
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Syntax
 
 GROUP = re.compile(r"\\([0-9])")
-"""What other engines call a group in a replacement; in Spark's `regexp_replace` it is the digit itself."""
+"""The group syntax of other engines in a replacement. In Spark's `regexp_replace` it is the digit itself."""
 
 
 def find_remarks(text: str) -> tuple[ExpressionError, ...]:
-    """Remarks with place and remedy; none where the text is no expression."""
+    """Returns remarks with position and remedy; none if the text is not an expression."""
     try:
         return tuple(remark.within(text) for remark in _remarks(derive_syntax(text)))
     except (ExpressionRefusal, RecursionError):

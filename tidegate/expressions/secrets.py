@@ -1,7 +1,8 @@
-"""Keys in expressions: `secret('name')` is a name everywhere but in a slot, where the key takes its place.
+"""Keys in expressions: `secret('name')` is a name everywhere except in a slot, where the key replaces it.
 
-What people and files see (explain, digests in the journal and in state, messages, the plan's operators) has the name.
-The keys travel beside the operators of a plan, as passwords do, and are put into the expressions where they are run.
+Everything that people and files see (explain, digests in the journal and in state, messages, the plan's operators)
+contains the name. The keys are sent separately from the operators of a plan, like passwords. They are inserted into the
+expressions where these are run.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import msgspec
 from tidegate.datatypes import STRING
 from tidegate.expressions.expression import Call, Cast, Expression, FieldAccess, Lambda, Literal
 
-SECRET: Final = "secret"  # noqa: S105 - the name of a function
+SECRET: Final = "secret"  # noqa: S105  # the name of a function
 CIPHERS: Final = frozenset({"aes_encrypt", "aes_decrypt", "try_aes_decrypt"})
 FORMS: Final = ("text", "base64", "hex")
-"""How the text of a secret says its bytes; `text` is UTF-8, as Spark makes bytes of a string."""
+"""The encodings of a secret's bytes as text. `text` is UTF-8, which is how Spark converts a string to bytes."""
 KEY_BYTES: Final = (16, 24, 32)
 
 T = TypeVar("T")
 
 
 class KeyUnusable(ValueError):
-    """A secret is no key; the message says why, and nothing of the secret."""
+    """A secret that is not a valid key. The message contains the reason, but nothing of the secret."""
 
 
 def derive_key_bytes(text: str, form: str) -> bytes:
-    """The bytes of a key. Raises KeyUnusable."""
+    """Returns the bytes of a key. Raises KeyUnusable."""
     try:
         if form == "base64":
             key = base64.b64decode("".join(text.split()), validate=True)
@@ -44,7 +45,7 @@ def derive_key_bytes(text: str, form: str) -> bytes:
 
 
 def name_and_form(call: Call) -> tuple[str, str]:
-    """What `secret(...)` says."""
+    """Returns the name and the form of a `secret(...)` call."""
     name, form = call.arguments[:2]
     assert isinstance(name, Literal)
     assert isinstance(form, Literal)
@@ -52,7 +53,7 @@ def name_and_form(call: Call) -> tuple[str, str]:
 
 
 def find_secrets(expression: Expression, *, is_key: bool = False) -> Iterator[tuple[Call, bool]]:
-    """Every `secret(...)` in an expression, and whether it stands where a key is wanted."""
+    """Yields every `secret(...)` in an expression, and whether it is used as a key."""
     match expression:
         case Call(function=function, arguments=arguments):
             if function == SECRET:
@@ -65,7 +66,7 @@ def find_secrets(expression: Expression, *, is_key: bool = False) -> Iterator[tu
 
 
 def is_random(expression: Expression) -> bool:
-    """Whether the value is another one when it is computed again: an initialization vector is drawn for it."""
+    """Returns whether the value differs when it is computed again, because an initialization vector is drawn for it."""
     match expression:
         case Call(function="aes_encrypt", arguments=(_, _, mode, _, iv, _)) if _is_text(iv, ""):
             return not _is_text(mode, "ECB") or any(map(is_random, expression.arguments))
@@ -81,14 +82,14 @@ def _is_text(expression: Expression, text: str) -> bool:
 
 
 def reveal_secrets(value: T, secrets: Mapping[str, str]) -> T:
-    """The same value (operators, expressions, collections of them) with the keys in it. What is made of it must not be
-    shown, written or compared. Raises KeyError for a name that is not there.
+    """Returns the same value (operators, expressions, collections of these) with the keys inserted. The result and
+    anything derived from it must not be shown, written or compared. Raises KeyError for an unknown name.
     """
     return cast("T", _revealed(value, lambda name, form: derive_key_bytes(secrets[name], form)))
 
 
 def put_stand_ins(value: T) -> T:
-    """The same with a key that is none, to see whether an expression can be run."""
+    """Returns the same value with a placeholder key, to check whether an expression can be run."""
     return cast("T", _revealed(value, lambda _name, _form: bytes(KEY_BYTES[0])))
 
 

@@ -1,8 +1,8 @@
-"""Tokens -> syntax tree, by Spark's grammar of expressions (precedence as in its `SqlBaseParser.g4`, `expression`).
+"""The parser from tokens to a syntax tree, by Spark's expression grammar (`expression` in its `SqlBaseParser.g4`).
 
-Recursive descent, loosest first: OR, AND, NOT, predicates (BETWEEN IN LIKE RLIKE IS), comparison, `|`, `^`, `&`,
-`+ - ||`, `* / % DIV`, signs, then subscripts, fields and `::`. What is not in the grammar is refused with its place.
-Types are none of this module's business: `parse.py` follows.
+Recursive descent, lowest precedence first: OR, AND, NOT, predicates (BETWEEN IN LIKE RLIKE IS), comparison, `|`, `^`,
+`&`, `+ - ||`, `* / % DIV`, signs, then subscripts, fields and `::`. Anything outside the grammar is rejected with its
+position. `parse.py` resolves types afterwards.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _ENDS_OF_TERMS = frozenset(
 )
 
 _OTHER_SIGNS = {"&&": "write `and`", "=>": "write `>=`", "=<": "write `<=`", "===": "write `=`", "!==": "write `!=`"}
-"""Signs of other languages."""
+"""Signs from other languages."""
 _OTHER_SIGNS["as"] = "leave it out: the name of a column is its key"
 _OTHER_SIGNS["filter"] = "write it after the call of an aggregate function: sum(x) filter (where condition)"
 _OTHER_SIGNS |= dict.fromkeys(("ignore", "respect"), "write it after the call: last(x) ignore nulls")
 _NULLS_INSIDE = frozenset({"first", "last", "any_value", "first_value", "last_value"})
-"""Functions that take `IGNORE NULLS` inside their brackets, too."""
+"""Functions that also take `IGNORE NULLS` inside their parentheses."""
 _WITH_UNIT = frozenset({"timestampadd", "dateadd", "date_add", "timestampdiff", "datediff", "date_diff", "timediff"})
 """Functions whose first argument of three is the name of a unit."""
 _CLAUSES = frozenset({"where", "select", "having"})
-"""How statements begin."""
+"""Words with which statements begin."""
 
 
 def derive_syntax(text: str) -> Syntax:
-    """The syntax tree of one expression.
+    """Returns the syntax tree of one expression.
 
-    :raises Refusal: with the offset of the word that does not fit.
+    Raises ExpressionRefusal with the offset of the unexpected token.
     """
     tokens = derive_tokens(text)
     first, last = tokens[0], tokens[max(0, len(tokens) - 2)]
@@ -67,14 +67,14 @@ def derive_syntax(text: str) -> Syntax:
 
 
 class _Reader(TokenReader):
-    """One method per level of the grammar."""
+    """Recursive descent parser with one method per level of the grammar."""
 
     def __init__(self, tokens: list[Token]) -> None:
         super().__init__(tokens)
         self._depth = 0
 
     def expression(self) -> Syntax:
-        """A whole expression: OR binds loosest."""
+        """Reads a complete expression. OR has the lowest precedence."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ExpressionRefusal(
@@ -92,7 +92,7 @@ class _Reader(TokenReader):
         return (start, word) if self._word(word) else None
 
     def _spanned(self, first: int, tree: Syntax) -> Syntax:
-        """The tree with its place: from the token `first` to the last one that is read."""
+        """Adds the span to a tree: from the token `first` to the last token that has been read."""
         if isinstance(tree, Apply | CastTo) and tree.span == (0, 0):
             return replace(tree, span=(self._tokens[first].start, self._tokens[self._at - 1].end))
         return tree
@@ -165,7 +165,7 @@ class _Reader(TokenReader):
         return Apply(start, "not", (found,)) if negated else found
 
     def _operation(self, floor: int = 0) -> Syntax:
-        """Operators that bind at least as tight as level `floor`, from the left (precedence climbing)."""
+        """Reads left-associative operators of level `floor` or higher (precedence climbing)."""
         first = self._at
         tree = self._signed()
         for _ in range(MAX_DEPTH):
@@ -242,7 +242,7 @@ class _Reader(TokenReader):
         return tree
 
     def _named(self) -> Syntax:
-        """Something that starts with a word: a literal, CASE, CAST, a function call or a column."""
+        """Reads a term that starts with a word: a literal, CASE, CAST, a function call or a column."""
         token = self._next()
         word = token.text.lower()
         called = self.peek.kind == "operator" and self.peek.text == "("
@@ -314,7 +314,7 @@ class _Reader(TokenReader):
         return call
 
     def _qualified(self, call: Apply, nulls: tuple[int, bool] | None) -> Syntax:
-        """The call with the clauses that follow it. `nulls`: `IGNORE NULLS` inside its brackets."""
+        """Reads the clauses after a call. `nulls`: the `IGNORE NULLS` inside its parentheses."""
         start, condition = self.peek.start, None
         if self._clause_follows():
             self._next()
@@ -334,7 +334,7 @@ class _Reader(TokenReader):
         return self._is_word(0, "filter") and self._after().text == "("
 
     def _nulls(self) -> tuple[int, bool] | None:
-        """`IGNORE NULLS` or `RESPECT NULLS`: where it starts, and whether it ignores them."""
+        """Reads `IGNORE NULLS` or `RESPECT NULLS`, and returns its offset and whether NULLs are ignored."""
         if not (self._is_word(0, "ignore", "respect") and self._is_word(1, "nulls")):
             return None
         token = self._next()
@@ -342,7 +342,7 @@ class _Reader(TokenReader):
         return token.start, token.text.lower() == "ignore"
 
     def _arguments(self, *separators: str) -> tuple[Syntax, ...]:
-        """Arguments up to the closing bracket, which is not read; `separators` may stand for the comma, in order."""
+        """Reads arguments up to the closing parenthesis. `separators` are alternatives to the comma, in order."""
         if self.peek.text == ")" and self.peek.kind == "operator":
             return ()
         if star := self._sign("*"):
@@ -353,7 +353,7 @@ class _Reader(TokenReader):
         return tuple(found)
 
     def _argument(self) -> Syntax:
-        """An expression or a lambda function."""
+        """Reads an expression or a lambda function."""
         start, names = self.peek.start, self._lambda_parameters()
         if not names:
             return self.expression()
@@ -367,7 +367,7 @@ class _Reader(TokenReader):
         return Arrow(start, names, self.expression())
 
     def _lambda_parameters(self) -> tuple[str, ...]:
-        """The names before `->` when that is what comes next; nothing is read."""
+        """Returns the names before `->` if a lambda function follows, without reading them."""
         named = ("name", "quoted")
         if self.peek.kind in named and self._after().kind == "operator" and self._after().text == "->":
             return (self.peek.text,)
@@ -432,7 +432,9 @@ class _Reader(TokenReader):
         return Apply(start, "case", tuple(parts))
 
     def _interval(self, start: int) -> Syntax:
-        """INTERVAL with numbers and units: `interval 1 day 2 hours`, `interval '90' second`, `interval '1 day'`,
+        """Reads the numbers and units of INTERVAL.
+
+        Examples: `interval 1 day 2 hours`, `interval '90' second`, `interval '1 day'`,
         `interval '1 02:00' day to minute`.
         """
         words: list[str] = []
@@ -478,7 +480,7 @@ class _Reader(TokenReader):
         return kind
 
     def _decimal(self, start: int) -> DataType:
-        """`(precision [, scale])`; without them `decimal(10,0)`, as in Spark."""
+        """Reads `(precision [, scale])`; without it, the type is `decimal(10,0)`, as in Spark."""
         if not self._sign("("):
             return decimal_of(10)
         digits = [self._next().text]

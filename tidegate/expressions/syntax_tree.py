@@ -1,4 +1,4 @@
-"""The nodes of a syntax tree: an expression after its grammar is known and before it has names and types."""
+"""The nodes of a syntax tree: an expression that has been parsed but not resolved to names and types."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tidegate.datatypes import DataType
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal. A decimal keeps its text; `type` months or interval is for arithmetic with time only."""
+    """A literal. A decimal is kept as text. The `type` months or interval is only for date and time arithmetic."""
 
     start: int
     value: bool | int | float | str | None
     type: DataType
     lost: str = ""
-    """See `Token`."""
+    """The first escape that loses its backslash, as in `Token`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`base.name`."""
+    """A field access, `base.name`."""
 
     start: int
     base: Syntax
@@ -37,13 +37,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function or operator; operators have their sign as name, CASE is `case` (condition, value, ..., default)."""
+    """A function or operator. The name of an operator is its sign. CASE is `case` (condition, value, ..., default)."""
 
     start: int
     function: str
     arguments: tuple[Syntax, ...]
     span: tuple[int, int] = (0, 0)
-    """Where it begins and ends in the text; nowhere when the grammar has added it."""
+    """Where it begins and ends in the text; (0, 0) if the grammar has added it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +54,19 @@ class Qualified:
     call: Apply
     condition: Syntax | None
     ignore_nulls: bool | None
-    """None where neither is written."""
+    """None if neither clause is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class CastTo:
-    """CAST, TRY_CAST and `::`."""
+    """CAST, TRY_CAST or `::`."""
 
     start: int
     operand: Syntax
     type: DataType
     attempt: bool
     span: tuple[int, int] = (0, 0)
-    """See `Apply`."""
+    """Where it begins and ends in the text, as in `Apply`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A lambda function: `x -> body`, `(x, i) -> body`. Only an argument can be one."""
+    """A lambda function: `x -> body`, `(x, i) -> body`. It can only be an argument."""
 
     start: int
     parameters: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""What a text is as a number, a boolean, a date or a timestamp: Spark's grammar in ANSI mode.
+"""The grammar of Spark in ANSI mode for text as a number, a boolean, a date or a timestamp.
 
-Once for all: literals are converted here, and the casts of columns use the same patterns (Python's and Rust's `re`
-agree on them). A text is taken without `BLANKS` at both ends, that of a double or decimal without `JAVA_BLANKS`.
+It is defined once: literals are converted here, and the casts of columns use the same patterns (Python's and Rust's
+`re` agree on them). `BLANKS` are trimmed at both ends of a text; for a double or decimal, `JAVA_BLANKS` are.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ BLANKS: Final = JAVA_BLANKS + "\x7f"
 INTEGER: Final = r"^[+-]?[0-9]+$"
 DOUBLE: Final = r"^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
 DECIMAL: Final = r"[+-]?(?:\d+(?:\.(?P<f>\d*))?|\.(?P<p>\d+))(?:[eE](?P<e>[+-]?\d{1,10}))?"
-"""Digits of any alphabet, as Java takes them. Without a point there is one way to read them: with two, a long text that
-is no number would take Python's `re` time with the square of its length."""
+"""Digits of any alphabet, as in Java. Each number matches in only one way: if there were two, Python's `re` would take
+quadratic time for a long text that is not a number."""
 INFINITE: Final = r"^[+-]?inf(inity)?$"
-"""In lower case, as `nan`."""
+"""In lower case, like `nan`."""
 SIGNED_NAN: Final = ("+NaN", "-NaN")
-"""As they stand here only."""
+"""Only in exactly this spelling."""
 TRUE: Final = ("t", "true", "y", "yes", "1")
 FALSE: Final = ("f", "false", "n", "no", "0")
 """In lower case."""
@@ -35,8 +35,8 @@ DIGITS_MAX: Final = 30
 
 _DAY = r"(?P<y>[0-9]{4})(?:-(?P<mo>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})"
 _OFFSET = r"(?P<zo>[0-9](?:[0-9](?::[0-9]{1,2}|[0-9]{2})?|:[0-9]{1,2})?)"
-"""`2`, `02`, `2:0`, `02:00`, `0200`, as one group in which each character belongs to one part only: with alternatives
-that begin alike the cast of a column takes twice the time, whatever its texts are."""
+"""`2`, `02`, `2:0`, `02:00`, `0200`, as one group in which each character belongs to only one part. Alternatives with a
+common beginning would double the time of casting a column, whatever its texts."""
 _ZONE = r"(?: ?(?P<z>Z|UTC|GMT)| ?(?P<zs>[+-])" + _OFFSET + r")?"
 _SECONDS = r"(?::(?P<s>[0-9]{1,2})(?:\.(?P<f>[0-9]*))?" + _ZONE + r")?"
 _CLOCK = r"[ T](?P<h>[0-9]{1,2})(?::(?P<mi>[0-9]{1,2})" + _SECONDS + r")?"
@@ -48,7 +48,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def integer_of_text(text: str) -> int | None:
-    """The whole number, cut to `DIGITS_MAX` digits; None when the text is none."""
+    """Returns the integer, truncated to `DIGITS_MAX` digits; None if the text is not an integer."""
     text = text.strip(BLANKS)
     if not re.fullmatch(INTEGER, text):
         return None
@@ -57,7 +57,7 @@ def integer_of_text(text: str) -> int | None:
 
 
 def double_of_text(text: str) -> float | None:
-    """The number, with NaN and the infinities; None when the text is none."""
+    """Returns the number, which may be NaN or infinite; None if the text is not a number."""
     text = text.strip(JAVA_BLANKS)
     if text in SIGNED_NAN or text.lower() == "nan":
         return math.nan
@@ -68,7 +68,7 @@ def double_of_text(text: str) -> float | None:
 
 
 def decimal_of_text(text: str) -> Decimal | None:
-    """The exact number; None when the text is none, which no text with a suffix, NaN or an infinity is."""
+    """Returns the exact number; None if the text is not a number, has a suffix, or is NaN or an infinity."""
     match = re.fullmatch(DECIMAL, text.strip(JAVA_BLANKS))
     if match is None or (not text.isascii() and max(text) > "\uffff"):
         return None
@@ -77,31 +77,34 @@ def decimal_of_text(text: str) -> Decimal | None:
 
 
 def boolean_of_text(text: str) -> bool | None:
-    """The truth value; None when the text is none."""
+    """Returns the boolean; None if the text is not one."""
     text = text.strip(BLANKS).lower()
     return True if text in TRUE else False if text in FALSE else None
 
 
 def date_of_text(text: str) -> int | None:
-    """Days since 1970 of `2026`, `2026-1`, `2026-1-31`, with anything after a blank or T; None for no date."""
+    """Returns the days since 1970 of a date: `2026`, `2026-1` or `2026-1-31`, with anything after a space or T.
+
+    Returns None for any other text.
+    """
     match = re.fullmatch(DATE, text.strip(BLANKS))
     day = None if match is None else _day(match)
     return None if day is None else (day - _EPOCH).days
 
 
 def timestamp_of_text(text: str, *, zone: bool = True) -> int | None:
-    """Microseconds since 1970 of a date, or a date and `12[:34[:56[.789]]]` with Z, UTC, GMT or an offset
-    (`+2`, `+02:00`, `+0200`).
+    """Returns the microseconds since 1970 of a date, or of a date and `12[:34[:56[.789]]]` with Z, UTC, GMT or an
+    offset (`+2`, `+02:00`, `+0200`).
 
-    None when the text is neither, or the offset leads out of the years 1 to 9999. Without `zone` the offset may be
-    there, but does not count: a `timestamp_ntz`.
+    Returns None if the text is neither, or if the offset leads out of the years 1 to 9999. Without `zone` an offset is
+    accepted but ignored, as for a `timestamp_ntz`.
     """
     found = moment_of_text(text, zone=zone)
     return None if found is None or not FIRST_MOMENT <= found <= LAST_MOMENT else found
 
 
 def moment_of_text(text: str, *, zone: bool = True) -> int | None:
-    """As `timestamp_of_text`, also of years that an offset leads to and that no timestamp has."""
+    """Does what `timestamp_of_text` does, but also accepts an offset that leads out of the years of a timestamp."""
     match = re.fullmatch(TIMESTAMP, text.strip(BLANKS))
     day = None if match is None else _day(match)
     if match is None or day is None:

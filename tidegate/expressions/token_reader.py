@@ -1,4 +1,4 @@
-"""The tokens of an expression, and how far they have been read."""
+"""Reader of the tokens of an expression."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidegate.expressions.tokens import Token
 
 
 class TokenReader:
-    """What a reader of a grammar does with tokens, whatever the grammar is."""
+    """The operations on tokens that are independent of the grammar."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -27,13 +27,13 @@ class TokenReader:
         return token
 
     def unexpected(self, wanted: str) -> ExpressionRefusal:
-        """The refusal of the next token."""
+        """Returns the refusal of the next token."""
         token = self.peek
         what = "the expression ends too early" if token.kind == "end" else f"unexpected `{token.text}`"
         return ExpressionRefusal(token.start, what, wanted)
 
     def _word(self, *words: str) -> bool:
-        """Whether the next token is one of these keywords; reads it if so."""
+        """Reads the next token if it is one of these keywords, and returns whether it was."""
         if self.peek.kind == "name" and self.peek.text.lower() in words:
             self._next()
             return True

@@ -1,7 +1,8 @@
-"""Text of an expression -> tokens with offsets, by the tokenizer of sqlglot's Spark dialect.
+"""The tokens of an expression's text with their offsets, from the tokenizer of sqlglot's Spark dialect.
 
-Only its tokenizer is used. Its parser rewrites while it reads (CAST becomes TRY_CAST, NVL and IFNULL become COALESCE,
-ELEMENT_AT becomes a subscript) and orders some operators otherwise than Spark, so `syntax.py` has its own grammar.
+Only the tokenizer is used. The parser of sqlglot rewrites what it reads (CAST becomes TRY_CAST, NVL and IFNULL become
+COALESCE, ELEMENT_AT becomes a subscript) and gives some operators a precedence that differs from Spark's. `syntax.py`
+therefore has its own grammar.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from tidegate.expressions.errors import ExpressionRefusal
 MAX_TEXT_CHARACTERS = 10_000
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _KEPT_MEANING = frozenset("\\'\"`0nrt%_")
-"""What a backslash may stand before in a pattern: `\\b` would be a backspace there, and no end of a word."""
+"""Characters that may follow a backslash in a pattern: `\\b` would be a backspace there, not a word boundary."""
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`kind` is name, quoted (in backticks), number, string, binary, operator or end; `text` is unescaped."""
+    """A token. `kind` is name, quoted (in backticks), number, string, binary, operator or end; `text` is unescaped."""
 
     kind: str
     text: str
     start: int
     end: int  # offset after the last character
     lost: str = ""
-    r"""Of a string: an escape that is no more than its letter, `\d`."""
+    r"""The first escape of a string that is only its letter, such as `\d`."""
 
 
 class _Expressions(Spark):
-    """Spark's, of which no word is a command: what follows one at the beginning would be a single string."""
+    """Spark's dialect without commands: after an initial command, sqlglot reads the rest of the text as one string."""
 
     class Tokenizer(Spark.Tokenizer):
-        """See sqlglot."""
+        """The tokenizer without commands."""
 
         COMMANDS: ClassVar[set[TokenType]] = set()
 
@@ -53,9 +54,10 @@ def _tokenizer() -> Spark:
 
 
 def derive_tokens(text: str) -> list[Token]:
-    """All tokens of `text`, closed by one of kind `end`.
+    """Returns all tokens of `text`, followed by one of kind `end`.
 
-    :raises Refusal: the text is too long, or holds a quote that is never closed or a character outside the grammar.
+    Raises ExpressionRefusal if the text is too long, or contains a quote that is never closed or a character outside
+    the grammar.
     """
     if len(text) > MAX_TEXT_CHARACTERS:
         raise ExpressionRefusal(
@@ -75,7 +77,7 @@ def derive_tokens(text: str) -> list[Token]:
     tokens: list[Token] = []
     for token in raw:
         if tokens and token.start < tokens[-1].end:
-            continue  # sqlglot spells the suffix of 5L as a cast: `number` below has it
+            continue  # sqlglot reads the suffix of 5L as a cast: the number token already contains it
         tokens.append(_token(text, token))
     return [*_join_strings(text, tokens), Token("end", "", len(text.rstrip()), len(text))]
 
@@ -104,14 +106,14 @@ def _token(text: str, raw: RawToken) -> Token:
 
 
 def _refuse_invisible(name: str, start: int) -> None:
-    """Copied texts bring them along: the name looks like the column that it is not."""
+    """Rejects invisible characters, which come from copied text and make a name look like another column."""
     for index, character in enumerate(name):
         if not character.isprintable():
             raise ExpressionRefusal(start + index, f"the invisible character U+{ord(character):04X}", "remove it")
 
 
 def _refuse_no_character(body: str, start: int) -> None:
-    """A path of Windows has such escapes by accident."""
+    """Rejects escapes beyond the last character, which a Windows path contains by accident."""
     for match in _ESCAPE.finditer(body) if "\\U" in body else ():
         if match[2] is not None and int(match[2], 16) > sys.maxunicode:
             what = f"there is no character `{match[0]}`; the last one is U+10FFFF"
@@ -126,7 +128,7 @@ def _lost_escape(body: str) -> str:
 
 
 def _join_strings(text: str, tokens: list[Token]) -> list[Token]:
-    """Neighbouring string literals are one: `'it''s'` holds a quote (Spark 4), `'a' 'b'` is ab."""
+    """Joins adjacent string literals: `'it''s'` contains a quote (Spark 4), and `'a' 'b'` is ab."""
     joined: list[Token] = []
     for token in tokens:
         if token.kind == "string" and joined and joined[-1].kind == "string":
@@ -140,7 +142,7 @@ def _join_strings(text: str, tokens: list[Token]) -> list[Token]:
 
 
 def unescape(body: str) -> str:
-    r"""Resolve the escapes of a Spark string literal: `\n`, octal, `\u0041`; `\%` and `\_` keep their backslash."""
+    r"""Resolves the escapes of a Spark string literal: `\n`, octal, `\u0041`. `\%` and `\_` keep their backslash."""
 
     def one(match: re.Match[str]) -> str:
         four, eight, octal, other = match.groups()

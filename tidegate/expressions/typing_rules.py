@@ -1,7 +1,7 @@
-"""Which types meet and how: the coercion rules of Spark SQL in ANSI mode, over types and typed expressions.
+"""The coercion rules of Spark SQL in ANSI mode: which types can be combined, and how, over types and typed expressions.
 
-Source: Spark's `AnsiTypeCoercion` and `Cast.canAnsiCast`; `tests/expressions/compiled/test_types_like_spark.py`
-compares every pair with Spark itself. Decimals among themselves: `decimal_types.py`.
+Source: Spark's `AnsiTypeCoercion` and `Cast.canAnsiCast`. `tests/expressions/compiled/test_types_like_spark.py`
+compares every pair with Spark itself. `decimal_types.py` has the rules between decimals.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tidegate.expressions.text_values import (
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 FRACTIONAL = ("float", "double")
 NUMERIC = (*INTEGRAL, *FRACTIONAL)
-"""But for decimals, whose types are many."""
+"""All except decimals, which have many types."""
 LIMITS = {kind: 1 << (8 * size - 1) for kind, size in zip(INTEGRAL, (1, 2, 4, 8), strict=True)}
 _FROM_STRING = ("boolean", "binary", "date", "timestamp", "timestamp_ntz")
 _MOMENTS = ("date", "timestamp_ntz", "timestamp")
-"""In the order in which they become one another."""
+"""In the order in which they are coerced to each other."""
 
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
-    """The type both become in a comparison, CASE, COALESCE or IN; None when Spark refuses the pair."""
+    """Returns the type that both become in a comparison, CASE, COALESCE or IN; None if Spark rejects the pair."""
     if left == right or right == VOID:
         return left
     if left == VOID:
@@ -63,7 +63,7 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
 def _common_number(left: DataType, right: DataType) -> DataType:
     fractions = {left.kind, right.kind} & set(FRACTIONAL)
     if fractions:
-        return DOUBLE  # float with an integer becomes double too; float with float never comes here
+        return DOUBLE  # float with an integer also becomes double; float with float never gets here
     return left if NUMERIC.index(left.kind) >= NUMERIC.index(right.kind) else right
 
 
@@ -85,8 +85,8 @@ def _common_with_string(other: DataType) -> DataType | None:
 
 
 def can_cast(source: DataType, target: DataType) -> bool:
-    """Whether `CAST` accepts the pair (Spark's ANSI matrix without intervals, casts of structs and maps, text of
-    arrays, and arrays with elements that could fail).
+    """Returns whether `CAST` accepts the pair. This is Spark's ANSI matrix without intervals, casts of structs and
+    maps, arrays as text, and arrays with elements that could fail.
     """
     before, after = source.kind, target.kind
     if source == target or before == "void":
@@ -109,9 +109,9 @@ _CASTS: Mapping[str, tuple[str, ...]] = {
 
 
 def with_type(start: int, expression: Expression, target: DataType, *, attempt: bool = False) -> Expression:
-    """The expression as `target`, by a cast when needed; literals are converted here and now.
+    """Returns the expression as `target`, with a cast if necessary. Literals are converted immediately.
 
-    :raises Refusal: the types cannot be cast, or the literal has no value of that type.
+    Raises ExpressionRefusal if the types cannot be cast, or the literal has no value of that type.
     """
     source = expression.type
     if source == target:
@@ -132,21 +132,21 @@ def with_type(start: int, expression: Expression, target: DataType, *, attempt: 
 
 
 def derive_cast_remedy(expression: Expression, target: DataType | None) -> str:
-    """The cast to another type where there is one."""
+    """Returns the remedy: a cast to the other type if possible."""
     if target is not None and can_cast(expression.type, target):
         return f"write `cast({text_of(expression)} as {target})`"
     return "use a value of another type"
 
 
 def derive_condition_remedy(expression: Expression) -> str:
-    """A condition on a value that is none itself."""
+    """Returns the remedy for a value that is used as a condition but is not boolean."""
     return f"compare it with something, for instance `{text_of(expression)} is not null`"
 
 
 def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
-    """A literal of another type, None where it is left to the engine.
+    """Returns the literal in another type; None if the engine has to convert it.
 
-    :raises Refusal: the literal has no value of that type, so that every record would fail.
+    Raises ExpressionRefusal if the literal has no value of that type, so that every record would fail.
     """
     value, kind = literal.value, target.kind
     if kind == "decimal":
@@ -166,7 +166,7 @@ def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
             raise ExpressionRefusal(
                 start, f"'{value}' is not {with_article(target)}", "correct the text, or use a value of the same type"
             )
-        # A float is rounded by the engine; NaN and the infinities do not survive the way to the slots as JSON.
+        # The engine rounds a float. NaN and the infinities cannot be sent to the slots as JSON.
         return None if kind == "float" or not math.isfinite(found) else Literal(found, target)
     return None
 
@@ -200,7 +200,7 @@ _OF_TEXT: Mapping[str, Callable[[str], bool | float | None]] = {
 
 
 def _nearest_float(number: Decimal) -> float:
-    """The 32-bit float nearest to a decimal, of two as near the even one (a way over 64 bits would round twice)."""
+    """Returns the 32-bit float nearest to a decimal, ties to even. Converting via 64 bits would round twice."""
     (bits,) = struct.unpack("<i", struct.pack("<f", abs(float(number))))
     near = [struct.unpack("<f", struct.pack("<i", bits + step))[0] for step in (-1, 0, 1) if bits + step >= 0]
     exact = abs(Fraction(number))
@@ -209,21 +209,21 @@ def _nearest_float(number: Decimal) -> float:
 
 
 def literal_as_decimal(literal: Literal) -> Literal:
-    """An integer literal in the smallest decimal that holds it, which Spark takes beside a decimal."""
+    """Returns an integer literal in the smallest decimal that holds it, as Spark does next to a decimal."""
     kind = decimal_of_literal(Decimal(str(literal.value)))
     return literal if kind is None else Literal(str(literal.value), kind)
 
 
 def rounded_decimal(literal: Literal, *, up: bool) -> int:
-    """A decimal literal as the next integer, for comparison with an integer column."""
+    """Returns a decimal literal as the next integer, for comparison with an integer column."""
     value = Decimal(str(literal.value))
     return math.ceil(value) if up else math.floor(value)
 
 
 def derive_output_type(start: int, expression: Expression) -> Expression:
-    """Check that the result of a whole expression can be a column.
+    """Checks that the result of a whole expression can be a column.
 
-    :raises Refusal: it is a bare NULL or an interval.
+    Raises ExpressionRefusal for a bare NULL or an interval.
     """
     if expression.type == VOID:
         raise ExpressionRefusal(start, "a bare NULL has no type", "write `cast(null as string)`")
@@ -233,7 +233,7 @@ def derive_output_type(start: int, expression: Expression) -> Expression:
 
 
 def _instead_of_interval(expression: Expression) -> str:
-    """What gives a column: the number of days or seconds of a difference, or a later timestamp."""
+    """Suggests an expression that can be a column: the days or seconds of a difference, or a later timestamp."""
     match expression:
         case Call(function="-", arguments=(_, start), type=kind) if start.type.kind not in INTERVALS:
             left, right = argument_text(expression, 0), argument_text(expression, 1)

@@ -1,1 +1,1 @@
-"""Keyed state: backends and their snapshots."""
+"""Keyed state, list state, their backends and their snapshots."""

@@ -1,4 +1,4 @@
-"""The state backends by their names in the pipeline file (F17)."""
+"""State backends by their names in the pipeline file (F17)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidegate.state.declaration import StateDeclaration
 from tidegate.state.memory import MemoryState
 
 OpenState = Callable[[str, StateDeclaration, GroupsOf], KeyedState[Any]]
-"""Operator, what it declares, and key groups; a new, empty state. Lists need no backend: see `operator_list.py`."""
+"""Opens an empty state for an operator, its declaration and key groups. Lists need no backend (`operator_list.py`)."""
 
 
 def choose_backend(name: str, retained: int, parent: Path | None = None) -> OpenState:
-    """How states are opened. `retained`: see Increments. `parent`: see RocksState."""
+    """Returns the function that opens states in this backend. `retained`: see Increments. `parent`: see RocksState."""
     match name:
         case "memory":
             return lambda operator, declaration, groups_of: MemoryState(operator, declaration, groups_of, retained)

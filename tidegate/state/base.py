@@ -1,6 +1,6 @@
-"""What every state offers: to the task that snapshots and restores it, and to the operator that keeps things in it.
+"""The interface of state: for the task that snapshots and restores it, and for the operator that stores values in it.
 
-Access is by batch, and from the loop's thread only.
+Access is by batch, and only from the loop's thread.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tidegate.state.order import Row
 from tidegate.state.snapshot import Value
 
 Key = Any
-"""The value of the key column, or a tuple of the values of several; None inside is NULL."""
+"""The value of the key column, or a tuple of values if there are several key columns. None inside is NULL."""
 
 GroupsOf = Callable[[list[Row]], Sequence[int]]
-"""Key groups of keys (each a tuple of the columns that count); the hash lives in `keygroups.py`."""
+"""Returns the key groups of keys, which are tuples of the columns that count for it. `keygroups.py` has the hash."""
 
 
 class Share(msgspec.Struct, frozen=True):
-    """Which part of an operator's state a subtask restores."""
+    """The part of an operator's state that a subtask restores."""
 
     key_groups: range
     subtask: int = 0
@@ -32,65 +32,65 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class StoredState(Protocol[File]):
-    """One state of one operator in one subtask, as its snapshots see it."""
+    """One state of one operator in one subtask, as seen by snapshots."""
 
     declaration: StateDeclaration
-    """What the operator has declared. At a restore it is set with what the user says about older entries."""
+    """The operator's declaration. At a restore it includes what the user has decided about existing entries."""
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Returns the number of entries."""
 
     def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
-        """The synchronous part of a snapshot. `full`: it builds on no other, and no other on it."""
+        """Takes the synchronous part of a snapshot. A `full` snapshot and others do not build on each other."""
 
     def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
-        """What `capture` has encoded for the checkpoint is durable."""
+        """Records that the files which `capture` encoded for the checkpoint are durable."""
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint counts."""
+        """Records that the checkpoint is completed."""
 
     def abandoned(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up."""
+        """Records that the checkpoint was abandoned."""
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:
-        """Add what each file has for this share; the last file that has a key counts. Raises StateUnreadable.
+        """Adds the entries of each file that belong to this share. The last file that contains a key wins.
 
-        Before the first access. The first snapshot after it is full.
+        Must be called before the first access. The first snapshot after it is full. Raises StateUnreadable.
         """
 
     def close(self) -> None:
-        """Free what it holds; what `capture` has returned may still be encoded."""
+        """Releases all resources. What `capture` has returned can still be encoded."""
 
 
 class KeyedState(StoredState[File], Protocol[File]):
     """Values by key."""
 
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
-        """The value of each key, None where there is none."""
+        """Returns the value of each key, or None if the key does not exist."""
 
     def put_many(self, keys: Collection[Key], values: Iterable[Value]) -> None:
-        """Set values; of a repeated key the last counts."""
+        """Sets values. The last value of a repeated key wins."""
 
     def delete_many(self, keys: Collection[Key]) -> None:
-        """Forget these keys; those that are not there are passed over."""
+        """Removes these keys and ignores those that do not exist."""
 
     def delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
-        """Forget keys that scans have given, by their key groups, each group in order: nothing is looked up again."""
+        """Removes keys that scans have returned, by key group and sorted in each. They are not looked up again."""
 
     def get(self, key: Key) -> Value | None:
-        """As `get_many`, for what is rare."""
+        """Returns one value, like `get_many`; for rare access only."""
 
     def put(self, key: Key, value: Value) -> None:
-        """As `put_many`, for what is rare."""
+        """Sets one value, like `put_many`; for rare access only."""
 
     def delete(self, key: Key) -> None:
-        """As `delete_many`, for what is rare."""
+        """Removes one key, like `delete_many`; for rare access only."""
 
     def keys(self) -> Iterator[Key]:
-        """All keys of the moment of the call, in no particular order: the state may be changed meanwhile."""
+        """Iterates over the keys as of the call, in no particular order. The state may change during the iteration."""
 
     def groups_of(self, keys: Collection[Key]) -> Sequence[int]:
-        """The key group of each key, or of what is known of it: at least the columns that count for the group."""
+        """Returns the key group of each key. Only the columns that count for the group are needed."""
 
     def scan(
         self,
@@ -101,9 +101,10 @@ class KeyedState(StoredState[File], Protocol[File]):
         limit: int | None = None,
         backwards: bool = False,
     ) -> Iterator[tuple[Key, Value]]:
-        """Entries of a key group whose keys begin with `prefix`, in the order of their keys (see `order.py`).
+        """Iterates over the entries of a key group whose keys begin with `prefix`, in key order (see `order.py`).
 
-        With `start`, the first columns of a key or all: the entries from there on. It sees the moment of the call: the
-        state may be changed meanwhile. The first scan of a state in memory sorts its keys, and from then on new ones
-        are sorted in when their group is scanned. Raises ValueError: `start` goes neither with a prefix nor backwards.
+        `start` is a key or its first columns: the scan begins there. The scan sees the state as of the call; the state
+        may change during the iteration. The first scan of a state in memory sorts its keys. From then on, new keys are
+        sorted in when their group is scanned. Raises ValueError if `start` is combined with a prefix or with
+        `backwards`.
         """

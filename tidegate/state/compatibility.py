@@ -1,4 +1,4 @@
-"""How something that was written fits what is needed now: four verdicts, of which the worst of the parts wins."""
+"""The four verdicts about how written state fits what is needed now. The worst verdict of the parts wins."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 import msgspec
 
 Convert = Callable[[Any], Any]
-"""From a value as it was written to one as it is needed. Raises CannotConvert."""
+"""Converts a value from its written form to the one needed now. Raises CannotConvert."""
 
 
 class Fit(StrEnum):
     """How a written state fits."""
 
     AS_IS = "as is"
-    """Nothing differs that a reader would notice."""
+    """There is no difference that matters to a reader."""
     AFTER_RECONFIGURATION = "after reconfiguration"
-    """The bytes stay: what reads them knows of a wider type, or where a column is."""
+    """The bytes stay as they are: the reader knows the wider type, or the position of a column."""
     AFTER_MIGRATION = "after migration"
-    """Every entry is read as it was written, changed, and written as it is needed, before the first record."""
+    """Before the first record, every entry is read as it was written, converted, and written in the new form."""
     INCOMPATIBLE = "incompatible"
 
 
@@ -28,38 +28,38 @@ _ORDER: Final = tuple(Fit)
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`reason` says what differs; empty when nothing does."""
+    """The fit, and what differs. `reason` is empty if nothing differs."""
 
     fit: Fit
     reason: str = ""
 
 
 GONE: Final = " is gone"
-"""How a reason ends that is about a column; its name is before that."""
+"""The end of a reason about a column that no longer exists, after the column's name."""
 
 Difference = tuple[Fit, str]
-"""What differs, and how bad that is."""
+"""A difference and how severe it is."""
 
 
 class CannotConvert(ValueError):
-    """A value that its new type cannot hold, found while entries are migrated."""
+    """A value that does not fit its new type, found while entries are migrated."""
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A verdict with its reasons apart, and what a migration does to a value."""
+    """A verdict with separate reasons, and the conversion that a migration applies to a value."""
 
     differences: tuple[Difference, ...] = ()
     convert: Convert | None = None
-    """None: the value stays as it is."""
+    """None if the value stays as it is."""
 
     @property
     def fit(self) -> Fit:
-        """The worst one wins."""
+        """The worst fit of all differences."""
         return worst(fit for fit, _ in self.differences)
 
     @property
     def verdict(self) -> Verdict:
-        """What is incompatible comes first: its reasons are all given, and no others."""
+        """The verdict. The reason for INCOMPATIBLE contains all incompatible differences and no others."""
         fit = self.fit
         if fit is Fit.INCOMPATIBLE:
             return Verdict(fit, "; ".join(text for one, text in self.differences if one is fit))
@@ -70,10 +70,10 @@ AS_IS: Final = Judged()
 
 
 def worst(fits: Iterable[Fit]) -> Fit:
-    """The one that wins; AS_IS of none."""
+    """Returns the worst of these fits; AS_IS if there are none."""
     return max(fits, key=_ORDER.index, default=Fit.AS_IS)
 
 
 def refused(*reasons: str) -> Judged:
-    """INCOMPATIBLE, for these reasons."""
+    """Returns INCOMPATIBLE for these reasons."""
     return Judged(tuple((Fit.INCOMPATIBLE, reason) for reason in reasons))

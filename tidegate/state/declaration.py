@@ -1,7 +1,7 @@
-"""What an operator says about each of its states, before anything runs: name, form, and the fields of its entries.
+"""What an operator declares about each of its states before anything runs: name, form, and the fields of its entries.
 
-A declaration is all that a backend, a snapshot's header and the check of a checkpoint need. Nothing here imports
-Polars. How two shapes compare is in `verdict.py`.
+Backends, the headers of snapshots and the compatibility check of a checkpoint need nothing but a declaration. This
+module does not import Polars. `verdict.py` compares two shapes.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ ORDERED_KINDS: Final = frozenset(
         "timestamp_ntz",
     }
 )
-"""What a key may be: values that are equal have the same bytes, and their bytes have an order (see `order.py`)."""
+"""Types that a key can have: equal values have equal bytes, and the bytes have an order (see `order.py`)."""
 
 TOTAL: Final = "total."
-"""Parameters of a serializer that begin so are about accumulators."""
+"""Prefix of the serializer parameters that describe accumulators."""
 WINDOW: Final = "window"
-"""The parameter that says which windows entries are of."""
+"""The parameter that identifies the windows to which entries belong."""
 SETTLED: Final = "kept"
-"""The parameter that says what `settles` has made: where it is another one now, that is done again."""
+"""The parameter that identifies the result of `settles`. If it differs, `settles` is applied again."""
 LASTS: Final = "ttl"
-"""The parameter that says how long an entry lasts from its last time on: milliseconds, then by which clock. Where it is
-another one now, the ends of entries are moved."""
+"""The parameter that sets how long an entry lives after its last time: milliseconds, then the clock that measures it.
+If it differs, the expiry times of entries are moved."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class StateForm(StrEnum):
-    """How a state is held, and so how it is dealt out when the number of subtasks changes."""
+    """How a state is held, which determines how it is redistributed when the number of subtasks changes."""
 
     KEYED = "keyed"
-    """Values by key; a subtask has those of its key groups."""
+    """Values by key. A subtask has the keys of its key groups."""
     SPLIT = "split"
-    """A list per subtask; at a restore all lists are joined and dealt out evenly."""
+    """A list per subtask. A restore joins all lists and splits the result evenly."""
     UNION = "union"
-    """A list per subtask; at a restore every subtask gets all lists, joined."""
+    """A list per subtask. A restore joins all lists and gives the result to every subtask."""
 
 
 class StateField(msgspec.Struct, frozen=True):
-    """A key column or a part of the value. `nullable` is false where NULL would be damage."""
+    """A key column or a part of the value. `nullable` is false where NULL would be corruption."""
 
     name: str
     type: DataType
@@ -65,22 +65,22 @@ class StateField(msgspec.Struct, frozen=True):
 
 
 class Serializer(msgspec.Struct, frozen=True):
-    """What made bytes of keys and values, for whoever reads them years later."""
+    """The description of how the bytes of keys and values were written, with which they can be read years later."""
 
     name: str = "msgpack"
     version: int = 1
     parameters: dict[str, str] = {}
     versions: dict[str, int] = {}
-    """In which versions the types within are described, by their names; those that are not here in their first."""
+    """The versions in which nested types are described, by type name. A type that is not listed has version 1."""
 
 
 def total_parameter(column: str) -> str:
-    """The name of the parameter that says how the accumulator of a column is encoded, where its type does not."""
+    """Returns the name of the parameter that describes the encoding of a column's accumulator, if its type does not."""
     return f"{TOTAL}{column}"
 
 
 class StateShape(msgspec.Struct, frozen=True):
-    """What the entries of a state look like, and how keys are hashed into groups. It is in the header of every file."""
+    """The layout of a state's entries, and how keys are hashed into groups. It is in the header of every file."""
 
     keys: tuple[StateField, ...]
     """Empty for a list."""
@@ -89,54 +89,53 @@ class StateShape(msgspec.Struct, frozen=True):
     max_parallelism: int
     form: StateForm = StateForm.KEYED
     suffix: int = 0
-    """So many of the last key columns do not count for the key group: entries that differ only in them stay together,
-    in their order."""
+    """The number of last key columns that do not count for the key group. Entries that differ only in these columns
+    stay together and are sorted by them."""
     prefix: int = 0
-    """So many of the first key columns do not count for the key group: each group is in the order of these columns
-    (see `time_ordered.py`)."""
+    """The number of first key columns that do not count for the key group. Each group is sorted by them (see
+    `time_ordered.py`)."""
     expires: bool = False
-    """A value has one more element, the last: when its entry expires, ms since 1970, or None for never."""
+    """Whether a value has one more, last element: when its entry expires, ms since 1970, or None for never."""
     serializer: Serializer = Serializer()
 
 
 class Evolution(msgspec.Struct, frozen=True):
-    """What the user says about a step whose state continues under another definition. It is never written to a file."""
+    """The user's decisions about a step whose state continues under another definition. Never written to a file."""
 
     operator_was: OperatorName = OperatorName("")
     """The step's former name; empty if it has not been renamed."""
     columns: dict[str, str] = {}
-    """Columns of its state that have been renamed: new name to former name."""
+    """Renamed columns of its state: new name to former name."""
     dropped: frozenset[str] = frozenset()
-    """Columns of its state that are given up, by the names under which they were written."""
+    """Columns of its state that are dropped, by the names under which they were written."""
     defaults: dict[str, Any] = {}
-    """What columns that are new have for the entries that are already there, as plain values of their types (see
-    `snapshot.Value`)."""
+    """Values that new columns get in existing entries, as plain values of their types (see `snapshot.Value`)."""
 
 
 class StateDeclaration(msgspec.Struct, frozen=True):
-    """One state of an operator. `name` is its own among the operator's states, and never changes."""
+    """One state of an operator. `name` is unique among the operator's states and never changes."""
 
     name: StateName
     shape: StateShape
     begins: dict[str, Any] = {}
-    """What parts of accumulators, which are value fields `column.part`, have where entries are there already and the
-    column is new; one that is not here can only begin with its entry."""
+    """Initial values of accumulator parts, which are value fields `column.part`, in existing entries when the column is
+    new. A part that is not listed can only begin with a new entry."""
     optional: frozenset[str] = frozenset()
-    """Those of them that rows which entries are made of may lack."""
+    """The parts in `begins` that may be missing from rows from which entries are created."""
     settles: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
-    """What is done to a value that was migrated, or made of rows, so that all is true of it that the operator relies
-    on."""
+    """Applied to a value that was migrated or created from rows, to restore the invariants that the operator relies on.
+    """
     verify: Callable[[tuple[Any, ...]], None] | None = None
-    """Raises StateUnreadable for a value of a list that could not be restored although its shape fits. A start calls it
-    for each stored value before anything runs."""
+    """Checks a value of a list that may be impossible to restore although its shape fits, and raises StateUnreadable. A
+    start calls it for each stored value before anything runs."""
     names_columns: str = ""
-    """A key column whose values are names of columns: an entry is renamed and given up with its column."""
+    """A key column whose values are names of columns. Its entries are renamed and dropped with their columns."""
     reset_remark: str = ""
-    """What is to be known before this state is given up, beside what is true of any state."""
+    """What the user must know before this state is reset, in addition to what applies to any state."""
     evolution: Evolution = Evolution()
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no backend could keep: a mistake of the operator's author."""
+        """Raises ValueError for a state that no backend could hold: an error of the operator's author."""
         shape = self.shape
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"state name {self.name!r} is not of the form {_NAME.pattern}")
@@ -150,10 +149,10 @@ class StateDeclaration(msgspec.Struct, frozen=True):
 
     @property
     def keyed(self) -> bool:
-        """Whether it is held by key."""
+        """Whether the state is held by key."""
         return self.shape.form is StateForm.KEYED
 
 
 def declare_list(name: str, values: tuple[StateField, ...], form: StateForm = StateForm.SPLIT) -> StateDeclaration:
-    """A list of values per subtask, without keys. `form`: SPLIT or UNION."""
+    """Declares a list of values per subtask, without keys. `form` is SPLIT or UNION."""
     return StateDeclaration(StateName(name), StateShape((), values, key_hash="", max_parallelism=0, form=form))

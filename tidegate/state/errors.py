@@ -1,4 +1,4 @@
-"""Why stored state cannot be used."""
+"""Errors about stored state that cannot be used."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from tidegate.errors import AttemptFailed, PipelineStopped
 
 
 class StateUnreadable(PipelineStopped):
-    """A state file is damaged, or was written for another shape of state."""
+    """A state file that is damaged, or was written for another shape of state."""
 
     code = "state-unreadable"
     exit_code = 4
 
 
 class LocalStateFailed(AttemptFailed):
-    """State on local disk cannot be read or written. Nothing is lost: the next attempt restores from the checkpoint."""
+    """State on local disk that cannot be read or written. Nothing is lost: the next attempt restores a checkpoint."""
 
     code = "local-state"

@@ -1,7 +1,7 @@
-"""Entries that come in any order, encoded and put into files by key group: bounded files, from bounded pieces.
+"""Encoding of entries that come in any order into files by key group, with files and pieces of bounded size.
 
-It runs on a helper thread while the slot loop works. A call into C keeps the loop from running, so nothing here encodes
-or copies more than a part of the entries, or of the bytes, at once.
+This runs on a helper thread while the slot loop works. A call into C blocks the loop, so no call here encodes or copies
+more than a part of the entries, or of the bytes, at once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import msgspec
 from tidegate.state.snapshot import EncodedGroup, Entry, join_entries
 
 FILE_BYTES: Final = 16 << 20
-"""A file of a snapshot ends with the piece with which it has so many bytes."""
+"""A file of a snapshot ends after the piece with which it reaches this size."""
 
 T = TypeVar("T")
 
 _Piece = tuple[int, bytes]
-"""How many entries, and these one after the other."""
+"""The number of entries, and their concatenated encodings."""
 
 
 def in_parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items, so many at a time."""
+    """Yields the items in lists of `size`."""
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part
@@ -39,7 +39,7 @@ class GroupedEntries:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def add(self, groups: Sequence[int], entries: Sequence[Entry]) -> None:
-        """Some entries, each with its key group."""
+        """Adds entries, each with its key group."""
         found: defaultdict[int, list[Entry]] = defaultdict(list)
         for group, entry in zip(groups, entries, strict=True):
             found[group].append(entry)
@@ -47,7 +47,7 @@ class GroupedEntries:
             self._pieces[group].append((len(part), self._encode(part)[_head_bytes(len(part)) :]))
 
     def files(self, assemble: Callable[[Sequence[EncodedGroup]], bytes]) -> Iterator[bytes]:
-        """Files of all of them, in the order of their key groups, which are forgotten; at least one."""
+        """Yields at least one file with all entries, in the order of their key groups, and removes these entries."""
         size, written = 0, False
         parts: list[EncodedGroup] = []
         for group in sorted(self._pieces):
@@ -69,5 +69,5 @@ def _joined(group: int, pieces: Sequence[_Piece]) -> EncodedGroup:
 
 
 def _head_bytes(count: int) -> int:
-    """Of a msgpack array."""
+    """Returns the size of the header of a msgpack array."""
     return 1 if count < 16 else 3 if count < 1 << 16 else 5

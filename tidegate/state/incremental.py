@@ -1,4 +1,4 @@
-"""What both backends do alike: they keep track of changed keys, and capture all entries or only those (F28)."""
+"""The common part of both backends: it tracks changed keys, and captures all entries or only the changed ones (F28)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.state.order import KeyOrder, Row
 from tidegate.state.snapshot import Value
 
 Encode = Callable[[], Iterable[bytes]]
-"""Gives the files of a moment that has passed; may run on another thread."""
+"""Returns the files for an earlier moment. May run on another thread."""
 
 
 class IncrementalState(ABC, Generic[File]):
@@ -35,71 +35,71 @@ class IncrementalState(ABC, Generic[File]):
 
     @abstractmethod
     def __len__(self) -> int:
-        """See KeyedState."""
+        """Returns the number of entries."""
 
     @abstractmethod
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
-        """See KeyedState."""
+        """Returns the value of each key, or None if the key does not exist."""
 
     @abstractmethod
     def keys(self) -> Iterator[Key]:
-        """See KeyedState."""
+        """Iterates over the keys as of the call, in no particular order."""
 
     @abstractmethod
     def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
-        """As `put_many`, without taking note."""
+        """Does what `put_many` does, without recording the change."""
 
     @abstractmethod
     def _delete(self, keys: Collection[Key]) -> Collection[Key]:
-        """As `delete_many`, without taking note; those that were there."""
+        """Does what `delete_many` does, without recording the change. Returns the keys that existed."""
 
     @abstractmethod
     def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
-        """As `delete_scanned`, without taking note."""
+        """Does what `delete_scanned` does, without recording the change."""
 
     @abstractmethod
     def _scan(
         self, group: int, prefix: Row, start: Row, limit: int | None, *, backwards: bool
     ) -> Iterator[tuple[Key, Value]]:
-        """As `scan`; the prefix is no whole key."""
+        """Does what `scan` does. The prefix is not a complete key."""
 
     @abstractmethod
     def _freeze_all(self) -> Encode:
-        """The moment's entries, all of them."""
+        """Freezes all entries as they are now."""
 
     @abstractmethod
     def _freeze(self, keys: KeySet) -> Encode:
-        """The moment's entries of these keys, at least one; tombstones for those that are not there."""
+        """Freezes the entries of these keys, at least one, as they are now. Missing keys become tombstones."""
 
     def put_many(self, keys: Collection[Key], values: Iterable[Value]) -> None:
-        """See KeyedState."""
+        """Sets values and records the keys as changed."""
         self._put(keys, values)
         self._increments.touch(keys)
 
     def delete_many(self, keys: Collection[Key]) -> None:
-        """See KeyedState."""
+        """Removes these keys and records those that existed as changed."""
         self._increments.touch(self._delete(keys))
 
     def delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
-        """See KeyedState."""
+        """Removes keys that scans have returned, and records them as changed."""
         self._delete_scanned(keys)
         for part in keys.values():
             self._increments.touch(part)
 
     def get(self, key: Key) -> Value | None:
-        """See KeyedState."""
+        """Returns one value, or None if the key does not exist."""
         return self.get_many([key])[0]
 
     def put(self, key: Key, value: Value) -> None:
-        """See KeyedState."""
+        """Sets one value."""
         self.put_many([key], [value])
 
     def delete(self, key: Key) -> None:
-        """See KeyedState."""
+        """Removes one key."""
         self.delete_many([key])
 
     def groups_of(self, keys: Collection[Key]) -> Sequence[int]:
-        """See KeyedState."""
+        """Returns the key group of each key."""
         return self._groups(self._rows(keys))
 
     def scan(
@@ -111,7 +111,10 @@ class IncrementalState(ABC, Generic[File]):
         limit: int | None = None,
         backwards: bool = False,
     ) -> Iterator[tuple[Key, Value]]:
-        """See KeyedState."""
+        """Scans a key group. A prefix that is a complete key is looked up instead.
+
+        Raises ValueError for too many columns, or if `start` is combined with a prefix or with `backwards`.
+        """
         if (given := max(len(prefix), len(start))) > self._columns:
             raise ValueError(f"state {self.declaration.name} has {self._columns} key columns, not {given}")
         if start and (prefix or backwards):
@@ -123,7 +126,7 @@ class IncrementalState(ABC, Generic[File]):
         return iter(() if value is None else ((key, value),))
 
     def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
-        """See KeyedState."""
+        """Captures all entries, the changed ones, or none if nothing has changed."""
         extent = Extent[File](None) if full else self._increments.begin(checkpoint, len(self))
         if extent.keys is None:
             return Capture(self._freeze_all())
@@ -132,25 +135,25 @@ class IncrementalState(ABC, Generic[File]):
         return Capture(self._freeze(extent.keys), extent.builds_on)
 
     def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
-        """See KeyedState."""
+        """Records that the files of the checkpoint's snapshot are durable."""
         self._increments.stored(checkpoint, files)
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """See KeyedState."""
+        """Records that the checkpoint is completed."""
         self._increments.completed(checkpoint)
 
     def abandoned(self, checkpoint: CheckpointId) -> None:
-        """See KeyedState."""
+        """Records that the checkpoint was abandoned."""
         self._increments.abandoned(checkpoint)
 
     def _groups(self, rows: list[Row]) -> Sequence[int]:
-        """Key groups of keys, or of the columns of them that count."""
+        """Returns the key groups of keys, which may be incomplete."""
         return self._groups_of(rows if self._all_grouped else [row[self._grouped] for row in rows])
 
     def _rows(self, keys: Iterable[Key]) -> list[Row]:
-        """Keys as tuples of their columns."""
+        """Returns keys as tuples of their columns."""
         return [(key,) for key in keys] if self._single else list(keys)
 
     def _keys(self, rows: Iterable[Row]) -> list[Any]:
-        """The opposite."""
+        """Returns tuples of columns as keys: the inverse of `_rows`."""
         return [row[0] for row in rows] if self._single else list(rows)

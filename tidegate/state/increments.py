@@ -1,16 +1,16 @@
-"""Which entries the next snapshot writes: all of them, or those that changed since an older snapshot (F28). Pure.
+"""The choice of entries for the next snapshot: all of them, or those changed since an older snapshot (F28). Pure.
 
-A snapshot may build on the newest checkpoint that is known to be completed, and on nothing else: whatever is in flight
-may be given up together with its files. The files of a completed checkpoint are kept while it is one of the `retained`
-newest ones; every snapshot in flight may push it back by one place, so with `retained` of them in flight the next
-snapshot is a full one.
+A snapshot may build only on the newest checkpoint that is known to be completed: a snapshot in flight may be abandoned
+together with its files. The files of a completed checkpoint are kept while it is one of the `retained` newest ones.
+Every snapshot in flight may push it back by one place, so with `retained` of them in flight the next snapshot is full.
 
-The files of a snapshot are layers, to be read in order: a full one, then increments. A new increment takes in those
-before it that are less than twice as large, so there are few, as long as it stays small beside the state; larger ones
-stay by themselves. When all of them together would be as large as a full snapshot, a full one is written instead.
+The files of a snapshot are layers that are read in order: a full one, then increments. A new increment absorbs the
+preceding ones that are less than twice as large, as long as it stays small compared with the state; larger ones remain
+separate. This keeps the number of layers low. If all increments together would be as large as a full snapshot, a full
+one is written instead.
 
-A snapshot begins while the slot loop waits, so sets of many keys are only put together by whoever encodes it; until
-then it is only known how many they are at most.
+A snapshot begins while the slot loop waits. Large key sets are therefore merged only when the snapshot is encoded;
+until then only an upper bound of their size is known.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ from tidegate.ids import CheckpointId
 
 LAYERS_MAX: Final = 48
 SMALL: Final = 1000
-"""Entries of an increment that may take in others however small the state is."""
+"""The number of entries up to which an increment may absorb others, however small the state is."""
 SMALL_PART: Final = 20
-"""Else it may while it has at most this part of the entries that are held."""
+"""Beyond SMALL, an increment may absorb others while it has at most 1 / SMALL_PART of the state's entries."""
 JOINED_AT_ONCE: Final = 10_000
 TRACKED_MAX: Final = 1_000_000
-"""Changed keys that are remembered, in all; beyond them snapshots are full, and old increments are not taken in."""
+"""Changed keys that are remembered in total. Beyond it, snapshots are full, and old increments are not absorbed."""
 
 File = TypeVar("File")
-"""Whatever stands for a stored file."""
+"""A reference to a stored file."""
 
 Keys = dict[Any, Any]
-"""A set in the order of insertion, which is the same in every process; the values mean nothing."""
+"""A set in insertion order, which is the same in every process. The values have no meaning."""
 
 
 Changes = tuple[Keys, ...] | None
-"""Sets that nobody changes any more; None: too many keys to be known."""
+"""Sets that no longer change; None if there were too many keys to remember."""
 
 
 class KeySet:
-    """Keys from sets that may overlap."""
+    """The keys of several sets, which may overlap."""
 
     def __init__(self, parts: Iterable[Keys]) -> None:
-        """Nobody changes the parts any more."""
+        """The parts must not change any more."""
         self._parts = tuple(part for part in parts if part)
         if len(self) <= JOINED_AT_ONCE:
             self.joined()
 
     def __len__(self) -> int:
-        """How many they are; before somebody has joined them, how many at most."""
+        """Returns the number of keys. Before `joined` has run, this is an upper bound."""
         return sum(map(len, self._parts))
 
     def __or__(self, other: KeySet) -> KeySet:
-        """The keys of both."""
+        """Returns the keys of both."""
         return KeySet((*self._parts, *other._parts))
 
     def joined(self) -> Keys:
-        """Each once; may be called on another thread."""
+        """Returns every key once. May be called on another thread."""
         if len(self._parts) == 1:
             return self._parts[0]
         joined: Keys = {}
         for part in self._parts:
-            for key in part:  # key by key, so that other threads get their turns
+            for key in part:  # key by key, so that other threads get a turn
                 joined[key] = None
         self._parts = (joined,)
         return joined
@@ -75,28 +75,28 @@ class Capture(msgspec.Struct, Generic[File], frozen=True):
     """The synchronous part of a snapshot. `encode` may run on another thread and sees this moment (F23)."""
 
     encode: Callable[[], Iterable[bytes]] | None
-    """The snapshot's own files, at least one; None when nothing has changed."""
+    """Returns the snapshot's own files, at least one; None if nothing has changed."""
     builds_on: tuple[File, ...] = ()
-    """Files of older snapshots, to be read before its own, in this order."""
+    """Files of older snapshots, to be read in this order before the snapshot's own files."""
     keyed: bool = True
     """False for a list, whose files every subtask reads at a restore."""
 
     @property
     def increment(self) -> bool:
-        """Whether its own files are nothing without others."""
+        """Whether the snapshot's own files are incomplete without others."""
         return bool(self.builds_on)
 
 
 class Extent(msgspec.Struct, Generic[File], frozen=True):
-    """What a snapshot has to hold."""
+    """What a snapshot has to contain."""
 
     keys: KeySet | None
-    """None: everything."""
+    """None: all keys."""
     builds_on: tuple[File, ...] = ()
 
 
 class _Layer(Generic[File]):
-    """The files of one snapshot. `keys` of an increment are known while it can be taken in by another."""
+    """The files of one snapshot. The `keys` of an increment are known while another increment can absorb it."""
 
     def __init__(self, entries: int, keys: KeySet | None) -> None:
         self._entries = entries
@@ -112,13 +112,13 @@ class _Layer(Generic[File]):
 
 
 class _Flight(Generic[File]):
-    """A snapshot whose checkpoint is not decided, as far as is known."""
+    """A snapshot whose checkpoint is not known to be completed or abandoned."""
 
     def __init__(self, below: Sequence[_Layer[File]], own: _Layer[File] | None, changed: Changes) -> None:
         self.below = tuple(below)
         self.own = own
         self.changed = changed
-        """Keys that changed between the snapshot before it and this one."""
+        """Keys that changed between the previous snapshot and this one."""
 
     @property
     def layers(self) -> tuple[_Layer[File], ...]:
@@ -126,30 +126,31 @@ class _Flight(Generic[File]):
 
 
 class Increments(Generic[File]):
-    """See the module. One state of one operator in one subtask, from the loop's thread only."""
+    """The snapshots of one state of one operator in one subtask. Used only from the loop's thread."""
 
     def __init__(self, retained: int) -> None:
-        """`retained`: completed checkpoints that are kept, at least 1."""
+        """`retained`: the number of completed checkpoints that are kept, at least 1."""
         self._retained = retained
         self._changed: Keys | None = {}
-        """Since the last snapshot."""
+        """Keys that changed since the last snapshot."""
         self._given_up: Changes = ()
-        """Before it, in intervals whose snapshots were given up."""
+        """Keys that changed before it, in intervals whose snapshots were abandoned."""
         self._base: tuple[_Layer[File], ...] = ()
         self._flights: dict[CheckpointId, _Flight[File]] = {}
         self._newest = CheckpointId(0)
 
     def touch(self, keys: Iterable[Any]) -> None:
-        """These keys have been set, or deleted. Before the first snapshot nobody needs to know which."""
+        """Records that these keys have been set or deleted. Before the first snapshot no keys are recorded."""
         if self._changed is not None and (self._base or self._flights):
             self._changed.update(keys if isinstance(keys, dict) else dict.fromkeys(keys))
             if len(self._changed) > TRACKED_MAX:
                 self._changed = None
 
     def begin(self, checkpoint: CheckpointId, held: int) -> Extent[File]:
-        """A snapshot of `held` keys is taken now.
+        """Decides what a snapshot of `held` keys contains, which is taken now.
 
-        One that comes after a newer one is given up by now: it is full, and nothing is noted.
+        A snapshot that is older than the newest one belongs to an abandoned checkpoint: it is full, and nothing is
+        recorded.
         """
         if checkpoint <= self._newest:
             return Extent(None)
@@ -171,13 +172,13 @@ class Increments(Generic[File]):
         return Extent(keys, tuple(file for layer in below for file in layer.files))
 
     def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
-        """The snapshot's own files are durable."""
+        """Records that the snapshot's own files are durable."""
         flight = self._flights.get(checkpoint)
         if flight is not None and flight.own is not None:
             flight.own.files = tuple(files)
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint is decided: the next snapshots build on it. What is older can never complete."""
+        """Makes the checkpoint the base of the next snapshots. Older checkpoints can no longer complete."""
         flight = self._flights.get(checkpoint)
         if flight is None:
             return
@@ -187,7 +188,7 @@ class Increments(Generic[File]):
         self._flights = {other: one for other, one in self._flights.items() if other > checkpoint}
 
     def abandoned(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up: what changed before it has still to be written by those after it."""
+        """Records that the checkpoint was abandoned: later snapshots must include the changes before it."""
         flight = self._flights.pop(checkpoint, None)
         if flight is None:
             return
@@ -201,14 +202,14 @@ class Increments(Generic[File]):
 def _decide_layers(
     base: tuple[_Layer[File], ...], changed: tuple[Keys, ...], held: int
 ) -> tuple[tuple[_Layer[File], ...], KeySet | None]:
-    """The layers to build on, and the keys of the new one, None for a full one."""
+    """Returns the layers to build on and the keys of the new layer, None for a full one."""
     if any(len(part) >= max(1, held) for part in changed):
-        return (), None  # it would be as large: quicker than to join them
+        return (), None  # the increment would be as large as a full snapshot, which is faster than joining the sets
     keys = KeySet(changed)
     if not len(keys):
         return base, keys
     below, small = list(base), max(SMALL, held // SMALL_PART)
-    while (taken := below[-1].keys) is not None and len(taken) < 2 * len(keys):  # those of the lowest, full, are None
+    while (taken := below[-1].keys) is not None and len(taken) < 2 * len(keys):  # None in the lowest, full layer
         if len(keys) + len(taken) > small:
             break
         keys |= taken
@@ -219,14 +220,14 @@ def _decide_layers(
 
 
 def _joined(one: Changes, other: Changes) -> Changes:
-    """The changes of both; so many that a full snapshot is cheaper are not known any more."""
+    """Returns the changes of both; None if they are so many that a full snapshot is cheaper."""
     if one is None or other is None:
         return None
     return (*one, *other) if sum(map(len, (*one, *other))) <= TRACKED_MAX else None
 
 
 def _forget_keys(increments: Sequence[_Layer[Any]]) -> None:
-    """The largest first, until few enough are remembered."""
+    """Forgets the keys of the lowest increments, which are the largest, until few enough are remembered."""
     tracked = sum(len(layer.keys) for layer in increments if layer.keys is not None)
     for layer in increments:
         if tracked <= TRACKED_MAX:

@@ -1,13 +1,14 @@
-"""Key groups: which of the `max_parallelism` groups a key belongs to.
+"""The assignment of keys to `max_parallelism` key groups.
 
 The hash is part of the format of state files and of the exchange, so it never changes: xxh3_64 of the key's canonical
-bytes, modulo max_parallelism. Canonical bytes of one column: string its UTF-8, binary its bytes, integers in decimal,
-boolean `true` or `false`, decimal the number with all digits of its scale (`12.50`), date the days and both timestamps
-the microseconds since 1970 in decimal. A NULL key has the
-group of the byte FF, which is not UTF-8. Several columns: for each the length of its canonical bytes (binary: of
-its lower-case hex) in decimal, `:`, the bytes, and `-:` for NULL, joined.
+bytes, modulo max_parallelism. The canonical bytes of one column are: for a string its UTF-8; for binary its bytes; for
+integers the decimal text; for a boolean `true` or `false`; for a decimal the number with all digits of its scale
+(`12.50`); for a date the days and for both timestamps the microseconds since 1970, as decimal text. A NULL key has the
+group of the byte FF, which is not UTF-8. For several columns, the canonical bytes are the concatenation over all
+columns of the length of the column's canonical bytes in decimal, `:`, and these bytes. Binary columns use lower-case
+hex here, and NULL is `-:`.
 
-Polars is imported where it runs: the driver imports this package too.
+Polars is imported where it is used, because the driver also imports this package.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ if TYPE_CHECKING:
     import polars as pl
 
 KEY_HASH = "xxh3_64 of canonical bytes v1, modulo max_parallelism"
-"""Goes into headers of state files: a file made under another rule must not be read by this one."""
+"""Written to the headers of state files: a file that was made under another rule must not be read by this one."""
 ROWS_FEW: Final = 64
-"""Up to N rows are looked up among the keys seen last: a query plan costs as much as hashing a thousand rows."""
+"""Up to this many rows are looked up among the keys seen last: a query plan costs as much as hashing a thousand rows.
+"""
 KEYS_REMEMBERED_MAX: Final = 4096
 
 Known = dict[tuple[Any, ...], int]
-"""Key groups of keys seen lately."""
+"""Key groups of recently seen keys."""
 
 
 def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int) -> pl.Series:
-    """Return the key group of every row, UInt16 in 0 .. max_parallelism - 1. `max_parallelism` is at most 32768."""
+    """Returns the key group of every row, UInt16 in 0 .. max_parallelism - 1. `max_parallelism` is at most 32768."""
     kinds = tuple(frame[key].dtype for key in keys)
     if frame.height > ROWS_FEW:
         return _hash_rows(frame, keys, kinds, max_parallelism)
@@ -52,7 +54,7 @@ def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int)
 def key_groups_of_keys(
     keys: Sequence[tuple[Any, ...]], kinds: Sequence[DataType], max_parallelism: int
 ) -> Sequence[int]:
-    """Do the same as `key_group_of` for keys held as plain values (`formats.columns.plain_values`)."""
+    """Does the same as `key_group_of` for keys held as plain values (`formats.columns.plain_values`)."""
     if not keys:
         return []
     if len(keys) > ROWS_FEW:
@@ -72,7 +74,7 @@ def _look_up(keys: Sequence[tuple[Any, ...]], known: Known, derive: Callable[[],
 
 
 @lru_cache(maxsize=16)
-def _known_groups(kinds: tuple[object, ...], max_parallelism: int) -> Known:  # noqa: ARG001 - one dictionary for each
+def _known_groups(kinds: tuple[object, ...], max_parallelism: int) -> Known:  # noqa: ARG001  # part of the cache key
     return {}
 
 

@@ -1,9 +1,9 @@
-"""Entries of a state in memory, of which a moment can be frozen without copying them.
+"""The entries of a state in memory, which can be frozen at a moment without copying them.
 
-While somebody holds a moment, its dicts are changed no more: what is set or deleted goes into a layer on top of them.
-When nobody does any more, the layers are folded together, some entries with every change. Where snapshots follow each
-other so closely that there are many layers, whoever has read a moment puts its layers together, on another thread. So
-neither the beginning of a snapshot nor its end takes longer the more entries there are.
+While a moment is in use, its dicts do not change: updates and deletions go to a new layer on top of them. Once no
+moment is in use, each change folds some entries of the layers together. If snapshots follow each other so closely that
+there are many layers, the reader of a moment merges its layers on its own thread. The time to begin or end a snapshot
+is therefore independent of the number of entries.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any, Final
 from tidegate.state.snapshot import Value
 
 LAYERS_MANY: Final = 4
-"""A moment with so many of them is not only read: those above the lowest are put together."""
+"""The number of layers from which the reader of a moment also merges those above the lowest."""
 FOLDED_AT_ONCE: Final = 10_000
 
 _Layer = dict[Any, Value | None]
-"""None is a key that is deleted; the lowest layer has none of them."""
+"""None marks a deleted key. The lowest layer has no deleted keys."""
 _Settled = tuple[tuple[_Layer, ...], _Layer]
-"""Some layers, and the one that they are together."""
+"""Some layers, and the layer that they were merged into."""
 
 
 class Moment:
-    """All entries as they were; may be read on another thread, and whoever is done with it drops it."""
+    """All entries as they were at a moment. It may be read on another thread. Its reader drops it afterwards."""
 
     def __init__(self, layers: tuple[_Layer, ...], settled: list[_Settled] | None = None) -> None:
         self._layers = layers
         self._settled = settled
 
     def items(self) -> Iterator[tuple[Any, Value]]:
-        """All entries."""
+        """Iterates over all entries."""
         lowest, *others = self._layers
         newer = _put_together(others)
         for key, value in lowest.items():
@@ -45,23 +45,23 @@ class Moment:
                 yield key, value
 
     def get_many(self, keys: Collection[Any]) -> list[Value | None]:
-        """The value of each key, None where there was none."""
+        """Returns the value of each key at that moment, or None if the key did not exist."""
         return _get_many(self._layers, keys)
 
     def settle(self) -> None:
-        """After it was read, by whoever has read it."""
+        """Merges the layers, if there are many. Called by the reader after reading."""
         if self._settled is not None and len(self._layers) >= LAYERS_MANY:
             upper = self._layers[1:]
             self._settled.append((upper, _put_together(upper)))
 
 
 class Layers:
-    """See the module. Changed by one thread only."""
+    """The entries as layers, the newest last. Only one thread changes them."""
 
     def __init__(self) -> None:
         self._layers: list[_Layer] = [{}]
         self._count = 0
-        """Number of entries while there are several layers."""
+        """The number of entries while there are several layers."""
         self._moments: list[weakref.ref[Moment]] = []
         self._settled: list[_Settled] = []
         """Filled by readers of moments."""
@@ -70,24 +70,24 @@ class Layers:
         return len(self._layers[0]) if len(self._layers) == 1 else self._count
 
     def keys(self) -> list[Any]:
-        """All keys."""
+        """Returns all keys."""
         if len(self._layers) == 1:
             return list(self._layers[0])
         return [key for key, _ in Moment(tuple(self._layers)).items()]
 
     def get_many(self, keys: Collection[Any]) -> list[Value | None]:
-        """The value of each key, None where there is none."""
+        """Returns the value of each key, or None if the key does not exist."""
         return _get_many(self._layers, keys)
 
     def put(self, keys: Collection[Any], values: Iterable[Value]) -> None:
-        """Set values; of a repeated key the last counts."""
+        """Sets values. The last value of a repeated key wins."""
         self._fold()
         if len(self._layers) > 1:
             self._count += len({key for key, old in zip(keys, self.get_many(keys), strict=True) if old is None})
         self._layers[-1].update(zip(keys, values, strict=True))
 
     def delete(self, keys: Collection[Any]) -> list[Any]:
-        """Forget keys; those that were there, each once."""
+        """Removes keys and returns those that existed, each once."""
         self._fold()
         top = self._layers[-1]
         if len(self._layers) == 1:
@@ -99,7 +99,7 @@ class Layers:
         return list(gone)
 
     def freeze(self) -> Moment:
-        """The entries of now."""
+        """Returns the entries as they are now."""
         self._take_settled()
         if len(self._layers) == 1:
             self._count = len(self._layers[0])
@@ -112,11 +112,11 @@ class Layers:
         return moment
 
     def clear(self) -> None:
-        """Forget everything; moments keep theirs."""
+        """Removes all entries. Moments keep theirs."""
         self._layers = [{}]
 
     def _take_settled(self) -> None:
-        """Take over what readers have put together, where it is still in place."""
+        """Replaces layers by what readers have merged, if these layers are still in place."""
         while self._settled:
             upper, one = self._settled.pop()
             now = self._layers[1 : 1 + len(upper)]
@@ -124,11 +124,11 @@ class Layers:
                 self._layers[1 : 1 + len(upper)] = [one]
 
     def _fold(self) -> None:
-        """Put some entries of the layer above the lowest into that, unless a moment may still be read."""
+        """Moves some entries of the second-lowest layer into the lowest, unless a moment may still be read."""
         if len(self._layers) == 1:
             return
         self._moments = [one for one in self._moments if one() is not None]
-        self._take_settled()  # a reader has done it before it gives its moment up
+        self._take_settled()  # a reader merges before it drops its moment
         if self._moments:
             return
         left = FOLDED_AT_ONCE
@@ -148,10 +148,10 @@ class Layers:
 
 
 def _put_together(layers: Iterable[_Layer]) -> _Layer:
-    """One layer of several, of which later ones count."""
+    """Merges several layers into one. Later layers win."""
     one: _Layer = {}
     for layer in layers:
-        for key, value in layer.items():  # key by key, so that other threads get their turns
+        for key, value in layer.items():  # key by key, so that other threads get a turn
             one[key] = value
     return one
 
@@ -160,5 +160,5 @@ def _get_many(layers: Collection[_Layer], keys: Collection[Any]) -> list[Value |
     lowest, *others = layers
     found: Iterable[Value | None] = map(lowest.get, keys)
     for layer in others:
-        found = map(layer.get, keys, found)  # what is deleted there is None there
+        found = map(layer.get, keys, found)  # a layer has None for a key that was deleted in it
     return list(found)

@@ -1,7 +1,7 @@
-"""Directories for state on local disk: private to a process, gone with it, never read by another one.
+"""Directories for state on local disk. Each is private to its process, removed with it, and never read by another one.
 
-Each holds a file that its process keeps locked, so that whoever comes next removes what a killed one has left, also
-where process ids mean nothing (containers that share a directory).
+Each directory contains a file that its process keeps locked. The next process can therefore remove what a killed
+process has left, even where process ids are meaningless (containers that share a directory).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class LocalDirectory:
         taking = self.path / f".{_LOCK}"
         self._lock = os.open(taking, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        taking.rename(self.path / _LOCK)  # only now others look at it
+        taking.rename(self.path / _LOCK)  # other processes only examine the directory from now on
 
     def close(self) -> None:
-        """Remove it with everything inside, once."""
+        """Removes the directory with its contents. Must be called only once."""
         _remove(self.path)
         os.close(self._lock)
 
 
 def sweep(parent: Path) -> list[Path]:
-    """Remove this user's directories whose processes are gone; those that were removed."""
+    """Removes this user's directories whose processes no longer exist. Returns the removed ones."""
     removed: list[Path] = []
     for entry in sorted(parent.glob(f"{PREFIX}*/{_LOCK}"))[:SWEPT_MAX]:
         try:
@@ -47,20 +47,20 @@ def sweep(parent: Path) -> list[Path]:
                 continue
             lock = os.open(entry, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
-            continue  # gone meanwhile
+            continue  # removed in the meantime
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(entry.parent)
             removed.append(entry.parent)
         except BlockingIOError:
-            continue  # its process lives
+            continue  # its process is alive
         finally:
             os.close(lock)
     return removed
 
 
 def _remove(directory: Path) -> None:
-    """The lock goes last: a process that is killed meanwhile leaves nothing that the next one does not see."""
+    """Removes the lock last, so that if this process is killed, the next one still recognizes what is left."""
     for entry in _held(directory):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
@@ -72,8 +72,8 @@ def _remove(directory: Path) -> None:
 
 
 def _held(directory: Path) -> list[Path]:
-    """What is there besides the lock."""
+    """Returns the contents of a directory except the lock."""
     try:
         return [entry for entry in directory.iterdir() if entry.name != _LOCK]
     except OSError:
-        return []  # gone meanwhile
+        return []  # removed in the meantime

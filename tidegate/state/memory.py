@@ -1,4 +1,4 @@
-"""Keyed state in dicts. Values are immutable tuples, so a snapshot only keeps the dicts from being changed (F23)."""
+"""Keyed state in dicts. Values are immutable tuples, so a snapshot only has to prevent changes to the dicts (F23)."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from tidegate.state.snapshot import EncodedGroup, Value, assemble_snapshot, read
 from tidegate.state.sorted_keys import SortedKeys
 
 _PLACED_AT_ONCE: Final = 10_000
-"""New keys wait for their key groups, which are found for many at a time, until a scan or so many of them."""
+"""New keys that are collected before their key groups are computed in one batch. A scan does this earlier."""
 _COPIED_AT_ONCE: Final = 10_000
-"""Of more changed keys the values are read when they are written."""
+"""Up to this many changed keys, a snapshot copies the values at once; for more keys they are read when it is encoded.
+"""
 _ENCODED_AT_ONCE: Final = 10_000
 
 
 class MemoryState(IncrementalState[File]):
-    """See KeyedState."""
+    """A KeyedState in memory."""
 
     def __init__(self, operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int = 1) -> None:
         """`retained`: see Increments."""
         super().__init__(operator, declaration, groups_of, retained)
         self._entries = Layers()
         self._sorted = SortedKeys(single=self._single) if declaration.shape.prefix else None
-        """The keys in order: from the beginning where that is what a state is for, else once somebody has asked."""
+        """The keys in order. A state with a prefix has them from the beginning, any other from the first scan on."""
         self._unplaced: dict[Key, None] = {}
-        """Keys that are not in it yet."""
+        """Keys that are not in `_sorted` yet."""
 
     @override
     def __len__(self) -> int:
@@ -50,7 +51,7 @@ class MemoryState(IncrementalState[File]):
         return iter(self._entries.keys())
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:
-        """See KeyedState."""
+        """Adds the entries of each file that belong to this share."""
         for data in files:
             for part in read_entries(data, share.key_groups, self._operator, self.declaration):
                 there = {key: value for key, value in part if value is not None}
@@ -61,7 +62,7 @@ class MemoryState(IncrementalState[File]):
             self._in_order()
 
     def close(self) -> None:
-        """See KeyedState."""
+        """Removes all entries."""
         self._entries.clear()
         self._unplaced.clear()
         self._sorted = None
@@ -97,7 +98,7 @@ class MemoryState(IncrementalState[File]):
         return iter([(key, value) for key, value in found if value is not None])
 
     def _in_order(self) -> SortedKeys:
-        """All keys, each in its group."""
+        """Returns all keys in order by group, including the new ones."""
         if self._sorted is None:
             self._sorted = SortedKeys(single=self._single)
             self._unplaced = dict.fromkeys(self._entries.keys())

@@ -1,7 +1,7 @@
-"""What is done to the entries of a state that was written in another shape, before the first record is processed.
+"""Migration of entries that were written in another shape, before the first record is processed.
 
-The serializer that has written is rebuilt from the header and reads, the one of now writes (S07). What only a look at
-an entry can find, a NULL where there may be none, ends the restore with the entry's key.
+The serializer that wrote the entries is rebuilt from the header and reads them; the current one writes them (S07). A
+problem that is only visible in an entry, such as a NULL where none is allowed, fails the restore with the entry's key.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Row = tuple[Any, ...]
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """From entries as they were written to entries as they are needed; tombstones only have keys."""
+    """The conversion of entries from the written shape to the current one. Of a tombstone only the key is converted."""
 
     key: Convert | None = None
     value: Convert | None = None
     column: int = -1
-    """The index of a key column with names of columns."""
+    """The index of a key column that contains names of columns; -1 if there is none."""
     names: dict[str, str] = {}
-    """Of such a column: written name to the one of now."""
+    """Renames the values of that column: written name to current name."""
     dropped: frozenset[str] = frozenset()
 
     def apply(self, entries: Iterable[tuple[Row, Row | None]]) -> list[tuple[Row, Row | None]]:
-        """Some entries. Raises MigrationFailed."""
+        """Returns the converted entries. Raises MigrationFailed."""
         found: list[tuple[Row, Row | None]] = []
         change_key, change_value = self.key, self.value
         for written, held in entries:
@@ -55,7 +55,7 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 class MigrationFailed(Exception):
-    """An entry that cannot become one of the new shape."""
+    """An entry that cannot be converted to the new shape."""
 
     def __init__(self, key: Row, reason: str) -> None:
         self.key = key
@@ -63,7 +63,7 @@ class MigrationFailed(Exception):
 
 
 def derive_migration(written: StateShape, declaration: StateDeclaration) -> Migration | None:
-    """What is done to entries; None where they stay. For shapes that `judge` lets through."""
+    """Returns the migration for shapes that `judge` accepts; None if the entries need no conversion."""
     key = judge_keys(written, declaration).convert
     value = judge_values(written, declaration).convert
     place = FieldPath(declaration.evolution)
@@ -80,7 +80,7 @@ def derive_migration(written: StateShape, declaration: StateDeclaration) -> Migr
 
 
 def refuse_entry(operator: str, declaration: StateDeclaration, failure: MigrationFailed) -> StateUnreadable:
-    """The error for an entry that stays what it was."""
+    """Returns the error for an entry that cannot be migrated."""
     return StateUnreadable(
         f"state {declaration.name} of {operator}: the entry with key {failure.key!r} cannot be migrated: "
         f"{failure.reason}; put the old definition of the step back, or let it begin with empty state (`state: reset`)",

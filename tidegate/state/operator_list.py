@@ -1,7 +1,7 @@
-"""State without keys: a list of values per subtask, dealt out again when the number of subtasks changes.
+"""State without keys: a list of values per subtask, redistributed when the number of subtasks changes.
 
-It is held in memory, whatever the backend is, and snapshots hold all of it or, when nothing has changed, nothing: it is
-for a few values per subtask, such as what a reader has been assigned.
+The list is held in memory, whatever the backend. A snapshot contains all of it, or nothing if it has not changed. It is
+meant for a few values per subtask, such as a reader's assignment.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tidegate.state.snapshot import Value, encode_snapshot, read_entries
 
 _GROUP: Final = 0
 _ALL: Final = (None,)
-"""What has changed since the last snapshot: the list."""
+"""The changed "key" since the last snapshot: the list as a whole."""
 
 
 class OperatorList(Generic[File]):
-    """A StoredState. `values` are those of this subtask."""
+    """A StoredState that holds the list of this subtask."""
 
     def __init__(self, operator: str, declaration: StateDeclaration, retained: int = 1) -> None:
-        """`retained`: see Increments; too few cost a file, no more. Raises ValueError for a keyed state."""
+        """`retained`: see Increments; if it is too low, it only costs a file. Raises ValueError for a keyed state."""
         if declaration.keyed:
             raise ValueError(f"state {declaration.name} of {operator} is keyed, and no list")
         self.declaration = declaration
@@ -34,21 +34,21 @@ class OperatorList(Generic[File]):
         self._increments = Increments[File](retained)
 
     def __len__(self) -> int:
-        """See StoredState."""
+        """Returns the number of values."""
         return len(self._values)
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The list."""
+        """The values of this subtask."""
         return self._values
 
     def replace(self, values: Iterable[Value]) -> None:
-        """The list is this one from now on."""
+        """Replaces the list."""
         self._values = tuple(values)
         self._increments.touch(_ALL)
 
     def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
-        """See StoredState. An empty list is no file: a step that holds nothing may be removed from the pipeline."""
+        """Captures the list if it has changed. An empty list has no file: its step can be removed from the pipeline."""
         if not self._values:
             return Capture(None, keyed=False)
         extent = Extent[File](None) if full else self._increments.begin(checkpoint, len(_ALL))
@@ -57,19 +57,19 @@ class OperatorList(Generic[File]):
         return Capture(None, extent.builds_on, keyed=False)
 
     def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
-        """See StoredState."""
+        """Records that the files of the checkpoint's snapshot are durable."""
         self._increments.stored(checkpoint, files)
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """See StoredState."""
+        """Records that the checkpoint is completed."""
         self._increments.completed(checkpoint)
 
     def abandoned(self, checkpoint: CheckpointId) -> None:
-        """See StoredState."""
+        """Records that the checkpoint was abandoned."""
         self._increments.abandoned(checkpoint)
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:
-        """See StoredState. `files` are those of every former subtask."""
+        """Restores this subtask's share from the `files` of all former subtasks."""
         found = tuple(
             value
             for data in files
@@ -80,7 +80,7 @@ class OperatorList(Generic[File]):
         self._values = deal_values(found, self.declaration.shape.form, share.subtask, share.parallelism)
 
     def close(self) -> None:
-        """See StoredState."""
+        """Removes all values."""
         self._values = ()
 
     def _freeze(self) -> Callable[[], list[bytes]]:
@@ -88,9 +88,9 @@ class OperatorList(Generic[File]):
 
 
 def deal_values(values: Sequence[Value], form: StateForm, subtask: int, parallelism: int) -> tuple[Value, ...]:
-    """What a subtask gets of all values, in their order: everything, or its even part (as Flink's list states).
+    """Returns a subtask's share of all values, in their order: everything, or its even part (like Flink's list states).
 
-    No part has two values more than another. Raises ValueError for a keyed state, or a subtask that there is not.
+    The sizes of two parts differ by at most one. Raises ValueError for a keyed state, or a subtask that does not exist.
     """
     if not 0 <= subtask < parallelism:
         raise ValueError(f"subtask {subtask} is not within 0 .. {parallelism - 1}")

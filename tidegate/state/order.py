@@ -1,14 +1,14 @@
-"""Keys as bytes whose order is the order of the keys, column by column.
+"""An encoding of keys as bytes that sort like the keys, column by column.
 
-NULL comes first. Integers, decimals, dates and timestamps are in the order of their values, booleans false before
-true, strings in the order of their code points, binary in the order of its bytes. The encoding is private to a process:
-files hold keys as they are, so it may change.
+NULL comes first. Integers, decimals, dates and timestamps sort by value, booleans false before true, strings by code
+point, and binary by its bytes. The encoding is private to a process and may change, because files contain the keys
+themselves.
 
     NULL      00
     others    01, then   boolean   one byte
                          integer   8 bytes, big-endian, 2^63 added
-                         decimal   16 bytes, big-endian, the number without its point, 2^127 added
-                         string    UTF-8, 00 as 00 FF, ended by 00 01 unless it is the last column
+                         decimal   16 bytes, big-endian, the unscaled number, 2^127 added
+                         string    UTF-8, 00 as 00 FF, terminated by 00 01 unless it is the last column
                          binary    as string
 """
 
@@ -33,11 +33,11 @@ _END: Final = b"\x00\x01"
 _ESCAPED: Final = b"\x00\xff"
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz"})
 _pack_integer: Final = struct.Struct(">BQ").pack
-"""The mark of what is not NULL, and eight bytes."""
+"""Packs the marker of a non-NULL value and eight bytes."""
 
 
 class KeyOrder:
-    """Encodes the keys of one state."""
+    """Encoder and decoder of the keys of one state."""
 
     def __init__(self, keys: Sequence[StateField]) -> None:
         self._kinds = [field.type.kind for field in keys]
@@ -47,7 +47,7 @@ class KeyOrder:
         self._single = _SINGLE.get(self._kinds[0]) if len(self._kinds) == 1 else None
 
     def encode(self, rows: Sequence[Row], lead: bytes = b"") -> list[bytes]:
-        """Whole keys, each after `lead`."""
+        """Encodes complete keys, each after `lead`."""
         if self._single is not None:
             return self._single(rows, lead)
         if not rows:
@@ -63,14 +63,14 @@ class KeyOrder:
         return list(map(b"".join, zip(*columns, strict=True)))
 
     def encode_prefix(self, prefix: Row) -> bytes:
-        """The first columns of a key: what the encodings of all keys that have them begin with."""
+        """Encodes the first columns of a key as the common prefix of the encodings of all keys with these columns."""
         if len(prefix) == len(self._kinds):
             return self.encode([prefix])[0]
         columns = zip(self._encoders, self._kinds, prefix, strict=False)
         return b"".join(_encode_column(encode, value, kind in _TEXTS) for encode, kind, value in columns)
 
     def decode(self, place: bytes) -> Row:
-        """The opposite of `encode`."""
+        """Decodes a complete key: the inverse of `encode`."""
         columns: list[Any] = []
         at, last = 0, len(self._kinds) - 1
         for index, decode in enumerate(self._decoders):
@@ -84,7 +84,7 @@ class KeyOrder:
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The first bytes after all that begin with these, which are not all FF."""
+    """Returns the first bytes after everything that begins with this prefix. The prefix must not consist of FF only."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1])
 
@@ -102,7 +102,7 @@ def _encode_column(encode: _Encode, value: Any, end: bool) -> bytes:
 
 
 def _encode_values(kind: str, encode: _Encode, values: Sequence[Any], *, end: bool) -> list[bytes]:
-    """As `_encode_column`, a column at a time."""
+    """Encodes values like `_encode_column`, a column at a time."""
     if kind in _INTEGERS:
         return [b"\x00" if value is None else _pack_integer(1, value + _OFFSET) for value in values]
     if kind == "string" and not end:
@@ -176,4 +176,4 @@ _SINGLE: Final[dict[str, Callable[[Sequence[Row], bytes], list[bytes]]]] = {
     "string": _encode_strings,
     "bigint": _encode_integers,
 }
-"""Keys of one column, the usual ones: a column at a time."""
+"""Encoders of the most common single-column keys, a column at a time."""

@@ -1,8 +1,9 @@
-"""Some key groups of a state file, read without the rest of it, as a smaller file of the same format. Pure.
+"""Some key groups of a state file, read without the rest as a smaller file of the same format. Pure.
 
-A file begins with its *head*, which ends where the entries begin. Whoever has stored the file knows how long the head
-is and what its checksum is; the head has the place and the checksum of each key group. So whatever is read is verified,
-and nobody has to know of a file that was read in parts: `snapshot.read_entries` reads a part as it reads a whole file.
+A file begins with its *head*, which ends where the entries begin. The length and the checksum of the head are recorded
+when the file is stored, and the head contains the position and the checksum of each key group. Everything that is read
+is therefore verified. Readers need not know that a file was read in parts: `snapshot.read_entries` reads a part like a
+whole file.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from typing import Final
 from tidegate.state.snapshot import GroupIndex, SnapshotHeader, is_damaged, write_file
 
 PART_BYTES: Final = 16 << 20
-"""A part ends with the key group with which it has so many bytes: one part is in memory at a time."""
+"""A part ends after the key group with which it reaches this size: one part is in memory at a time."""
 _PREFIX: Final = struct.Struct(">4sHI")
 _MAGICS: Final = frozenset({b"TGKS", b"TGIF"})
-"""State, and rows in flight (`task/inflight.py`): both begin alike."""
+"""State, and rows in flight (`task/inflight.py`), which begin in the same way."""
 
 
 class PartDamaged(ValueError):
-    """A key group is not what was written."""
+    """A key group that does not match its checksum."""
 
 
 def measure_head(body: bytes | memoryview) -> int:
-    """Bytes of the head of a file; 0 for what is neither state nor rows in flight."""
+    """Returns the size of a file's head in bytes; 0 if the file is neither state nor rows in flight."""
     if len(body) < _PREFIX.size:
         return 0
     magic, _, length = _PREFIX.unpack_from(body)
@@ -34,7 +35,7 @@ def measure_head(body: bytes | memoryview) -> int:
 
 
 def derive_runs(header: SnapshotHeader, key_groups: range) -> Iterator[tuple[GroupIndex, ...]]:
-    """The wanted key groups in runs that follow each other in the file, each to be read at once."""
+    """Yields the wanted key groups in contiguous runs of the file, each to be read at once."""
     run: list[GroupIndex] = []
     for one in header.groups:
         if one.group not in key_groups:
@@ -48,7 +49,7 @@ def derive_runs(header: SnapshotHeader, key_groups: range) -> Iterator[tuple[Gro
 
 
 def cut_part(header: SnapshotHeader, run: Sequence[GroupIndex], body: bytes) -> bytes:
-    """A file of these key groups alone; `body` is what the whole one has of them. Raises PartDamaged."""
+    """Builds a file of these key groups alone from `body`, their bytes in the whole file. Raises PartDamaged."""
     own: list[GroupIndex] = []
     at = 0
     for one in run:

@@ -1,8 +1,9 @@
-"""Keyed state in RocksDB on local disk, for state that is larger than memory. Only imported where it runs.
+"""Keyed state in RocksDB on local disk, for state that exceeds memory. Imported only where it is used.
 
-A key is its key group (2 bytes, big-endian) and its columns in the encoding of `order.py`, so that a scan is one walk
-over the disk; a value is the msgpack array of its fields, as in the file format. Snapshots are files of that format, as
-those of every other backend. Nothing on the local disk is trusted at a restart: the write-ahead log is off.
+A stored key consists of its key group (2 bytes, big-endian) and its columns in the encoding of `order.py`, so a scan is
+one sequential walk over the disk. A stored value is the msgpack array of its fields, as in the file format. Snapshots
+are files of that format, as with every other backend. A restart never uses the local disk, so the write-ahead log is
+off.
 """
 
 from __future__ import annotations
@@ -55,25 +56,25 @@ from tidegate.state.snapshot import (
 logger = logging.getLogger(__name__)
 
 FILE_BYTES: Final = 16 << 20
-"""A file of a snapshot ends after the entry with which it has so many bytes: one file is in memory at a time."""
+"""A file of a snapshot ends after the entry with which it reaches this size: one file is in memory at a time."""
 BATCH: Final = 10_000
-"""Keys that are written or looked up at a time."""
+"""The number of keys that are written or looked up at a time."""
 RANGES_MAX: Final = 64
-"""A full snapshot reads so many ranges of key groups, each by an iterator of its own. One that has to pass over deleted
-keys lets no other thread run until it has found a key, so it must not have to pass over those of all key groups."""
+"""The maximum number of key group ranges that a full snapshot reads, each with its own iterator. An iterator that skips
+deleted keys blocks all other threads until it finds a key, so it must not have to skip those of all key groups."""
 _GONE: Final = b"\xc0"
 _GROUP: Final = struct.Struct(">H")
 
 
 class RocksLimits(msgspec.Struct, frozen=True):
-    """Memory of one state, roughly: the cache and two write buffers."""
+    """The approximate memory of one state: the cache and two write buffers."""
 
     cache_bytes: int = 64 << 20
     write_buffer_bytes: int = 32 << 20
 
 
 class RocksState(IncrementalState[File]):
-    """See KeyedState."""
+    """A KeyedState in RocksDB."""
 
     def __init__(
         self,
@@ -85,11 +86,13 @@ class RocksState(IncrementalState[File]):
         parent: Path | None = None,
         limits: RocksLimits | None = None,
     ) -> None:
-        """`retained`: see Increments. `parent`: where the directory is made, the system's temporary one by default."""
+        """`retained`: see Increments. `parent`: where the directory is created, by default below the system's temporary
+        directory.
+        """
         super().__init__(operator, declaration, groups_of, retained)
         self._count = 0
         self._seen: dict[Key, tuple[bytes, bool]] = {}
-        """Of the keys that were looked up last: how they are stored, and whether they are there."""
+        """For the keys that were looked up last: their stored form, and whether they exist."""
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(value_type(declaration.shape)).decode
         base = Path(tempfile.gettempdir()) if parent is None else parent
@@ -100,10 +103,10 @@ class RocksState(IncrementalState[File]):
                 made.callback(self._directory.close)
                 self._db = Rdict(str(self._directory.path / "db"), self._options)
             except Exception as error:
-                raise self._failure(base, error) from error  # the library has no class of errors of its own
+                raise self._failure(base, error) from error  # the library has no exception class of its own
             made.pop_all()
         writes = WriteOptions()
-        writes.disable_wal = True  # type: ignore[method-assign,assignment]  # an attribute, called a method by the stubs
+        writes.disable_wal = True  # type: ignore[method-assign,assignment]  # an attribute, a method in the stubs
         self._db.set_write_options(writes)
 
     @override
@@ -119,11 +122,11 @@ class RocksState(IncrementalState[File]):
 
     @override
     def keys(self) -> Iterator[Key]:
-        return (self._key(cast("bytes", place)) for place in self._db.keys())  # noqa: SIM118  # no dict
+        return (self._key(cast("bytes", place)) for place in self._db.keys())  # noqa: SIM118  # not a dict
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:
-        """See KeyedState."""
-        ends: dict[int, bytes] = {}  # of each key group that has keys, the last one
+        """Adds the entries of each file that belong to this share."""
+        ends: dict[int, bytes] = {}  # the last key of each key group that has keys
         for data in files:
             added = _Added(self._db, self._options, self._directory.path)
             for group, keys, found in read_encoded(data, share.key_groups, self._operator, self.declaration):
@@ -141,15 +144,15 @@ class RocksState(IncrementalState[File]):
             self._guard(added.finish)
 
     def close(self) -> None:
-        """See KeyedState."""
+        """Closes the database and removes its directory."""
         try:
             self._db.close()
-        except Exception as error:  # noqa: BLE001  # it writes what is in memory, which nobody will read
+        except Exception as error:  # noqa: BLE001  # closing flushes memory, which is never read again
             logger.info("state %s of %s was closed with an error: %s", self.declaration.name, self._operator, error)
         self._directory.close()
 
     def _overwrite(self, places: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """What a later file has of keys that may be there, each once, a part at a time."""
+        """Applies entries of a later file whose keys may exist, each key once, a batch at a time."""
         for part in in_parts(zip(places, values, strict=True), BATCH):
             found = self._get([place for place, _ in part])
             batch = WriteBatch(raw_mode=True)
@@ -163,7 +166,7 @@ class RocksState(IncrementalState[File]):
             self._write(batch)
 
     def _get(self, places: list[bytes]) -> list[bytes | None]:
-        """As it is stored, None where there is nothing."""
+        """Returns the stored values, or None for keys that do not exist."""
         try:
             return self._db.get(cast("Any", places)) or []
         except Exception as error:
@@ -220,7 +223,7 @@ class RocksState(IncrementalState[File]):
         low = _GROUP.pack(group) + self._order.encode_prefix(prefix)
         first = low + self._order.encode_prefix(start)
         try:
-            walk = self._db.iter()  # it sees this moment
+            walk = self._db.iter()  # it sees the state as of now
             if backwards:
                 walk.seek_for_prev(cast("Any", after_prefix(low)))
             else:
@@ -230,10 +233,10 @@ class RocksState(IncrementalState[File]):
         return self._walk(walk, low, limit, backwards=backwards)
 
     def _walk(self, walk: RdictIter, low: bytes, limit: int | None, *, backwards: bool) -> Iterator[tuple[Key, Value]]:
-        """The entries from here on while their keys begin with `low`. One that meets damage says so at its end."""
+        """Yields entries from here on while their keys begin with `low`. Raises LocalStateFailed if data is damaged."""
         step = walk.prev if backwards else walk.next
         if backwards and walk.valid() and not cast("bytes", walk.key()).startswith(low):
-            step()  # the first key after them is there
+            step()  # the walk is at the first key after them
         while walk.valid() and (limit is None or limit > 0):
             place = cast("bytes", walk.key())
             if not place.startswith(low):
@@ -247,8 +250,8 @@ class RocksState(IncrementalState[File]):
             raise self._failure(self._directory.path, error) from error
 
     def _freeze_all(self) -> Encode:
-        # An iterator sees the moment of its making, wherever it goes from there; only then it passes over deleted keys.
-        # (Those of the library's snapshots see later writes, too.)
+        # An iterator sees the state as of its creation, wherever it seeks later, and skips deleted keys only then.
+        # (Iterators of the library's snapshots also see later writes.)
         walks = deque(_Walk(self._db, low, high) for low, high in _derive_ranges(self.declaration.shape))
         return partial(self._files, _walk_all(walks), self._count)
 
@@ -275,9 +278,9 @@ class RocksState(IncrementalState[File]):
         return self._files(items, len(some))
 
     def _files(self, items: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[bytes]:
-        """Files of these, which come in the order of their keys; at least one, so that an empty state has one, too.
+        """Yields files of these items, which are in key order; at least one, so that an empty state also has a file.
 
-        Raises LocalStateFailed when there are not `count`: an iterator that meets damage just ends.
+        Raises LocalStateFailed if the number of items is not `count`: an iterator that meets damage simply ends.
         """
         size, written, left = 0, False, count
         parts: list[EncodedGroup] = []
@@ -314,10 +317,11 @@ class RocksState(IncrementalState[File]):
 
 
 class _Added:
-    """What a file has of keys that are not there, key group by key group. Many of them are a file that RocksDB takes as
-    it is: nothing is looked up, written twice or compacted.
+    """Writer of a file's entries whose keys do not exist yet, one key group at a time. If there are many, it writes a
+    file that RocksDB ingests as it is: nothing is looked up, written twice or compacted.
 
-    Each key group is written as it comes: those of a whole file would be 70 MB of objects, out of all caches.
+    Each key group is written as it arrives: the key groups of a whole file would be 70 MB of objects and exceed all
+    caches.
     """
 
     def __init__(self, db: Rdict, options: Options, directory: Path) -> None:
@@ -326,12 +330,12 @@ class _Added:
         self._path = str(directory / "restored.sst")
         self._writer: SstFileWriter | None = None
         self._few: list[tuple[bytes, bytes]] = []
-        """Not yet so many that they are worth a file."""
+        """Entries that are still too few to justify a file."""
         self._last = b""
 
     def put(self, places: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Entries in the order of their keys."""
-        if places[0] <= self._last:  # key groups in another order than ours: RocksDB takes none but sorted files
+        """Adds entries in key order."""
+        if places[0] <= self._last:  # key groups are in another order than ours, and RocksDB ingests only sorted files
             self.finish()
         self._last = places[-1]
         entries: Iterable[tuple[bytes, bytes]] = zip(places, values, strict=True)
@@ -347,7 +351,7 @@ class _Added:
             writer[place] = value
 
     def finish(self) -> None:
-        """All of them are there."""
+        """Writes the added entries to the database."""
         if self._writer is not None:
             self._writer.finish()
             self._writer = None
@@ -363,7 +367,7 @@ class _Added:
 
 
 def _in_order(ordered: Sequence[bytes], places: Sequence[bytes], values: Sequence[bytes]) -> Sequence[bytes]:
-    """The values in the order of their keys; a backend without an order writes them in another."""
+    """Returns the values in the order of their keys. A backend without an order writes them in another one."""
     if places == ordered:
         return values
     found = dict(zip(places, values, strict=True))
@@ -371,32 +375,32 @@ def _in_order(ordered: Sequence[bytes], places: Sequence[bytes], values: Sequenc
 
 
 def _value_at(moment: Snapshot, place: bytes) -> bytes:
-    """The value of a key at that moment; the nil of a tombstone where it is gone."""
+    """Returns the value of a key in the snapshot, or the nil of a tombstone if the key does not exist."""
     try:
         return cast("bytes", moment[cast("Any", place)])
-    except Exception as error:  # the library has no class of errors of its own, and no other way to ask a snapshot
+    except Exception as error:  # the library has no exception class of its own, and no other lookup in a snapshot
         if str(error) != "key not found":
             raise
         return _GONE
 
 
 def _derive_ranges(shape: StateShape) -> list[tuple[int, int]]:
-    """The key groups in ranges, from one to before another."""
+    """Splits the key groups into ranges, each from its first group to before the next range."""
     step = -(-shape.max_parallelism // RANGES_MAX)
     return [(low, min(low + step, shape.max_parallelism)) for low in range(0, shape.max_parallelism, step)]
 
 
 class _Walk:
-    """A walk over a range of key groups that sees the moment of its making."""
+    """A walk over a range of key groups that sees the state as of its creation."""
 
     def __init__(self, db: Rdict, low: int, high: int) -> None:
         self._low = _GROUP.pack(low)
-        self._options = ReadOptions()  # the iterator reads the bound from it, but does not keep it
+        self._options = ReadOptions()  # the iterator reads the bound from it, but does not keep it alive
         self._options.set_iterate_upper_bound(_GROUP.pack(high))
         self._walk = db.iter(self._options)
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, in order. One that meets damage just ends."""
+        """Yields keys and values in order. If the walk meets damage, it simply ends."""
         walk = self._walk
         walk.seek(cast("Any", self._low))
         while walk.valid():
@@ -405,16 +409,16 @@ class _Walk:
 
 
 def _walk_all(walks: deque[_Walk]) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values, walk by walk, each of which is given up at its end."""
+    """Yields keys and values walk by walk, and drops each walk at its end."""
     while walks:
         yield from walks.popleft().items()
 
 
 def _options(limits: RocksLimits) -> Options:
-    """Bounded memory: indices and filters are in the cache, too.
+    """Returns options that bound memory: the cache also holds indices and filters.
 
-    In parts of some kilobytes: the whole filter of a file has megabytes, which is more than a shard of the cache takes,
-    so that from some million keys on it would be read from the file again for every key that is looked up.
+    These are in partitions of a few kilobytes. The whole filter of a file has megabytes, which exceeds a shard of the
+    cache: from some million keys on, it would be read from the file again for every lookup.
     """
     tables = BlockBasedOptions()
     tables.set_block_cache(Cache(limits.cache_bytes))

@@ -1,17 +1,17 @@
-"""The file format of state: a header that says what it is, then the entries by key group.
+"""The file format of state: a header that describes the file, then the entries by key group.
 
     4 bytes "TGKS", 2 bytes format version, 4 bytes header length (both big-endian)
     header: JSON of `SnapshotHeader`
     for each key group of the header: one msgpack array of entries [[key column, ...], [value field, ...]]
 
-An entry whose value is nil is a tombstone: the key was deleted since the files before this one; only increments have
-them. In a state whose entries can expire the value has one more element, ms since 1970 or nil. A list has one key
-group, 0, and no key columns.
+An entry whose value is nil is a tombstone: the key was deleted after the preceding files were written. Only increments
+contain tombstones. In a state whose entries can expire, the value has one more element, ms since 1970 or nil. A list
+has one key group, 0, and no key columns.
 
-Offsets in the header count from the end of the header. Everything is positional; names and types are in the header,
-which is compared before anything is read (`verdict.py`). Each key group has a CRC-32 in the header, so that some can be
-read without the rest of the file (`parts.py`). Checksums of whole files and of their heads are the checkpoint storage's
-business (`StateHandle`).
+Offsets in the header count from the end of the header. Everything is positional. Names and types are in the header,
+which is compared before anything is read (`verdict.py`). The header contains a CRC-32 for each key group, so that some
+key groups can be read without the rest of the file (`parts.py`). The checkpoint storage keeps the checksums of whole
+files and of their heads (`StateHandle`).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _MAGIC = b"TGKS"
 _PREFIX = struct.Struct(">4sHI")
 
 Value = tuple[Any, ...]
-"""Value fields as plain values: str, bytes, bool, int, float, Decimal, None and tuples of them (arrays, structs and
+"""Value fields as plain values: str, bytes, bool, int, float, Decimal, None, tuples of these (arrays, structs,
 maps)."""
 
 Entry = tuple[tuple[Any, ...], Value | None]
-"""Key columns and value; None is a tombstone."""
+"""Key columns and value. The value of a tombstone is None."""
 
 EXPIRES: Final = StateField("expires", BIGINT)
-"""The slot after the value fields of a state whose entries can expire."""
+"""The field after the value fields of a state whose entries can expire."""
 
 
 class GroupIndex(msgspec.Struct, frozen=True, array_like=True):
-    """Where the entries of one key group are."""
+    """The position of the entries of one key group."""
 
     group: int
     offset: int
@@ -58,16 +58,16 @@ class GroupIndex(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EncodedGroup(msgspec.Struct, frozen=True):
-    """A key group, or a part of it, as it is in a file."""
+    """A key group or a part of one, encoded as in a file."""
 
     group: int
     entries: int
     body: bytes
-    """msgpack array of entries."""
+    """A msgpack array of entries."""
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True):
-    """Everything about a file but its entries."""
+    """The description of a file: everything except its entries."""
 
     operator: str
     state: StateName
@@ -76,19 +76,19 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
 
 
 def encode_snapshot(operator: str, declaration: StateDeclaration, groups: Mapping[int, Sequence[Entry]]) -> bytes:
-    """A whole file. Entries are encoded group by group, so that other threads get their turns in between."""
+    """Returns a whole file. Entries are encoded group by group, so that other threads get a turn in between."""
     encode = msgspec.msgpack.Encoder().encode
     parts = [EncodedGroup(group, len(groups[group]), encode(groups[group])) for group in sorted(groups)]
     return assemble_snapshot(operator, declaration, parts)
 
 
 def join_entries(group: int, count: int, encoded: Sequence[bytes]) -> EncodedGroup:
-    """A key group of entries that are encoded already."""
+    """Returns a key group of entries that are already encoded."""
     return EncodedGroup(group, count, struct.pack(">BI", 0xDD, count) + b"".join(encoded))
 
 
 def assemble_snapshot(operator: str, declaration: StateDeclaration, parts: Sequence[EncodedGroup]) -> bytes:
-    """A whole file of encoded key groups, in ascending order."""
+    """Returns a whole file of encoded key groups, which are in ascending order."""
     index: list[GroupIndex] = []
     offset = 0
     for part in parts:
@@ -99,13 +99,13 @@ def assemble_snapshot(operator: str, declaration: StateDeclaration, parts: Seque
 
 
 def write_file(header: SnapshotHeader, bodies: Iterable[bytes]) -> bytes:
-    """A file of this header and what is after it."""
+    """Returns a file of this header and these bodies."""
     encoded = msgspec.json.encode(header)
     return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(encoded)), encoded, *bodies])
 
 
 def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
-    """The header and where the entries begin. Raises StateUnreadable."""
+    """Returns the header and the offset of the entries. Raises StateUnreadable."""
     if len(data) < _PREFIX.size:
         raise StateUnreadable(f"a state file has {len(data)} bytes: it is truncated")
     magic, version, length = _PREFIX.unpack_from(data)
@@ -123,17 +123,16 @@ def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
 
 
 def read_entries(data: bytes, key_groups: range, operator: str, declaration: StateDeclaration) -> Iterator[list[Entry]]:
-    """The entries of the wanted key groups, one list per group, as the declaration has them.
+    """Yields the entries of the wanted key groups in the declared shape, one list per group.
 
-    Raises StateUnreadable for damage, another state and an incompatible shape.
+    Raises StateUnreadable if the file is damaged, belongs to another state or has an incompatible shape.
     """
     header, start = read_header(data)
     refuse_other_state(header, operator, declaration)
     written = header.shape
     migration = derive_migration(written, declaration)
-    # Built at run time for msgspec.
     key = tuple_type(written.keys, written.serializer.versions)
-    decoder = msgspec.msgpack.Decoder(list[tuple[key, value_type(written) | None]])  # type: ignore[misc,valid-type]  # see above
+    decoder = msgspec.msgpack.Decoder(list[tuple[key, value_type(written) | None]])  # type: ignore[misc,valid-type]  # built at run time for msgspec
     for entries in _decode_groups(data, start, header, key_groups, decoder):
         if migration is None:
             yield entries
@@ -147,10 +146,10 @@ def read_entries(data: bytes, key_groups: range, operator: str, declaration: Sta
 def read_encoded(
     data: bytes, key_groups: range, operator: str, declaration: StateDeclaration
 ) -> Iterator[tuple[int, Sequence[tuple[Any, ...]], Sequence[bytes]]]:
-    """As `read_entries`: key group, keys, and values as they are in a file of the declaration's shape; that of a
-    tombstone is nil.
+    """Does what `read_entries` does, but yields key group, keys, and encoded values in the declared shape. The value of
+    a tombstone is nil.
 
-    Where nothing is to be migrated they are not decoded.
+    Values are not decoded unless they have to be migrated.
     """
     header, start = read_header(data)
     refuse_other_state(header, operator, declaration)
@@ -175,7 +174,7 @@ def _wanted(header: SnapshotHeader, key_groups: range) -> list[int]:
 def _decode_groups(
     data: bytes, start: int, header: SnapshotHeader, key_groups: range, decoder: msgspec.msgpack.Decoder[Any]
 ) -> Iterator[list[Any]]:
-    """The entries of the wanted key groups. Raises StateUnreadable for damage."""
+    """Yields the entries of the wanted key groups. Raises StateUnreadable if the file is damaged."""
     view = memoryview(data)
     for part in header.groups:
         if part.group not in key_groups:
@@ -202,12 +201,12 @@ def _decode_groups(
 
 
 def is_damaged(part: GroupIndex, body: bytes | memoryview) -> bool:
-    """Whether the entries of a key group are not those that were written."""
+    """Returns whether the entries of a key group differ from those that were written."""
     return len(body) != part.size_bytes or zlib.crc32(body) != part.crc
 
 
 def refuse_other_state(header: SnapshotHeader, operator: str, declaration: StateDeclaration) -> None:
-    """Raises StateUnreadable when the file is of another state, or has entries that cannot be read as this one's."""
+    """Raises StateUnreadable if the file is of another state, or its shape is incompatible with the declaration."""
     names = (operator, declaration.evolution.operator_was or operator)
     if header.operator not in names or header.state != declaration.name:
         raise StateUnreadable(
@@ -217,12 +216,12 @@ def refuse_other_state(header: SnapshotHeader, operator: str, declaration: State
 
 
 def tuple_type(fields: Iterable[StateField], versions: Mapping[str, int] = FIRST) -> Any:
-    """The type of a key or a value as a tuple, for msgspec, by the serializers that wrote it in these versions."""
+    """Returns the tuple type of a key or a value for msgspec, according to the serializers of these versions."""
     serializers = [(SERIALIZERS.read(field.type, versions).restore(), field.nullable) for field in fields]
     parts = [one.native | None if nullable else one.native for one, nullable in serializers]
     return tuple[tuple(parts)]  # type: ignore[misc]  # built at run time for msgspec
 
 
 def value_type(shape: StateShape) -> Any:
-    """The type of a value of this shape, for msgspec."""
+    """Returns the type of a value of this shape for msgspec."""
     return tuple_type((*shape.values, EXPIRES) if shape.expires else shape.values, shape.serializer.versions)

@@ -1,9 +1,9 @@
-"""The keys of a state in memory in their order, group by group: what a scan reads.
+"""The keys of a state in memory in sorted order, group by group, for scans.
 
-The keys of a group are in chunks, which are in order among each other; inside, a chunk is only sorted when somebody
-reads it. So no call sorts more than it reads, however many keys there are, and nothing moves more than a chunk. Keys
-that are new wait until there are some, or somebody asks for their group. Keys compare as they are, which is the order
-of `order.py`; once a column of one has been NULL, they compare with a mark before every column.
+The keys of a group are in chunks. The chunks are ordered among each other, but a chunk is sorted only when it is read.
+So no call sorts more than it reads, however many keys there are, and no operation moves more than a chunk. New keys
+wait until there are enough of them, or their group is read. Keys compare as they are, which is the order of `order.py`.
+Once a column of a key has been NULL, keys compare with a marker before every column.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, Final
 from tidegate.state.order import Row
 
 CHUNK_MAX: Final = 512
-"""A chunk with more keys is cut into halves of so many."""
+"""A chunk with more keys is split into chunks of half this size."""
 WAITING_MAX: Final = 128
-"""So many new keys of a group are put into chunks although nobody has asked."""
+"""The number of new keys of a group from which they are put into chunks even without a scan."""
 
 _Place = Callable[[Any], Any]
 
 
 class SortedKeys:
-    """Keys are tuples of their columns; those of one column are its values."""
+    """Sorted keys by group. Keys are tuples of their columns; single-column keys are plain values."""
 
     def __init__(self, *, single: bool) -> None:
         """`single`: keys have one column."""
@@ -32,10 +32,10 @@ class SortedKeys:
         self._chunks: dict[int, _Chunks] = {}
         self._new: defaultdict[int, list[Any]] = defaultdict(list)
         self._place: _Place | None = None
-        """What keys compare by; None: by themselves, as no column has been NULL."""
+        """The function by which keys are sorted; None if keys compare directly because no column has been NULL."""
 
     def add(self, groups: Iterable[int], keys: Iterable[Any]) -> None:
-        """Keys that are not there."""
+        """Adds keys that do not exist yet."""
         new = self._new
         for group, key in zip(groups, keys, strict=True):
             new[group].append(key)
@@ -45,7 +45,7 @@ class SortedKeys:
             self._of(group)
 
     def remove(self, groups: Iterable[int], keys: Iterable[Any]) -> None:
-        """Keys that are there."""
+        """Removes keys that exist."""
         gone: defaultdict[int, list[Any]] = defaultdict(list)
         for group, key in zip(groups, keys, strict=True):
             gone[group].append(key)
@@ -53,7 +53,7 @@ class SortedKeys:
             self.remove_of(group, part)
 
     def remove_of(self, group: int, keys: Sequence[Any]) -> None:
-        """Keys of one group that are there; quicker when they are in their order, and all that there are between."""
+        """Removes existing keys of one group. This is faster if the keys are sorted and contiguous."""
         chunks = self._of(group)
         if chunks is None:
             return
@@ -67,8 +67,9 @@ class SortedKeys:
     def between(
         self, group: int, prefix: Row = (), *, start: Row = (), limit: int | None = None, backwards: bool = False
     ) -> list[Any]:
-        """The keys of a group that begin with `prefix`, or are not before `start`; at most `limit`, from the end when
-        `backwards`.
+        """Returns the keys of a group that begin with `prefix`, or are not before `start`.
+
+        Returns at most `limit` keys. `backwards` begins at the end.
         """
         chunks = self._of(group)
         if chunks is None:
@@ -85,7 +86,7 @@ class SortedKeys:
         return taken
 
     def _of(self, group: int) -> _Chunks | None:
-        """The keys of a group, those that are new among them."""
+        """Returns the keys of a group, including the new ones."""
         new = self._new.pop(group, None)
         chunks = self._chunks.get(group)
         if new is None:
@@ -96,7 +97,7 @@ class SortedKeys:
         return chunks
 
     def _place_of(self, columns: Row) -> Any:
-        """Where keys that begin with these columns are."""
+        """Returns the value by which keys that begin with these columns are sorted."""
         if self._place is None and None in columns:
             self._expect_nulls()
         key = columns[0] if self._single else columns
@@ -110,7 +111,7 @@ class SortedKeys:
 
 
 class _Prefix:
-    """Where the keys that begin with some columns end."""
+    """The end of the keys that begin with some columns."""
 
     def __init__(self, wanted: Any, columns: int, place: _Place | None) -> None:
         self._wanted = wanted
@@ -118,29 +119,29 @@ class _Prefix:
         self._place = place or _itself
 
     def end(self, keys: Sequence[Any], low: int = 0) -> int:
-        """In keys that are in order."""
+        """Returns the index of the end in sorted keys."""
         return bisect_right(keys, self._wanted, low, key=lambda key: self._place(key[: self._columns]))
 
     def end_of_places(self, places: Sequence[Any]) -> int:
-        """As `end`, for what keys compare by."""
+        """Does what `end` does, for the values by which keys are sorted."""
         return bisect_right(places, self._wanted, key=lambda place: place[: self._columns])
 
 
 class _Chunks:
-    """The keys of a group. What they compare by is given to every call, since it may change once."""
+    """The keys of one group. Every call gets the sort function, because it may change once."""
 
     def __init__(self) -> None:
         self._keys: list[list[Any]] = []
-        """None is empty; every key of one is before those of the next."""
+        """No chunk is empty, and every key of a chunk is before those of the next."""
         self._lows: list[Any] = []
-        """The place of each chunk: no key of it is before, and those of the chunk before it are."""
+        """The lower bound of each chunk: its keys are not before it, and those of the preceding chunk are."""
         self._sorted: list[bool] = []
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
     def add(self, new: list[Any], place: _Place | None) -> None:
-        """Keys that are not there."""
+        """Adds keys that do not exist yet."""
         if not self._keys:
             self._keys, self._lows, self._sorted = [[]], [None], [False]
         if len(self._keys) == 1:
@@ -159,7 +160,7 @@ class _Chunks:
             self._cut(index, place)
 
     def _cut(self, index: int, place: _Place | None) -> None:
-        """A chunk that is too large, into several."""
+        """Splits a chunk that is too large."""
         keys = self._keys[index]
         if len(keys) <= CHUNK_MAX:
             return
@@ -171,7 +172,7 @@ class _Chunks:
         self._sorted[index : index + 1] = [True] * len(parts)
 
     def remove(self, keys: Sequence[Any], places: Sequence[Any], done: int, place: _Place | None) -> int:
-        """Some of these keys, from the one at `done` on; returns how many."""
+        """Removes some of these keys, from the one at `done` on, and returns how many."""
         index = self._index_of(places[done])
         chunk = self._in_order(index, place)
         low = bisect_left(chunk, places[done], key=place)
@@ -184,7 +185,7 @@ class _Chunks:
         return count
 
     def forwards(self, first: Any, end: _Prefix | None, place: _Place | None) -> Iterator[list[Any]]:
-        """The keys from a place on, chunk by chunk, up to the end of a prefix."""
+        """Yields the keys from a position on, chunk by chunk, up to the end of a prefix."""
         index = 0 if first is None else self._index_of(first)
         low = 0 if first is None else bisect_left(self._in_order(index, place), first, key=place)
         while index < len(self._keys):
@@ -196,7 +197,7 @@ class _Chunks:
             index, low = index + 1, 0
 
     def backwards(self, first: Any, end: _Prefix | None, place: _Place | None) -> Iterator[list[Any]]:
-        """The same from the other end."""
+        """Yields the same keys as `forwards` in reverse order."""
         index = len(self._keys) if end is None else max(1, 1 + end.end_of_places(self._lows[1:]))
         while index > 0:
             index -= 1
@@ -208,11 +209,11 @@ class _Chunks:
                 return
 
     def place_again(self, place: _Place) -> None:
-        """The places are others from now on; the order is the same."""
+        """Switches to another sort function that keeps the order."""
         self._lows[1:] = list(map(place, self._lows[1:]))
 
     def _index_of(self, wanted: Any) -> int:
-        """The chunk that has this place."""
+        """Returns the index of the chunk for this sort value."""
         return bisect_right(self._lows, wanted, 1) - 1
 
     def _in_order(self, index: int, place: _Place | None) -> list[Any]:

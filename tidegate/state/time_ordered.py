@@ -1,8 +1,8 @@
-"""A keyed state whose first key column is a time: windows and timers, taken as their times come.
+"""A keyed state whose first key column is a time: windows and timers, taken as they become due.
 
-The time does not count for the key group (`StateShape.prefix`), so each group is in the order of time by itself and
-needs no second index. What is kept besides the state is the first time of each group, found by one look into each at
-the first use after a restore.
+The time does not count for the key group (`StateShape.prefix`), so each group is sorted by time and needs no second
+index. The only addition to the state is the first time of each group. The first use after a restore finds it with one
+read per group.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ from tidegate.state.order import Row
 from tidegate.state.snapshot import Value
 
 TIME: Final = StateField("time", BIGINT, nullable=False)
-"""The first key column, ms since 1970 unless the operator says otherwise."""
+"""The first key column: ms since 1970 unless the operator defines it differently."""
 
 Timed = tuple[Row, Value]
 """A key, whose first column is its time, and its value."""
 
 _PASSED_OVER_MAX: Final = 4
-"""The heap has so many times and groups for each group at most: what comes and goes before a far time leaves another
-note of that each time.
-"""
+"""The maximum size of the heap per key group. Entries that come and go before a distant time add another note of that
+time on each occasion."""
 _READ_LEAST: Final = 16
 _READ_MOST: Final = 4096
-"""Entries that are read from a group at a time."""
+"""The number of entries that are read from a group at a time."""
 _END: Final = 2**63
-"""After every time."""
+"""Later than every time."""
 _FIRST: Final = itemgetter(0)
-"""The time of a key. Whole keys do not compare: a column of one may be NULL."""
+"""Returns the time of a key. Complete keys are not comparable, because a column may be NULL."""
 
 
 def declare_time_ordered(keyed: StateDeclaration) -> StateDeclaration:
-    """The same state with a time before each key: one entry per time and key. It has the same name."""
+    """Declares the same state with a time before each key: one entry per time and key. The name stays the same."""
     shape = msgspec.structs.replace(keyed.shape, keys=(TIME, *keyed.shape.keys), prefix=1)
     declared: StateDeclaration = msgspec.structs.replace(keyed, shape=shape)
     return declared
@@ -51,10 +50,10 @@ class TimeOrdered:
     """Entries by time and key. Keys are tuples of their columns, the time first."""
 
     def __init__(self, state: KeyedState[Any], key_groups: range | None = None) -> None:
-        """`state`: opened for what `declare_time_ordered` gives, and changed by nobody else.
+        """`state`: opened for a declaration of `declare_time_ordered`, and changed only by this object.
 
-        `key_groups`: those of the subtask; None: not known, which costs a little. Raises ValueError for a state of
-        another shape.
+        `key_groups`: those of the subtask; None if they are not known, which costs a little. Raises ValueError for a
+        state of another shape.
         """
         shape = state.declaration.shape
         if shape.prefix != 1 or shape.keys[0].type != BIGINT:
@@ -62,17 +61,17 @@ class TimeOrdered:
         self._state = state
         self._groups = range(shape.max_parallelism) if key_groups is None else key_groups
         self._first: dict[int, int] | None = None
-        """By key group: no entry of it has an earlier time. None: nobody has looked since the restore."""
+        """A lower bound of the times in each key group. None until the first use after a restore."""
         self._heap: list[tuple[int, int]] = []
-        """Time and group, for each that is in `_first`, and others that are passed over."""
+        """Time and group for each entry of `_first`, and outdated pairs that are skipped."""
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Returns the number of entries."""
         return len(self._state)
 
     @property
     def first_ms(self) -> int | None:
-        """The earliest time; None without entries."""
+        """The earliest time; None if there are no entries."""
         first = self._known()
         while (earliest := self._earliest(first)) is not None:
             time, group = earliest
@@ -85,29 +84,30 @@ class TimeOrdered:
         return None
 
     def get_many(self, keys: Collection[Row]) -> list[Value | None]:
-        """See KeyedState."""
+        """Returns the value of each key, or None if the key does not exist."""
         return self._state.get_many(keys)
 
     def put_many(self, keys: Collection[Row], values: Iterable[Value]) -> None:
-        """See KeyedState."""
+        """Sets values. The last value of a repeated key wins."""
         self._state.put_many(keys, values)
         first = self._first
         if first is None or not keys:
             return
         if len(first) == len(self._groups) and min(map(_FIRST, keys)) >= max(first.values()):
-            return  # whatever their groups are, these keys come first in none
+            return  # whatever their groups are, none of these keys becomes the first one
         for group, key in zip(self._state.groups_of(keys), keys, strict=True):
             if group not in first or key[0] < first[group]:
                 self._note(first, group, key[0])
 
     def delete_many(self, keys: Collection[Row]) -> None:
-        """See KeyedState."""
+        """Removes these keys and ignores those that do not exist."""
         self._state.delete_many(keys)
 
     def take_due(self, until_ms: int, limit: int) -> list[Timed]:
-        """At most `limit` entries whose time is not after `until_ms`, deleted, in the order of time, key group, key.
+        """Removes and returns at most `limit` entries due at `until_ms`, in the order of time, key group, key.
 
-        What is put between two calls is taken by the next one, also when its time is earlier than what was taken.
+        The next call also returns entries that were added in the meantime, even if they are earlier than those
+        returned.
         """
         cursors: dict[int, _Cursor] = {}
         taken: list[Timed] = []
@@ -118,10 +118,10 @@ class TimeOrdered:
         return taken
 
     def _take_next(self, cursors: dict[int, _Cursor], size: int, until: int, limit: int) -> list[Timed]:
-        """The next entries, as far as has been read of every group that they may be of; empty at the end.
+        """Returns the next entries, as far as every group that may contain them has been read; none at the end.
 
-        Entries of one time are read group by group, those of many times from all groups at once. `size`: what is read
-        at first.
+        Entries of one time are read group by group, those of many times from all groups at once. `size` is the number
+        of entries that the first read of a group returns.
         """
         first, horizon = self._known(), (until, self._groups.stop)
         opened: list[_Cursor] = []
@@ -144,7 +144,7 @@ class TimeOrdered:
         return taken
 
     def _known(self) -> dict[int, int]:
-        """The first time of each group that has entries, or an earlier one."""
+        """Returns the first time of each group that has entries, or an earlier time."""
         if self._first is None:
             self._first = {}
             for group in self._groups if len(self._state) else ():
@@ -160,7 +160,7 @@ class TimeOrdered:
             heapify(self._heap)
 
     def _earliest(self, first: dict[int, int]) -> tuple[int, int] | None:
-        """Time and group of the group that comes first."""
+        """Returns the time and the group with the earliest time."""
         heap = self._heap
         while heap and first.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
@@ -168,13 +168,13 @@ class TimeOrdered:
 
 
 class _Cursor:
-    """The entries of one group from a time on, read as far as they are asked for; nothing changes meanwhile."""
+    """The entries of one group from a time on, read on demand. The state does not change in the meantime."""
 
     def __init__(self, state: KeyedState[Any], group: int, time: int, size: int) -> None:
-        """`size`: entries that are read at first, then twice as many each time."""
+        """`size`: the number of entries of the first read; each further read doubles it."""
         self.group = group
         self.passed: list[Row] = []
-        """The keys that are taken."""
+        """The keys that have been taken."""
         self._state = state
         self._size = size
         self._at = 0
@@ -183,33 +183,33 @@ class _Cursor:
 
     @property
     def time(self) -> int | None:
-        """Of the next entry, or an earlier time if that is not read; None at the end."""
+        """The time of the next entry, or an earlier time if that entry has not been read; None at the end."""
         if self._at < len(self._read):
             return _time_of(self._read[self._at])
         return _time_of(self._read[-1]) if self._more else None
 
     @property
     def horizon(self) -> tuple[int, int]:
-        """Time and group up to which nothing of this group is missing in what has been read."""
+        """The time and group up to which all entries of this group have been read."""
         return (_time_of(self._read[-1]), self.group) if self._more else (_END, self.group)
 
     def peek(self, until: int) -> list[Timed]:
-        """The next entries up to a time, as far as they have been read."""
+        """Returns the next entries up to a time, as far as they have been read."""
         return self._read[self._at : self.count(until) + self._at]
 
     def count(self, until: int) -> int:
-        """How many they are."""
+        """Returns the number of entries that `peek` returns."""
         if self._at < len(self._read) and _time_of(self._read[-1]) <= until:
             return len(self._read) - self._at
         return bisect_right(self._read, until, self._at, key=_time_of) - self._at
 
     def pass_over(self, count: int) -> None:
-        """So many of them are taken."""
+        """Marks this many entries as taken."""
         self.passed += [key for key, _ in self._read[self._at : self._at + count]]
         self._at += count
 
     def read_on(self, limit: int) -> None:
-        """Read more if all that has been read is taken; not many more than `limit`."""
+        """Reads more entries if all that were read have been taken; not many more than `limit`."""
         if self._more and self._at == len(self._read):
             self._size = min(2 * self._size, _READ_MOST, max(limit, _READ_LEAST))
             last = self._read[-1][0]
@@ -219,7 +219,7 @@ class _Cursor:
 
 
 def _merge(cursors: list[_Cursor], horizon: tuple[int, int], limit: int) -> list[Timed]:
-    """Take what is there up to the horizon, in the order of time, group, key, from cursors in the order of groups."""
+    """Takes the entries up to the horizon, in the order of time, group, key. The cursors are ordered by group."""
     time, group = horizon
     if len(cursors) == 1:
         (only,) = cursors

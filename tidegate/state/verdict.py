@@ -1,9 +1,9 @@
-"""Whether what was written can be read as what is needed now. Pure: from the header of a file and a declaration, before
-any entry is looked at.
+"""The verdict on whether written state can be read in the shape that is needed now. Pure: it compares the header of a
+file with a declaration before any entry is read.
 
-A shape is the composite snapshot of what makes entries: its serializer's name, version and parameters, and the names of
-fields are its outer information, the types of the fields are nested. Each part is judged by itself (`serializers/`),
-and the worst verdict wins. What is done to entries then is in `migration.py`.
+A shape is treated as the composite snapshot of the serializer of its entries. The serializer's name, version and
+parameters and the names of the fields are its outer information; the types of the fields are nested. Each part is
+judged separately (`serializers/`), and the worst verdict wins. `migration.py` converts the entries accordingly.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tidegate.state.serializers.registry import SERIALIZERS
 __all__ = ["Fit", "Verdict", "judge", "judge_keys", "judge_values", "refuse_other_shape"]
 
 _OF_VALUES: Final = (SETTLED, LASTS)
-"""Parameters that say what is done to values where they differ."""
+"""Parameters whose differences change values."""
 
 
 def judge(written: StateShape, declaration: StateDeclaration) -> Verdict:
-    """Compare. What is incompatible comes first: its reasons are all given, and no others."""
+    """Compares the shapes. The reason for INCOMPATIBLE contains all incompatible differences and no others."""
     wanted, evolution = declaration.shape, declaration.evolution
     if written == wanted and evolution == Evolution():
         return Verdict(Fit.AS_IS)
@@ -55,7 +55,7 @@ def judge(written: StateShape, declaration: StateDeclaration) -> Verdict:
 
 
 def judge_keys(written: StateShape, declaration: StateDeclaration) -> Judged:
-    """How keys fit. They decide where an entry is: they stay in their order, and keep their key groups."""
+    """Judges the keys. Keys determine where an entry is stored, so their order and their key groups must not change."""
     wanted = declaration.shape
     place = FieldPath(declaration.evolution)
     differences: list[Difference] = []
@@ -84,7 +84,7 @@ def judge_keys(written: StateShape, declaration: StateDeclaration) -> Judged:
 def _judge_columns(
     written: Sequence[StateField], wanted: Sequence[StateField], place: FieldPath, shape: StateShape, first: int
 ) -> Judged:
-    """Columns of keys, which are neither added nor taken away nor moved. `first`: so many columns are before them."""
+    """Judges key columns, which cannot be added, removed or moved. `first`: the number of columns before them."""
     if len(written) != len(wanted):
         names = [", ".join(field.name for field in fields) for fields in (written, wanted)]
         return refused(f"its key was {names[0]} and is {names[1]}")
@@ -110,14 +110,14 @@ def _judge_columns(
 
 
 def _same_group(written: StateField, wanted: StateField) -> bool:
-    """Whether the canonical bytes of a value are the same (`keygroups.py`), as those of integers of any width."""
+    """Returns whether values have the same canonical bytes (`keygroups.py`), as is true of integers of any width."""
     old, new = written.type, wanted.type
     integers = ("tinyint", "smallint", "int", "bigint")
     return (old.kind == new.kind and old.scale == new.scale) or (old.kind in integers and new.kind in integers)
 
 
 def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
-    """How values fit."""
+    """Judges the values."""
     wanted = declaration.shape
     place = FieldPath(declaration.evolution, declaration.begins, holds_rows=True)
     judged = _settle(_judge_all(written.values, wanted.values, place, written), written, declaration)
@@ -136,7 +136,7 @@ def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
 
 
 def _judge_ends(written: StateShape, wanted: StateShape) -> tuple[tuple[Difference, ...], Callable[[Any], int | None]]:
-    """How the moments fit at which entries expire, and what becomes of one. By another clock they are found again."""
+    """Judges the expiry times of entries, and returns how to convert one. With another clock they are computed anew."""
     if written.expires != wanted.expires:
         text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
         return ((Fit.AFTER_MIGRATION, text),), _as_written
@@ -155,7 +155,7 @@ def _as_written(end: int | None) -> int | None:
 
 
 def _settle(judged: Judged, written: StateShape, declaration: StateDeclaration) -> Judged:
-    """With what the operator does to values that were changed, or that another definition has settled."""
+    """Adds `settles` to the conversion of values that were changed, or that another definition has settled."""
     settles, change = declaration.settles, judged.convert
     if settles is None:
         return judged
@@ -178,7 +178,7 @@ def _judge_all(
 
 
 def refuse_other_shape(operator: str, written: StateShape, declaration: StateDeclaration) -> None:
-    """Raises StateUnreadable for what is incompatible."""
+    """Raises StateUnreadable if the shapes are incompatible."""
     verdict = judge(written, declaration)
     if verdict.fit is Fit.INCOMPATIBLE:
         raise StateUnreadable(
@@ -194,14 +194,14 @@ def refuse_other_shape(operator: str, written: StateShape, declaration: StateDec
 
 
 def _judge_forms(written: StateShape, wanted: StateShape) -> Judged:
-    """A list may be dealt out otherwise from now on; a list and values by key have nothing in common."""
+    """Judges the forms. A list may be redistributed in another way; a list and keyed values are incompatible."""
     alike = (written.form is StateForm.KEYED) is (wanted.form is StateForm.KEYED)
     return AS_IS if alike else refused(f"it was {written.form} and is {wanted.form}")
 
 
 def _judge_serializers(written: Serializer, wanted: Serializer, evolution: Evolution) -> Judged:
-    """The outer information: name and version, and every parameter but what values go by. Those of accumulators go with
-    their columns. Sessions are of no windows.
+    """Judges the outer information: name, version, and every parameter except those whose differences change values.
+    The parameters of accumulators follow their columns. Sessions have no window parameter.
     """
     old, new = (
         {name: text for name, text in one.parameters.items() if name not in _OF_VALUES and not name.startswith(TOTAL)}

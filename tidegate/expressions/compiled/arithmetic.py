@@ -1,4 +1,4 @@
-"""`+ - * / % div`, signs, bits: with the overflow and division checks of ANSI mode."""
+"""`+ - * / % div`, signs and bits, with the overflow and division checks of ANSI mode."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def _arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def _of_doubles(function: str, left: Compiled, right: Compiled) -> pl.Expr:
-    """Beside a constant 0 Polars takes `0.0 - x` for `-x` and `x + 0.0` for `x`, which have the sign of a zero in x."""
+    """Corrects the sign of zero: with a constant 0, Polars computes `0.0 - x` as `-x` and `x + 0.0` as `x`."""
     value = _OPERATORS[function](left.value, right.value)
     positive = {"+": "0.0" in (_zero(left), _zero(right)), "-": _zero(left) == "0.0" or _zero(right) == "-0.0"}
     return pl.when(value == 0).then(value.abs()).otherwise(value) if positive.get(function) else value
 
 
 def _zero(argument: Compiled) -> str:
-    """A constant of doubles that is 0, with its sign; empty for others."""
+    """Returns a constant double that is 0, with its sign; empty for any other argument."""
     if columns_of(argument.source):
         return ""
     constant = pl.select(argument.value).item()
@@ -60,7 +60,7 @@ def _zero(argument: Compiled) -> str:
 
 
 def bigint_overflow(function: str, left: pl.Expr, right: pl.Expr, value: pl.Expr) -> pl.Expr:
-    """Where the wrapped result of a bigint operation is wrong: by the signs, for products by 128-bit arithmetic."""
+    """Returns where the wrapped result of a bigint operation is wrong: by the signs, for products in 128 bits."""
     if function == "+":
         return ((left ^ value) & (right ^ value)) < 0
     if function == "-":
@@ -69,7 +69,7 @@ def bigint_overflow(function: str, left: pl.Expr, right: pl.Expr, value: pl.Expr
 
 
 def _time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Timestamps and intervals are microseconds in 64 bits, intervals of months 32."""
+    """Computes timestamps and intervals as microseconds in 64 bits, and intervals of months in 32 bits."""
     left, right = (argument.value.cast(pl.Int64) for argument in arguments)
     value = _OPERATORS[call.function](left, right)
     overflow = bigint_overflow(call.function, left, right, value)
@@ -82,12 +82,12 @@ def _time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def narrow(wide: pl.Expr, kind: DataType) -> pl.Expr:
-    """A 64-bit value as a smaller integer; NULL where it does not fit (`outside` reports those)."""
+    """Returns a 64-bit value as a smaller integer; NULL if it does not fit (`outside` reports these)."""
     return wide.cast(polars_type(kind), strict=False)
 
 
 def outside(wide: pl.Expr, kind: DataType) -> pl.Expr:
-    """Where a value does not fit into an integer type."""
+    """Returns where a value does not fit into an integer type."""
     limit = LIMITS[kind.kind]
     return (wide < -limit) | (wide >= limit)
 
@@ -100,13 +100,13 @@ def _divide(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def exact_quotient(left: pl.Expr, right: pl.Expr, constant: object = None) -> pl.Expr:
-    """The correctly rounded quotient of doubles.
+    """Returns the correctly rounded quotient of doubles.
 
-    Polars multiplies by the reciprocal when the divisor is one value for the whole column (a literal, but also a
-    column that an earlier step filled with a constant), which is wrong in the last digit for a third of all numbers.
-    So the divisor is spread over a column of zeros first, unless its reciprocal is exact.
+    Polars multiplies by the reciprocal if the divisor is one value for the whole column (a literal, but also a column
+    that an earlier step filled with a constant). The last digit is then wrong for a third of all numbers. The divisor
+    is therefore first spread over a column of zeros, unless its reciprocal is exact.
 
-    :param constant: the divisor when it is known.
+    `constant`: the divisor if it is known.
     """
     if isinstance(constant, (int, float)) and constant and math.frexp(constant)[0] in (0.5, -0.5):
         return left / right
@@ -115,7 +115,7 @@ def exact_quotient(left: pl.Expr, right: pl.Expr, constant: object = None) -> pl
 
 
 def dividing(call: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tuple[FailureKind, pl.Expr]) -> Compiled:
-    """A division: the divisor is evaluated first, as in Spark, and zero fails unless the dividend is NULL."""
+    """Compiles a division. The divisor is evaluated first, as in Spark. Zero fails unless the dividend is NULL."""
     dividend, divisor = arguments
     checks = list(own)
     if not divisor.constant:
@@ -134,14 +134,14 @@ def _remainder(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def integer_remainder(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """With the sign of the dividend; Polars has the sign of the divisor. NULL for a zero divisor."""
+    """Returns the remainder with the sign of the dividend; Polars uses the divisor's. NULL for a zero divisor."""
     floored = left % right
     other_side = (floored != 0) & ((left < 0) != (right < 0))
     return pl.when(other_side).then(floored - right).otherwise(floored)
 
 
 def float_remainder(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """C's fmod, exact. Polars computes x - y * floor(x / y), which is not, so this is a loop in Python."""
+    """Computes C's fmod, which is exact, in a Python loop. Polars computes x - y * floor(x / y), which is not exact."""
     return pl.struct(left.cast(pl.Float64).alias("a"), right.cast(pl.Float64).alias("b")).map_batches(
         _fmod, return_dtype=pl.Float64, is_elementwise=True
     )
@@ -174,9 +174,9 @@ def _integer_quotient(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles(*_TRIED)
 def _try(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """The operator without its failures, which make the result NULL; those of the operands remain."""
+    """Compiles the operator without its own failures, which become NULL. Failures of the operands remain."""
     sign = _TRIED[call.function]
-    # A constant stays one: what is known of a zero counts here, too.
+    # A constant remains one, because the treatment of a known zero also applies here.
     plain = [
         replace(one, failures=(), source=ColumnReference("", one.type) if columns_of(one.source) else one.source)
         for one in arguments
@@ -188,7 +188,7 @@ def _try(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         value = pl.when(~lost).then(value)
     if sign in _OPERATORS:
         return strict(call, arguments, value)
-    dividend, divisor = arguments  # what is divided is evaluated last, and not where the divisor is 0
+    dividend, divisor = arguments  # the dividend is evaluated last, and not if the divisor is 0
     failures = (failure.guarded(divisor.value != 0) for failure in dividend.failures)
     return Compiled(value, call, (*divisor.failures, *failures))
 

@@ -1,4 +1,4 @@
-"""Functions that make arrays of arrays, or look into them. What Polars has no exact counterpart for goes row by row."""
+"""Functions that derive arrays from arrays, or search them. Those that Polars does not have exactly run row by row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.formats.failures import FailureKind
 
 List = list[Any]
 _PLAIN = ("boolean", "tinyint", "smallint", "int", "bigint", "string", "date", "timestamp", "timestamp_ntz")
-"""Types of which equal values are the same."""
+"""Types whose equal values are identical."""
 
 
 @compiles("array_append", "array_prepend")
@@ -26,7 +26,7 @@ def _added(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         return [*array, value] if call.function == "array_append" else [value, *array]
 
     def build(inputs: Sequence[Compiled]) -> Compiled:
-        if arguments[1].type.kind in ("array", "map"):  # Polars would take it for more elements
+        if arguments[1].type.kind in ("array", "map"):  # Polars would append its elements
             return by_row(call, inputs, each, needed=1)
         parts = [one.value for one in inputs]
         value = pl.concat_list(parts if call.function == "array_append" else parts[::-1])
@@ -51,9 +51,9 @@ def _compact(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("array_sort", "sort_array")
 def _sort(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Polars orders as Spark does, and its sort is stable, so zeros of both signs stay as they are.
+    """Sorts with Polars, which orders as Spark does. The sort is stable, so zeros of both signs keep their order.
 
-    The direction is a literal: of NULL the result is NULL.
+    The direction is a literal. If it is NULL, the result is NULL.
     """
     descending = call.function == "sort_array" and arguments[1].constant is False
     nulls_last = descending or call.function == "array_sort"
@@ -65,7 +65,7 @@ def _sort(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("array_max", "array_min")
 def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """The first of those that are equal. Polars' own maximum leaves NaN out."""
+    """Returns the first of equal elements. Polars' own maximum skips NaN."""
     known = pl.element().drop_nulls()
     order = known.sort_by(known, descending=call.function == "array_max", maintain_order=True)
     return strict(call, arguments, arguments[0].value.list.eval(order).list.get(0, null_on_oob=True))
@@ -85,7 +85,7 @@ def _slice(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def identity(value: Any) -> Hashable:
-    """What is the same for values that are equal in Spark: NaN equals NaN, zero equals minus zero."""
+    """Returns the same value for values that are equal in Spark: NaN equals NaN, and zero equals minus zero."""
     if isinstance(value, float) and value != value:
         return ("NaN",)
     if isinstance(value, list):
@@ -104,7 +104,7 @@ def _without(array: List, value: object) -> List:
 
 
 def _distinct_first(values: Iterable[Any]) -> List:
-    """Each value where it is first; Spark makes zeros positive here, also inside of values."""
+    """Returns each value at its first occurrence. Spark makes zeros positive here, including those inside values."""
     seen: dict[Hashable, Any] = {}
     for value in values:
         seen.setdefault(identity(value), _with_positive_zeros(value))

@@ -1,7 +1,7 @@
-"""The proleptic Gregorian calendar on whole columns: numbers <-> days, and the range that Tidegate knows.
+"""The proleptic Gregorian calendar on whole columns: converts numbers to days, and checks the supported range.
 
-Polars panics on dates far outside the calendar, so values are kept within the years 1 to 9999: what would leave
-them fails its record, where Spark accepts years up to 294247.
+Polars panics on dates far outside the calendar, so values are kept within the years 1 to 9999. A result outside this
+range fails its record, whereas Spark accepts years up to 294247.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ DAY = 86_400_000_000  # microseconds
 
 
 def outside_calendar(physical: pl.Expr, kind: DataType) -> pl.Expr:
-    """Where days (date) or microseconds (timestamp) leave the years 1 to 9999."""
+    """Returns where days (date) or microseconds (timestamp) leave the years 1 to 9999."""
     first, last = (FIRST_DAY, LAST_DAY) if kind == DATE else (FIRST_MOMENT, LAST_MOMENT)
     return (physical < first) | (physical > last)
 
 
 def within_calendar(value: pl.Expr, kind: DataType) -> tuple[pl.Expr, pl.Expr]:
-    """A date or timestamp column that is safe to hand to Polars, and where it was not."""
+    """Returns a date or timestamp column that is safe to pass to Polars, and where it was not."""
     outside = outside_calendar(value.to_physical(), kind)
     return pl.when(~outside).then(value), outside
 
 
 def days_of(year: pl.Expr, month: pl.Expr, day: pl.Expr) -> pl.Expr:
-    """Days since 1970 of a valid date, in 64 bits (the algorithm `days_from_civil` of Howard Hinnant)."""
+    """Returns the days since 1970 of a valid date, in 64 bits (the algorithm `days_from_civil` of Howard Hinnant)."""
     shifted = year - (month <= 2).cast(pl.Int64)
     era = shifted // 400
     of_era = shifted - era * 400
@@ -36,7 +36,7 @@ def days_of(year: pl.Expr, month: pl.Expr, day: pl.Expr) -> pl.Expr:
 
 
 def is_date(year: pl.Expr, month: pl.Expr, day: pl.Expr) -> pl.Expr:
-    """Whether there is such a day in the years 1 to 9999."""
+    """Returns whether the day exists in the years 1 to 9999."""
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     short = month.is_in([4, 6, 9, 11])
     longest = pl.when(month == 2).then(28 + leap.cast(pl.Int64)).when(short).then(30).otherwise(31)

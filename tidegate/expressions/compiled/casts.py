@@ -20,7 +20,7 @@ _SECOND = 1_000_000
 
 
 def compile_cast(cast: Cast, operand: Compiled) -> Compiled:
-    """The operand in the type of the cast; a value without counterpart fails its record or, with TRY_CAST, is NULL."""
+    """Compiles a cast. A value without counterpart fails its record or, with TRY_CAST, becomes NULL."""
     source, target = operand.type, cast.type
     if operand.is_null_literal or source.kind == "void":
         return Compiled(pl.lit(None, polars_type(target)), cast, operand.failures)
@@ -35,7 +35,7 @@ def compile_cast(cast: Cast, operand: Compiled) -> Compiled:
 
 
 def converted(value: pl.Expr, source: DataType, target: DataType) -> pl.Expr:
-    """The value in another type; NULL where there is none."""
+    """Returns the value in another type; NULL if it has no counterpart."""
     before, after, kind = source.kind, target.kind, polars_type(target)
     if source.element is not None and target.element is not None:
         return value.list.eval(converted(pl.element(), source.element, target.element))
@@ -59,7 +59,7 @@ def converted(value: pl.Expr, source: DataType, target: DataType) -> pl.Expr:
 
 
 def _moment_of_number(value: pl.Expr, before: str) -> pl.Expr:
-    """A number is seconds since 1970."""
+    """Converts a number of seconds since 1970."""
     if before in FRACTIONAL:
         micros = value.cast(pl.Float64) * float(_SECOND)
         return (
@@ -92,7 +92,7 @@ def _to_text(value: pl.Expr, source: DataType) -> pl.Expr:
 
 
 def _texts_of_bytes(values: pl.Series) -> pl.Series:
-    """UTF-8 as text, NULL for other bytes. Polars casts all values or raises: then they are looked at one by one."""
+    """Decodes UTF-8, with NULL for other bytes. If Polars raises for the column, its values are decoded one by one."""
     try:
         return values.cast(pl.String)
     except pl.exceptions.ComputeError:
@@ -107,7 +107,7 @@ def _text_of_bytes(value: bytes) -> str | None:
 
 
 def _java_texts(numbers: pl.Series) -> pl.Series:
-    """Doubles as Java writes them: `1.0E10`, `Infinity`; between 0.001 and 10 million Polars writes the same."""
+    """Formats doubles as Java does: `1.0E10`, `Infinity`. Between 0.001 and 10 million, Polars writes the same."""
     texts = numbers.cast(pl.String)
     size = numbers.abs()
     other = ~((size >= 1e-3) & (size < 1e7) | (size == 0) | size.is_nan())

@@ -65,7 +65,7 @@ def _decode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def _without_surrogates(text: str) -> str:
-    """What Java makes of surrogates in UTF-32: a pair is one character, any other one a question mark."""
+    """Replaces surrogates in UTF-32 as Java does: a pair becomes one character, any other surrogate a question mark."""
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return _SURROGATE.sub("?", joined)
 
@@ -94,11 +94,11 @@ def _url_encode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return by_row(call, arguments, each, FailureKind.RESULT_TOO_LARGE)
 
 
-_ESCAPE = re.compile(r"(?:%(?:[0-9a-fA-F]{2}|\+[0-9a-fA-F]))+")  # Java takes a sign, too
+_ESCAPE = re.compile(r"(?:%(?:[0-9a-fA-F]{2}|\+[0-9a-fA-F]))+")  # Java also accepts a sign
 
 
 def _url_decoded(text: str) -> str | None:
-    """Java's URLDecoder; None for what it refuses."""
+    """Decodes like Java's URLDecoder; None if it would reject the text."""
     parts: list[str] = []
     at = 0
     while (found := text.find("%", at)) >= 0:

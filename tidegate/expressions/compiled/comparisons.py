@@ -23,7 +23,7 @@ _MIRRORED: dict[str, str] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<=
 
 
 def compared(function: str, left: Compiled, right: Compiled) -> pl.Expr:
-    """Whether it is so. A constant comes last: before decimals that are all NULL Polars gives one row for all."""
+    """Compares with a constant on the right: on the left of decimals that are all NULL, Polars returns one row."""
     if columns_of(right.source) and not columns_of(left.source):
         function, left, right = _MIRRORED[function], right, left
     return _COMPARISONS[function](left.value, right.value)

@@ -1,8 +1,8 @@
 """A compiled expression: a Polars expression that never raises, and the conditions under which a record fails.
 
-Spark in ANSI mode stops a query at a division by zero; here only the record may fail, so every value is made total
-(NULL or anything where it has no meaning) and the failure is a condition of its own. A condition is guarded by
-whatever keeps Spark from evaluating that part: NULL in an earlier argument, or a branch that is not taken.
+In ANSI mode, Spark stops a query at a division by zero. Here only the record may fail. Every value is therefore total
+(NULL or anything where it has no meaning), and the failure is a separate condition. A condition is guarded by whatever
+keeps Spark from evaluating that part: NULL in an earlier argument, or a branch that is not taken.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ SAFE = {
     FailureKind.INVALID_ARRAY_INDEX: "get",
     FailureKind.INVALID_ARRAY_INDEX_IN_ELEMENT_AT: "try_element_at",
 }
-"""The function of the same arguments that gives NULL instead of such a failure."""
+"""The function with the same arguments that returns NULL instead of such a failure."""
 
 
 def failure_text(kind: FailureKind, source: Expression) -> str:
-    """What is said of a record for which evaluating `source` fails."""
+    """Returns the message about a record for which the evaluation of `source` fails."""
     meaning = _REASONS[kind]
     if isinstance(source, Cast):
         meaning = _REASONS_OF_CASTS.get(kind, meaning).format(source.type)
@@ -68,7 +68,7 @@ def failure_text(kind: FailureKind, source: Expression) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailingRows:
-    """`condition` is true in the records that fail; false or NULL in the others. Kind and message are those of all."""
+    """The rows that fail, with a common kind and message. `condition` is true for them, false or NULL for others."""
 
     condition: pl.Expr
     kind: FailureKind
@@ -76,28 +76,28 @@ class FailingRows:
 
     @classmethod
     def of(cls, kind: FailureKind, source: Expression, condition: pl.Expr) -> FailingRows:
-        """Where evaluating `source` fails."""
+        """Returns the rows for which the evaluation of `source` fails."""
         return cls(condition, kind, failure_text(kind, source))
 
     def guarded(self, guard: pl.Expr) -> FailingRows:
-        """The same failure, only where `guard` is true."""
+        """Returns the same failure, restricted to rows for which `guard` is true."""
         return replace(self, condition=guard & self.condition)
 
     def failure(self, row: int) -> RecordFailure:
-        """Of one of these rows."""
+        """Returns the failure of one of these rows."""
         return RecordFailure(row, self.kind, self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """An expression ready to run. `source` is what it was made from, for constants and messages."""
+    """An expression that is ready to run. `source` is the expression that was compiled, for constants and messages."""
 
     value: pl.Expr
     source: Expression
     failures: tuple[FailingRows, ...] = ()
     outcomes: tuple[tuple[FailureKind, str], ...] = ()
-    """Where these are, `value` is a struct of `value` and `failure`: which of them a row fails with, NULL for none.
-    The compiler makes it a column and takes it apart, so that it is computed once."""
+    """If there are outcomes, `value` is a struct of `value` and `failure`: the index of the outcome with which a row
+    fails, or NULL. The compiler stores the struct in a column and splits it, so that it is computed once."""
 
     @property
     def type(self) -> DataType:
@@ -111,23 +111,23 @@ class Compiled:
 
     @property
     def constant(self) -> bool | int | float | str | None:
-        """The value of a literal; None when it is not one (or is NULL)."""
+        """The value of a literal; None if it is not a literal (or is NULL)."""
         return self.source.value if isinstance(self.source, Literal) else None
 
 
 class CompileCall(Protocol):
-    """Compiles one function whose arguments are compiled already."""
+    """The compiler of one function, whose arguments have been compiled."""
 
     def __call__(self, call: Call, arguments: Sequence[Compiled]) -> Compiled:
-        """The compiled call."""
+        """Returns the compiled call."""
 
 
 COMPILERS: dict[str, CompileCall] = {}
-"""By the name in `Call.function`; the modules beside this one fill it."""
+"""By the name in `Call.function`. The other modules of this package fill it."""
 
 
 def compiles(*names: str) -> Callable[[CompileCall], CompileCall]:
-    """Register a `CompileCall` for these functions."""
+    """Registers a `CompileCall` for these functions."""
 
     def register(function: CompileCall) -> CompileCall:
         for name in names:
@@ -140,9 +140,9 @@ def compiles(*names: str) -> Callable[[CompileCall], CompileCall]:
 
 
 def strict(source: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tuple[FailureKind, pl.Expr]) -> Compiled:
-    """A call that is NULL when an argument is NULL and evaluates its arguments from the left until one is.
+    """Compiles a call that is NULL if an argument is NULL, and evaluates its arguments from the left until one is.
 
-    :param own: kind and condition of each failure of the call itself; NULL counts as false.
+    `own`: kind and condition of each failure of the call itself. A NULL condition counts as false.
     """
     failures = list(sequence(arguments))
     failures += [FailingRows.of(kind, source, condition) for kind, condition in own]
@@ -150,7 +150,7 @@ def strict(source: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tu
 
 
 def sequence(arguments: Sequence[Compiled]) -> list[FailingRows]:
-    """The failures of arguments that are evaluated from the left until one is NULL."""
+    """Returns the failures of arguments that are evaluated from the left until one is NULL."""
     failures: list[FailingRows] = []
     for index, argument in enumerate(arguments):
         if argument.is_null_literal:
@@ -164,10 +164,10 @@ def sequence(arguments: Sequence[Compiled]) -> list[FailingRows]:
 
 
 def beside(argument: Compiled, others: Sequence[Compiled]) -> pl.Expr:
-    """The value of an argument in as many rows as the others have; NULL where the first column of theirs is.
+    """Returns the value of an argument with as many rows as the others; NULL where their first column is NULL.
 
-    Not every function of Polars repeats a constant that it is called for: `splitn` splits it by the first of several
-    separators only, and `list.slice` makes other numbers of a constant list of decimals.
+    Not every function of Polars repeats a constant that it is called on: `splitn` splits it by only the first of
+    several separators, and `list.slice` returns wrong numbers for a constant list of decimals.
     """
     columns = [one.value for one in others if columns_of(one.source)]
     if columns_of(argument.source) or not columns:
@@ -176,5 +176,5 @@ def beside(argument: Compiled, others: Sequence[Compiled]) -> pl.Expr:
 
 
 def eager(source: Call, arguments: Sequence[Compiled], value: pl.Expr) -> Compiled:
-    """A call that evaluates all its arguments, NULL or not."""
+    """Compiles a call that evaluates all its arguments, even if some are NULL."""
     return Compiled(value, source, tuple(failure for argument in arguments for failure in argument.failures))

@@ -1,7 +1,7 @@
-"""Typed expression -> `Compiled`: columns, literals and the nodes that choose what is evaluated.
+"""The compiler from typed expressions to `Compiled`: columns, literals, and the nodes that control what is evaluated.
 
-The functions are in the modules imported below, one per family, under the name that it has in `functions`; each
-registers its own in `COMPILERS`.
+The functions are in the modules imported below, one per family, under the same names as in `functions`. Each module
+registers its functions in `COMPILERS`.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ _WIDENING = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"
 
 
 class Compiler:
-    """Compiles expressions that will be evaluated together on one frame.
+    """Compiler of expressions that are evaluated together on one frame.
 
-    A Polars expression that mentions another several times evaluates it several times, and nested functions would
-    multiply. So a part that its function mentions more than `MAX_INLINE_USES` times becomes a column of its own:
-    `stages` are those columns, to be added to the frame one stage after the other before the results are computed.
+    Polars evaluates a subexpression as often as an expression mentions it, which multiplies in nested functions. A part
+    that its function mentions more than `MAX_INLINE_USES` times therefore becomes a column of its own. `stages` are
+    these columns. They are added to the frame stage by stage before the results are computed.
     """
 
     def __init__(self) -> None:
@@ -81,11 +81,11 @@ class Compiler:
         self._bound: dict[tuple[str, Expression], tuple[Compiled, int]] = {}
 
     def compile(self, expression: Expression) -> Compiled:
-        """Compile a typed expression; it must come from `parse_expression`."""
+        """Compiles a typed expression, which must come from `parse_expression`."""
         return self._staged(expression)[0]
 
     def _staged(self, expression: Expression) -> tuple[Compiled, int]:
-        """The compiled expression and how many stages must have run before it."""
+        """Returns the compiled expression and the number of stages that must run before it."""
         match expression:
             case Literal(value=value, type=kind):
                 return Compiled(_literal(value, kind), expression), 0
@@ -124,7 +124,7 @@ class Compiler:
         return built, stage
 
     def _opened(self, built: Compiled, stage: int, *, constant: bool) -> tuple[Compiled, int]:
-        """A value and its outcomes, from a column of their own."""
+        """Splits a value and its outcomes, which are computed in a column of their own."""
         if constant:
             one = pl.select(built.value.alias("one"))["one"].struct.unnest()
             value, failure = (pl.lit(one[name]).first() for name in ("value", "failure"))
@@ -135,7 +135,7 @@ class Compiler:
         return Compiled(value, built.source, (*built.failures, *own)), stage
 
     def _bind(self, part: Compiled, stage: int, of: str = "value") -> tuple[Compiled, int]:
-        """Make a part a column of its own; the same part of another expression shares it."""
+        """Turns a part into a column, which other expressions with the same part share."""
         key = (of, part.source)
         if key not in self._bound:
             name = f"__tidegate_part_{len(self._bound)}"
@@ -147,9 +147,9 @@ class Compiler:
 
 
 def _folded(compiled: Compiled) -> Compiled:
-    """A constant expression, evaluated now: one value, and the failure that every record will meet, if any.
+    """Evaluates a constant expression now: one value, and the failure that every record will have, if any.
 
-    Polars cannot spread the result of a Python function of a constant over a frame.
+    Polars cannot repeat the result of a Python function of a constant over a frame.
     """
     conditions = [failure.condition.alias(str(index)) for index, failure in enumerate(compiled.failures)]
     row = pl.select(compiled.value.alias("value"), *conditions)
@@ -164,7 +164,7 @@ def _folded(compiled: Compiled) -> Compiled:
 
 
 def _is_cheap(expression: Expression) -> bool:
-    """Whether evaluating it again costs next to nothing: a column, a constant, a number made wider."""
+    """Returns whether evaluating the expression again costs almost nothing: a column, a constant, a widened number."""
     if not columns_of(expression):
         return True
     match expression:
@@ -178,7 +178,7 @@ def _is_cheap(expression: Expression) -> bool:
 
 
 def _mentioned(compiled: Compiled) -> Iterator[str]:
-    """The columns a compiled expression reads, each as often as it is read."""
+    """Yields the columns that a compiled expression reads, each as often as it is read."""
     yield from compiled.value.meta.root_names()
     for failure in compiled.failures:
         yield from failure.condition.meta.root_names()
@@ -195,7 +195,7 @@ def _literal(value: bool | float | str | None, kind: DataType) -> pl.Expr:
 
 
 def column_named(name: str) -> pl.Expr:
-    """The column of exactly this name."""
+    """Returns the column of exactly this name."""
     if name == "*" or (name.startswith("^") and name.endswith("$")):  # Polars reads these as patterns
         return pl.selectors.by_name(name).as_expr()
     return pl.col(name)
@@ -203,7 +203,7 @@ def column_named(name: str) -> pl.Expr:
 
 @compiles("and", "or")
 def _logic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """The right side is not evaluated where the left side decides."""
+    """Compiles AND and OR: the right side is not evaluated if the left side decides."""
     left, right = arguments
     decides = call.function == "or"
     value = left.value | right.value if decides else left.value & right.value
@@ -213,7 +213,7 @@ def _logic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("case")
 def _case(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Condition, value, ..., default: only the taken branch is evaluated, and no condition after it."""
+    """Compiles CASE (condition, value, ..., default): only the taken branch is evaluated, and no condition after it."""
     conditions, values = arguments[0:-1:2], [*arguments[1::2], arguments[-1]]
     failures: list[FailingRows] = []
     open_yet: pl.Expr | None = None
@@ -246,7 +246,7 @@ def _coalesce(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("in")
 def _in(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Compared from the left until one is equal; NULL when none is and one was NULL."""
+    """Compiles IN: compares from the left until one is equal. The result is NULL if none is equal and one was NULL."""
     subject, *choices = arguments
     value = comparisons.compared("=", subject, choices[0])
     open_yet = subject.value.is_not_null()

@@ -1,4 +1,4 @@
-"""Decimals from and to other types, and rounding. NULL stands for what has no counterpart."""
+"""Casts of decimals from and to other types, and rounding. Values without counterpart become NULL."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.failures import FailureKind
 
 _EXACT_DIGITS = 15
-"""Integers and powers of ten of so many digits are exact as doubles, so that their quotient is rounded once."""
+"""Integers and powers of ten with up to this many digits are exact as doubles, so their quotient is rounded once."""
 _FRACTIONAL = ("float", "double")
 _SCALA = Context(prec=34, rounding=ROUND_HALF_EVEN)
-"""What Spark multiplies with on the way to a timestamp."""
+"""The precision with which Spark multiplies when it casts to a timestamp."""
 _PLAIN = r"^(?P<g>[+-]?)(?P<w>[0-9]{1,20})(?:\.(?P<f>[0-9]*))?$"
 _PLAIN_DIGITS = 38
 _MICROS_SCALE = 6
-"""Digits of a timestamp after the point of its seconds."""
+"""The fractional digits of the seconds of a timestamp."""
 _MICROS_DIGITS = 28
-"""A decimal of so many digits times a million has no more than `_SCALA` keeps."""
+"""A decimal with up to this many digits, times a million, fits the precision of `_SCALA`."""
 
 
 def to_decimal(cast: Cast, operand: Compiled, value: pl.Expr) -> Compiled:
-    """The cast to a decimal, with its failures: text that is no number, and numbers that do not fit.
+    """Compiles the cast to a decimal, with its failures: text that is not a number, and numbers that do not fit.
 
-    NaN and the infinities are NULL, as in Spark.
+    NaN and the infinities become NULL, as in Spark.
     """
     source, failures = operand.type, operand.failures
     if cast.attempt or not cast_can_fail(source, cast.type):
@@ -58,7 +58,7 @@ def to_decimal(cast: Cast, operand: Compiled, value: pl.Expr) -> Compiled:
 
 
 def decimal_of(value: pl.Expr, source: DataType, target: DataType) -> pl.Expr:
-    """A number, a truth value, a timestamp or text as a decimal."""
+    """Converts a number, a boolean, a timestamp or text to a decimal."""
     if source.kind == "decimal":
         return rescaled(unscaled(value), source.scale, target)
     if source.kind == "timestamp":
@@ -75,7 +75,7 @@ def _of_text(text: pl.Expr, target: DataType) -> pl.Expr:
 
 
 class _Reader:
-    """Text as decimals, NULL for what is none or does not fit: plain numbers at once, others one by one."""
+    """Reader of text as decimals; NULL if it is not a number or does not fit. Unusual numbers are read one by one."""
 
     def __init__(self, target: DataType) -> None:
         self._target = target
@@ -97,9 +97,9 @@ class _Reader:
 
 
 def _plain_number(text: pl.Expr, target: DataType) -> pl.Expr:
-    """What a number of some digits without exponent is; NULL for all else.
+    """Reads plain numbers without exponent and with few digits; NULL for any other text.
 
-    How a number is rounded half away from zero is known by the first digit that goes.
+    The first digit that is dropped determines the rounding half away from zero.
     """
     kept = target.scale + 1
     groups = text.str.extract_groups(_PLAIN)
@@ -110,7 +110,7 @@ def _plain_number(text: pl.Expr, target: DataType) -> pl.Expr:
 
 
 def _no_number(texts: pl.Series) -> pl.Series:
-    """Whether text is no number at all; one by one only what is not plainly one."""
+    """Returns whether text is not a number. Only text that is not a plain number is checked one by one."""
     odd = ~texts.str.contains(_PLAIN)
     if not odd.any():
         return odd
@@ -119,7 +119,7 @@ def _no_number(texts: pl.Series) -> pl.Series:
 
 
 def of_decimal(value: pl.Expr, source: DataType, target: DataType) -> pl.Expr:
-    """A decimal in a type that is none."""
+    """Converts a decimal to a type that is not decimal."""
     dtype = polars_type(target)
     match target.kind:
         case "string":
@@ -136,7 +136,7 @@ def of_decimal(value: pl.Expr, source: DataType, target: DataType) -> pl.Expr:
 
 
 def _moment(value: pl.Expr, source: DataType) -> pl.Expr:
-    """A number of seconds since 1970, cut to microseconds."""
+    """Converts a number of seconds since 1970, truncated to microseconds."""
     if source.precision > _MICROS_DIGITS:
         return value.map_batches(_moments, return_dtype=TIMESTAMP, is_elementwise=True)
     micros = truncated_over_power(unscaled(value) * integer(1_000_000), source.scale)
@@ -150,7 +150,7 @@ def _moments(values: pl.Series) -> pl.Series:
 
 
 def rounded_decimal(call: Call, operand: Compiled, digits: int) -> Compiled:
-    """`round` and `bround` to digits after the point, or to tens when negative."""
+    """Compiles `round` and `bround` to fractional digits, or to tens if `digits` is negative."""
     source, kind, number = operand.type, call.type, unscaled(operand.value)
     without = even_over_power if call.function == "bround" else over_power
     lost = source.scale - digits
@@ -168,7 +168,7 @@ def rounded_decimal(call: Call, operand: Compiled, digits: int) -> Compiled:
 
 
 def decimal_to_whole(value: pl.Expr, source: DataType, kind: DataType, function: str) -> pl.Expr:
-    """`floor` and `ceil`; what has 38 digits before the point has none after it."""
+    """Computes `floor` and `ceil`. A decimal with 38 integer digits has no fractional digits."""
     number, power = unscaled(value), integer(10**source.scale)
     whole = number // power if function == "floor" else integer(0) - (integer(0) - number) // power
     return packed(whole, kind)

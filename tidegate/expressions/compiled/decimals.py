@@ -1,9 +1,9 @@
-"""Decimals: exact arithmetic on their unscaled integers of 128 bits, rounded half away from zero as in Java.
+"""Decimals: exact arithmetic on their unscaled 128-bit integers, rounded half away from zero as in Java.
 
-Polars' own arithmetic of decimals rounds half to even, has other scales, and raises for the whole column. So a decimal
-is taken apart into its integer, and every step is a step on integers that provably stay below 2^127: by the types
-(then it is a plain Polars expression), or by the values of the batch at hand. Where neither holds, Python's integers,
-which have no bound, compute row by row (`_Exactly`).
+Polars' own decimal arithmetic rounds half to even, has other scales, and raises for the whole column. A decimal is
+therefore converted to its integer, and every step is a step on integers that provably stay below 2^127. The proof uses
+the types (then it is a plain Polars expression) or the values of the current batch. If neither is sufficient, Python's
+unbounded integers compute row by row (`_Exactly`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BIGINT = 1 << 63
 
 
 def integer(value: int) -> pl.Expr:
-    """A constant of 128 bits."""
+    """Returns a 128-bit constant."""
     return pl.lit(value, pl.Int128())
 
 
@@ -34,28 +34,28 @@ def _power(digits: int) -> int:
 
 
 def signed(size: pl.Expr, negative: pl.Expr) -> pl.Expr:
-    """A number by its size and sign."""
+    """Returns a number with this absolute value and sign."""
     return pl.when(negative).then(integer(0) - size).otherwise(size)
 
 
 def unscaled(value: pl.Expr) -> pl.Expr:
-    """The integer of a decimal: 1250 of 12.50."""
+    """Returns the integer of a decimal: 1250 for 12.50."""
     return value.to_physical()
 
 
 def packed(number: pl.Expr, kind: DataType) -> pl.Expr:
-    """Unscaled integers as decimals; NULL where they have too many digits."""
+    """Returns unscaled integers as decimals; NULL if they have too many digits."""
     return below(number, kind.precision).reinterpret(dtype=polars_type(kind))
 
 
 def below(number: pl.Expr, digits: int) -> pl.Expr:
-    """A number of at most so many digits, else NULL."""
+    """Returns a number if it has at most this many digits, else NULL."""
     limit = _power(max(0, digits))
     return pl.when((number < integer(limit)) & (number > integer(-limit))).then(number)
 
 
 def rescaled(number: pl.Expr, scale: int, kind: DataType) -> pl.Expr:
-    """Integers with `scale` digits after the point as decimals, rounded half away from zero; else NULL."""
+    """Returns integers with `scale` fractional digits as decimals, rounded half away from zero; NULL if too large."""
     if scale > kind.scale:
         return packed(over_power(number, scale - kind.scale), kind)
     more = kind.scale - scale
@@ -63,7 +63,7 @@ def rescaled(number: pl.Expr, scale: int, kind: DataType) -> pl.Expr:
 
 
 def over_power(number: pl.Expr, digits: int) -> pl.Expr:
-    """Divided by a power of ten, rounded half away from zero. At most 39 digits go, of numbers below 1.2 * 10^38."""
+    """Divides by a power of ten, rounding half away from zero. Removes up to 39 digits of numbers below 1.2 * 10^38."""
     if digits > 38:
         return number * integer(0)
     power = integer(10**digits)
@@ -72,7 +72,7 @@ def over_power(number: pl.Expr, digits: int) -> pl.Expr:
 
 
 def even_over_power(number: pl.Expr, digits: int) -> pl.Expr:
-    """Divided by a power of ten, of two as near to the even one."""
+    """Divides by a power of ten, rounding half to even."""
     if digits > 38:
         return number * integer(0)
     power, half = integer(_power(digits)), integer(_power(digits) // 2)
@@ -83,17 +83,17 @@ def even_over_power(number: pl.Expr, digits: int) -> pl.Expr:
 
 
 def truncated_over_power(number: pl.Expr, digits: int) -> pl.Expr:
-    """Divided by a power of ten, rounded towards zero."""
+    """Divides by a power of ten, rounding towards zero."""
     size = number.abs() // integer(10**digits)
     return signed(size, number < 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """One operation, on unscaled integers: on columns where it `fits` 128 bits, else one by one.
+    """One operation on unscaled integers: on columns if it `fits` 128 bits, else one by one.
 
-    `fits` is given the greatest absolute values of both sides. `column` has NULL for what does not fit into the result
-    and for a zero divisor; `one` is never called with a zero divisor, and its result is rounded to the result's scale.
+    `fits` gets the greatest absolute values of both sides. `column` returns NULL for results that do not fit and for a
+    zero divisor. `one` is never called with a zero divisor, and its result is rounded to the scale of the result type.
     """
 
     fits: Callable[[int, int], bool]
@@ -145,7 +145,7 @@ def _quotient(left: DataType, right: DataType, kind: DataType) -> _Way:
 
 
 def _remainder(function: str, left: DataType, right: DataType, kind: DataType) -> _Way:
-    """`%` has the sign of the dividend; `pmod` is r = a % n, or (r + n) % n where r is negative."""
+    """Returns `%`, with the sign of the dividend, or `pmod`: r = a % n, or (r + n) % n if r is negative."""
     scale = max(left.scale, right.scale)
     up, down = (_power(scale - left.scale), _power(scale - right.scale)), max(0, scale - kind.scale)
 
@@ -197,7 +197,7 @@ def _whole_quotient(left: DataType, right: DataType) -> _Way:
 
 
 def _rounded(dividend: int, divisor: int) -> int:
-    """The quotient, rounded half away from zero."""
+    """Returns the quotient, rounded half away from zero."""
     size, rest = divmod(abs(dividend), abs(divisor))
     size += 2 * rest >= abs(divisor)
     return -size if (dividend < 0) != (divisor < 0) else size
@@ -217,12 +217,12 @@ def _way(function: str, left: DataType, right: DataType, kind: DataType) -> _Way
 
 
 def _greatest(numbers: pl.Series) -> int:
-    """The greatest absolute value; 0 of none."""
+    """Returns the greatest absolute value; 0 if there are no values."""
     return max((abs(end) for end in (numbers.min(), numbers.max()) if isinstance(end, int)), default=0)
 
 
 class _Exactly:
-    """An operation on a batch: on columns where its values are small enough, else one by one."""
+    """An operation on a batch: on columns if its values are small enough, else one by one."""
 
     def __init__(self, way: _Way, kind: DataType) -> None:
         self._way = way
@@ -245,7 +245,7 @@ class _Exactly:
 
 
 def decimal_arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """One of `+ - * / % div pmod`. The divisor is evaluated first, as in Spark; zero fails but for NULL by zero."""
+    """Compiles one of `+ - * / % div pmod`. Spark's order: divisor first. Zero fails unless the dividend is NULL."""
     left, right = arguments
     way = _way(call.function, left.type, right.type, call.type)
     if way.fits(10**left.type.precision - 1, 10**right.type.precision - 1):

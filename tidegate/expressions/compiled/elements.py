@@ -1,7 +1,7 @@
-"""A lambda function over the elements of a whole batch: they become rows of a frame, over which its body runs.
+"""Evaluation of a lambda function over the elements of a whole batch, which become rows of a frame.
 
-What that takes is bounded: so many elements at a time that what is made of them has room, and a row whose result is
-too large is given up before the rest of it is made.
+Memory is bounded: each pass takes only as many elements as its results leave room for, and a row whose result is too
+large is dropped before the rest of it is computed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Body:
     def apply(
         self, rows: pl.DataFrame, elements: pl.DataFrame
     ) -> tuple[pl.DataFrame, dict[int, tuple[int, Failure]], set[int]]:
-        """Row, index and value of the elements; of each row the first element that fails; rows that are too large.
+        """Returns row, index and value of the elements, the first failing element of each row, and the rows that are
+        too large.
 
-        :param elements: `ROW`, `INDEX` and the values of the parameters, in the order of rows and elements.
+        `elements` contains `ROW`, `INDEX` and the values of the parameters, in the order of rows and elements.
         """
         given = [*elements.columns[2:], INDEX]
         named = (pl.col(column).alias(name) for column, name in zip(given, self._names, strict=False))
@@ -64,7 +65,7 @@ class Body:
         return pl.concat(found), failed, large
 
     def _slices(self, elements: pl.DataFrame, outer: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """At most so many elements at once that everything made of them has room, by the bound of the body."""
+        """Yields the elements in slices whose results have room according to the bound of the body."""
         largest = {
             name: int(elements.select(size.max()).item() or 0)
             for name, kind in {**outer.schema, **elements.schema}.items()
@@ -84,9 +85,9 @@ class Body:
 
 
 def explode(rows: pl.DataFrame, fields: tuple[str, ...]) -> pl.DataFrame:
-    """The elements of `ITEMS`, each with its row and its place from 0.
+    """Returns the elements of `ITEMS`, each with its row and its index from 0.
 
-    :param fields: of a map, the fields of an entry: they become columns instead of the entry itself.
+    `fields`: the fields of a map entry, which become columns instead of the entry itself.
     """
     counted = rows.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW),

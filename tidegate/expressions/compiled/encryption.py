@@ -1,7 +1,7 @@
-"""AES as Spark has it, row by row, by OpenSSL (the extra `encryption`).
+"""AES as in Spark, row by row, with OpenSSL (the extra `encryption`).
 
-GCM: 12 bytes of initialization vector, the text, 16 bytes of tag. CBC: 16 bytes of it, the padded text. ECB: the padded
-text.
+GCM: 12 bytes of initialization vector, the text, a tag of 16 bytes. CBC: 16 bytes of initialization vector, the padded
+text. ECB: the padded text.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tidegate.formats.failures import FailureKind
 IV_BYTES: Final = {"GCM": 12, "CBC": 16, "ECB": 0}
 _BLOCK_BYTES = 16
 _LONGER_BYTES: Final = 32
-"""The initialization vector and the tag, or the padding."""
+"""The maximum size of the initialization vector and the tag, or the padding."""
 _KEYS_MAX = 256
-"""Of records, remembered with what is prepared of them."""
+"""The number of keys from records that are cached with their ciphers."""
 
 
 @compiles(SECRET)
-def _secret(call: Call, arguments: Sequence[Compiled]) -> Compiled:  # noqa: ARG001  # they are no column
-    """A key is no value: `key_of` takes it from the call."""
+def _secret(call: Call, arguments: Sequence[Compiled]) -> Compiled:  # noqa: ARG001  # the arguments are not columns
+    """Compiles a secret to NULL: a key is not a value, and `key_of` takes it from the call."""
     return Compiled(pl.lit(None, pl.Binary()), call)
 
 
 def key_of(call: Call) -> bytes | None:
-    """The key of a cipher if it is a secret, which a slot has put in; None where it is of the record."""
+    """Returns the key of a cipher if it is a secret, which a slot has inserted; None if the record contains the key."""
     key = call.arguments[1]
     if not (isinstance(key, Call) and key.function == SECRET):
         return None
@@ -82,7 +82,7 @@ def _decrypt(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _ciphered(
     call: Call, arguments: Sequence[Compiled], each: Callable[..., Any], kinds: tuple[FailureKind, ...]
 ) -> Compiled:
-    """By row over what is of the record; a key that is a secret does not become a column."""
+    """Runs row by row over the arguments from the record. A secret key does not become a column."""
     key = key_of(call)
     text, of_record, _, _, *others = arguments
     if key is None:
@@ -133,7 +133,7 @@ def _encrypt_blocks(key: bytes, vector: bytes, plain: bytes, _aad: bytes) -> byt
 
 
 def _decrypt_blocks(key: bytes, vector: bytes, data: bytes, _aad: bytes) -> bytes:
-    """Raises ValueError where the padding is none, the only sign of another key."""
+    """Raises ValueError if the padding is invalid, which is the only sign of a wrong key."""
     made = _blocks(key, vector).decryptor()
     padded: bytes = made.update(data) + made.finalize()
     count = padded[-1] if padded else 0

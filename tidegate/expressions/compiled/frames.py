@@ -1,6 +1,6 @@
-"""Run compiled expressions over a frame: `Projection` for select, `Predicate` for where.
+"""Compiled expressions applied to a frame: `Projection` for select, `Predicate` for where.
 
-The common case is one pass. Only when a batch holds a failing record are the conditions looked at one by one.
+The common case is one pass. The conditions are evaluated one by one only if a batch contains a failing record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VALUE = "__tidegate_value"
 
 
 class Projection:
-    """Columns computed from the columns of a frame, all at once."""
+    """Columns that are computed together from the columns of a frame."""
 
     def __init__(self, names: Sequence[str], compiled: Sequence[Compiled], stages: Sequence[Sequence[pl.Expr]]) -> None:
         self._stages = stages
@@ -31,13 +31,13 @@ class Projection:
 
     @property
     def failures(self) -> tuple[tuple[FailureKind, str], ...]:
-        """What a row can fail with: kind and message."""
+        """Kind and message of every failure that a row can have."""
         return tuple(dict.fromkeys((failure.kind, failure.message) for failure in self._failures))
 
     def apply(self, frame: pl.DataFrame, keep: Sequence[str] = ()) -> tuple[pl.DataFrame, list[RecordFailure]]:
-        """The new columns of every row that can be evaluated, and the rows that cannot.
+        """Returns the new columns of every row that can be evaluated, and the rows that cannot.
 
-        :param keep: columns of `frame` that are passed on in front of the new ones.
+        `keep`: columns of `frame` that are passed on before the new ones.
         """
         frame = staged(frame, self._stages)
         found = frame.select_seq(*keep, *self._values, *self._failed, *self._row_count)
@@ -61,7 +61,7 @@ class Predicate:
         self._failed = _any_failed(self._failures)
 
     def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RecordFailure]]:
-        """The rows for which the condition is true, and the rows for which it cannot be evaluated."""
+        """Returns the rows for which the condition is true, and the rows for which it cannot be evaluated."""
         if not self._failed and not self._stages:
             return frame.filter(self._value), []
         full = staged(frame, self._stages)
@@ -75,35 +75,35 @@ class Predicate:
 
 
 def compile_projection(columns: Sequence[tuple[str, Expression]]) -> Projection:
-    """Compile named expressions once, to be applied to every frame."""
+    """Compiles named expressions once, to be applied to every frame."""
     compiler = Compiler()
     compiled = [compiler.compile(expression) for _, expression in columns]
     return Projection([name for name, _ in columns], compiled, compiler.stages)
 
 
 def compile_predicate(expression: Expression) -> Predicate:
-    """Compile a boolean expression once, to be applied to every frame."""
+    """Compiles a boolean expression once, to be applied to every frame."""
     compiler = Compiler()
     compiled = compiler.compile(expression)
     return Predicate(compiled, compiler.stages)
 
 
 def staged(frame: pl.DataFrame, stages: Sequence[Sequence[pl.Expr]]) -> pl.DataFrame:
-    """The frame with the columns that the expressions share."""
+    """Adds the columns that the expressions share to the frame."""
     for stage in stages:
         frame = frame.with_columns(stage)
     return frame
 
 
 def _any_failed(failures: Sequence[FailingRows]) -> list[pl.Expr]:
-    """No expression when nothing can fail, so that nothing is paid for."""
+    """Returns no expression if nothing can fail, to avoid its cost."""
     if not failures:
         return []
     return [pl.any_horizontal([failure.condition for failure in failures]).alias(_FAILED)]
 
 
 def locate(frame: pl.DataFrame, failures: Sequence[FailingRows]) -> list[RecordFailure]:
-    """The failing rows in order, each with the first failure that Spark would meet."""
+    """Returns the failing rows in order, each with the first failure that Spark would encounter."""
     rows: dict[int, RecordFailure] = {}
     masks = frame.select(
         *(failure.condition.alias(str(index)) for index, failure in enumerate(failures)),

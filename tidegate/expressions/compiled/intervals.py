@@ -1,6 +1,6 @@
-"""Intervals and units of time: made, scaled, added to dates and timestamps, and counted between two of them.
+"""Intervals and units of time: creating and scaling intervals, adding them to dates and timestamps, counting units.
 
-A sum or product is computed in 128 bits and fails its record where Spark's 32 or 64 are not enough.
+A sum or product is computed in 128 bits, and fails its record if Spark's 32 or 64 bits are not enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.formats.failures import FailureKind
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _MONTHS_MAX = 200_000
-"""More than lead out of the calendar from wherever."""
+"""More than this leads out of the calendar from any date."""
 _WIDE = pl.Int128
 _EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
 _LIMITS = {"months": 1 << 31, "interval": 1 << 63}
@@ -31,12 +31,12 @@ _MICROS = {**MICROSECONDS, "dayofyear": DAY}
 
 
 def _wide(argument: Compiled) -> pl.Expr:
-    """A number, or the number of an interval or moment, in 128 bits."""
+    """Returns a number, or the number of an interval or moment, in 128 bits."""
     return argument.value.to_physical().cast(pl.Int64).cast(_WIDE)
 
 
 def _within(number: pl.Expr, limit: int) -> tuple[pl.Expr, pl.Expr]:
-    """A number of 128 bits in 64, NULL where it does not fit; and where that is."""
+    """Returns a 128-bit number in 64 bits, NULL if it does not fit, and where it does not fit."""
     outside = (number < -limit) | (number >= limit)
     return pl.when(~outside).then(number).cast(pl.Int64), outside
 
@@ -85,7 +85,7 @@ def _interval(
 
 @compiles("multiply_interval", "divide_interval")
 def _scale(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Rounded half away from zero, as in Spark."""
+    """Multiplies or divides an interval, rounded half away from zero, as in Spark."""
     divides = call.function == "divide_interval"
     zero = [(FailureKind.DIVIDE_BY_ZERO, arguments[1].value == 0)] if divides else []
     if arguments[1].type.kind == "decimal":
@@ -142,7 +142,7 @@ def _add_months(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("add_interval", "subtract_interval")
 def _add_interval(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Months first, then days, then the rest; a date takes no part of a day."""
+    """Adds months first, then days, then the rest. A date cannot be moved by a part of a day."""
     sign = 1 if call.function == "add_interval" else -1
     interval = arguments[1].value
     months, days, micros = (
@@ -170,7 +170,7 @@ def _moved(
     months: pl.Expr | None = None,
     more: pl.Expr | None = None,
 ) -> Compiled:
-    """A date or timestamp later by months (at most the last day of the month), then by days or microseconds."""
+    """Moves a date or timestamp by months (at most to the last day of the month), then by days or microseconds."""
     value, outside = within_calendar(arguments[0].value, arguments[0].type)
     found = value.to_physical().cast(pl.Int64)
     if months is not None:
@@ -184,9 +184,10 @@ def _moved(
 
 
 def _months_later(physical: pl.Expr, months: pl.Expr, unit: int) -> tuple[pl.Expr, pl.Expr]:
-    """In 64 bits, and where it leaves the calendar. `unit`: what a day has in `physical`.
+    """Adds months in 64 bits, and returns where the result leaves the calendar. `unit`: the length of a day in
+    `physical`.
 
-    Step by step in a frame of its own: as one expression it would be repeated hundreds of times.
+    The steps run in a frame of their own: a single expression would repeat them hundreds of times.
     """
     bounded = months.clip(-_MONTHS_MAX, _MONTHS_MAX).cast(pl.Int64)
     pairs = pl.struct(physical.alias("at"), bounded.alias("months"))
@@ -229,7 +230,7 @@ def _truncated(number: pl.Expr, unit: int) -> pl.Expr:
 
 
 def _months_between(start: Compiled, end: Compiled) -> tuple[pl.Expr, pl.Expr]:
-    """Whole months. A day that is not over does not count: the end moves to the day before, or after, first."""
+    """Counts whole months. An incomplete day does not count: the end is first moved to the previous or the next day."""
     (first, before), (last, beyond) = (within_calendar(one.value, one.type) for one in (start, end))
     days = [one.to_physical() // DAY for one in (first, last)]
     clocks = [one.to_physical() % DAY for one in (first, last)]
@@ -241,5 +242,5 @@ def _months_between(start: Compiled, end: Compiled) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _packed(date: pl.Expr) -> pl.Expr:
-    """Months and days in one number, 32 days to a month."""
+    """Packs months and days into one number, with 32 days to a month."""
     return (date.dt.year().cast(pl.Int64) * 12 + date.dt.month().cast(pl.Int64)) * 32 + date.dt.day().cast(pl.Int64)

@@ -17,7 +17,7 @@ _READING = (FailureKind.TOO_DEEP, FailureKind.RESULT_TOO_LARGE)
 
 
 def _read(text: str, *, controls: bool = False, constants: bool = False) -> Any:
-    """The first value in a text; raises `Malformed`, and `RowFailed` where it is nested too deeply."""
+    """Reads the first value in a text. Raises Malformed, and RowFailed if the text is nested too deeply."""
     try:
         return read_json(text, controls=controls, constants=constants)
     except TooDeep:
@@ -35,7 +35,7 @@ def _get(call: Call, arguments: Sequence[Compiled]) -> Compiled:
             return None
         found = _followed(value, path)
         if isinstance(found, str) and not isinstance(found, Number) and found != plain_text(found):
-            return None  # half a character, which cannot be written
+            return None  # an unpaired surrogate, which cannot be written
         text_within_limit(found or "")
         return found
 
@@ -43,7 +43,7 @@ def _get(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def _followed(value: Any, path: Path) -> str | None:
-    """The text of what a path leads to. Of members of one name the first that leads to something counts."""
+    """Returns the text at a path. Of members with the same name, the first in which the path finds a value counts."""
     if not path:
         return value if isinstance(value, str) and not isinstance(value, Number) else write_json(value)
     step, *rest = path

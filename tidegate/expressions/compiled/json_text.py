@@ -1,7 +1,7 @@
-"""JSON as Jackson reads and writes it with Spark's settings, value by value.
+"""A reader and writer of JSON that behaves like Jackson with Spark's settings, value by value.
 
-Read: single quotes are as good as double ones, what follows the first value is ignored. Objects keep all their members
-in order, numbers their text. Written: numbers with a point as doubles, `1.50` as `1.5`.
+When reading, single quotes are equivalent to double quotes, and anything after the first value is ignored. Objects keep
+all members in order, and numbers keep their text. When writing, numbers with a point are doubles: `1.50` becomes `1.5`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from decimal import Decimal
 from typing import Any
 
 DEPTH_MAX = 200
-"""Deeper values fail their record: Jackson goes to 1,000, which is more than Python's stack may have left."""
+"""Deeper values fail their record. Jackson allows 1,000, which may exceed the remaining stack of Python."""
 _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, "-INF": -math.inf}
 _CONSTANTS |= {"+INF": math.inf, "+Infinity": math.inf}
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _AFTER_NUMBER, _AFTER_WORD = re.compile(r"[^ \t\n\r]"), re.compile(r"[\w$]")
-"""What makes a value that stands alone malformed."""
+"""A value at the top level is malformed if one of these follows."""
 _WORD = re.compile(r"[A-Za-z0-9_+\-.]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _ESCAPED = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 _BRACKETS = re.compile(r"\"[^\"]*\"?|'[^']*'?|[\[\]{}]")
-"""Or a whole string, without escapes. One that does not end matches, too: else each quote in it would begin a search to
-the end."""
+"""Brackets, or a whole string without escapes. An unterminated string also matches: otherwise each quote in it would
+start a search to the end."""
 _TO_ESCAPE = re.compile(r"[\x00-\x1f\"\\\ud800-\udfff]")
 _BEYOND = re.compile(r"[\U00010000-\U0010ffff]")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -40,23 +40,22 @@ class Number(str):
 
 
 class Members(list[tuple[str, Any]]):
-    """An object: names and values in order, each as often as it is there."""
+    """An object: names and values in order, including duplicates."""
 
 
 class Malformed(Exception):
-    """The text is no JSON."""
+    """Text that is not JSON."""
 
 
 class TooDeep(Exception):
-    """The text is nested deeper than `DEPTH_MAX`."""
+    """Text that is nested deeper than `DEPTH_MAX`."""
 
 
 def read_json(text: str, *, controls: bool, constants: bool) -> Any:
-    """The first value in a text.
+    """Returns the first value in a text.
 
-    :param controls: whether control characters may stand in a string.
-    :param constants: whether NaN and the infinities are numbers.
-    :raises Malformed: it is none, TooDeep: it is nested too deeply.
+    `controls`: control characters are allowed in strings. `constants`: NaN and the infinities are numbers. Raises
+    Malformed if the text is not JSON, and TooDeep if it is nested too deeply.
     """
     if text.count("[") + text.count("{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
         raise TooDeep(text[:50])
@@ -110,7 +109,7 @@ _STRICT_ONLY, _WITH_CONTROLS_ONLY = _decoder(controls=False, constants=False), _
 
 
 class _Reader:
-    """What the standard library refuses and Jackson reads."""
+    """Reader for text that Jackson accepts but the standard library rejects."""
 
     def __init__(self, text: str, *, controls: bool, constants: bool) -> None:
         self._text, self._controls, self._constants = text, controls, constants
@@ -118,7 +117,7 @@ class _Reader:
         self._has_units = "\\u" in text
 
     def whole(self) -> Any:
-        """The first value."""
+        """Reads the first value."""
         try:
             return self._value()
         except IndexError:
@@ -218,12 +217,12 @@ class _Reader:
 
 
 def number_of(text: Number) -> float:
-    """The double nearest to a number, or NaN or an infinity."""
+    """Returns the double nearest to a number, which may be NaN or an infinity."""
     return _CONSTANTS[text] if text in _CONSTANTS else float(text)
 
 
 def java_double(number: float, shortest: str = "") -> str:
-    """A double as Java writes it. `shortest` is its text in another form, for a float: that is `number`, to the bit."""
+    """Formats a double as Java does. `shortest`: the text of a float in another form, equal to `number` to the bit."""
     text = shortest or repr(number)
     size = abs(number)
     if math.isnan(number) or math.isinf(number):
@@ -239,7 +238,7 @@ def java_double(number: float, shortest: str = "") -> str:
 
 
 def quoted(text: str) -> str:
-    """A string in double quotes."""
+    """Returns a string in double quotes."""
     return f'"{_TO_ESCAPE.sub(_escape, text)}"'
 
 
@@ -248,13 +247,13 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _pair(found: re.Match[str]) -> str:
-    """A character beyond U+FFFF as Jackson writes it to bytes: two escapes."""
+    """Escapes a character beyond U+FFFF as Jackson does when it writes bytes: with two escapes."""
     first, second = found[0].encode("utf-16-be")[:2], found[0].encode("utf-16-be")[2:]
     return f"\\u{first.hex().upper()}\\u{second.hex().upper()}"
 
 
 def text_of_number(number: Number) -> str:
-    """As it is written again: whole numbers as they are, others as doubles."""
+    """Formats a number for output: integers unchanged, others as doubles."""
     if number.isdigit() or (number[0] == "-" and number[1:].isdigit()):
         return "0" if number == "-0" else number[:]
     text = java_double(number_of(number))
@@ -262,7 +261,7 @@ def text_of_number(number: Number) -> str:
 
 
 def write_json(value: Any) -> str:
-    """A value that `read_json` gave, without blanks."""
+    """Formats a value of `read_json` without whitespace."""
     if isinstance(value, Number):
         return text_of_number(value)
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""JSON text <-> values of a type, as Spark's `from_json` (PERMISSIVE) and `to_json` convert them."""
+"""Conversion of JSON text to values of a type and back, as in Spark's `from_json` (PERMISSIVE) and `to_json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.expressions.compiled.rowwise import RowFailed
 from tidegate.expressions.text_values import date_of_text, moment_of_text
 from tidegate.formats.failures import FailureKind
 
-_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - of values that have no zone here
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  # for values without a zone
 _LIMITS = {"smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
 _DOUBLES = {"NaN": "NaN", "+INF": "Infinity", "+Infinity": "Infinity", "Infinity": "Infinity"}
 _DOUBLES |= {"-INF": "-Infinity", "-Infinity": "-Infinity"}
@@ -24,14 +24,14 @@ _FLOAT_MAX = Fraction(2**128 - 2**103)
 
 
 class NoValue(Exception):
-    """A JSON value that is none of the type: the field, or the array or map that it is in, becomes NULL."""
+    """A JSON value that does not fit the type: the field, or the array or map that contains it, becomes NULL."""
 
 
 Convert = Callable[[Any], Any]
 
 
 def converter(kind: DataType) -> Convert:
-    """JSON value -> value of the type; NULL stays NULL. The function raises `NoValue`."""
+    """Returns a function from JSON values to values of the type. NULL stays NULL. The function raises NoValue."""
     convert = _converter(kind)
     return lambda value: None if value is None else convert(value)
 
@@ -56,7 +56,7 @@ def _converter(kind: DataType) -> Convert:
 
 
 class _StructConverter:
-    """An object as a struct. A field that has no value of its type is NULL; the others are what they are."""
+    """Converter of an object to a struct. A field without a value of its type is NULL; the others are kept."""
 
     def __init__(self, kind: DataType) -> None:
         self._names = [name for name, _ in kind.fields]
@@ -98,7 +98,7 @@ def _map(convert: Convert) -> Convert:
 
 
 def plain_text(text: str) -> str:
-    """Without halves of characters, which only escapes can make."""
+    """Replaces unpaired surrogates, which only escapes can produce."""
     return (
         text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\ufffd", "?")
         if any("\ud800" <= one <= "\udfff" for one in text)
@@ -122,7 +122,7 @@ def _integer(kind: str) -> Convert:
             raise NoValue
         number = int(value)
         if kind == "tinyint" and -128 <= number < 256:
-            return number - 256 if number > 127 else number  # Jackson takes a byte without sign, too
+            return number - 256 if number > 127 else number  # Jackson also accepts an unsigned byte
         if kind == "tinyint" or not -_LIMITS[kind] <= number < _LIMITS[kind]:
             raise NoValue
         return number
@@ -139,10 +139,10 @@ def _double(value: Any) -> float:
 
 
 def _float(value: Any) -> float:
-    """The nearest float by one rounding: by way of a double there would be two."""
+    """Returns the nearest float in a single rounding: converting via a double would round twice."""
     double = _double(value)
     if not isinstance(value, Number) or double in (0.0, float("inf"), float("-inf")) or double != double:
-        return double  # a number this small may have an exponent that no fraction can be made of
+        return double  # the exponent of a number this small may be too large for a Fraction
     exact = Fraction(Decimal(value))
     if abs(exact) >= _FLOAT_MAX:
         return float("-inf") if exact < 0 else float("inf")
@@ -185,7 +185,9 @@ Write = Callable[[Any], str]
 
 
 def writer(kind: DataType) -> Write:
-    """Value of a type -> JSON text. Fields that are NULL are left out; elements and values of maps are not."""
+    """Returns a function that writes values of a type as JSON, without NULL fields. NULL elements and map values
+    remain.
+    """
     write = _writer(kind)
     return lambda value: "null" if value is None else write(value)
 
@@ -238,7 +240,7 @@ def _text_of_float(value: float) -> str:
 
 
 def java_float(value: float) -> str:
-    """A 32-bit float as Java writes it."""
+    """Formats a 32-bit float as Java does."""
     if value != value or value in (float("inf"), float("-inf")):
         return java_double(value)
     shortest = repr(value)

@@ -1,4 +1,4 @@
-"""Functions with a lambda function: `elements.py` evaluates its body, this module makes the results of the records."""
+"""Functions with a lambda function. `elements.py` evaluates its body; this module builds the results of the records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOO_LARGE, _NULL_KEY, _SAME_KEY = (
     FailureKind.DUPLICATED_MAP_KEY,
 )
 Failures = dict[int, Failure]
-"""By row."""
+"""Failures by row."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class _Plan:
     call: Call
     bodies: tuple[Body, ...]
     elements_max: int | None
-    """Of a record; with more it fails."""
+    """The maximum number of elements of a record. A record with more fails."""
 
     def own(self, kind: FailureKind) -> Failure:
-        """A failure of the call itself."""
+        """Returns a failure of the call itself."""
         return kind, failure_text(kind, self.call)
 
     @property
     def too_many(self) -> Failure:
-        """More than `elements_max`."""
+        """The failure of a record with more than `elements_max` elements."""
         what = self.call.arguments[0].type.kind
         return _TOO_LARGE, f"the {what} has more than {self.elements_max:,} elements in `{text_of(self.call)}`"
 
     @property
     def outcomes(self) -> tuple[Failure, ...]:
-        """Whatever a row can fail with, each once."""
+        """Every failure that a row can have, each once."""
         inner = (failure for body in self.bodies for failure in body.failures)
         own = [*map(self.own, (_TOO_LARGE, _NULL_KEY, _SAME_KEY))]
         if self.elements_max is not None:
@@ -56,7 +56,7 @@ class _Plan:
 
 
 Finish = Callable[[_Plan, pl.DataFrame, Failures], pl.Series]
-"""The results of all rows of a frame with `ITEMS`; what fails is added to the failures."""
+"""Returns the results of all rows of a frame with `ITEMS`, and adds failing rows to the failures."""
 
 
 def _evaluated(call: Call, arguments: Sequence[Compiled], finish: Finish) -> Compiled:
@@ -86,7 +86,7 @@ def _run(rows: pl.Series, *, plan: _Plan, finish: Finish) -> pl.Series:
 
 
 def _results(plan: _Plan, frame: pl.DataFrame, failures: Failures, fields: tuple[str, ...] = ()) -> pl.DataFrame:
-    """Row, index and value of every element of the rows that do not fail, and what else was in it."""
+    """Returns row, index and value of every element of the rows that do not fail, and the element's other columns."""
     elements = explode(frame, fields)
     found, failed, large = plan.bodies[0].apply(frame, elements)
     for row, (_, failure) in failed.items():
@@ -98,7 +98,7 @@ def _results(plan: _Plan, frame: pl.DataFrame, failures: Failures, fields: tuple
 
 
 def _gathered(frame: pl.DataFrame, elements: pl.DataFrame, name: str, kind: pl.DataType) -> pl.Series:
-    """The lists of a column, by row: an empty one where there are no elements, NULL where there was no list."""
+    """Returns the lists of a column by row: an empty list if there are no elements, NULL if there was no list."""
     lists = elements.group_by(ROW, maintain_order=True).agg(pl.col(name))
     every = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW), pl.col(ITEMS).is_not_null().alias("there"))
     joined = every.join(lists, on=ROW, how="left", maintain_order="left")
@@ -124,7 +124,7 @@ def _entry(key: str, value: str) -> pl.Expr:
 
 
 def _entries(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
-    """For transform_keys and transform_values."""
+    """Evaluates transform_keys and transform_values."""
     elements = _results(plan, frame, failures, ("key", "value"))
     if plan.call.function == "transform_values":
         return _gathered(
@@ -143,7 +143,7 @@ def _entries(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
 
 
 def _quantified(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
-    """For exists and forall: nothing after the element that decides is evaluated, so it cannot fail either."""
+    """Evaluates exists and forall. Elements after the one that decides are not evaluated, so they cannot fail."""
     decides = plan.call.function == "exists"
     found, failed, _ = plan.bodies[0].apply(frame, explode(frame, ()))
     first = dict(found.filter(pl.col(VALUE) == decides).group_by(ROW).agg(pl.col(INDEX).min()).iter_rows())
@@ -160,7 +160,7 @@ def _quantified(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Seri
 
 
 def _fold(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
-    """For aggregate. The longest arrays become the first rows: those with an element at a place are in front."""
+    """Evaluates aggregate. The longest arrays become the first rows: those with an element at an index are in front."""
     order = frame[ITEMS].list.len().fill_null(0).arg_sort(descending=True)
     longest_first = frame[order]
     failed: Failures = {}
@@ -174,7 +174,7 @@ def _fold(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
 
 
 def _folded(merge: Body, frame: pl.DataFrame, failures: Failures) -> pl.DataFrame:
-    """Row and total of the arrays: one place of all of them after the other."""
+    """Returns row and total of the arrays. All arrays are processed together, one index after the other."""
     elements = explode(frame, ()).sort(INDEX, maintain_order=True)
     there = pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW), pl.col("__tidegate_argument_1").alias(VALUE)
     totals = frame.select(*there).filter(frame[ITEMS].is_not_null())
@@ -192,7 +192,7 @@ def _folded(merge: Body, frame: pl.DataFrame, failures: Failures) -> pl.DataFram
 
 
 def _stepped(body: Body, frame: pl.DataFrame, elements: pl.DataFrame, failures: Failures) -> pl.DataFrame:
-    """Row and value of the elements' rows that do not fail."""
+    """Returns row and value for the elements' rows that do not fail."""
     found, failed, _ = body.apply(frame, elements)
     failures |= {row: failure for row, (_, failure) in failed.items()}
     return found.drop(INDEX)
@@ -200,7 +200,7 @@ def _stepped(body: Body, frame: pl.DataFrame, elements: pl.DataFrame, failures: 
 
 @compiles("map_entries")
 def _as_entries(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """That is how a map is kept."""
+    """Compiles map_entries: a map is stored as its entries."""
     return strict(call, arguments, arguments[0].value)
 
 

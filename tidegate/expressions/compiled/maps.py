@@ -1,4 +1,4 @@
-"""Functions of maps, lists of structs of `key` and `value`. In none that is made here a key is NULL or there twice."""
+"""Functions of maps, which are lists of structs of `key` and `value`. No map is created with NULL or duplicate keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.formats.failures import FailureKind
 
 
 def map_value(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """The value of a key, NULL where there is none: `m[key]` and `element_at`."""
+    """Compiles `m[key]` and `element_at`: the value of a key, or NULL if the key does not exist."""
     return strict(call, arguments, _looked_up(arguments, _values, call.type))
 
 
@@ -43,7 +43,7 @@ def _presence(pairs: pl.Series) -> pl.Series:
 
 
 def _hits(pairs: pl.Series, value: pl.Expr) -> pl.Series:
-    """Of each row `value` at the entry with its key, NULL without one. A map has each key once."""
+    """Returns for each row `value` at the entry with its key, or NULL if there is none. A map has each key once."""
     frame = pairs.struct.unnest().with_row_index("row")
     entries = frame.filter(pl.col("m").list.len() > 0).explode("m")
     found = entries.filter(pl.col("m").struct.field("key") == pl.col("k")).select("row", value.alias("value"))
@@ -76,7 +76,7 @@ def _map(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         built = build(arguments)
     keys = [key.value for key in arguments[::2]]
     if all(isinstance(key, Literal) for key in call.arguments[::2]):
-        return built  # compared already
+        return built  # parsing has compared them
     equal = [compared("=", one, other) for one, other in combinations(arguments[::2], 2)]
     twice = pl.any_horizontal(equal or [pl.lit(False)])
     nameless = pl.any_horizontal([key.is_null() for key in keys])

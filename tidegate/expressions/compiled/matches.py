@@ -34,7 +34,7 @@ def _extract(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("regexp_replace")
 def _replace(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """A group that the replacement names is at most as long as its match, and all matches as the text."""
+    """Bounds the size: a group in the replacement is at most as long as its match, and all matches as the text."""
     found = derive_rust_regex(str(arguments[1].constant))
     replacement = derive_rust_replacement(str(arguments[2].constant), found.groups)
 
@@ -53,7 +53,7 @@ def _replace(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("regexp_extract_all")
 def _extract_all(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """A pattern that does not look at what is around it matches a match as it did in the text, with its groups."""
+    """Matches each match again to get its group. This is exact because the pattern ignores the surrounding text."""
     group, pattern = int(arguments[2].constant or 0), _rust(arguments[1])
     found = arguments[0].value.str.extract_all(pattern)
     if group:
@@ -73,7 +73,7 @@ def _substring(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("regexp_instr")
 def _position(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Polars finds bytes; the characters in front are counted."""
+    """Compiles regexp_instr. Polars returns a byte position, so the characters before it are counted."""
     value = arguments[0].value
     place = value.str.find(_rust(arguments[1]))
     before = value.cast(pl.Binary).bin.slice(0, place).cast(pl.String)
@@ -88,7 +88,7 @@ def _split(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("like", "ilike")
 def _like(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """The usual patterns (`x%`, `%x`, `%x%`, no wildcard) need no regular expression."""
+    """Compiles LIKE. The usual patterns (`x%`, `%x`, `%x%`, no wildcard) need no regular expression."""
     value, pattern, escape = arguments[0].value, str(arguments[1].constant), str(arguments[2].constant)
     if call.function == "ilike":
         value, pattern, escape = value.str.to_lowercase(), pattern.lower(), escape.lower()

@@ -19,8 +19,8 @@ from tidegate.formats.failures import FailureKind
 BIGINT_LIMIT = float(1 << 63)
 _HALF_EVEN = Context(prec=400, rounding=ROUND_HALF_EVEN)
 _HALF_UP = Context(prec=400, rounding=ROUND_HALF_UP)
-_EXACT = float(1 << 52)  # beyond it a double has no digits after the point
-_APART, _WHOLE = 1e14, 1e17  # a tie of fewer digits is the shortest text of its double; no text has more digits
+_EXACT = float(1 << 52)  # beyond it a double has no fractional digits
+_APART, _WHOLE = 1e14, 1e17  # a tie with fewer digits is the shortest text of its double; no text has more digits
 
 
 @compiles("round")
@@ -54,11 +54,11 @@ def _round_half_even(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 class _RoundHalfUp:
-    """Round as Java's BigDecimal of the shortest decimal text: 2.675 to two digits is 2.68.
+    """Rounding like Java's BigDecimal of the shortest decimal text: 2.675 to two digits is 2.68.
 
-    A double is a tie exactly when it is the double nearest to the tie's decimal, which one correctly rounded
-    division of two whole numbers yields: of at most 15 digits. With more it may be the nearest to other texts, too, and
-    its own counts. On series, so that no step is evaluated twice.
+    A double is a tie exactly if it is the double nearest to the tie's decimal, which one correctly rounded division of
+    two integers yields for at most 15 digits. With more digits it may also be the nearest to other texts, and its own
+    text decides. This works on series, so that no step is evaluated twice.
     """
 
     def __init__(self, digits: int) -> None:
@@ -104,12 +104,12 @@ _TWO_ROWS = pl.Series([1.0, 1.0])
 
 
 def _positive(value: pl.Expr) -> pl.Expr:
-    """NULL for what has no logarithm; NaN stays."""
+    """Returns NULL for numbers that have no logarithm. NaN stays."""
     return pl.when(value > 0).then(value)
 
 
 def _exact(value: pl.Expr, function: Callable[[float], float]) -> pl.Expr:
-    """By the C library: Polars divides two natural logarithms, which is two last digits off."""
+    """Applies a function of the C library: Polars divides two natural logarithms, and the last two digits are wrong."""
 
     def each(numbers: pl.Series) -> pl.Series:
         return pl.Series([None if number is None else function(number) for number in numbers], dtype=pl.Float64)
@@ -135,7 +135,7 @@ def _plain(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("greatest", "least")
 def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """NULL is left out; compared by hand because Polars' own horizontal functions leave NaN out."""
+    """Skips NULL, and compares explicitly because Polars' horizontal functions skip NaN."""
     greatest = call.function == "greatest"
     value, other = arguments[0].value, arguments[1].value
     better = other > value if greatest else other < value
@@ -144,7 +144,7 @@ def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("power")
 def _power(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """As C's pow, except that Java says NaN for (plus or minus one) to the power of infinity and 1 to NaN."""
+    """Computes C's pow, except that Java defines (+-1) to the power of infinity and 1 to the power of NaN as NaN."""
     base, exponent = arguments[0].value, arguments[1].value
     no_number = (base.abs() == 1) & exponent.is_infinite() | (base == 1) & exponent.is_nan()
     power = pl.map_batches([base, exponent], _to_the_power, return_dtype=pl.Float64, is_elementwise=True)
@@ -152,9 +152,9 @@ def _power(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def _to_the_power(columns: Sequence[pl.Series]) -> pl.Series:
-    """With one exponent, of a constant or a batch of one row, Polars multiplies and takes roots, with other last digits
-    and another square root of minus infinity. So there is always a row more: a value must not depend on the rows
-    beside it, or a change could not be taken back.
+    """Computes the power with at least two rows. For a single exponent (a constant, or a batch of one row) Polars
+    multiplies and takes roots, which yields other last digits and another square root of minus infinity. A value
+    must not depend on the other rows, or a change could not be retracted.
     """
     rows = min(map(len, columns)) and max(map(len, columns))
     base, exponent = (
@@ -165,7 +165,7 @@ def _to_the_power(columns: Sequence[pl.Series]) -> pl.Series:
 
 @compiles("pmod")
 def _positive_remainder(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Spark's: r = a % n; r when it is not negative, else (r + n) % n."""
+    """Computes Spark's pmod: r = a % n; r if it is not negative, else (r + n) % n."""
     if call.type.kind == "decimal":
         return decimal_arithmetic(call, arguments)
     left, right = arguments[0].value, arguments[1].value

@@ -1,4 +1,4 @@
-"""`format_string`, row by row: what `java.util.Formatter` makes of a value."""
+"""`format_string`, row by row: formats values like `java.util.Formatter`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _text(value: Any, kind: str) -> str:
 
 
 def _cut(text: str, units: int) -> str:
-    """The first characters; Java counts in units of UTF-16, and half a character becomes `?`."""
+    """Returns the first characters. Java counts UTF-16 units, and half a character becomes `?`."""
     if text.isascii():
         return text[:units]
     cut = text.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "replace")
@@ -80,11 +80,11 @@ def _not_finite(piece: Piece, value: float) -> str:
 
 
 def _number(piece: Piece, value: Any) -> tuple[bool, str]:
-    """Whether it is negative, and the digits."""
+    """Returns whether the number is negative, and its digits."""
     grouped = "," if "," in piece.flags else ""
     if piece.conversion == "d":
         return value < 0, format(abs(value), f"{grouped}d")
-    shortest = Decimal(java_double(abs(value)))  # a float as the double that it is, as in Java
+    shortest = Decimal(java_double(abs(value)))  # a float is formatted as a double, as in Java
     digits = 6 if piece.precision is None else piece.precision
     negative = math.copysign(1, value) < 0
     if piece.conversion == "f":

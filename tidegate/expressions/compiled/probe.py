@@ -1,8 +1,8 @@
-"""Tries expressions before anything runs: compiled as in the slots, over no row and over one row of NULLs.
+"""A trial of expressions before anything runs: compiled as in the slots, and run on no row and on one row of NULLs.
 
-`python -m tidegate.expressions.compiled.probe` reads a JSON list of expressions and answers with a JSON list of texts:
-what is wrong with each, empty for nothing. It is a process of its own: who starts Spark must not have loaded Polars,
-and an expression that ends the process ends no daemon.
+`python -m tidegate.expressions.compiled.probe` reads a JSON list of expressions and writes a JSON list of texts: the
+problem of each expression, or an empty text. It is a separate process: a process that starts Spark must not have loaded
+Polars, and an expression that crashes the process must not crash the daemon.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import polars_type
 
 _DECIDED_BY_FIRST = frozenset({"and", "or", "case", "coalesce"})
-"""Of these only the first argument is evaluated for every record."""
+"""Functions of which only the first argument is evaluated for every record."""
 
 
 def find_problem(expression: Expression) -> str:
-    """Why an expression cannot be run, or fails every record that gets to it; empty if nothing is known against it."""
+    """Returns why an expression cannot be run, or fails every record that reaches it; empty if no problem is known."""
     try:
         expression = put_stand_ins(expression)
         compiled = compile_projection([("value", expression)])
@@ -35,7 +35,7 @@ def find_problem(expression: Expression) -> str:
             if found["value"].dtype != polars_type(expression.type):
                 return f"is computed as {found['value'].dtype} instead of {expression.type}"
         return next((failure for part in _constants(expression) if (failure := _failure(part))), "")
-    except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001 - whatever it is, it is the finding
+    except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001  # any error is a finding
         return f"cannot be computed: {type(error).__name__}: {first_line(error)}"
 
 
@@ -54,9 +54,9 @@ def _columns(expression: Expression) -> Iterator[tuple[str, DataType]]:
 
 
 def _constants(expression: Expression) -> Iterator[Expression]:
-    """The largest parts without columns that are evaluated whatever a record holds, but for NULLs in front of them.
+    """Yields the largest parts without columns that are evaluated for every record, unless a NULL comes before them.
 
-    None with a secret in it: what is decrypted with the key is not known here.
+    Parts that contain a secret are omitted: what is decrypted with the key is not known here.
     """
     if isinstance(expression, Lambda):
         return
@@ -77,7 +77,7 @@ def _failure(constant: Expression) -> str:
 
 
 def main() -> None:
-    """See the module."""
+    """Reads expressions from standard input and writes their problems to standard output."""
     expressions = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Expression])
     sys.stdout.buffer.write(msgspec.json.encode([find_problem(expression) for expression in expressions]))
 

@@ -1,6 +1,6 @@
-"""Functions that Polars lacks: a Python function that is called row by row. Slow (about a microsecond or two a row).
+"""Functions that Polars lacks: a Python function is called row by row, which is slow (a microsecond or two per row).
 
-The function gets the plain values of a row, none of them NULL, and raises `RowFailed` where the record fails.
+The function gets the plain values of a row, none of which is NULL, and raises `RowFailed` if the record fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Evaluate = Callable[..., Any]
 
 
 class RowFailed(Exception):
-    """Raised by an `Evaluate`: the record of this row fails."""
+    """A row whose record fails. Raised by an `Evaluate`."""
 
     def __init__(self, kind: FailureKind) -> None:
         super().__init__(kind)
@@ -32,12 +32,11 @@ class RowFailed(Exception):
 def by_row(
     call: Call, arguments: Sequence[Compiled], evaluate: Evaluate, *kinds: FailureKind, needed: int | None = None
 ) -> Compiled:
-    """A call that is NULL when one of `arguments` is NULL, and else what `evaluate` says of them.
+    """Compiles a call that is NULL if one of `arguments` is NULL, and otherwise the result of `evaluate`.
 
-    Dates, timestamps and intervals go in and come out as their numbers.
-
-    :param kinds: what `evaluate` may raise; without any it raises nothing.
-    :param needed: only so many arguments, from the left, make the result NULL; the others reach `evaluate` as None.
+    Dates, timestamps and intervals are passed and returned as numbers. `kinds`: the failures that `evaluate` may raise;
+    without any, it raises none. `needed`: only this many arguments, from the left, make the result NULL; `evaluate`
+    gets None for the others.
     """
     needed = len(arguments) if needed is None else needed
     rows = pl.struct([one.value.alias(str(index)) for index, one in enumerate(arguments)])
@@ -54,19 +53,19 @@ def by_row(
 
 
 def _failures(arguments: Sequence[Compiled], needed: int) -> tuple[FailingRows, ...]:
-    """Those of the arguments; the ones after the needed ones are evaluated all, whatever is NULL among them."""
+    """Returns the failures of the arguments. Those after the needed ones are all evaluated, even if some are NULL."""
     first = sequence(arguments[:needed])
     others = (sequence([*arguments[:needed], one])[len(first) :] for one in arguments[needed:])
     return (*first, *chain.from_iterable(others))
 
 
 def plain_lists(rows: pl.Series) -> list[list[Any]]:
-    """The fields of a column of structs as Python values, nested ones and times as their numbers."""
+    """Returns the fields of a column of structs as Python values, including nested ones. Times are numbers."""
     return [plain_values(rows.struct.field(name)) for name in rows.struct.fields]
 
 
 def plain_values(column: pl.Series) -> list[Any]:
-    """A column as Python values, times as their numbers."""
+    """Returns a column as Python values. Times are numbers."""
     plain = physical_type(column.dtype)
     return (column if plain == column.dtype else column.cast(plain)).to_list()
 
@@ -78,7 +77,7 @@ def within_limit(size_bytes: int) -> None:
 
 
 def text_within_limit(text: str) -> None:
-    """The same for a text, whose bytes are counted only where they could be too many."""
+    """Raises `RowFailed` for a text that is too large. Its bytes are counted only if there could be too many."""
     if 4 * len(text) > MAX_VALUE_BYTES:
         within_limit(len(text.encode("utf-8", "surrogatepass")))
 
@@ -107,6 +106,6 @@ def _outcomes(
 
 
 def outcome_series(values: pl.Series, failures: Sequence[int | None]) -> pl.Series:
-    """What `Compiled.outcomes` speaks of."""
+    """Returns the struct that `Compiled.outcomes` describes."""
     both = pl.DataFrame([values.alias("value"), pl.Series("failure", failures, dtype=pl.UInt8)])
     return both.to_struct("")

@@ -1,4 +1,4 @@
-"""Results that are larger than their arguments: a record whose result would not fit fails before it is made."""
+"""Results that are larger than their arguments: a record whose result would be too large fails before it is built."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def fitting(
     build: Callable[[Sequence[Compiled]], Compiled],
     masked: Sequence[int] = (0,),
 ) -> Compiled:
-    """The call where its result has at most `MAX_VALUE_BYTES`; elsewhere the record fails and nothing is made.
+    """Compiles a call whose result has at most `MAX_VALUE_BYTES`. A record with a larger result fails, and nothing is
+    computed.
 
-    :param size: bytes of the result, NULL where it is NULL.
-    :param masked: arguments that become NULL so that nothing is made; one is enough where NULL makes the result NULL.
+    `size`: bytes of the result, NULL if the result is NULL. `masked`: the arguments to set to NULL so that nothing is
+    computed; one is enough if its NULL makes the result NULL.
     """
     large = size > MAX_VALUE_BYTES
-    fits = large.ne_missing(True)  # where the size is unknown, an argument after the first may fail
+    fits = large.ne_missing(True)  # if the size is unknown, an argument after the first may fail
     inputs = list(arguments)
     for index in masked:
         inputs[index] = replace(arguments[index], value=pl.when(fits).then(arguments[index].value))
@@ -40,7 +41,7 @@ def fitting(
 
 
 def bytes_of(argument: Compiled) -> pl.Expr:
-    """Bytes of an argument that is text, bytes or nested; of another type 0, and NULL for NULL all the same."""
+    """Returns the size in bytes of text, bytes or a nested value; 0 for other types, and NULL for any NULL."""
     if isinstance(argument.constant, str):
         return pl.lit(len(argument.constant.encode()), pl.Int64)
     size = size_of(argument.value, polars_type(argument.type))
@@ -48,6 +49,6 @@ def bytes_of(argument: Compiled) -> pl.Expr:
 
 
 def total_bytes(arguments: Sequence[Compiled], *, nulls_count: bool) -> pl.Expr:
-    """Of all arguments together; NULL when one is NULL, or with `nulls_count` 0 for those that are."""
+    """Returns the total size of the arguments; NULL if one is NULL. With `nulls_count`, a NULL counts as 0 instead."""
     sizes = [bytes_of(argument) for argument in arguments]
     return reduce(add, [size.fill_null(0) for size in sizes] if nulls_count else sizes)

@@ -43,7 +43,7 @@ def _two(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("contains")
 def _contains(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Of each text of a column Polars' own function makes a pattern, in time with the square of its length."""
+    """Compiles contains. Polars' own function makes a pattern of each text of a column, which takes quadratic time."""
     value, part = beside(arguments[0], arguments[1:]), arguments[1].value
     if arguments[1].constant is not None:
         return strict(call, arguments, value.str.contains(part, literal=True))
@@ -52,7 +52,7 @@ def _contains(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def _split_once(value: pl.Expr, part: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """What is in front of a text and what follows it, which is NULL where it is not there."""
+    """Returns the text before a part and the text after it. The latter is NULL if the part does not occur."""
     halves = value.str.splitn(part, 2).struct
     return halves.field("field_0"), halves.field("field_1")
 
@@ -66,7 +66,7 @@ def _trim(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def null_if_any_null(value: pl.Expr, arguments: Sequence[Compiled]) -> pl.Expr:
-    """NULL where an argument is NULL, for Polars functions that take NULL as a default."""
+    """Returns NULL if an argument is NULL, for Polars functions that take NULL as a default."""
     variable = [argument.value.is_not_null() for argument in arguments if argument.constant is None]
     return pl.when(pl.all_horizontal(variable)).then(value) if variable else value
 
@@ -103,7 +103,7 @@ def _concat_with(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("substring", "left", "right")
 def _substring(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Positions as in Spark: 0 counts as 1, negative from the end; what lies before the text shortens the result."""
+    """Uses positions as Spark does: 0 counts as 1, negative from the end. A start before the text shortens it."""
     value, position = arguments[0].value, arguments[1].value.cast(pl.Int64)
     size = value.str.len_chars().cast(pl.Int64)
     everything = pl.lit((1 << 31) - 1, pl.Int64)
@@ -153,7 +153,7 @@ def _repeat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("instr")
 def _position(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Polars finds bytes; the characters in front are counted."""
+    """Compiles instr. Polars returns a byte position, so the characters before it are counted."""
     value, part = beside(arguments[0], arguments[1:]), arguments[1].value
     before, after = _split_once(value, part)
     found = pl.when(part == "").then(1).when(after.is_not_null()).then(before.str.len_chars() + 1).otherwise(0)
@@ -188,7 +188,7 @@ def _split_part(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("md5", "sha1", "sha2")
 def _hash(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """By hashlib, one value after the other: it is in C and costs about a microsecond."""
+    """Compiles hashes with hashlib, one value after the other: it is written in C and takes about 1 µs per value."""
     bits = arguments[1].constant if call.function == "sha2" else None
     name = f"sha{bits or 256}" if call.function == "sha2" else call.function
     value = arguments[0].value.cast(pl.Binary)
@@ -219,14 +219,14 @@ def _hex(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def _hex_numbers(values: pl.Series) -> pl.Series:
-    """Negative numbers as two's complement of 64 bits."""
+    """Formats negative numbers as two's complement of 64 bits."""
     texts = [None if value is None else f"{value & 0xFFFF_FFFF_FFFF_FFFF:X}" for value in values]
     return pl.Series(texts, dtype=pl.String)
 
 
 @compiles("unhex")
 def _unhex(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """An odd number of digits stands for one with a 0 in front."""
+    """Compiles unhex. An odd number of digits gets a leading 0."""
     value = arguments[0].value
     odd = value.str.len_bytes() % 2 == 1
     padded = pl.when(odd).then(pl.concat_str([pl.lit("0"), value])).otherwise(value)

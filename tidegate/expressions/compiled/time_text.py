@@ -1,4 +1,4 @@
-"""Text <-> dates and timestamps, by Spark's rules for casts and by patterns; columns at once, in UTC."""
+"""Conversion of text to dates and timestamps and back, by Spark's cast rules and by patterns; whole columns, in UTC."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ MONTHS = (
 
 
 def date_of_text(text: pl.Expr) -> pl.Expr:
-    """`2026`, `2026-1`, `2026-1-31`, with anything after a blank or T; NULL when it is not a date."""
+    """Parses `2026`, `2026-1`, `2026-1-31`, with anything after a space or T; NULL if the text is not a date."""
     groups = text.str.extract_groups(DATE)
     year, month, day = (_number(groups, name, default) for name, default in (("y", None), ("mo", 1), ("d", 1)))
     return pl.when(is_date(year, month, day)).then(days_of(year, month, day)).cast(pl.Int32).cast(pl.Date)
 
 
 def timestamp_of_text(text: pl.Expr, *, zone: bool = True) -> pl.Expr:
-    """A date, or a date and `12[:34[:56[.789]]]`, with Z, UTC, GMT or an offset; NULL when it is neither, or the offset
-    leads out of the years 1 to 9999.
+    """Parses a date, or a date and `12[:34[:56[.789]]]`, with Z, UTC, GMT or an offset. Returns NULL if the text is
+    neither, or if the offset leads out of the years 1 to 9999.
 
-    Without `zone` the offset does not count, and the result is a `timestamp_ntz`.
+    Without `zone` the offset is ignored, and the result is a `timestamp_ntz`.
     """
     groups = text.str.extract_groups(TIMESTAMP_TEXT)
     zone_text = groups.struct.field("zo")
@@ -52,9 +52,9 @@ def timestamp_of_text(text: pl.Expr, *, zone: bool = True) -> pl.Expr:
 
 
 def _micros(groups: pl.Expr, others: Mapping[str, pl.Expr] | None = None) -> pl.Expr:
-    """Microseconds of the fields y mo d h mi s f; NULL when one is out of its range.
+    """Returns the microseconds of the fields y mo d h mi s f; NULL if one is out of its range.
 
-    :param others: fields that are written otherwise, as numbers.
+    `others`: fields that are written in another way, as numbers.
     """
     defaults = {"y": None, "mo": 1, "d": 1, "h": 0, "mi": 0, "s": 0}
     found = {name: _number(groups, name, default) for name, default in defaults.items() if name not in (others or {})}
@@ -66,19 +66,19 @@ def _micros(groups: pl.Expr, others: Mapping[str, pl.Expr] | None = None) -> pl.
 
 
 def _number(groups: pl.Expr, name: str, default: int | None) -> pl.Expr:
-    """A group as a number; the default where the group took no part in the match (never where nothing matched)."""
+    """Returns a group as a number, or the default if the group took no part in the match (never if nothing matched)."""
     found = groups.struct.field(name).cast(pl.Int64, strict=False)
     return found if default is None else found.fill_null(default)
 
 
 def text_of_timestamp(value: pl.Expr) -> pl.Expr:
-    """`2026-01-31 12:34:56.789`, without trailing zeros of the fraction."""
+    """Formats `2026-01-31 12:34:56.789`, without trailing zeros of the fraction."""
     text = value.dt.to_string("%Y-%m-%d %H:%M:%S%.6f")
     return text.str.strip_chars_end("0").str.strip_suffix(".")
 
 
 def timestamp_by_pattern(text: pl.Expr, parts: Sequence[Part]) -> pl.Expr:
-    """A timestamp from text of exactly this pattern; NULL when it does not fit."""
+    """Parses a timestamp from text of exactly this pattern; NULL if the text does not match."""
     names = [*_FIELDS.values(), "f"]
     pattern = "".join(_part_regex(part) for part in parts)
     absent = [name for name in names if f"(?P<{name}>" not in pattern]
@@ -93,7 +93,7 @@ def timestamp_by_pattern(text: pl.Expr, parts: Sequence[Part]) -> pl.Expr:
 
 
 def _written_otherwise(groups: pl.Expr, letters: set[str]) -> dict[str, pl.Expr]:
-    """Years of two digits, months by name, hours of half a day; NULL for what is none."""
+    """Returns two-digit years, month names and 12-hour values as numbers; NULL if they are invalid."""
     others: dict[str, pl.Expr] = {}
     if "yy" in letters:
         others["y"] = _number(groups, "yy", None) + 2000
@@ -109,7 +109,7 @@ def _written_otherwise(groups: pl.Expr, letters: set[str]) -> dict[str, pl.Expr]
 
 
 def _offset(groups: pl.Expr, *, minutes: bool) -> pl.Expr:
-    """Minutes east of UTC; NULL where there are more than 18 hours."""
+    """Returns minutes east of UTC; NULL if there are more than 18 hours."""
     hours, rest = _number(groups, "zh", 0), _number(groups, "zm", 0) if minutes else pl.lit(0)
     total = hours * 60 + rest
     valid = (total <= OFFSET_MINUTES_MAX) & (rest < 60) & groups.struct.field("zone").is_not_null()
@@ -145,11 +145,11 @@ _FORMATS = {
     "E": "%a", "EE": "%a", "EEE": "%a", "EEEE": "%A", "a": "%p", "X": "Z", "XX": "Z", 3 * "X": "Z", "x": "+00",
     "xx": "+0000", "xxx": "+00:00", "Z": "+0000",
 }  # fmt: skip
-"""Of chrono, which Polars uses; the zone is always UTC."""
+"""The formats of chrono, which Polars uses. The zone is always UTC."""
 
 
 def text_by_pattern(value: pl.Expr, parts: Sequence[Part]) -> pl.Expr:
-    """A timestamp as text of this pattern."""
+    """Formats a timestamp by this pattern."""
     plain = _FORMATS
     if all(not part.field or part.field in plain for part in parts):
         return value.dt.to_string("".join(plain.get(part.field, part.text.replace("%", "%%")) for part in parts))

@@ -1,4 +1,4 @@
-"""The parts of a URL as `java.net.URI` finds them, which Spark's `parse_url` uses: by RFC 2396, not as a browser."""
+"""The parts of a URL as found by `java.net.URI`, which Spark's `parse_url` uses: by RFC 2396, unlike browsers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _SERVER = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.]*\]|[^@:]*)(?::([0-9]*))?")
 
 
 def part_of_url(text: str, part: str, name: str = "") -> str | None:
-    """HOST, PATH, QUERY ... as it stands in the text, or of the query the value of `name`; None where there is none.
+    """Returns HOST, PATH, QUERY ... as written in the text, or the value of `name` in the query; None if it does not
+    exist.
 
-    :raises ValueError: the text is no URL.
+    Raises ValueError if the text is not a URL.
     """
     scheme, authority, path, query, reference = _split(text)
     opaque = scheme is not None and authority is None and not path.startswith("/")
@@ -63,13 +64,13 @@ def _split(text: str) -> tuple[str | None, str | None, str, str | None, str | No
 
 
 def _server(authority: str | None) -> tuple[str | None, str | None]:
-    """User and host; both None of an authority that names no server, `my_host` for instance."""
+    """Returns user and host; both are None for an authority that does not name a server, such as `my_host`."""
     if authority is None:
         return None, None
     found = _SERVER.fullmatch(authority)
     if found is not None and _USER.fullmatch(found[1] or ""):
         if found[2].startswith("["):
-            ipaddress.IPv6Address(found[2][1:-1])  # a ValueError says that it is none
+            ipaddress.IPv6Address(found[2][1:-1])  # raises ValueError if it is not an IPv6 address
             return found[1], found[2]
         if _HOST.fullmatch(found[2]):
             return found[1], found[2]

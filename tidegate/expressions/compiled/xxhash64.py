@@ -1,7 +1,7 @@
-"""XXH64 as Spark's `xxhash64` computes it: of several values, each with the hash of those before it as seed.
+"""XXH64 as in Spark's `xxhash64`: for several values, the hash of the preceding values is the seed of the next.
 
-Source: github.com/Cyan4973/xxHash, doc/xxhash_spec.md, and Spark's `XXH64`: small integers and booleans are four
-bytes, bigints and times eight, doubles by their bits with one zero.
+Source: github.com/Cyan4973/xxHash, doc/xxhash_spec.md, and Spark's `XXH64`. Small integers and booleans are four bytes,
+bigints and times eight; doubles are hashed by their bits, with a single zero.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FORMATS = {"float": "<f", "double": "<d", "bigint": "<q", "timestamp": "<q", "t
 
 
 def hash_values(kinds: Sequence[str], values: Sequence[object]) -> int:
-    """The signed hash of all values that are not NULL."""
+    """Returns the signed hash of all values that are not NULL."""
     found = _SEED
     for kind, value in zip(kinds, values, strict=True):
         if value is not None:
@@ -37,7 +37,7 @@ def _bytes(kind: str, value: object) -> bytes:
 
 
 def hash_bytes(data: bytes, seed: int) -> int:
-    """XXH64."""
+    """Computes XXH64."""
     size, at = len(data), 0
     if size >= 32:
         lanes = [seed + _P1 + _P2, seed + _P2, seed, seed - _P1]

@@ -1,4 +1,4 @@
-"""Functions of time zones, and timestamps made of their parts."""
+"""Functions of time zones, and timestamps that are made of their parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def _zone(name: str) -> datetime.tzinfo:
 
 @compiles("from_utc_timestamp", "to_utc_timestamp")
 def _shift(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """In the hour that is there twice the first one counts; one that is not there is moved by what the clock skips."""
+    """Shifts between UTC and a zone. The first of two repeated hours counts; a skipped time moves by the gap's
+    length.
+    """
     zone = _zone(str(arguments[1].constant))
     from_utc = call.function == "from_utc_timestamp"
 
@@ -50,7 +52,7 @@ def _shift(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("make_timestamp")
 def _make(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """The second is a decimal with six digits after the point; 60 is the next minute."""
+    """Compiles make_timestamp. The second is a decimal with six fractional digits; 60 is the next minute."""
     year, month, day, hour, minute = (argument.value for argument in arguments[:5])
     micros = arguments[5].value.to_physical().cast(pl.Int64)
     valid = is_date(year, month, day) & hour.is_between(0, 23) & minute.is_between(0, 59)

@@ -1,4 +1,4 @@
-"""The registry of the expression language: every function and operator that an expression may use, by name."""
+"""The registry of the expression language: every function and operator by name."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FUNCTIONS: tuple[Function, ...] = (
     *(*_OPERATORS, *_TEXT, *_MATCHES, *_CODECS, *_PRINTF, *_NUMBER, *_TIME, *_INTERVALS, *_ZONES),
     *(*_COLLECTION, *_ARRAYS, *_MAPS, *_LAMBDAS, *_JSON, *_ENCRYPTION),
 )
-"""In the order in which the documentation lists them."""
+"""In the order of the documentation."""
 
 REGISTRY: dict[str, Function] = {
     name: function for function in FUNCTIONS for name in (function.name, *function.aliases)
 }
-"""By name and alias, lower case."""
+"""By name and alias, in lower case."""
 
 __all__ = ["FUNCTIONS", "REGISTRY", "Argument", "Function", "Site"]

@@ -1,4 +1,4 @@
-"""Functions that make arrays of arrays, or look into them: how they are typed."""
+"""Typing rules of functions that derive arrays from arrays, or search them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _ordered(site: Site, argument: Argument) -> DataType:
 
 
 def _with_element(name: str, result: DataType | None = None) -> Resolve:
-    """A function of an array and a value of its element type; it gives such an array where there is no `result`."""
+    """Types a function of an array and a value of its element type. Without `result`, it returns such an array."""
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)
@@ -63,7 +63,7 @@ def _with_element(name: str, result: DataType | None = None) -> Resolve:
 
 
 def _of_one(name: str, *, ordered: bool = False, element: bool = False) -> Resolve:
-    """A function of one array; it gives such an array, or an element."""
+    """Types a function of one array that returns such an array, or an element."""
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 1, 1)
@@ -75,7 +75,7 @@ def _of_one(name: str, *, ordered: bool = False, element: bool = False) -> Resol
 
 
 def _of_two(name: str, result: DataType | None = None) -> Resolve:
-    """A function of two arrays with elements of one type."""
+    """Types a function of two arrays with the same element type."""
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)

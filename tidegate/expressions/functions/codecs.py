@@ -1,4 +1,4 @@
-"""Functions that write text and bytes otherwise, and checksums of them: how they are typed."""
+"""Typing rules of functions that encode text and bytes, and of checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of arrays and structs: how they are typed."""
+"""Typing rules of functions of arrays and structs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _element(name: str) -> Resolve:
 
 
 def _of_element(name: str, result: DataType) -> Resolve:
-    """A function of an array and a value of its element type."""
+    """Types a function of an array and a value of its element type."""
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)

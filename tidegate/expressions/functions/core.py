@@ -1,4 +1,4 @@
-"""What a function of the expression language is to the planner: a name, a documented signature, a typing rule."""
+"""A function of the expression language as the planner sees it: a name, a documented signature, a typing rule."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _TARGETS = {
     "a date": DATE,
     "binary": BINARY,
 }
-"""By what a function needs, a type that it takes."""
+"""An accepted type for each kind of requirement."""
 _MOMENTS = ("timestamp", "timestamp_ntz", "date", "string", "void")
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A typed argument and where it starts in the text.
+    """A typed argument and its offset in the text.
 
-    Of a lambda function `bind` gives the typed form for the types of its parameters, and `expression` is nothing.
+    For a lambda function, `bind` returns the typed form for given parameter types, and `expression` has no meaning.
     """
 
     expression: Expression
     start: int
     is_literal: bool = False
-    """Whether it is written as a literal, and not a cast of one."""
+    """Whether it is written as a literal, as opposed to a cast of one."""
     bind: Callable[[tuple[DataType, ...]], Lambda] | None = None
     lost: str = ""
-    """Of a string literal: see `Token`."""
+    """The lost escape of a string literal, as in `Token`."""
 
     @property
     def type(self) -> DataType:
@@ -59,13 +59,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place where a function is called: turns arguments into what the function needs, or refuses them there."""
+    """A function call at one place in the text. Its methods convert arguments as the function needs, or reject them."""
 
     function: str
     start: int
 
     def refuse(self, argument: Argument, wanted: str, target: DataType | None = None) -> ExpressionRefusal:
-        """The refusal of an argument by its type. The remedy is a cast to `target`, where there is one."""
+        """Returns the refusal of an argument by its type. The remedy is a cast to `target`, if possible."""
         problem = f"`{self.function}` needs {wanted}, not {argument.type}"
         if argument.type.kind == "interval":
             return ExpressionRefusal(argument.start, problem, "count whole units: `timestampdiff(SECOND, a, b)`")
@@ -82,15 +82,15 @@ class Site:
         return with_type(argument.start, argument.expression, target)
 
     def any(self, argument: Argument) -> Expression:
-        """Any type."""
+        """Accepts any type."""
         return argument.expression
 
     def text(self, argument: Argument) -> Expression:
-        """A string; other atomic types are cast."""
+        """Returns a string. Other atomic types are cast."""
         return self._of(argument, _ATOMIC, STRING, "a string")
 
     def bytes(self, argument: Argument) -> Expression:
-        """A string or binary, as it is."""
+        """Accepts a string or binary unchanged."""
         if argument.type == VOID:
             return Literal(None, STRING)
         if argument.type.kind not in ("string", "binary"):
@@ -98,39 +98,39 @@ class Site:
         return argument.expression
 
     def double(self, argument: Argument) -> Expression:
-        """A double; numbers and strings are cast."""
+        """Returns a double. Numbers and strings are cast."""
         return self._of(argument, (*NUMERIC, "string", "void", "decimal"), DOUBLE, "a number")
 
     def number(self, argument: Argument) -> Expression:
-        """A number as it is; a string becomes a double."""
+        """Accepts a number unchanged. A string is cast to double."""
         if argument.type.kind in (*NUMERIC, "decimal"):
             return argument.expression
         return self.double(argument)
 
     def integer(self, argument: Argument) -> Expression:
-        """An int; a bigint is cast and may overflow."""
+        """Returns an int. A bigint is cast and may overflow."""
         return self._of(argument, ("tinyint", "smallint", "int", "bigint", "void"), INT, "an int")
 
     def boolean(self, argument: Argument) -> Expression:
-        """A boolean."""
+        """Accepts a boolean."""
         return self._of(argument, ("boolean", "void"), BOOLEAN, "a boolean")
 
     def timestamp(self, argument: Argument) -> Expression:
-        """A timestamp; dates and strings are cast."""
+        """Returns a timestamp. Dates and strings are cast."""
         return self._of(argument, _MOMENTS, TIMESTAMP, "a timestamp")
 
     def moment(self, argument: Argument) -> Expression:
-        """What can be cast to a timestamp of either kind, as it is."""
+        """Accepts any value that can be cast to a timestamp of either kind, unchanged."""
         if argument.type.kind not in _MOMENTS:
             raise self.refuse(argument, "a timestamp")
         return argument.expression
 
     def date(self, argument: Argument) -> Expression:
-        """A date; timestamps and strings are cast."""
+        """Returns a date. Timestamps and strings are cast."""
         return self._of(argument, _MOMENTS, DATE, "a date")
 
     def comparable(self, argument: Argument) -> None:
-        """Refuse maps, which are neither equal nor different."""
+        """Rejects maps, which cannot be compared."""
         if holds_kind(argument.type, ("map",)):
             text = text_of(argument.expression)
             raise ExpressionRefusal(
@@ -138,13 +138,13 @@ class Site:
             )
 
     def array(self, argument: Argument) -> Expression:
-        """An array."""
+        """Accepts an array."""
         if argument.type.kind != "array":
             raise self.refuse(argument, "an array")
         return argument.expression
 
     def fixed_text(self, argument: Argument) -> Expression:
-        """A string literal: what must be known before the first record."""
+        """Accepts a string literal, for values that must be known before the first record."""
         expression = argument.expression
         if not isinstance(expression, Literal) or argument.type.kind != "string" or expression.value is None:
             raise ExpressionRefusal(
@@ -153,7 +153,7 @@ class Site:
         return expression
 
     def fixed_integer(self, argument: Argument) -> Expression:
-        """An integer literal."""
+        """Accepts an integer literal."""
         expression = argument.expression
         integral = argument.type.kind in ("tinyint", "smallint", "int")
         if not isinstance(expression, Literal) or not integral or expression.value is None:
@@ -169,9 +169,10 @@ Result = DataType | Callable[[tuple[Expression, ...]], DataType]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `ExpressionRefusal`).
+    """A function. `signature` and `summary` are published in docs/expressions.md. `resolve` types a call, and may raise
+    ExpressionRefusal.
 
-    `lambdas`: arguments may be lambda functions, and `resolve` looks at which of them are.
+    `lambdas`: arguments may be lambda functions, and `resolve` checks which ones are.
     """
 
     name: str
@@ -184,9 +185,9 @@ class Function:
 
 
 def simple(name: str, parameters: str, result: Result) -> Resolve:
-    """The typing rule of an ordinary function.
+    """Returns the typing rule of an ordinary function.
 
-    :param parameters: names of `Site` methods; `?` after one makes it optional, `*` repeats the last one.
+    `parameters` are names of `Site` methods; `?` after a name makes it optional, and `*` repeats the last one.
     """
     words = parameters.split()
     repeated = bool(words) and words[-1].endswith("*")
@@ -205,7 +206,7 @@ def simple(name: str, parameters: str, result: Result) -> Resolve:
 
 
 def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: int | None) -> None:
-    """Refuse a wrong number of arguments."""
+    """Raises ExpressionRefusal for a wrong number of arguments."""
     if len(arguments) >= least and (most is None or len(arguments) <= most):
         return
     wanted = str(least) if most == least else f"at least {least}" if most is None else f"{least} to {most}"
@@ -217,11 +218,11 @@ def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: i
 
 
 def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:
-    """All arguments in their common type.
+    """Returns all arguments in their common type.
 
-    :raises Refusal: at the first argument that has no type in common with those before it, and at text of a record
-        beside another type: Spark casts it, and every record whose text is no such value would fail. Nothing in `a = 5`
-        says that `a` is meant as a number; a text literal is known now.
+    Raises ExpressionRefusal at the first argument that has no common type with those before it, and at a text column
+    next to another type. Spark casts such a column, and every record whose text is not such a value would fail: nothing
+    in `a = 5` shows that `a` is meant as a number. A text literal is allowed, because it is known now.
     """
     kind = arguments[0].type
     for argument in arguments[1:]:

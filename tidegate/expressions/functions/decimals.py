@@ -1,4 +1,4 @@
-"""Arithmetic and comparison of decimals: in which decimal types their operands meet."""
+"""Typing rules of decimal arithmetic and comparison: the decimal types in which operands are combined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.expressions.typing_rules import INTEGRAL, literal_as_decimal, with
 
 
 def decimal_operand(argument: Argument, other: Argument) -> Argument:
-    """An integer literal beside a decimal is the smallest decimal that holds it; a tinyint is as any integer."""
+    """Converts an integer literal next to a decimal to the smallest decimal that holds it, except a tinyint literal."""
     found = argument.expression
     if other.type.kind != "decimal" or argument.type.kind not in INTEGRAL[1:] or not argument.is_literal:
         return argument
@@ -19,7 +19,7 @@ def decimal_operand(argument: Argument, other: Argument) -> Argument:
 
 
 def decimal_arithmetic(name: str, left: Argument, right: Argument) -> Call:
-    """`+ - * / % div pmod` of two numbers of which one is a decimal and none a float or double."""
+    """Types `+ - * / % div pmod` of two numbers, of which one is a decimal and none a float or double."""
     operands = (_as_decimal(left, right), _as_decimal(right, left))
     kind = BIGINT if name == "div" else derive_result(name, operands[0].type, operands[1].type)
     return Call(name, operands, kind)

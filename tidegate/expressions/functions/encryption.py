@@ -1,4 +1,4 @@
-"""AES with a key that is not in the file: how it is typed."""
+"""Typing rules of AES with a key that is not in the pipeline file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.expressions.functions.core import Argument, Function, Site, check_
 from tidegate.expressions.secrets import FORMS, SECRET
 
 PADDINGS: Final = {"GCM": ("DEFAULT", "NONE"), "CBC": ("DEFAULT", "PKCS"), "ECB": ("DEFAULT", "PKCS")}
-"""By mode, what Spark has."""
+"""The paddings that Spark has for each mode."""
 _PACKAGE, _EXTRA = "cryptography", "encryption"
 
 
@@ -26,7 +26,7 @@ def _secret(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 def _key(site: Site, argument: Argument) -> Expression:
-    """A secret, or of the record; nothing that stands in the file."""
+    """Accepts a secret, or a key from the record, but not a key that is written in the file."""
     key = site.bytes(argument)
     if isinstance(key, Call) and key.function == SECRET:
         return key
@@ -40,7 +40,7 @@ def _key(site: Site, argument: Argument) -> Expression:
 
 
 def _words(site: Site, arguments: tuple[Argument, ...]) -> tuple[str, tuple[Expression, Expression]]:
-    """Mode and padding in upper case, as Spark reads them."""
+    """Returns mode and padding in upper case, as Spark reads them."""
     texts = ["GCM", "DEFAULT"]
     for index, argument in enumerate(arguments[2:4]):
         literal = site.fixed_text(argument)

@@ -1,7 +1,7 @@
-"""Arithmetic of dates, timestamps and intervals, functions that make intervals or count units: how they are typed.
+"""Typing rules of date, timestamp and interval arithmetic, and of functions that create intervals or count units.
 
-An interval is a value inside expressions only, of one of Spark's three types: `interval` (microseconds), `months`, and
-`calendar_interval`, which `make_interval` gives (months, days and microseconds).
+An interval is a value only inside expressions. It has one of Spark's three types: `interval` (microseconds), `months`,
+and `calendar_interval`, which `make_interval` returns (months, days and microseconds).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ UNITS = (
     *("year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond"),
     "microsecond",
 )
-"""What `timestampadd` counts in."""
+"""The units of `timestampadd`."""
 _NUMBERS = (*NUMERIC, "decimal", "string", "void")
 _SECONDS = decimal_of(18, 6)
 
 
 def time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
-    """`date + int`, `timestamp +- interval`, `timestamp - timestamp`, `date - date`, `interval +- interval`."""
+    """Types `date + int`, `timestamp +- interval`, `timestamp - timestamp`, `date - date`, `interval +- interval`."""
     if site.function == "+" and left.type.kind in INTERVALS:
         left, right = right, left
     if left.type.kind in MOMENTS and right.type.kind in INTERVALS:
@@ -57,7 +57,7 @@ def time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
 
 
 def _moved(site: Site, moment: Argument, interval: Argument) -> Expression:
-    """A date or a timestamp, and an interval that is added or subtracted."""
+    """Adds an interval to a date or a timestamp, or subtracts it."""
     back = site.function == "-"
     if interval.type.kind == "months":
         months = negate_interval(interval) if back else interval.expression
@@ -73,14 +73,14 @@ def _moved(site: Site, moment: Argument, interval: Argument) -> Expression:
 
 
 def _days_of(interval: Expression) -> Expression:
-    """The number of an interval of days."""
+    """Returns the number of days of an interval of days."""
     if isinstance(interval, Literal):
         return Literal(None if interval.value is None else int(interval.value) // 86_400_000_000, INT)
     return Call("days_of_interval", (interval,), INT)
 
 
 def _months_of(interval: Expression) -> Expression:
-    """The number of an interval of months; what it is as a literal."""
+    """Returns the number of months of an interval of months, as a literal if it is one."""
     return Literal(interval.value, INT) if isinstance(interval, Literal) else interval
 
 
@@ -106,7 +106,7 @@ def _meaningless(site: Site, left: Argument, right: Argument) -> ExpressionRefus
 
 
 def scale_interval(site: Site, left: Argument, right: Argument) -> Expression:
-    """`interval * number`, `number * interval` and `interval / number`."""
+    """Types `interval * number`, `number * interval` and `interval / number`."""
     if site.function == "*" and left.type.kind not in INTERVALS:
         left, right = right, left
     if left.type.kind not in INTERVALS or right.type.kind in INTERVALS:
@@ -128,7 +128,7 @@ def _scaled(interval: Expression, number: Expression, function: str = "*") -> Ex
 
 
 def negate_interval(argument: Argument) -> Expression:
-    """`- interval`."""
+    """Types `- interval`."""
     if argument.type == CALENDAR_INTERVAL:
         raise ExpressionRefusal(
             argument.start,
@@ -141,7 +141,7 @@ def negate_interval(argument: Argument) -> Expression:
 
 
 def _made(name: str, parameters: str, kind: DataType) -> Resolve:
-    """A function of whole numbers, the last of which may be seconds with a fraction; those left out are 0."""
+    """Types a function of integers, the last of which may be seconds with a fraction. Omitted arguments are 0."""
     words = parameters.split()
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -156,7 +156,7 @@ def _made(name: str, parameters: str, kind: DataType) -> Resolve:
 
 
 def seconds_of(site: Site, argument: Argument, kind: DataType) -> Expression:
-    """Seconds as a decimal with six digits after the point."""
+    """Returns seconds as a decimal with six fractional digits."""
     if argument.type.kind not in (*NUMERIC, "decimal", "void"):
         raise site.refuse(argument, "a number")
     return with_type(argument.start, argument.expression, kind)
@@ -196,7 +196,7 @@ def _timestamp_difference(site: Site, arguments: tuple[Argument, ...]) -> Expres
 
 
 def _with_unit(with_unit: Resolve, without: Resolve) -> Resolve:
-    """Three arguments begin with a unit."""
+    """Chooses the function with a unit if there are three arguments."""
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         return (with_unit if len(arguments) == 3 else without)(site, arguments)

@@ -1,4 +1,4 @@
-"""Functions of JSON text: how they are typed."""
+"""Typing rules of functions of JSON text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _get(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 def _schema(site: Site, argument: Argument) -> DataType:
-    """`a int, b string`, or a type that is a struct, an array or a map."""
+    """Parses `a int, b string`, or a struct, array or map type."""
     literal = site.fixed_text(argument)
     text = str(literal.value) if isinstance(literal, Literal) else ""
     try:
@@ -47,7 +47,7 @@ def _schema(site: Site, argument: Argument) -> DataType:
 
 
 def _parts(text: str) -> list[str]:
-    """Split at the commas outside brackets."""
+    """Splits at the commas outside brackets."""
     depth, parts = 0, [""]
     for character in text:
         depth += (character in "<(") - (character in ">)")

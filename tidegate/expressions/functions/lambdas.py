@@ -1,4 +1,4 @@
-"""Functions that evaluate an expression for every element of an array or every entry of a map: how they are typed."""
+"""Typing rules of functions that evaluate an expression for every element of an array or every entry of a map."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NO_COLUMN = ("void", *INTERVALS)
 def _bound(
     site: Site, argument: Argument, kinds: tuple[DataType, ...], result: DataType | None = None, least: int = 1
 ) -> Lambda:
-    """The lambda function over these types; its body as `result` if there is one.
+    """Returns the lambda function over these types, with its body cast to `result` if given.
 
-    :param least: how many parameters it needs.
+    `least`: the number of parameters that it needs.
     """
     if argument.bind is None:
         raise ExpressionRefusal(argument.start, f"`{site.function}` needs a lambda function here", "write `x -> x + 1`")
@@ -42,7 +42,7 @@ def _bound(
 
 
 def _cast_remedy(given: DataType, needed: DataType) -> str:
-    if given.kind == needed.kind == "decimal":  # a sum has more digits than what it begins with
+    if given.kind == needed.kind == "decimal":  # a sum has more digits than its initial value
         wide = DataType("decimal", precision=MAX_PRECISION, scale=max(given.scale, needed.scale))
         return f"begin with a type that holds all results, `cast(0 as {wide})`, and cast each result to it"
     return f"cast it to {needed}"

@@ -1,4 +1,4 @@
-"""Functions of maps: how they are typed."""
+"""Typing rules of functions of maps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_KEYS = ("float", "double", "array", "struct", "map", "void", *INTERVALS)
 
 
 def map_key(argument: Argument, kind: DataType) -> Expression:
-    """What is looked up in a map with such keys; a literal or a narrower number is cast, as in Spark."""
+    """Returns the key to look up in a map with such keys. A literal or a narrower number is cast, as in Spark."""
     if isinstance(argument.expression, Literal) and argument.type.kind in ("string", "void"):
         return with_type(argument.start, argument.expression, kind)
     if (
@@ -43,7 +43,7 @@ def map_key(argument: Argument, kind: DataType) -> Expression:
 
 
 def _map(site: Site, argument: Argument) -> tuple[DataType, DataType]:
-    """The types of keys and values."""
+    """Returns the types of keys and values."""
     if argument.type.key is None or argument.type.element is None:
         raise site.refuse(argument, "a map")
     return argument.type.key, argument.type.element

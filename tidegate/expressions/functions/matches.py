@@ -1,4 +1,4 @@
-"""Functions of the matches of a regular expression: how they are typed."""
+"""Typing rules of functions of the matches of a regular expression."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidegate.expressions.functions.core import Argument, Function, Resolve, Sit
 from tidegate.expressions.functions.text import fixed_pattern
 
 _PLACES = re.compile(r"\\[AzbB]")
-"""Of a translated pattern: what depends on the text around a match."""
+"""Parts of a translated pattern that depend on the text around a match."""
 
 
 def _of_pattern(name: str, result: DataType) -> Resolve:
-    """A function of a text and a pattern that matches something, without `$`."""
+    """Types a function of a text and a pattern that cannot match the empty string and has no `$`."""
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)

@@ -1,4 +1,4 @@
-"""Functions of numbers: how they are typed."""
+"""Typing rules of functions of numbers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _positive_remainder(site: Site, arguments: tuple[Argument, ...]) -> Expressi
 
 
 def _extreme_text_free(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    """Spark refuses text beside other types here, unlike in COALESCE."""
+    """Rejects text combined with other types, as Spark does here, unlike in COALESCE."""
     kinds = {argument.type.kind for argument in arguments}
     if "string" in kinds and kinds - {"string", "void"}:
         raise ExpressionRefusal(

@@ -1,4 +1,4 @@
-"""Operators, CASE and the functions about NULL: how they are typed, and which are written by means of others."""
+"""Typing rules of operators, CASE and the functions for NULL, some of which are rewritten in terms of others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _arithmetic(name: str) -> Resolve:
         if name == "div":
             kind = BIGINT
         operands = [with_type(argument.start, argument.expression, kind) for argument in arguments]
-        if name == "/":  # text becomes a bigint first where the other side is an integer, so '1.5' / 2 fails
+        if name == "/":  # text first becomes a bigint if the other side is an integer, so '1.5' / 2 fails
             operands = [with_type(site.start, operand, DOUBLE) for operand in operands]
             kind = DOUBLE
         return Call(name, tuple(operands), kind)
@@ -107,7 +107,7 @@ def _comparison(name: str) -> Resolve:
 
 
 def _with_integer_bound(name: str, left: Argument, right: Argument) -> tuple[Argument, Argument]:
-    """`n > 1.5` with an integer n: the decimal literal becomes the integer bound that means the same."""
+    """Replaces the decimal literal of `n > 1.5`, with an integer n, by the equivalent integer bound."""
     for value, bound, upper in ((left, right, (">=", "<")), (right, left, ("<=", ">"))):
         literal = bound.expression
         if (
@@ -153,7 +153,7 @@ def _in(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 def _case(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    """Condition, value, ..., default: the values get their common type; without ELSE the default is NULL."""
+    """Types CASE (condition, value, ..., default). Values get their common type; without ELSE the default is NULL."""
     check_count(site, arguments, 2, None)
     conditions = arguments[0 : len(arguments) - len(arguments) % 2 : 2]
     values = (*arguments[1::2], *(arguments[-1:] if len(arguments) % 2 else ()))
@@ -218,8 +218,8 @@ def _try_divide(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 def _try(name: str) -> Resolve:
-    """`try_add` and the like: the operator, NULL where it has no result or a text is no number. Operands that fail by
-    themselves fail all the same.
+    """Types `try_add` and the like: the operator, but NULL if it has no result or a text is not a number. An operand
+    that itself fails still fails.
     """
     sign = _TRIED[name]
 
@@ -241,7 +241,7 @@ def _not_tried(site: Site, sign: str, arguments: tuple[Argument, ...]) -> Expres
 
 
 def _attempted(operands: tuple[Expression, ...], arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:
-    """The operands with NULL for text that is no number, where it is cast because it stands beside one."""
+    """Returns the operands, with NULL for text that is not a number if it is cast because the other side is one."""
     return tuple(
         _attempt(operand, argument.expression) if argument.type == STRING else operand
         for operand, argument in zip(operands, arguments, strict=True)

@@ -1,4 +1,4 @@
-"""`format_string`: how it is typed."""
+"""Typing rule of `format_string`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/expressions.md, made from the registry: what an expression may use, and where it differs from Spark SQL."""
+"""Generator of docs/expressions.md from the registry: the expression language and its differences from Spark SQL."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ Different at run time:
 
 
 def derive_reference() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = [_INTRODUCTION, "| | | running totals |\n| --- | --- | --- |\n"]
     parts += map(_aggregate_row, dict.fromkeys(AGGREGATES.values()))
     parts.append("\n## Functions and operators\n")

@@ -1,4 +1,4 @@
-"""Functions of strings and bytes: how they are typed, and which patterns are refused."""
+"""Typing rules of functions of strings and bytes, and the check for unsupported patterns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _text(name: str, parameters: str = "text", result: DataType = STRING) -> Res
 
 
 def _characters(site: Site, argument: Argument) -> Expression:
-    """Text; not the bytes that Spark would take from a binary in its place."""
+    """Accepts text. Rejects binary, of which Spark would take the bytes."""
     if argument.type == BINARY:
         raise ExpressionRefusal(
             argument.start,
@@ -54,7 +54,7 @@ def _reverse(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _pad(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 3)
     size = _bounded(site, arguments[1], f"pads to at most {MAX_REPEAT} characters")
-    if len(arguments) == 2:  # Spark pads bytes with zeros, and makes text of them where the padding is text
+    if len(arguments) == 2:  # Spark pads bytes with zeros, but converts them to text if the padding is text
         return Call(site.function, (_characters(site, arguments[0]), size, Literal(" ", STRING)), STRING)
     return Call(site.function, (site.text(arguments[0]), size, site.fixed_text(arguments[2])), STRING)
 
@@ -66,7 +66,7 @@ def _repeat(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 def _bounded(site: Site, argument: Argument, limit: str) -> Expression:
-    """A number that is known beforehand, so that no record can ask for gigabytes."""
+    """Accepts a number that is known in advance, so that no record can ask for gigabytes."""
     size = site.fixed_integer(argument)
     if isinstance(size, Literal) and int(size.value or 0) > MAX_REPEAT:
         raise ExpressionRefusal(argument.start, f"`{site.function}` {limit}", "use a smaller number")
@@ -82,7 +82,7 @@ def _replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def fixed_pattern(
     site: Site, argument: Argument, *, nullable: bool = True, ends: bool = True
 ) -> tuple[Expression, Translation]:
-    """A pattern that can be run with Java's meaning for this purpose."""
+    """Returns a pattern that can be run with Java's meaning for this purpose."""
     literal = site.fixed_text(argument)
     _refuse_lost(argument)
     text = str(literal.value) if isinstance(literal, Literal) else ""

@@ -1,4 +1,4 @@
-"""Functions of dates and timestamps (always UTC): how they are typed."""
+"""Typing rules of functions of dates and timestamps (always UTC)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of time zones, and timestamps made of their parts: how they are typed."""
+"""Typing rules of functions of time zones, and of timestamps that are made of their parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _zone(site: Site, argument: Argument) -> Literal:
 
 
 def _shifted(name: str) -> Resolve:
-    """from_utc_timestamp and to_utc_timestamp."""
+    """Types from_utc_timestamp and to_utc_timestamp."""
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)

@@ -1,1 +1,1 @@
-"""How values of each type are in files, and what a file says about that: snapshots of serializers, found by name."""
+"""How values of each type are stored in files, and how files describe it: snapshots of serializers, found by name."""

@@ -1,9 +1,10 @@
-"""Serializers with others within them: arrays, maps, structs.
+"""Serializers that contain others: arrays, maps, structs.
 
-A composite snapshot keeps those of its parts, in a fixed order; each is judged by itself, and the worst verdict wins
-(S14). It defines its version, its parts, and how the serializer is rebuilt from theirs (S15). What it keeps besides,
-its *outer* information, is written, read and judged by three methods that come as a set; by default there is none
-(S16). The outer version says how the outer information is written, whatever the parts' versions are (S17).
+A composite snapshot holds those of its parts in a fixed order. Each part is judged separately, and the worst verdict
+wins (S14). A subclass defines its version, its parts, and how the serializer is rebuilt from theirs (S15). Anything
+else it records is its *outer* information. Three methods, which must be defined together, write, read and judge it; by
+default there is none (S16). The outer version describes how the outer information is written, independently of the
+versions of the parts (S17).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _OUTER: Final = ("write_outer", "read_outer", "judge_outer")
 
 
 class CompositeSnapshot(SerializerSnapshot):
-    """See the module."""
+    """The snapshot of a serializer that contains others."""
 
     def __init_subclass__(cls) -> None:
         own = [name for name in _OUTER if getattr(cls, name) is not getattr(CompositeSnapshot, name)]
@@ -38,29 +39,31 @@ class CompositeSnapshot(SerializerSnapshot):
     @staticmethod
     @abstractmethod
     def parts_of(written: DataType) -> tuple[DataType, ...]:
-        """The types within one, in the order of the nested snapshots. Raises SnapshotUnreadable when one is missing."""
+        """Returns the nested types in the order of the nested snapshots. Raises SnapshotUnreadable if one is absent."""
 
     @abstractmethod
     def rebuild(self, nested: tuple[ValueSerializer, ...]) -> ValueSerializer:
-        """The serializer over these, with the outer information."""
+        """Returns the serializer over these, with the outer information."""
 
     def convert(self, parts: Sequence[Convert | None]) -> Convert | None:
-        """Of a value, by what happens to its parts; at least one of them changes. For those that `judge` asks."""
+        """Returns the conversion of a value from those of its parts, at least one of which changes. Called by
+        `judge`.
+        """
         raise NotImplementedError
 
     def write_outer(self) -> DataType | None:
-        """A type with the outer information alone."""
+        """Returns a type that contains only the outer information."""
         return None
 
     def read_outer(self, version: int, written: DataType) -> None:
-        """Take the outer information, written in this version."""
+        """Takes the outer information, which was written in this version."""
 
-    def judge_outer(self, new: ValueSerializer, place: FieldPath) -> Judged:  # noqa: ARG002  # there is none
-        """How the outer information fits; may judge the parts with it, by names."""
+    def judge_outer(self, new: ValueSerializer, place: FieldPath) -> Judged:  # noqa: ARG002  # unused by default
+        """Judges the outer information, and may judge the parts by name at the same time."""
         return AS_IS
 
     def take_nested(self, nested: Sequence[SerializerSnapshot]) -> None:
-        """The snapshots of its parts."""
+        """Takes the snapshots of its parts."""
         self._nested = tuple(nested)
 
     @override
@@ -77,7 +80,7 @@ class CompositeSnapshot(SerializerSnapshot):
 
     @override
     def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """Part by part."""
+        """Judges the outer information and each part."""
         if new.type.kind != self.kind:
             return refuse_type(self.write(), new, place)
         outer = self.judge_outer(new, place)
@@ -92,7 +95,7 @@ class CompositeSnapshot(SerializerSnapshot):
 
 
 class ArraySnapshot(CompositeSnapshot):
-    """Values of one type, NULL among them."""
+    """The snapshot for arrays of one type, whose values may be NULL."""
 
     kind = "array"
 
@@ -116,7 +119,7 @@ class ArraySnapshot(CompositeSnapshot):
 
 
 class MapSnapshot(CompositeSnapshot):
-    """Keys and values: an array of the structs that its entries are."""
+    """The snapshot for maps, which are stored as arrays of entry structs."""
 
     kind = "map"
 
@@ -139,7 +142,7 @@ class MapSnapshot(CompositeSnapshot):
 
 
 class StructSnapshot(CompositeSnapshot):
-    """Fields by name; the names are its outer information."""
+    """The snapshot for structs. The names of the fields are its outer information."""
 
     kind = "struct"
 
@@ -163,12 +166,12 @@ class StructSnapshot(CompositeSnapshot):
         return DataType("struct", fields=tuple((name, DataType("void")) for name in self._names))
 
     @override
-    def read_outer(self, version: int, written: DataType) -> None:  # there is one
+    def read_outer(self, version: int, written: DataType) -> None:  # there is only one version
         self._names = tuple(name for name, _ in written.fields)
 
     @override
     def judge_outer(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """Which field goes on as which decides what its parts are judged by."""
+        """Judges the parts by name: the names decide which field continues as which."""
         old = [
             WrittenField(StateField(name, one.write()), one)
             for name, one in zip(self._names, self._nested, strict=True)
@@ -179,12 +182,12 @@ class StructSnapshot(CompositeSnapshot):
 
     @override
     def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """Fields by their names, not by their places."""
+        """Judges fields by name, not by position."""
         return self.judge_outer(new, place) if new.type.kind == self.kind else refuse_type(self.write(), new, place)
 
 
 def struct_native(kinds: Sequence[DataType], nested: Sequence[ValueSerializer]) -> Any:
-    """What msgspec decodes a struct of nullable fields to."""
+    """Returns the type to which msgspec decodes a struct of nullable fields."""
     assert len(kinds) == len(nested)
     return tuple[tuple(one.native | None for one in nested)]  # type: ignore[misc]  # built at run time for msgspec
 

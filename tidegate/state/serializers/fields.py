@@ -1,9 +1,9 @@
-"""Rows: how fields that were written become those that are needed, by their names and by what was said about them.
+"""Rows: how written fields become the fields that are needed now, by their names and the user's decisions about them.
 
-A field goes on under its name, or under the one that `was` gave it. A field that is new has the default that was given,
-or NULL; one that is gone is only given up when it is named. The parts of an accumulator, `net.sum`, belong to their
-column `net`: they come and go together, and begin as their operator says. What an operator keeps besides them, as the
-start of a session, is no column, whatever its name is.
+A field continues under its name, or under the new name that `was` gives it. A new field gets the given default, or
+NULL. A field that no longer exists is dropped only if the user names it. The parts of an accumulator, such as
+`net.sum`, belong to their column `net`: they are added and removed together, and their operator defines their initial
+values. Any other field of an operator, such as the start of a session, is not a column, whatever its name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WrittenField(NamedTuple):
 def judge_fields(
     old: Sequence[WrittenField], new: Sequence[tuple[StateField, ValueSerializer]], place: FieldPath
 ) -> Judged:
-    """How tuples of the old fields become tuples of the new ones."""
+    """Judges how tuples of the old fields become tuples of the new ones."""
     own = _find_own([*(one.field for one in old), *(field for field, _ in new)], place)
     columns = {place.column_of(one.field.name) for one in old if one.field.name not in own}
     renames = place.renames
@@ -67,7 +67,7 @@ def judge_fields(
 def _judge_field(
     written: WrittenField, field: StateField, serializer: ValueSerializer, place: FieldPath
 ) -> tuple[list[Difference], Convert | None]:
-    """One that goes on. A value that may be NULL now could not be so before: no reader notices that."""
+    """Judges a field that continues. A field that becomes nullable makes no difference: no written value is NULL."""
     here = place.of_rows() if _holds_rows(field, place) else place.within(field.name)
     judged = written.snapshot.judge(serializer, here)
     differences, convert = list(judged.differences), judged.convert
@@ -81,14 +81,14 @@ def _judge_field(
 
 
 def _holds_rows(field: StateField, place: FieldPath) -> bool:
-    """Whether it is what an operator keeps rows in: it has no name for users, their columns are its fields."""
+    """Returns whether the operator stores rows in this field. Users cannot name it; their columns are its fields."""
     element = field.type.element
     return place.holds_rows and "." not in field.name and element is not None and element.kind in ("struct", "binary")
 
 
 def _find_own(fields: Sequence[StateField], place: FieldPath) -> set[str]:
-    """Names of those that are the operator's: what it keeps rows in, what is beside accumulators, and what is never
-    NULL, as columns may be.
+    """Returns the names of the operator's own fields: those that contain rows, those next to accumulators, and those
+    that are never NULL, since columns are nullable.
     """
     among = any("." in one.name for one in fields) if place.holds_rows else bool(place.begins)
     return {
@@ -99,7 +99,7 @@ def _find_own(fields: Sequence[StateField], place: FieldPath) -> set[str]:
 
 
 def _begin(field: StateField, place: FieldPath, *, known: bool) -> tuple[Difference, Any]:
-    """What a new field has for the entries that are there. `known`: others of its column were written."""
+    """Judges a new field and returns its value for existing entries. `known`: parts of its column were written."""
     column = place.column_of(field.name)
     name = place.name(column)
     if column != field.name:
@@ -119,7 +119,7 @@ def _begin(field: StateField, place: FieldPath, *, known: bool) -> tuple[Differe
 def _judge_gone(
     names: Sequence[str], former: Mapping[str, str], place: FieldPath, wanted: Collection[str]
 ) -> Iterator[Difference]:
-    """Fields that nothing continues, by column."""
+    """Judges fields that do not continue, by column."""
     renamed = {before: now for now, before in former.items()}
     for column in dict.fromkeys(map(place.column_of, names)):
         name, now = place.name(column), renamed.get(column, column)
@@ -132,7 +132,7 @@ def _judge_gone(
 
 
 def find_twisted(renames: Mapping[str, str]) -> str:
-    """Names that are renamed in a circle, or two of which were the same; empty when all can be told apart."""
+    """Returns names that are renamed in a circle, or share a former name; empty if the renames are unambiguous."""
     if len(set(renames.values())) < len(renames):
         return ", ".join(sorted(renames))
     for name in renames:
@@ -145,13 +145,13 @@ def find_twisted(renames: Mapping[str, str]) -> str:
 
 
 def derive_former(renames: Mapping[str, str], written: Collection[str]) -> dict[str, str]:
-    """The renames that are still to be followed: new name to the written one.
+    """Returns the renames that still have to be applied: new name to written name.
 
-    They stay in the file after they have been. So one whose last name (`c`, where `b` was renamed to `a` and `a` to
-    `c`) was written is done; that its old name was written, too, is then somebody else's column.
+    Renames stay in the pipeline file after they have been applied. A rename is done if its last name was written (`c`,
+    where `b` was renamed to `a` and `a` to `c`). If its old name was also written, that is a different column.
     """
     if find_twisted(renames):
-        return {}  # refused where fields are judged
+        return {}  # rejected where fields are judged
     names = {before: now for now, before in renames.items()}
     found = {}
     for now, before in renames.items():
@@ -164,7 +164,7 @@ def derive_former(renames: Mapping[str, str], written: Collection[str]) -> dict[
 
 
 def _compile(steps: Sequence[tuple[int, Convert | None]], begun: tuple[Any, ...], width: int) -> Convert | None:
-    """From a tuple of `width` to one by steps; what begins is after it."""
+    """Combines the steps into one conversion of tuples of `width` fields, followed by the values of new fields."""
     changes = [(index, convert) for index, convert in steps if convert is not None]
     if not changes and not begun and [index for index, _ in steps] == list(range(width)):
         return None
@@ -181,7 +181,7 @@ def _compile(steps: Sequence[tuple[int, Convert | None]], begun: tuple[Any, ...]
 
 
 def unless_null(change: Convert) -> Convert:
-    """The same, which leaves NULL alone."""
+    """Returns the same conversion, except that NULL stays NULL."""
     return lambda value: None if value is None else change(value)
 
 

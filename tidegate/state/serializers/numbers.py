@@ -1,8 +1,8 @@
-"""Numbers: each fits what holds all its values exactly.
+"""Numbers: a type fits another one that holds all its values exactly.
 
-Integers and doubles are in msgpack as they are, whatever their width: a wider one of their kind reads the same bytes.
-A bigint becomes a double where that is exact, which is found value by value. A decimal is its text in a file, with all
-digits of its scale: numbers of msgpack have 64 bits.
+Integers and doubles are stored as msgpack numbers, whatever their width, so a wider type of the same kind reads the
+same bytes. A bigint becomes a double if the value is exact, which is checked for each value. A decimal is stored as
+text with all digits of its scale, because msgpack numbers have 64 bits.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, S
 from tidegate.state.serializers.simple import refuse_type
 
 _DIGITS: Final[Mapping[str, int]] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-"""Whole digits that a decimal needs for every value of a kind; narrower kinds first."""
+"""The integer digits that a decimal needs to hold every value of a kind; narrower kinds first."""
 _EXACT: Final[Mapping[str, frozenset[str]]] = {
     "float": frozenset({"tinyint", "smallint"}),
     "double": frozenset({"tinyint", "smallint", "int"}),
 }
-"""Kinds whose values a floating one holds all."""
+"""Kinds whose values a floating-point kind holds exactly."""
 
 
 class NumberSnapshot(SerializerSnapshot):
-    """Of numbers of one kind."""
+    """The snapshot for numbers of one kind."""
 
     native: ClassVar[type]
 
@@ -44,7 +44,7 @@ class NumberSnapshot(SerializerSnapshot):
         return self._type
 
     @override
-    def read(self, version: int, written: DataType) -> None:  # there is one
+    def read(self, version: int, written: DataType) -> None:  # there is only one version
         if written != DataType(written.kind, precision=written.precision, scale=written.scale):
             raise SnapshotUnreadable(f"`{written}` has types within it")
         self._type = written
@@ -64,7 +64,7 @@ class NumberSnapshot(SerializerSnapshot):
 
 
 def widen(old: DataType, new: DataType) -> tuple[Fit, Convert | None]:
-    """How numbers of a type become numbers of another one."""
+    """Returns how numbers of one type become numbers of another."""
     if old.kind in _DIGITS:
         return _widen_integer(old, new)
     if old.kind == "float" and new.kind == "double":
@@ -101,49 +101,49 @@ def _exact_double(value: int) -> float:
 
 
 class TinyintSnapshot(NumberSnapshot):
-    """8 bits."""
+    """The snapshot for 8-bit integers."""
 
     kind = "tinyint"
     native = int
 
 
 class SmallintSnapshot(NumberSnapshot):
-    """16 bits."""
+    """The snapshot for 16-bit integers."""
 
     kind = "smallint"
     native = int
 
 
 class IntSnapshot(NumberSnapshot):
-    """32 bits."""
+    """The snapshot for 32-bit integers."""
 
     kind = "int"
     native = int
 
 
 class BigintSnapshot(NumberSnapshot):
-    """64 bits."""
+    """The snapshot for 64-bit integers."""
 
     kind = "bigint"
     native = int
 
 
 class FloatSnapshot(NumberSnapshot):
-    """A float, kept as the double that it is."""
+    """The snapshot for floats, which are stored as doubles."""
 
     kind = "float"
     native = float
 
 
 class DoubleSnapshot(NumberSnapshot):
-    """64 bits."""
+    """The snapshot for 64-bit floating-point numbers."""
 
     kind = "double"
     native = float
 
 
 class DecimalSnapshot(NumberSnapshot):
-    """Precision and scale configure it."""
+    """The snapshot for decimals, which are configured by precision and scale."""
 
     kind = "decimal"
     native: ClassVar[type[Any]] = Decimal

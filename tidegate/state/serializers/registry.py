@@ -1,5 +1,5 @@
-"""Snapshots of serializers by the names under which files have them. No class is ever named in a file by its path, and
-nothing of a file is run (S21): a name that is not here is refused.
+"""Snapshots of serializers by the names that files use. A file never refers to a class by its path, and nothing from a
+file is executed (S21): a name that is not listed here is rejected.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tidegate.state.serializers.simple import (
 )
 
 FIRST: Final[Mapping[str, int]] = MappingProxyType({})
-"""Versions where a file names none: it was written when each had its first."""
+"""The versions if a file lists none: every type has version 1."""
 
 
 class SerializerRegistry:
-    """Finds snapshots by name."""
+    """Registry that finds snapshots by name."""
 
     def __init__(self, *classes: type[SerializerSnapshot]) -> None:
-        """Raises ValueError for a class that could not be found again, or that two names would share."""
+        """Raises ValueError for a class that could not be found again, or for a duplicate."""
         self._by_name: dict[str, type[SerializerSnapshot]] = {}
         for one in classes:
             if "." in one.__qualname__ or one.__qualname__.startswith("_"):
@@ -47,7 +47,7 @@ class SerializerRegistry:
             self._by_name[one.kind] = one
 
     def versions_of(self, kind: DataType) -> dict[str, int]:
-        """The versions to be written with a type, of it and of those within it; the first ones are left out."""
+        """Returns the versions to write with a type, for itself and its nested types, except those that are 1."""
         snapshot = self._find(kind.kind)
         found = {} if snapshot.version == 1 else {kind.kind: snapshot.version}
         for part in self.serializer_of(kind).nested:
@@ -55,7 +55,7 @@ class SerializerRegistry:
         return found
 
     def read(self, written: DataType, versions: Mapping[str, int] = FIRST) -> SerializerSnapshot:
-        """A snapshot as a file has it. Raises SnapshotUnreadable."""
+        """Rebuilds a snapshot from a file. Raises SnapshotUnreadable."""
         snapshot = self._find(written.kind)()
         version = versions.get(written.kind, 1)
         if not 1 <= version <= snapshot.version:
@@ -68,11 +68,11 @@ class SerializerRegistry:
         return snapshot
 
     def serializer_of(self, kind: DataType) -> ValueSerializer:
-        """The serializer of now for a type. Raises SnapshotUnreadable for a type that is in no state."""
+        """Returns the current serializer of a type. Raises SnapshotUnreadable for a type that no state can contain."""
         return self.read(kind, {kind: one.version for kind, one in self._by_name.items()}).restore()
 
     def snapshot_of(self, serializer: ValueSerializer) -> SerializerSnapshot:
-        """What is to be written of a serializer."""
+        """Returns the snapshot of a serializer."""
         snapshot = self._find(serializer.type.kind)()
         if isinstance(snapshot, CompositeSnapshot):
             snapshot.take_nested([self.snapshot_of(one) for one in serializer.nested])

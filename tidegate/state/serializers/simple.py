@@ -1,5 +1,5 @@
-"""Serializers that nothing configures: the same name fits as it is, any other not at all (S12), except a date, which is
-the midnight of a timestamp.
+"""Serializers without configuration: only the same type fits, as it is (S12). The exception is a date, which can become
+the timestamp of its midnight.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ DAY_US: Final = 86_400_000_000
 
 
 class SimpleSnapshot(SerializerSnapshot):
-    """The serializer is what the supplier gives: so it is rebuilt, and so another one is told apart (S13)."""
+    """The snapshot of a fixed serializer, which the supplier returns for rebuilding and comparison (S13)."""
 
     supplier: ClassVar[Callable[[], ValueSerializer]]
 
     @override
     def take(self, serializer: ValueSerializer) -> None:
-        """There is nothing to be taken."""
+        """Does nothing: there is no configuration."""
 
     @override
     def write(self) -> DataType:
         return self.restore().type
 
     @override
-    def read(self, version: int, written: DataType) -> None:  # there is one
+    def read(self, version: int, written: DataType) -> None:  # there is only one version
         if written != self.restore().type:
             raise SnapshotUnreadable(f"`{written}` says more than its name")
 
@@ -44,54 +44,54 @@ class SimpleSnapshot(SerializerSnapshot):
 
 
 def refuse_type(written: DataType, new: ValueSerializer, place: FieldPath) -> Judged:
-    """The verdict for types of which one never becomes the other."""
+    """Returns the verdict for types that never convert to each other."""
     return refused(f"{place.path} was {written} and is {new.type}")
 
 
 class BooleanSnapshot(SimpleSnapshot):
-    """true and false."""
+    """The snapshot for booleans."""
 
     kind = "boolean"
     supplier = staticmethod(lambda: ValueSerializer(BOOLEAN, bool))
 
 
 class StringSnapshot(SimpleSnapshot):
-    """Texts."""
+    """The snapshot for strings."""
 
     kind = "string"
     supplier = staticmethod(lambda: ValueSerializer(STRING, str))
 
 
 class BinarySnapshot(SimpleSnapshot):
-    """Bytes."""
+    """The snapshot for byte strings."""
 
     kind = "binary"
     supplier = staticmethod(lambda: ValueSerializer(BINARY, bytes))
 
 
 class TimestampSnapshot(SimpleSnapshot):
-    """Microseconds since 1970, UTC."""
+    """The snapshot for timestamps, in microseconds since 1970, UTC."""
 
     kind = "timestamp"
     supplier = staticmethod(lambda: ValueSerializer(TIMESTAMP, int))
 
 
 class TimestampNtzSnapshot(SimpleSnapshot):
-    """Microseconds since 1970 of a clock on some wall."""
+    """The snapshot for timestamps without a time zone, in microseconds since 1970 in local time."""
 
     kind = "timestamp_ntz"
     supplier = staticmethod(lambda: ValueSerializer(TIMESTAMP_NTZ, int))
 
 
 class DateSnapshot(SimpleSnapshot):
-    """Days since 1970."""
+    """The snapshot for dates, in days since 1970."""
 
     kind = "date"
     supplier = staticmethod(lambda: ValueSerializer(DATE, int))
 
     @override
     def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """A date is the midnight with which it begins, in UTC for a timestamp."""
+        """Judges the other type. A date becomes the timestamp of its midnight, which is UTC for `timestamp`."""
         if new.type in (TIMESTAMP, TIMESTAMP_NTZ):
             return Judged(((Fit.AFTER_MIGRATION, f"{place.path} was date and is {new.type}"),), _midnight)
         return super().judge(new, place)
