@@ -1,1 +1,1 @@
-"""Bytes to columns and back: what a format is, the formats that there are, and what all of them share."""
+"""Formats, which convert bytes to columns and back: their contract, the formats themselves, and shared code."""

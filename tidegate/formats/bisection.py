@@ -1,7 +1,7 @@
-"""One row must not end an attempt: what raises over a batch is narrowed down to the rows that make it raise.
+"""Bisection: when evaluating a batch raises, finds the rows that cause it, so that one row does not end an attempt.
 
-What is known to fail is a condition of its own (ADR 6); this is the net below it, for what nobody has thought of.
-While nothing raises it costs one call.
+Known failures are detected by explicit conditions (ADR 6). Bisection handles unforeseen ones. As long as nothing
+raises, it costs a single call.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Raising = tuple[int, Exception | PanicException]
-"""A row, and what it raises."""
+"""A row and the exception that it raises."""
 
 REASON_CHARACTERS_MAX: Final = 300
 
 
 def evaluate_rows(height: int, evaluate: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], list[Raising]]:
-    """`evaluate(start, end)` over all rows: results with the row they begin at, and the rows that raise by themselves.
+    """Calls `evaluate(start, end)` for all rows. Returns the results, each with its first row, and the rows that raise.
 
-    Parts are evaluated in order, each only once with success, so `evaluate` may move state as its last act. Raises what
-    no row causes: errors of Tidegate, lack of memory, and whatever is raised without any rows, too.
+    Parts are evaluated in order, and each succeeds only once, so `evaluate` may change state as its last action. Raises
+    errors that no single row causes: those of Tidegate, lack of memory, and any error that an empty batch also raises.
     """
     try:
         return [(0, evaluate(0, height))], []
@@ -38,7 +38,7 @@ def evaluate_rows(height: int, evaluate: Callable[[int, int], T]) -> tuple[list[
         if not _may_be_of_a_row(error) or not height:
             raise
         logger.debug("a batch of %d rows raises; looking for the rows", height, exc_info=error)
-        evaluate(0, 0)  # raises for a mistake of ours that has nothing to do with the rows
+        evaluate(0, 0)  # raises if the error is a bug that does not depend on the rows
         return _bisected(height, evaluate, error)
 
 
@@ -71,10 +71,12 @@ def _may_be_of_a_row(error: BaseException) -> bool:
 
 
 def internal_failure(row: int, error: BaseException) -> RecordFailure:
-    """Of a record that has made the program raise."""
+    """Returns the failure of a record for which the program raised an unforeseen exception."""
     return RecordFailure(row, FailureKind.INTERNAL_ERROR, f"{type(error).__name__}: {first_line(error)}")
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says first, cut to `REASON_CHARACTERS_MAX`: messages of Polars can hold whole values."""
+    """Returns the first line of the message, cut to `REASON_CHARACTERS_MAX`: messages of Polars can contain whole
+    values.
+    """
     return (str(error).splitlines() or [""])[0][:REASON_CHARACTERS_MAX]

@@ -1,4 +1,4 @@
-"""Column types of a pipeline as Polars types: what a frame between operators looks like."""
+"""Column types of a pipeline as Polars types, which define the layout of a frame between operators."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _INTERVALS: Final[dict[str, pl.DataType]] = {
     "months": pl.Int32(),
     "calendar_interval": pl.Struct({"months": pl.Int32(), "days": pl.Int32(), "micros": pl.Int64()}),
 }
-"""They exist only inside expressions."""
+"""Types that exist only inside expressions."""
 
 Part = tuple[Sequence[int], pl.DataFrame]
-"""Rows of a batch, and what they became."""
+"""Indexes of rows in a batch, and the frame of results for these rows."""
 
 _NAMES: Final = {kind: name for name, kind in _POLARS.items()}
 _PLAIN_SCALE: Final = 6
-"""With more digits after the point the text of a small number has an exponent."""
+"""With more digits after the decimal point, Polars writes small numbers with an exponent."""
 
 
 def polars_type(kind: DataType) -> pl.DataType:
-    """The Polars type of a column; intervals and `void` exist only inside expressions.
+    """Returns the Polars type of a column. Intervals and `void` exist only inside expressions.
 
-    A map is a list of structs of `key` and `value`, each key once.
+    A map is a list of structs with the fields `key` and `value`; each key occurs once.
     """
     if kind.kind == "array" and kind.element is not None:
         return pl.List(polars_type(kind.element))
@@ -62,7 +62,7 @@ def polars_type(kind: DataType) -> pl.DataType:
 
 
 def type_of(kind: pl.DataType) -> DataType:
-    """The opposite; a map is an array of structs here."""
+    """Returns the column type of a Polars type. A map becomes an array of structs."""
     if isinstance(kind, pl.List):
         return DataType("array", element=type_of(type_instance(kind.inner)))
     if isinstance(kind, pl.Struct):
@@ -74,12 +74,12 @@ def type_of(kind: pl.DataType) -> DataType:
 
 
 def type_instance(kind: object) -> pl.DataType:
-    """Polars allows a class where it means an instance of it."""
+    """Returns an instance of a Polars type, which Polars also accepts and returns as a class."""
     return kind() if isinstance(kind, type) else kind  # type: ignore[return-value]  # DataTypeClass or DataType
 
 
 def physical_type(kind: pl.DataType) -> pl.DataType:
-    """The same with numbers for dates, times and intervals: Polars is slow with those of Python."""
+    """Replaces dates, times and intervals by their integer types: Polars converts Python's objects for them slowly."""
     if isinstance(kind, pl.Date):
         return pl.Int32()
     if isinstance(kind, (pl.Datetime, pl.Duration)):
@@ -92,13 +92,15 @@ def physical_type(kind: pl.DataType) -> pl.DataType:
 
 
 def make_series(name: str, kind: pl.DataType, values: Sequence[Any]) -> pl.Series:
-    """A column of any Polars type, of values with numbers for dates, times and intervals."""
+    """Builds a column of any Polars type from values; dates, times and intervals are numbers."""
     return pl.Series(name, values, dtype=physical_type(kind)).cast(kind)
 
 
 def plain_values(column: pl.Series) -> list[Any]:
-    """Values as they are kept in a state: dates as days, timestamps as microseconds since 1970, decimals as they are;
-    arrays and structs as tuples, maps as tuples of pairs.
+    """Returns values in the form in which state stores them.
+
+    Dates are days and timestamps microseconds since 1970. Decimals are unchanged, arrays and structs are tuples, and
+    maps are tuples of pairs.
     """
     kind = column.dtype
     if kind.is_nested():
@@ -108,7 +110,7 @@ def plain_values(column: pl.Series) -> list[Any]:
 
 
 def _plain_nested(column: pl.Series) -> list[Any]:
-    """Level by level, as columns are made (`nested.py`)."""
+    """Converts level by level, as `nested.py` builds columns."""
     kind = column.dtype
     known = column.drop_nulls() if column.null_count() else column
     if isinstance(kind, pl.Struct):
@@ -125,8 +127,8 @@ def _plain_nested(column: pl.Series) -> list[Any]:
 
 
 def make_column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
-    """The opposite of `plain_values`. Raises TypeError for values that the type does not hold, OverflowError for
-    decimals with too many digits.
+    """Builds a column from the output of `plain_values`. Raises TypeError for values that do not fit the type, and
+    OverflowError for decimals with too many digits.
     """
     if kind.kind in NESTED:
         return make_nested(name, kind, values, _PLAIN_PARTS)
@@ -136,7 +138,7 @@ def make_column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
 
 
 class _PlainParts(Parts):
-    """See Parts. Structs are tuples, maps tuples of pairs."""
+    """Takes apart plain values: structs are tuples, maps are tuples of pairs."""
 
     @override
     def fields(self, kind: DataType, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -156,8 +158,9 @@ _PLAIN_PARTS: Final = _PlainParts()
 
 
 def make_decimals(name: str, kind: DataType, values: Sequence[Decimal | None]) -> pl.Series:
-    """A column of decimals with the scale of `kind`, which is what keeps them from being rounded. By way of text, which
-    takes Polars a third of the time. Raises OverflowError.
+    """Builds a column of decimals with the scale of `kind`, so that they are not rounded. Raises OverflowError.
+
+    The conversion through text takes Polars a third of the time.
     """
     text = str if kind.scale <= _PLAIN_SCALE else "{:f}".format
     found = [None if value is None else text(value) for value in values]
@@ -168,7 +171,7 @@ def make_decimals(name: str, kind: DataType, values: Sequence[Decimal | None]) -
 
 
 def merge_parts(parts: Sequence[Part], columns: Sequence[tuple[str, DataType]]) -> pl.DataFrame:
-    """The rows of all parts of a batch, with these columns, in the order of the batch."""
+    """Returns the rows of all parts of a batch, with these columns, in the order of the batch."""
     if not parts:
         return pl.DataFrame(schema={name: polars_type(kind) for name, kind in columns})
     if len(parts) == 1:

@@ -1,9 +1,9 @@
-"""What a format is: its columns, its decoder, its encoder, and its section of the documentation.
+"""The contract of a format: columns, decoder, encoder, and a section of the documentation.
 
-A format is one module or package in `formats/kinds` with an instance of `Format` named `FORMAT`; `registry.py` finds
-it there, and nothing outside knows a format by its name. How to write one is in docs/extending.md. Decoders and
-encoders run in slots only; the daemon, which must not load Polars, reads the rest of a `Format`, so a format imports
-Polars where it makes them.
+A format is one module or package in `formats/kinds` with an instance of `Format` named `FORMAT`. `registry.py`
+discovers it there, and no code outside refers to a format by name. docs/extending.md describes how to write one.
+Decoders and encoders run in slots only. The daemon must not load Polars but reads the rest of a `Format`, so a format
+imports Polars only where it creates decoders and encoders.
 """
 
 from __future__ import annotations
@@ -26,106 +26,112 @@ Columns = Sequence[tuple[str, DataType]]
 """Names and types, in order."""
 
 Headers = Sequence[tuple[str, bytes | None]]
-"""Of one message, in order; names may repeat."""
+"""Headers of one message, in order; names may repeat."""
 
 
 class ValueMemory(NamedTuple):
-    """Where the values of a batch are, for decoders in C, as long as the batch lives."""
+    """The memory of a batch's values, for decoders in C; valid as long as the batch lives."""
 
     addresses: int
-    """Of so many addresses, one for each value."""
+    """Address of an array of addresses, one per value."""
     lengths: int
-    """Of so many numbers of 32 bits; -1: a tombstone."""
+    """Address of an array of 32-bit lengths, one per value; -1 for a tombstone."""
     rows: int
 
 
 class Messages(Protocol):
     """A batch of messages as columns, all of the same length.
 
-    A column costs time when it is asked for, so a decoder asks for what it reads, once. What is behind the columns is
-    the source's business: a client's message objects, or its own memory.
+    Access to a column takes time, so a decoder accesses each column that it needs once. The source decides what backs
+    the columns: message objects of a client, or its own memory.
     """
 
     def __len__(self) -> int:
-        """Of the batch."""
+        """Returns the number of messages."""
 
     @property
     def memory(self) -> ValueMemory | None:
-        """Where the values are; None where they are Python's objects."""
+        """The memory of the values; None if the values are Python objects."""
 
     @property
     def values(self) -> Sequence[bytes | None]:
-        """None: a tombstone."""
+        """Values; None for a tombstone."""
 
     @property
     def keys(self) -> Sequence[bytes | None]:
-        """None: no key."""
+        """Keys; None for a message without a key."""
 
     @property
     def headers(self) -> Sequence[Headers | None]:
-        """Empty where a message has none. None: the name of one is not UTF-8."""
+        """Headers; empty for a message without headers, None if the name of a header is not UTF-8."""
 
     @property
     def timestamps_ms(self) -> Sequence[int | None]:
-        """Since 1970, of either type, and of any size: producers write what they like. None: the message has none."""
+        """Milliseconds since 1970, of either timestamp type; None if the message has no timestamp.
+
+        Any number can occur, since producers can set any.
+        """
 
     @property
     def topics(self) -> Sequence[str]:
-        """Names."""
+        """Topic of each message."""
 
     @property
     def partitions(self) -> Sequence[int]:
-        """Numbers."""
+        """Partition of each message."""
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Ascending within a partition, not without gaps."""
+        """Offset of each message: ascending within a partition, possibly with gaps."""
 
     def part(self, start: int, end: int) -> Messages:
-        """The messages from index `start` up to `end`, exclusive."""
+        """Returns the messages from index `start` up to, but not including, `end`."""
 
 
 class Decoded(NamedTuple):
-    """Rows of the good messages in order, with exactly the columns that were asked for; and the bad ones, in order."""
+    """The rows of the good messages with exactly the requested columns, and the bad messages, both in order."""
 
     frame: pl.DataFrame
     failures: Sequence[RecordFailure]
 
 
 class FileValues(NamedTuple):
-    """What is in a file of a format's own kind."""
+    """The contents of a file in the format's own file type."""
 
     schema: SchemaText
-    """Of the file. Each of the values begins with its id."""
+    """The schema of the file. Each value begins with its id."""
     values: Iterator[bytes]
-    """It raises ValueError where the file is damaged."""
+    """Raises ValueError if the file is corrupt."""
 
 
 class WaitingForSchema(NamedTuple):
-    """Nothing is decoded: a schema that the messages name is being fetched. The same messages are offered again."""
+    """Nothing is decoded, because a schema that the messages refer to is still being fetched.
+
+    The same messages will be passed again.
+    """
 
     wanted: str
-    """For messages: which schema, and from where."""
+    """The schema and where it comes from, for log messages."""
 
 
 class Decoder(Protocol):
-    """Bytes to columns, in a slot, a batch at a time."""
+    """Decodes bytes to columns in a slot, one batch at a time."""
 
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
-        """Never blocks, and never raises for what a message contains.
+        """Decodes a batch. Never blocks, and never raises because of the contents of a message.
 
-        Keeps nothing of a batch: after WaitingForSchema, and when one of its messages makes the decoder raise all the
-        same, the messages come again, maybe in other batches. `frame.height + len(failures)` is their number; of no
-        message it makes a frame without rows.
+        A decoder keeps nothing of a batch. After WaitingForSchema, or if a message makes the decoder raise
+        nevertheless, the messages are passed again, possibly in other batches. `frame.height + len(failures)` equals
+        the number of messages. An empty batch yields a frame without rows.
         """
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """The columns of records, each row of the frame a record; failing rows are there, too, with anything in them.
+    """Columns of records, one row per row of the input frame. Failed rows are included; their contents are undefined.
 
-    `columns` has `value` (Binary; NULL is written as none), and of the others what the format is to set: `headers`
-    (of the type `record_parts.HEADERS_TYPE`) and `partition` (Int32; NULL is chosen by the key). Key, timestamp and
-    topic are the sink's business.
+    `columns` has `value` (Binary; NULL for a record without a value) and those of the following that the format sets:
+    `headers` (of type `record_parts.HEADERS_TYPE`) and `partition` (Int32; for NULL the key determines the partition).
+    The sink sets key, timestamp and topic.
     """
 
     columns: pl.DataFrame
@@ -133,14 +139,17 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 class Encoder(Protocol):
-    """Columns to records, in a slot, a frame at a time."""
+    """Encodes columns as records in a slot, one frame at a time."""
 
     def encode(self, frame: pl.DataFrame) -> Encoded:
-        """Never raises for what a row contains. What Kafka or the topic would refuse is found after it."""
+        """Encodes a frame. Never raises because of the contents of a row.
+
+        Records that Kafka or the topic would reject are found afterwards.
+        """
 
 
 class FormatRefusal(Exception):
-    """Columns that cannot be written in a format. Becomes a problem of the pipeline file, at the sink's `format`."""
+    """Columns that a format does not support. Reported as a problem of the pipeline file, at the sink's `format`."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -149,50 +158,56 @@ class FormatRefusal(Exception):
 
 
 class Format(ABC):
-    """Everything about one format. Its name in pipeline files is that of its module."""
+    """Everything about one format. Its module's name is the format's name in pipeline files."""
 
     name: ClassVar[str]
     writes: ClassVar[str]
-    """What a sink writes, as part of a sentence: `an object of all columns`. Empty: there are only sources of it."""
+    """What a sink writes, as part of a sentence: `an object of all columns`. Empty for a format that only sources
+    support.
+    """
     page: ClassVar[str]
-    """Its section of docs/pipeline.md, in Markdown without a heading."""
+    """The format's section of docs/pipeline.md, in Markdown without a heading."""
     needs_schema: ClassVar[bool] = False
-    """A source has to say what its columns are: as columns, or by a schema where there are schemas of the format."""
+    """A source must declare its columns, or, if the format has schemas, refer to one."""
     schema_kind: ClassVar[SchemaKind | None] = None
-    """The language of the schemas that records of the format are written with; None: there are none."""
+    """The language of the schemas with which records of this format are written; None if there are none."""
     finds_unknown_fields: ClassVar[bool] = False
-    """Its records may have fields that no column names, and a source says what becomes of them."""
+    """Records may have fields without a column, and a source sets how they are handled."""
     keeps_unknown_fields: ClassVar[bool] = False
-    """Such fields can be kept as text, by their names."""
+    """Such fields can be kept as text, by name."""
     reads_tombstones: ClassVar[bool] = False
-    """A message without value is a row like any other. Else it is a bad record, unless the source leaves it out or
-    makes a row of it: then the decoder does not get it.
+    """A message without a value is a row like any other.
+
+    If False, it is a bad record, unless the source skips it or converts it to a row; the decoder does not receive it in
+    these cases.
     """
     is_changelog: ClassVar[bool] = False
-    """Its records are inserts, updates and deletes of a table's rows. A source leaves tombstones out, since a delete is
-    a record of its own before them; steps that cannot take a row back are refused. With `row_kinds` of the options the
-    frames of its decoder have two things more: the kind of each row, and the row before each update (`row_kinds.py`).
+    """Records are inserts, updates and deletes of a table's rows.
+
+    A source skips tombstones, because a delete precedes them as a record of its own. Steps that cannot process
+    retractions are rejected. With the option `row_kinds`, the decoder's frames also contain the kind of each row and,
+    for each update, the row before it (`row_kinds.py`).
     """
     written_as: ClassVar[Collection[str]] = frozenset()
-    """Words of a source's `written_as`: what its records may not say of how their values were written."""
+    """Options of a source's `written_as`: how values were written, where the records themselves may not tell."""
     fixed_columns: ClassVar[Schema | None] = None
-    """What every source has; a `schema` only chooses among them."""
+    """The columns of every source of this format; a `schema` can only select from them."""
 
     def read_columns(self, declared: Schema) -> Schema:
-        """The columns of a source; `declared` is its `schema`, empty without one. Empty where that is not enough.
+        """Returns the columns of a source. Empty if `declared` is not sufficient.
 
-        Raises FormatRefusal for columns that no record has.
+        `declared` is the source's `schema`, empty if it has none. Raises FormatRefusal for columns that no record has.
         """
         if self.fixed_columns is None:
             return declared
         return {name: kind for name, kind in self.fixed_columns.items() if not declared or name in declared}
 
     def written_columns(self, columns: Schema) -> Schema:
-        """Those of a sink's input that its records hold. Raises FormatRefusal."""
+        """Returns those columns of a sink's input that its records contain. Raises FormatRefusal."""
         return columns
 
     def read_schema(self, data: bytes) -> SchemaText:
-        """What is in a file that a `schema` names. Raises FormatRefusal."""
+        """Parses the contents of a file that a `schema` refers to. Raises FormatRefusal."""
         assert self.schema_kind is not None
         try:
             return SchemaText(self.schema_kind, data.decode("utf-8-sig"))
@@ -200,80 +215,86 @@ class Format(ABC):
             raise FormatRefusal("it is not UTF-8 text", "save the file as UTF-8") from error
 
     def select_message(self, schema: SchemaText, message: str) -> SchemaText:
-        """The same schema with the message that the file names; empty: it names none. Raises FormatRefusal."""
+        """Returns the schema with the message that the file selects; empty if it selects none. Raises FormatRefusal."""
         if message:
             raise FormatRefusal(f"a schema in {schema.kind} has no messages to choose among", "remove `message`")
         return schema
 
     def schema_columns(self, schema: SchemaText) -> Schema:
-        """The columns of a source whose `schema` is a text of `schema_kind`. Raises FormatRefusal."""
+        """Returns the columns of a source whose `schema` is a text of `schema_kind`. Raises FormatRefusal."""
         raise NotImplementedError
 
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
-        """What a sink's records are written with where the pipeline file has no schema; `name` is for the record.
+        """Derives the schema of a sink's records if the pipeline file has none; `name` becomes the name of the record.
 
-        The same columns and name make the same text in every release: a registry compares it. Raises FormatRefusal.
+        The same columns and name yield the same text in every release, because a registry compares it. Raises
+        FormatRefusal.
         """
         raise NotImplementedError
 
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
-        """Whether every row of these columns can be written with a schema. Raises FormatRefusal."""
+        """Checks that every row of these columns can be written with a schema. Raises FormatRefusal."""
         raise NotImplementedError
 
     def key_record(self, schema: SchemaText, field: str) -> SchemaText:
-        """The schema of a record with one field, whose bytes are those of the field alone: a key may be of any type."""
+        """Returns the schema of a record with one field, whose bytes equal those of the field alone: keys can be of any
+        type.
+        """
         raise NotImplementedError
 
     def derive_key_schema(self, kind: DataType, name: str) -> SchemaText:
-        """As derive_schema, of keys; a record without a key has none, so nothing in it is null at the top.
+        """Derives the schema of keys, like `derive_schema`. A key's top level is never null: such a record has no key.
 
         Raises FormatRefusal.
         """
         raise NotImplementedError
 
     def schema_name(self, schema: SchemaText) -> str:
-        """The full name of a schema's record, for subjects that are named after it. Raises FormatRefusal."""
+        """Returns the full name of a schema's record, for subjects named after it. Raises FormatRefusal."""
         raise NotImplementedError
 
     def default_key(self, columns: Schema) -> str | None:  # noqa: ARG002 - for formats that have one
-        """The column that is the record key where the sink names none."""
+        """Returns the column that becomes the record key if the sink does not name one."""
         return None
 
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - for those with schemas
-        """The bytes of a value as people write it in YAML or JSON, for tests and previews. Raises FormatRefusal."""
+        """Encodes a value as written by people in YAML or JSON, for tests and previews. Raises FormatRefusal."""
         try:
             return render_json(value).encode()
         except ValueError as error:
             raise FormatRefusal("JSON has no infinities and no NaN", "write null") from error
 
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - for those with schemas
-        """What a sink of the format has written, as JSON: the same bytes where it is JSON. Raises ValueError."""
+        """Converts a value written by a sink of this format to JSON; returns it unchanged if it is JSON. Raises
+        ValueError.
+        """
         return data
 
     def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
-        """The inverse of `from_plain`, for what a sink of the format has written; numbers with a fraction are decimals.
+        """Inverts `from_plain` for a value written by a sink of this format; numbers with a fraction become decimals.
 
         Raises ValueError.
         """
         return parse_json(self.to_json(data, options))
 
     def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:  # noqa: ARG002 - for those with files
-        """The values in a file of the format's own kind, whose first bytes `stream.peek` shows; None for any other.
+        """Reads the values from a file of the format's own type, or returns None for any other file.
 
-        Raises ValueError for what is none.
+        `stream.peek` shows the first bytes. Raises ValueError for a file that is invalid.
         """
         return None
 
     @abstractmethod
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
-        """Makes frames of the columns `output`, which are some of `declared`. A value of any declared column that is
-        not what its type says makes the message bad.
+        """Creates a decoder to frames with the columns `output`, a subset of `declared`.
+
+        A message is bad if the value of any declared column does not match its type.
         """
 
     def schema_mark(self, options: FormatOptions) -> bytes:  # noqa: ARG002  # for formats with schemas
-        """What is in front of every value of a sink, or in a header of its record, to say what it was written with."""
+        """Returns the prefix of every value of a sink, or the value of its header, that identifies the schema."""
         return b""
 
     @abstractmethod
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
-        """Writes `columns` of a frame that may have others, too."""
+        """Creates an encoder for `columns` of a frame that may have further columns."""

@@ -1,4 +1,4 @@
-"""Encoders whose record values are one Polars expression, and the bytes of keys."""
+"""Encoders whose record values are a single Polars expression, and the bytes of keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tidegate.formats.text import timestamp_text
 
 
 class ExpressionEncoder(Encoder):
-    """An Encoder. `value` is a Binary expression, which `records.py` evaluates in one pass with keys and timestamps."""
+    """An encoder whose `value` is a Binary expression, which `records.py` evaluates in one pass with keys and
+    timestamps.
+    """
 
     def __init__(self, value: pl.Expr) -> None:
         self.value = value.alias("value")
@@ -21,9 +23,9 @@ class ExpressionEncoder(Encoder):
 
 
 def key_bytes(key: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """The bytes of a record key: text as it is, integers decimal, boolean `true`/`false`, binary raw, NULL no key.
+    """Returns the bytes of a record key: text unchanged, integers in decimal, `true`/`false`, binary unchanged.
 
-    A decimal has all digits of its scale; what else there is as in `text.py`.
+    NULL is a record without a key. Decimals have all digits of their scale. All other types are as in `text.py`.
     """
     if isinstance(kind, pl.Binary):
         return key

@@ -1,8 +1,8 @@
-"""A record that could not be decoded, computed or encoded: which row of the batch, what kind of failure, and why.
+"""A record that could not be decoded, computed or encoded: its row in the batch, the kind of failure, and the reason.
 
-One type from the decoder of a source through the operators to the encoder of a sink; `BadRecordPolicy` says what
-happens to such records. The kinds are labels of `tidegate_bad_records_total` and rows of a table in
-docs/operations/bad-records.md: a new one is added here and there, and none is ever renamed.
+The same type is used from a source's decoder through the operators to a sink's encoder. `BadRecordPolicy` determines
+how such records are handled. The kinds are labels of `tidegate_bad_records_total` and rows of a table in
+docs/operations/bad-records.md. A new kind is added in both places, and none is ever renamed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 
 class FailureKind(StrEnum):
-    """What a bad record is counted by; the kinds of expressions are Spark's error classes."""
+    """The kind under which a bad record is counted. Kinds of expressions are Spark's error classes."""
 
     MALFORMED_JSON = "MALFORMED_JSON"
     EMPTY_VALUE = "EMPTY_VALUE"
@@ -63,11 +63,11 @@ class FailureKind(StrEnum):
     CALL_FAILED = "CALL_FAILED"
     CALL_TIMED_OUT = "CALL_TIMED_OUT"
     INTERNAL_ERROR = "INTERNAL_ERROR"
-    """Of a record that makes the program raise something unforeseen."""
+    """A record for which the program raises an unforeseen exception."""
 
 
 class RecordFailure(msgspec.Struct, frozen=True):
-    """`row` is the index in the batch given to whatever failed, the failing rows included."""
+    """A failed record. `row` is its index in the batch that was processed, counting failed rows."""
 
     row: int
     kind: FailureKind
@@ -78,7 +78,7 @@ class RecordFailure(msgspec.Struct, frozen=True):
 
 
 class RecordPlace(msgspec.Struct, frozen=True, order=True):
-    """Where a record is in Kafka. Places have an order: by topic, partition and offset."""
+    """The position of a record in Kafka. Places are ordered by topic, partition and offset."""
 
     topic: str
     partition: int
@@ -86,7 +86,7 @@ class RecordPlace(msgspec.Struct, frozen=True, order=True):
 
 
 class BadRecordPolicy(StrEnum):
-    """What happens to a record that fails: the value of `bad_records` of its source."""
+    """How a failed record is handled: the value of `bad_records` of its source."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -94,7 +94,7 @@ class BadRecordPolicy(StrEnum):
 
 
 def describe_undeclared(fields: Iterable[str], declared: Iterable[str], hint: str = "") -> str:
-    """Why a record or a schema with these fields is refused, of which none is declared. `hint`: what it looks like."""
+    """Explains why a record or schema with these undeclared fields is rejected. `hint` names what it looks like."""
     names = list(fields)
     shown = ", ".join(f"`{name[:_NAME_SHOWN_MAX]}`" for name in names[:_NAMES_SHOWN_MAX])
     more = ", ..." if len(names) > _NAMES_SHOWN_MAX else ""
@@ -110,9 +110,9 @@ _NAME_SHOWN_MAX: Final = 60
 
 
 def combine_policies(policies: Iterable[BadRecordPolicy]) -> BadRecordPolicy:
-    """Of records that come by several ways: the strictest of them; `FAIL` for none.
+    """Returns the strictest policy for records that arrive over several paths; `FAIL` if there are none.
 
-    They are left out only if all of them say so, and without a letter only if all of them say that.
+    Records are skipped only if all policies skip them, and without a dead letter only if all policies agree on that.
     """
     found = set(policies)
     if not found or BadRecordPolicy.FAIL in found:
@@ -123,10 +123,10 @@ def combine_policies(policies: Iterable[BadRecordPolicy]) -> BadRecordPolicy:
 def gather_failures(
     raising: Iterable[RecordFailure], parts: Iterable[tuple[int, Sequence[RecordFailure]]]
 ) -> list[RecordFailure]:
-    """Failures of a batch that was processed in parts, in the order of its rows.
+    """Merges the failures of a batch that was processed in parts, in the order of its rows.
 
-    :param raising: rows of the batch that failed by themselves.
-    :param parts: the row at which each part begins, and its failures, whose rows count from there.
+    :param raising: rows of the batch that raise on their own.
+    :param parts: the first row of each part and its failures, whose row numbers are relative to that row.
     """
     shifted = (msgspec.structs.replace(one, row=start + one.row) for start, found in parts for one in found)
     return sorted([*raising, *shifted], key=attrgetter("row"))

@@ -1,10 +1,12 @@
-"""Ids of schemas in record headers, as Confluent's serializers write them: `__key_schema_id` and `__value_schema_id`.
+"""Schema ids in record headers, as Confluent's serializers write them: `__key_schema_id` and `__value_schema_id`.
 
-A header is what else stands in front of the bytes: a zero and an id in four bytes; or a one and a GUID in sixteen, by
-which a registry knows schemas, too. Whatever follows it in the header (Protobuf's indexes) is in front of the bytes as
-well. A record without the header has its id in front of the bytes. The last header of the name counts, as in Java.
+The header holds what otherwise precedes the data: a zero byte and a four-byte id, or a byte of value one and a 16-byte
+GUID, by which registries also identify schemas. Anything that follows it in the header (Protobuf's message indexes)
+also precedes the data. A record without the header has its id in front of the data. If the name repeats, the last
+header counts, as in Java.
 
-Formats know ids of four bytes in front. So headers go there, and a GUID gets such an id, which no registry gives.
+Formats only know four-byte ids in front of the data. So the contents of headers are put there, and a GUID is replaced
+by a four-byte alias that no registry assigns.
 """
 
 from __future__ import annotations
@@ -26,26 +28,26 @@ VALUE_HEADER: Final = "__value_schema_id"
 ID_BYTES: Final = 5
 GUID_BYTES: Final = 17
 ALIAS_MIN: Final = 2**31 + 1
-"""Above all ids of registries, which are positive numbers of 32 bits with a sign."""
+"""Greater than any id of a registry; these are positive signed 32-bit numbers."""
 ALIASES_MAX: Final = 100_000
-"""GUIDs that are told apart; records may name any number. Further ones are unknown."""
+"""Maximum number of GUIDs with an alias, since records can name any number. Further GUIDs count as unknown."""
 NO_ID: Final = 2**31
-"""In place of a header that is none."""
+"""The id that replaces an invalid header."""
 UNREADABLE_NAME: Final = "the name of a header is not UTF-8"
-"""Then nobody knows any header of the record."""
+"""With such a name, none of the record's headers can be read."""
 _LONG: Final = re.compile(r"\b[0-9]{10}\b")
-"""What may be such an id in a message."""
+"""A number in a message that may be an alias."""
 
 
 class UnreadableHeader(UnknownSchema):
-    """What is in the header is no id."""
+    """The header does not contain an id."""
 
     def __init__(self) -> None:
         Exception.__init__(self, "the header with the schema's id has neither a zero and an id nor a one and a GUID")
 
 
 class HeaderSchemas(Schemas):
-    """See Schemas: those of another one, and of GUIDs. Of one decoder."""
+    """The schemas of one decoder: resolves aliases of GUIDs, and delegates the rest to other Schemas."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
@@ -63,12 +65,12 @@ class HeaderSchemas(Schemas):
         self._schemas.refuse(self.name_of(schema_id) if isinstance(schema_id, int) else schema_id, self.named(why))
 
     def name_of(self, schema_id: int) -> int | str:
-        """The GUID that an id stands for; any other is itself."""
+        """Returns the GUID of an alias, or any other id unchanged."""
         place = schema_id - ALIAS_MIN
         return self._guids[place] if 0 <= place < len(self._guids) else schema_id
 
     def in_front(self, data: bytes, header: bytes | None) -> bytes:
-        """Bytes with what their header says in front of them, as an id of four bytes."""
+        """Returns the data with the id of its header in front, as four bytes."""
         if header is not None and header[:1] == b"\0" and len(header) >= ID_BYTES:
             return header + data
         if header is None or header[:1] != b"\1" or len(header) < GUID_BYTES:
@@ -87,9 +89,9 @@ class HeaderSchemas(Schemas):
     def frame(
         self, found: Sequence[bytes | None], headers: Sequence[Headers | None], name: str
     ) -> Sequence[bytes | None]:
-        """Values or keys with the ids of their headers in front; `name` is that of the header.
+        """Puts the ids of headers in front of values or keys; `name` is the name of the header.
 
-        Those whose headers cannot be read get no id: without one they would be taken for data with its id in front.
+        Data whose headers cannot be read gets `NO_ID`. Without it, the data would be read as if its id preceded it.
         """
         framed = list(found)
         for row, some in enumerate(headers):
@@ -105,13 +107,13 @@ class HeaderSchemas(Schemas):
         return framed
 
     def named(self, text: str) -> str:
-        """For people: with GUIDs in place of the ids that stand for them."""
+        """Replaces aliases in a message by the GUIDs that they stand for."""
         return _LONG.sub(lambda found: str(self.name_of(int(found[0]))), text)
 
     def named_failures(
         self, failures: Sequence[RecordFailure], headers: Sequence[Headers | None]
     ) -> list[RecordFailure]:
-        """The same with messages that are for people; `headers` are those that the data was framed by."""
+        """Returns the failures with GUIDs in their messages; `headers` are those that `frame` was called with."""
         return [
             RecordFailure(one.row, FailureKind.NOT_UTF8, UNREADABLE_NAME)
             if one.kind == FailureKind.UNKNOWN_SCHEMA and headers[one.row] is None
@@ -121,7 +123,7 @@ class HeaderSchemas(Schemas):
 
 
 class _Framed:
-    """Messages, with other values."""
+    """Messages with replaced values."""
 
     memory = None
 
@@ -161,10 +163,10 @@ class _Framed:
 
 
 class HeaderIdDecoder(Decoder):
-    """See Decoder: the format's own one, of values whose schemas may be named in a header."""
+    """Wraps the decoder of a format for values whose schema may be named in a header."""
 
     def __init__(self, decoder: Decoder, schemas: HeaderSchemas) -> None:
-        """`schemas` are the decoder's."""
+        """`schemas` must be those of the decoder."""
         self._decoder = decoder
         self._schemas = schemas
 

@@ -1,7 +1,8 @@
-"""Values that are no Python objects, to columns in C: without an object for each value and each field.
+"""Decoding values that are not Python objects to columns in C, without an object per value and field.
 
-C takes what it is certain of (`json.c` and `avro.c` in `tidegate/native`). The rest, and so every bad record, goes the
-way of objects, which says what is wrong; rows and failures come together in the order of the batch.
+C decodes only records that it can decode with certainty (`json.c` and `avro.c` in `tidegate/native`). The remaining
+ones, and so all bad records, are decoded as objects, which yields the error messages. Rows and failures are merged in
+the order of the batch.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ RestT = TypeVar("RestT", bound=Decoded | WaitingForSchema)
 
 
 class Certain(Protocol):
-    """What decodes some records in C."""
+    """A decoder in C for some of the records."""
 
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
-        """Of values at so many addresses, of these lengths (int32; -1: none). Raises MemoryError."""
+        """Decodes values; raises MemoryError.
+
+        `addresses` and `lengths` are the addresses of arrays with `count` elements. Lengths are int32, -1 for no value.
+        """
 
 
 def decode_values_of(certain: Certain, values: Sequence[bytes]) -> Rows:
-    """Decodes values that are Python objects, as if they were elsewhere in memory. Raises MemoryError."""
+    """Decodes values that are Python objects as if they were in other memory. Raises MemoryError."""
     joined = b"".join(values)
     lengths = array("i", map(len, values))
     begin = ctypes.cast(ctypes.c_char_p(joined), ctypes.c_void_p).value or 0
@@ -39,15 +43,15 @@ def decode_values_of(certain: Certain, values: Sequence[bytes]) -> Rows:
 
 
 class MemoryDecoder(Generic[RestT]):
-    """See the module. Values are read where they are, and only while a batch is decoded."""
+    """Decodes values in memory. They are read in place, and only while a batch is decoded."""
 
     def __init__(self, certain: Certain, careful: Callable[[Sequence[bytes | None]], RestT]) -> None:
-        """Both make the same columns; `careful` decodes what `certain` leaves over."""
+        """Both produce the same columns; `careful` decodes the values that `certain` leaves over."""
         self._certain = certain
         self._careful = careful
 
     def decode(self, memory: ValueMemory) -> Decoded | RestT:
-        """Rows of the good values in order, and the bad ones; nothing where any has to wait."""
+        """Returns rows and failures in order, or the result of `careful` if a record must wait for a schema."""
         frame, left = self._certain.decode(memory.addresses, memory.lengths, memory.rows)
         if not left:
             return Decoded(frame, [])
@@ -72,7 +76,7 @@ def _value_at(address: int, length: int) -> bytes | None:
 def _merge(
     frame: pl.DataFrame, rest: pl.DataFrame, left: Sequence[int], good: Sequence[int], rows: int
 ) -> pl.DataFrame:
-    """All rows in the order of the batch; those of `rest` have the places `good`, which are some of `left`."""
+    """Merges rows in the order of the batch. Those of `rest` are the rows `good`, a subset of `left`."""
     if not good:
         return frame
     if not frame.columns:

@@ -1,7 +1,7 @@
-"""Values as JSON text, where Polars' own encoder does not write them as JSON has them: decimals and maps.
+"""Values as JSON text for types that Polars' own encoder does not write as JSON does: decimals and maps.
 
-The encoder writes a decimal as a string and a map as an array. So whatever holds one is put together from the texts of
-its parts; everything else is encoded by Polars, side by side as far as it stands together, which is far cheaper.
+Polars writes a decimal as a string and a map as an array. So values that contain either are composed of the texts of
+their parts. Everything else is encoded by Polars, adjacent fields together as far as possible, which is much cheaper.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ _BARE_KEYS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint"
 
 
 def is_composed(kind: DataType) -> bool:
-    """Whether Polars' encoder does not write values of this type as JSON has them."""
+    """Returns whether Polars' encoder writes values of this type differently from JSON."""
     return holds_kind(kind, _COMPOSED)
 
 
 def json_text(value: pl.Expr, kind: DataType) -> pl.Expr:
-    """The JSON text of each value, `null` for NULL: a decimal as a number with all digits of its scale, a map as an
-    object, and everything else as in `text.py`.
+    """Returns the JSON text of each value, `null` for NULL.
+
+    A decimal is a number with all digits of its scale, a map an object; everything else is as in `text.py`.
     """
     if kind.kind == "decimal":
         return value.cast(pl.String).fill_null("null")
@@ -47,11 +48,11 @@ def json_text(value: pl.Expr, kind: DataType) -> pl.Expr:
         assert kind.element is not None
         entry, begin, end = json_text(element, kind.element), "[", "]"
     inside = value.list.eval(entry).list.join(",")
-    return pl.concat_str([pl.lit(begin), inside, pl.lit(end)]).fill_null("null")  # NULL if a part of it is
+    return pl.concat_str([pl.lit(begin), inside, pl.lit(end)]).fill_null("null")  # NULL if a part is
 
 
 def json_object(fields: list[tuple[str, pl.Expr, DataType]]) -> pl.Expr:
-    """The object of these fields."""
+    """Returns the JSON object of these fields."""
     parts: list[pl.Expr] = []
     plain: list[pl.Expr] = []
     for name, value, kind in fields:
@@ -65,17 +66,17 @@ def json_object(fields: list[tuple[str, pl.Expr, DataType]]) -> pl.Expr:
 
 
 def json_objects_of(columns: Columns) -> pl.Expr:
-    """The object of each row of a frame."""
+    """Returns the JSON object of each row of a frame."""
     return json_object([(name, pl.col(name), kind) for name, kind in columns])
 
 
 def _inside(fields: list[pl.Expr]) -> list[pl.Expr]:
-    """What Polars writes between the braces of an object."""
+    """Returns the text that Polars writes between the braces of an object."""
     return [pl.struct(fields).struct.json_encode().str.strip_prefix("{").str.strip_suffix("}")] if fields else []
 
 
 def _encoded(value: pl.Expr, kind: DataType) -> pl.Expr:
-    """The text of a value that Polars writes as JSON has it."""
+    """Returns the text of a value of a type that Polars writes as JSON does."""
     whole = pl.struct(json_ready(value, polars_type(kind)).alias("v")).struct.json_encode()
     return whole.str.strip_prefix('{"v":').str.strip_suffix("}")
 

@@ -1,7 +1,7 @@
-"""Keys of records as columns, and back, in the formats that `keys.py` names. Runs in slots only.
+"""Record keys as columns and back, in the formats listed in `keys.py`. Used in slots only.
 
-A NULL is a record without key, either way. What cannot be read fails as a value does, and the message says that it is
-the key.
+NULL stands for a record without a key, in both directions. A key that cannot be read fails like a value, and the
+message states that it is the key.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tidegate.formats.schemas import FormatOptions, Schemas
 
 
 class ReadKeys(NamedTuple):
-    """A value for each record, anything where it has failed, and the failures."""
+    """A value for each record, undefined where it failed, and the failures."""
 
     column: pl.Series
     failures: Sequence[RecordFailure] = ()
 
 
 AS_THEY_ARE: Final = (keys.RAW, keys.TEXT)
-"""Formats of keys that are bytes or texts, so that they need not be objects."""
+"""Formats of keys that are bytes or text, so that no Python objects are needed."""
 
 ReadKey = Callable[[Sequence[bytes | None]], ReadKeys | WaitingForSchema]
 
 
 def key_reader(name: str, key_format: str, kind: DataType, options: FormatOptions, schemas: Schemas) -> ReadKey:
-    """Makes the column `name` of the keys of a batch. `options` and `schemas` are for formats with schemas."""
+    """Creates a reader of keys into the column `name`. `options` and `schemas` are for formats with schemas."""
     if key_format == keys.AVRO:
         return SchemaKeyReader(name, kind, options, schemas).read
     if key_format in AS_THEY_ARE:
@@ -52,13 +52,13 @@ def key_reader(name: str, key_format: str, kind: DataType, options: FormatOption
 
 
 def read_as_they_are(name: str, key_format: str, found: pl.Series) -> ReadKeys:
-    """The column `name` of bytes, in one of the formats AS_THEY_ARE."""
+    """Converts bytes in one of the formats AS_THEY_ARE to the column `name`."""
     found = found.alias(name)
     if key_format == keys.RAW:
         return ReadKeys(found)
     try:
         return ReadKeys(found.cast(pl.String))
-    except pl.exceptions.ComputeError:  # one of them is no UTF-8: which, Polars does not say
+    except pl.exceptions.ComputeError:  # one is not UTF-8; Polars does not report which
         texts: list[str | None] = []
         failures: list[RecordFailure] = []
         for row, data in enumerate(found):
@@ -71,7 +71,7 @@ def read_as_they_are(name: str, key_format: str, found: pl.Series) -> ReadKeys:
 
 
 def _wrapped(name: str, record: type[msgspec.Struct]) -> Decode:
-    """A key is any JSON value, records are objects: it becomes one as the field `name`, by its own text."""
+    """Wraps a key, which can be any JSON value, into the text of an object with the field `name`, and decodes that."""
     decode = decode_json(record)
     whole = msgspec.json.Decoder(msgspec.Raw).decode
     before = b"{" + msgspec.json.encode(name) + b":"
@@ -79,7 +79,7 @@ def _wrapped(name: str, record: type[msgspec.Struct]) -> Decode:
     def read(data: bytes | None) -> Any:
         if data is None:
             return record()
-        whole(data)  # one value and nothing after it, so that it cannot end the object
+        whole(data)  # exactly one value, so that the key cannot close the object
         return decode(before + data + b"}")
 
     return read
@@ -103,7 +103,7 @@ def _json_keys(decoder: JsonDecoder, name: str, fields: Sequence[str], found: Se
 def _find_unexpected_values(
     column: pl.Series, fields: Sequence[str], found: Sequence[bytes | None]
 ) -> list[RecordFailure]:
-    """Objects with none of the fields of a struct: only where all of them are NULL."""
+    """Finds objects with none of the fields of a struct; only rows in which all fields are NULL need a check."""
     parts = [column.struct.field(field) for field in fields]
     if any(part.null_count() == 0 for part in parts):
         return []
@@ -114,7 +114,7 @@ def _find_unexpected_values(
 
 
 class _Values:
-    """Keys as the values of messages, which is all of them that a decoder of such a format asks for."""
+    """Messages with keys as values; decoders of such formats access only values."""
 
     memory = None
 
@@ -123,7 +123,7 @@ class _Values:
 
 
 class SchemaKeyReader:
-    """Keys in a format with schemas; see `schema_keys.py`."""
+    """Reads keys in a format with schemas (`schema_keys.py`)."""
 
     def __init__(self, name: str, kind: DataType, options: FormatOptions, schemas: Schemas) -> None:
         columns = [(KEY, kind)]
@@ -131,7 +131,7 @@ class SchemaKeyReader:
         self._name = name
 
     def read(self, found: Sequence[bytes | None]) -> ReadKeys | WaitingForSchema:
-        """NULL for a record without key."""
+        """Decodes keys; NULL for a record without a key."""
         rows = [row for row, data in enumerate(found) if data is not None]
         messages: Any = _Values([data for data in found if data is not None])
         decoded = self._decoder.decode(messages)
@@ -147,18 +147,18 @@ class SchemaKeyReader:
 
 
 def _spread(column: pl.Series, places: Mapping[int, int], count: int) -> pl.Series:
-    """Values at their rows, NULL at the others."""
+    """Places values at their rows, with NULL at the others."""
     return column.gather(pl.Series([places.get(row) for row in range(count)], dtype=pl.UInt32))
 
 
 class SchemaKeyWriter:
-    """The inverse, of columns of one type."""
+    """Writes keys in a format with schemas, from columns of one type."""
 
     def __init__(self, kind: pl.DataType, options: FormatOptions) -> None:
         self._encoder = FORMATS[keys.AVRO].encoder([(KEY, type_of(kind))], record_options(options))
 
     def write(self, column: pl.Series) -> tuple[pl.Series, list[RecordFailure]]:
-        """The bytes, as `key`: NULL, a record without key, for NULL. Those of rows that fail mean nothing."""
+        """Returns the bytes as column `key`, NULL for NULL, and the failures. Bytes of failed rows are undefined."""
         encoded = self._encoder.encode(column.drop_nulls().alias(KEY).to_frame())
         made = encoded.columns["value"].alias("key")
         if made.len() == column.len():
@@ -168,12 +168,12 @@ class SchemaKeyWriter:
 
 
 def _named(failures: Sequence[RecordFailure], rows: Sequence[int]) -> list[RecordFailure]:
-    """At their rows of the batch, saying that it is the key."""
+    """Assigns failures to their rows in the batch and states that the key failed."""
     return [RecordFailure(rows[one.row], one.kind, f"the key: {one.message}") for one in failures]
 
 
 def key_writer(name: str, key_format: str, kind: pl.DataType) -> pl.Expr:
-    """The bytes of the keys in the column `name`, as `key`."""
+    """Returns the bytes of the keys in the column `name`, as `key`."""
     key = pl.col(name)
     if key_format != keys.JSON:
         return key_bytes(key, kind).alias("key")

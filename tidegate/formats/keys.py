@@ -1,4 +1,4 @@
-"""Formats of record keys, by the words of the pipeline file. What reads and writes them is in `key_values.py`."""
+"""Names of record key formats in the pipeline file. `key_values.py` reads and writes these formats."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ TEXT: Final = "string"
 JSON: Final = "json"
 RAW: Final = "raw"
 AVRO: Final = "avro"
-"""As the format of values of that name, by whose code it is read and written (`schema_keys.py`)."""
+"""Read and written by the code of the value format of the same name (`schema_keys.py`)."""
 KEY_FORMATS: Final = (TEXT, JSON, RAW, AVRO)
 
 
 def derive_key_type(key_format: str, declared: DataType | None) -> DataType | None:
-    """The column of a source that holds keys of a format; None where it has to be declared and is not."""
+    """Returns the type of a source's key column; None if it must be declared and is not."""
     return {TEXT: STRING, RAW: BINARY}.get(key_format, declared)
 
 
 def can_fail(key_format: str) -> bool:
-    """Whether there are keys that are none of the format."""
+    """Returns whether a key can be invalid in this format."""
     return key_format != RAW

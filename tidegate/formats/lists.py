@@ -1,5 +1,6 @@
-"""Columns of lists by one flat column of all their entries, which Polars cuts in a tenth of the time that it takes for
-lists by `group_by`, `concat_list` or Python's lists.
+"""List columns built from one flat column of all entries.
+
+Polars slices a flat column in a tenth of the time that `group_by`, `concat_list` or Python lists take.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import polars as pl
 
 
 def cut_lists(flat: pl.Series, starts: pl.Series, ends: pl.Series) -> pl.Series:
-    """A list for each pair of places in a flat column, from one up to before the other; NULL where a place is NULL."""
+    """Returns a list per pair of start (inclusive) and end (exclusive) in a flat column; NULL if either is NULL."""
     places = pl.select(pl.int_ranges(pl.lit(starts), pl.lit(ends))).to_series()
     return pl.select(pl.lit(flat.implode()).list.gather(pl.lit(places))).to_series()
 
 
 def join_lists(lists: Sequence[pl.Series]) -> pl.Series:
-    """The entries of all lists of a row, one list after the other; of several lists NULL is as an empty one.
+    """Concatenates the lists of each row. If there are several lists, NULL counts as an empty list.
 
-    By a flat column that is cut: `concat_list` takes Polars ten times as long where the entries are structs.
+    Slices a flat column: `concat_list` takes Polars ten times as long if the entries are structs.
     """
     if len(lists) == 1:
         return lists[0]

@@ -1,6 +1,6 @@
-"""Columns of arrays, maps and structs, made level by level: all values of one level become one column.
+"""Columns of arrays, maps and structs, built level by level: all values of one level become one column.
 
-Polars makes the same of dicts and lists, value by value, in ten times the time.
+Polars can build them from dicts and lists value by value, in ten times the time.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _VALUES = "values"
 
 
 class Parts(Protocol):
-    """How values of some representation are taken apart. The values given are never None."""
+    """Takes apart the values of one representation. Values passed in are never None."""
 
     def fields(self, kind: DataType, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """Of each field of a struct type its values."""
+        """Returns the values of each field of a struct type."""
 
     def entries(self, kind: DataType, maps: Sequence[Any]) -> tuple[Sequence[int], Sequence[Any], Sequence[Any]]:
-        """How many entries each map has, and the keys and values of all of them."""
+        """Returns the number of entries of each map, and the keys and values of all maps."""
 
     def leaves(self, name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
-        """A column of a type that holds no other."""
+        """Builds a column of a type that is not nested."""
 
 
 def make_nested(name: str, kind: DataType, values: Sequence[Any], parts: Parts) -> pl.Series:
-    """A column of any type."""
+    """Builds a column of any type."""
     if kind.kind == "map":
         return _make_map(name, kind, values, parts)
     if kind.kind == "struct":
@@ -59,7 +59,9 @@ def _make_map(name: str, kind: DataType, values: Sequence[Any], parts: Parts) ->
 
 
 def _lists(name: str, values: Sequence[Any], lengths: Sequence[int], below: pl.Series) -> pl.Series:
-    """Lists of so many of the values below, one for each of `values` that is not None."""
+    """Builds lists from the values below: `lengths` holds the length of each list, for each of `values` that is not
+    None.
+    """
     if len(below):
         counts = pl.Series(lengths, dtype=pl.Int64)
         ends = counts.cum_sum()
@@ -70,7 +72,7 @@ def _lists(name: str, values: Sequence[Any], lengths: Sequence[int], below: pl.S
 
 
 def _places(values: Sequence[Any]) -> pl.Series:
-    """Where each value is among those that are not None; NULL for None."""
+    """Returns the index of each value among those that are not None; NULL for None."""
     known = pl.Series([value is not None for value in values], dtype=pl.Boolean)
     places = known.cum_sum() - 1
     return places.zip_with(known, pl.Series([None], dtype=places.dtype))

@@ -1,4 +1,4 @@
-"""What a sink writes besides values: keys, timestamps, headers, partitions and tombstones of rows, as columns."""
+"""Parts of a sink's records besides values: keys, timestamps, headers, partitions and tombstones, as columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTITION_MAX: Final = 2**31 - 1
 
 
 class PartsEncoder:
-    """Adds to what a format's encoder makes of rows; what the format sets by itself stays where nothing is named."""
+    """Adds these parts to the output of a format's encoder. Parts that the sink does not set remain the format's."""
 
     def __init__(self, parts: RecordParts) -> None:
         self._parts = parts
@@ -29,7 +29,7 @@ class PartsEncoder:
         self._keys: tuple[pl.DataType, SchemaKeyWriter] | None = None
 
     def encode(self, frame: pl.DataFrame, values: Encoder) -> Encoded:
-        """A record for each row. Tombstones are nothing that the format sees."""
+        """Encodes each row as a record. Rows that become tombstones are not passed to the format."""
         parts = self._parts
         deleted = None if parts.deleted is None else frame[parts.deleted].fill_null(value=False)
         kind = None if parts.key is None else frame.get_column(parts.key).dtype
@@ -55,7 +55,7 @@ class PartsEncoder:
     def _columns(
         self, frame: pl.DataFrame, deleted: pl.Series | None, values: Encoder, expressions: list[pl.Expr]
     ) -> tuple[pl.DataFrame, list[RecordFailure]]:
-        """Values, keys, timestamps and partitions: in one pass where values are an expression, too."""
+        """Computes values, keys, timestamps and partitions, in one pass if values are also an expression."""
         some = deleted is not None and bool(deleted.any())
         if isinstance(values, ExpressionEncoder) and not some:
             return frame.select_seq(values.value, *expressions), []
@@ -63,7 +63,7 @@ class PartsEncoder:
         return encoded.columns.with_columns(frame.select_seq(expressions).get_columns()), list(encoded.failures)
 
     def _marked(self, columns: pl.DataFrame) -> pl.Series:
-        """The headers, and those that name schemas after them: the last of a name counts. A tombstone has none."""
+        """Appends headers with schema ids, since the last header of a name counts. A tombstone has none."""
         kind = polars_type(HEADERS_TYPE)
         lists = [columns["headers"]] if "headers" in columns.columns else []
         for name, part, value in self._parts.marks:
@@ -78,7 +78,7 @@ class PartsEncoder:
         return self._keys[1]
 
     def _expressions(self, kind: pl.DataType | None) -> list[pl.Expr]:
-        """`kind` is the type of the key column, which is one and the same in practice."""
+        """`kind` is the type of the key column, which in practice never changes."""
         parts = self._parts
         found: list[pl.Expr] = []
         if parts.key is not None and kind is not None and parts.key_format != keys.AVRO:
@@ -91,7 +91,7 @@ class PartsEncoder:
 
 
 def _spread(frame: pl.DataFrame, deleted: pl.Series, values: Encoder) -> Encoded:
-    """Records of the rows that are not deleted, and NULLs between them."""
+    """Encodes the rows that are not deleted, with NULLs between them."""
     rows = (~deleted).arg_true()
     encoded = values.encode(frame.filter(~deleted))
     places = pl.select(pl.when(pl.lit(~deleted)).then(pl.lit((~deleted).cast(pl.UInt32).cum_sum() - 1))).to_series()
@@ -100,7 +100,7 @@ def _spread(frame: pl.DataFrame, deleted: pl.Series, values: Encoder) -> Encoded
 
 
 def _no_partitions(column: str, partitions: pl.Series) -> list[RecordFailure]:
-    """What is no partition of any topic; the topic's own number is compared afterwards, with its other limits."""
+    """Finds numbers that no topic can have. They are compared with the topic's partition count later."""
     rows = (~partitions.cast(pl.Int64).is_between(0, _PARTITION_MAX)).arg_true().to_list()
     return [
         RecordFailure(row, FailureKind.NO_PARTITION, f"`{column}` is {partitions[row]}, which is no partition")
@@ -117,11 +117,13 @@ def _keyless(column: str, rows: pl.Series) -> list[RecordFailure]:
 
 
 def header_lists(frame: pl.DataFrame, rules: HeaderRules) -> pl.Series | None:
-    """The headers of each row's record; None where no row has any, since records without are written faster."""
+    """Returns the headers of each row's record; None if no row has any, since records without headers are written
+    faster.
+    """
     lists = [_passed(frame[CARRIED_HEADERS], rules)] if rules.pass_through and CARRIED_HEADERS in frame.columns else []
     for name, column in rules.added:
         added = pl.struct(pl.lit(name).alias("key"), pl.col(column).cast(pl.Binary).alias("value"))
-        lists.append(frame.select(pl.concat_list([added])).to_series())  # of one struct it is fast
+        lists.append(frame.select(pl.concat_list([added])).to_series())  # fast with a single struct
     if not lists:
         return None
     made = join_lists(lists).alias("headers")
@@ -129,9 +131,9 @@ def header_lists(frame: pl.DataFrame, rules: HeaderRules) -> pl.Series | None:
 
 
 def _passed(headers: pl.Series, rules: HeaderRules) -> pl.Series:
-    """Those of the source record. A row that was in flight when the file began to pass them on has none.
+    """Selects headers of the source record. A row in flight from before the file passed headers on has none.
 
-    By one flat column that is cut again: a filter in `list.eval` makes Polars 2.1 panic now and then.
+    Slices a flat column: a filter in `list.eval` occasionally makes Polars 2.1 panic.
     """
     chosen = rules.passed is not None or bool(rules.dropped)
     flat = headers.explode(empty_as_null=False, keep_nulls=False)
@@ -154,7 +156,7 @@ def _passed(headers: pl.Series, rules: HeaderRules) -> pl.Series:
 
 
 def header_pairs(headers: pl.Series) -> list[Headers | None]:
-    """Of a column of lists; None where there is no list. By flat columns: a dictionary for each header is slow."""
+    """Converts a list column to pairs; None where the list is NULL. A dictionary per header would be slow."""
     counts = headers.list.len().to_list()
     flat = headers.explode(empty_as_null=False, keep_nulls=False)
     pairs = list(zip(flat.struct.field("key").to_list(), flat.struct.field("value").to_list(), strict=True))
@@ -167,7 +169,7 @@ def header_pairs(headers: pl.Series) -> list[Headers | None]:
 
 
 def header_size(headers: pl.Series) -> int:
-    """Bytes of all names and values in a column of lists."""
+    """Returns the size in bytes of all names and values in a list column."""
     flat = headers.explode(empty_as_null=False, keep_nulls=False)
     names, values = flat.struct.field("key").str.len_bytes().sum(), flat.struct.field("value").bin.size().sum()
     return int(names or 0) + int(values or 0)

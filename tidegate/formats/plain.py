@@ -1,6 +1,6 @@
-"""JSON for people: values of tests and previews, in which a number with a fraction keeps its digits. Pure.
+"""Human-readable JSON: values of tests and previews, in which a number with a fraction keeps its digits. Pure.
 
-Such a number is a `decimal.Decimal`: as a float `12.50` would be 12.5, and 12345678901234567.89 another number.
+Such a number is a `decimal.Decimal`: as a float, `12.50` would become 12.5, and 12345678901234567.89 another number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidegate.datatypes import MAX_PRECISION
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Raises ValueError."""
+    """Parses JSON. Raises ValueError."""
     try:
         return json.loads(data, parse_float=Decimal)
     except InvalidOperation as error:
@@ -21,7 +21,7 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def render_json(value: Any, *, spaced: bool = False) -> str:
-    """The text of a value; `spaced` as in Python. Raises ValueError for NaN and infinities."""
+    """Returns the JSON text of a value; `spaced` adds spaces as Python does. Raises ValueError for NaN and infinity."""
     comma, colon = (", ", ": ") if spaced else (",", ":")
     if isinstance(value, Decimal):
         return render_number(value)
@@ -38,13 +38,13 @@ def _scalar(value: Any) -> str:
 
 
 def render_number(number: Decimal) -> str:
-    """All digits of a number: `str` writes zero with eight digits after the point, as JSON has it, as 0E-8."""
+    """Returns all digits of a number. `str` would write a zero with eight decimal places as 0E-8."""
     exponent = number.as_tuple().exponent
     plain = isinstance(exponent, int) and -MAX_PRECISION <= exponent <= 0
     return format(number, "f") if plain else str(number)
 
 
 def as_float(number: Decimal) -> float | None:
-    """The float that is written with the same digits; None where there is none, as for 12.50."""
+    """Returns the float that is written with the same digits; None if there is none, as for 12.50."""
     found = float(number)
     return found if Decimal(repr(found)).as_tuple() == number.as_tuple() else None

@@ -1,4 +1,4 @@
-"""Records that a topic would refuse: found where they are encoded, because Kafka refuses whole batches."""
+"""Detects records that a topic would reject when they are encoded, because Kafka rejects whole batches."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ from tidegate.clock import describe_stamp
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 BATCH_OVERHEAD_BYTES: Final = 61
-"""Of a batch in format 2, without its records."""
+"""Size of an empty batch in format 2."""
 RECORD_OVERHEAD_BYTES_MAX: Final = BATCH_OVERHEAD_BYTES + 21
-"""Of a batch with one record without headers: five numbers of one to five bytes each, and one byte twice."""
+"""Size of a batch with an empty record without headers: five numbers of one to five bytes each, and one byte twice."""
 EDGE_MS: Final = 60_000
-"""So near at a limit of timestamps a broker may judge otherwise: its clock, and the time until the record arrives."""
+"""Within this distance of a timestamp limit, a broker may decide differently, because its clock differs and the record
+arrives later.
+"""
 COMPRESSED_MARGIN: Final = 1.1
-"""By so much the client's compression may be worse than the one that is tried here, which is of the same kind."""
+"""Factor by which the client's compression may be worse than the one tried here, which is of the same kind."""
 
 EncodedHeaders = Sequence[Mapping[str, Any]]
 """One value of the column `headers` of `contract.Encoded`."""
 
 
 class RecordLimits(msgspec.Struct, frozen=True):
-    """What one record may be like; None: no limit, or none that is known."""
+    """Limits of a single record; None means unlimited or unknown."""
 
     topic: str
     record_bytes: int
-    """Of key, value and headers: the client's own limit."""
+    """Limit for key, value and headers together, set by the client."""
     batch_bytes: int | None = None
-    """Of a batch as it arrives at the broker, even if it holds one record."""
+    """Limit for a batch as it arrives at the broker, even with a single record."""
     codec: str = ""
-    """With which batches are compressed before they are compared with that: gzip, snappy, lz4, zstd; empty for none."""
+    """Codec of batches, which are compressed before they are compared with the limit: gzip, snappy, lz4, zstd, or
+    empty.
+    """
     now_ms: int = 0
     earliest_ms: int | None = None
     latest_ms: int | None = None
@@ -45,7 +49,7 @@ class RecordLimits(msgspec.Struct, frozen=True):
 def fits(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]], limits: RecordLimits
 ) -> bool:
-    """Whether one record is small enough."""
+    """Returns whether one record is within the size limits."""
     listed = [{"key": name, "value": part} for name, part in headers]
     data = (key or b"") + (value or b"") + header_bytes(listed)
     return len(data) <= limits.record_bytes and not _exceeds(batch_size(key, value, listed), data, limits)
@@ -54,9 +58,12 @@ def fits(
 def find_refused(
     encoded: pl.DataFrame, limits: RecordLimits, timestamp: str | None, partition: str = "partition"
 ) -> Iterator[RecordFailure]:
-    """Rows of `value` and maybe `key`, `timestamp` ... that would be refused; a row may be found more than once.
+    """Yields rows of `value`, and of `key`, `timestamp` and so on if present, that would be rejected.
 
-    :param timestamp: the column that the timestamps are of, `partition`: that of the partitions.
+    A row may be yielded more than once.
+
+    :param timestamp: the column from which the timestamps come.
+    :param partition: the column from which the partitions come.
     """
     if timestamp is not None:
         yield from _out_of_range(encoded["timestamp"], limits, timestamp)
@@ -76,7 +83,7 @@ def _no_partition(partitions: pl.Series, count: int, topic: str, column: str) ->
 
 
 def is_at_edge(timestamps_ms: pl.Series, limits: RecordLimits) -> bool:
-    """Whether a record is so near at a limit of timestamps that the broker may judge otherwise."""
+    """Returns whether a record is so close to a timestamp limit that the broker may decide differently."""
     for limit_ms in (limits.earliest_ms, limits.latest_ms):
         if limit_ms is not None and timestamps_ms.is_between(limit_ms - EDGE_MS, limit_ms + EDGE_MS).any():
             return True
@@ -103,7 +110,7 @@ def _out_of_range(timestamps_ms: pl.Series, limits: RecordLimits, column: str) -
 
 
 def describe_limit(setting: str) -> str:
-    """The setting of a topic that limits timestamps, `before` or `after` now."""
+    """Names the topic setting that limits timestamps; `setting` is `before` or `after`, relative to now."""
     return f"message.timestamp.{setting}.max.ms, before Kafka 4.0 message.timestamp.difference.max.ms"
 
 
@@ -111,7 +118,7 @@ def _too_large(encoded: pl.DataFrame, limits: RecordLimits) -> Iterator[RecordFa
     least = limits.record_bytes
     if limits.batch_bytes is not None:
         least = min(least, limits.batch_bytes - RECORD_OVERHEAD_BYTES_MAX)
-    if encoded.estimated_size() <= least:  # of all records together: so no single one has more
+    if encoded.estimated_size() <= least:  # of all records together, so no single one is larger
         return
     parts = [pl.col(name).bin.size().cast(pl.Int64) for name in ("key", "value") if name in encoded.columns]
     sizes = encoded.select(pl.sum_horizontal(parts)).to_series()
@@ -147,14 +154,14 @@ def _exceeds(batch_bytes: int, data: bytes, limits: RecordLimits) -> bool:
 
 
 def batch_size(key: bytes | None, value: bytes | None, headers: EncodedHeaders | None = None) -> int:
-    """Bytes of a batch (format 2) of one record, before compression."""
+    """Returns the size of a batch (format 2) with one record, before compression."""
     parts = sum(_varint_bytes(-1 if part is None else len(part)) + len(part or b"") for part in (key, value))
     record = 3 + parts + _varint_bytes(len(headers or ())) + len(header_bytes(headers))
     return BATCH_OVERHEAD_BYTES + _varint_bytes(record) + record
 
 
 def header_bytes(headers: EncodedHeaders | None) -> bytes:
-    """As many bytes as headers take in a record, and the same but for the lengths in between."""
+    """Returns as many bytes as headers take in a record; only the lengths in between differ from the record's."""
     found = bytearray()
     for header in headers or ():
         for part in (header["key"].encode(), header["value"]):
@@ -168,7 +175,10 @@ def _varint_bytes(number: int) -> int:
 
 
 def compressed_size(codec: str, data: bytes) -> int:
-    """About the bytes that the client makes of it. Polars brings all codecs of Kafka; the frame around it is small."""
+    """Returns the approximate size after compression by the client.
+
+    Polars provides all of Kafka's codecs; its frame around the data is small.
+    """
     buffer = io.BytesIO()
     pl.DataFrame({"data": [data]}).write_parquet(buffer, compression=codec, statistics=False)  # type: ignore[arg-type]  # one of four names
     return buffer.tell()

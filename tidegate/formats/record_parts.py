@@ -1,4 +1,4 @@
-"""What the records of a sink get besides their values, as plain values. What makes them is in `part_values.py`."""
+"""Parts of a sink's records besides their values, as plain values. `part_values.py` computes them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from tidegate.formats import keys
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 
 HEADERS_TYPE: Final = DataType("array", element=DataType("struct", fields=(("key", STRING), ("value", BINARY))))
-"""Of every column of headers, from the source to the sink."""
+"""Type of every headers column, from the source to the sink."""
 CARRIED_HEADERS: Final = "__tidegate_headers"
-"""The column with the headers of a row's source record, where a sink passes them on."""
+"""Column with the headers of a row's source record, if a sink passes them on."""
 
 
 class HeaderRules(msgspec.Struct, frozen=True):
-    """Headers of a record: those of its source record in their order, then those that are added."""
+    """Headers of a record: those of its source record in their order, then added ones."""
 
     passed: tuple[str, ...] | None = ()
-    """Names of those that are passed on; None: all."""
+    """Names of headers to pass on; None for all."""
     dropped: tuple[str, ...] = ()
     renamed: dict[str, str] = {}
     added: tuple[tuple[str, str], ...] = ()
-    """Names, and the columns of frames that have the values: string or binary."""
+    """Names of headers and the columns, string or binary, that hold their values."""
     texts: tuple[str, ...] = ()
-    """The expressions of `added`, for people."""
+    """The expressions of `added`, for display."""
 
     @property
     def pass_through(self) -> bool:
-        """Whether any header of the source record is passed on."""
+        """True if any header of the source record is passed on."""
         return self.passed is None or bool(self.passed)
 
     def explains(self) -> dict[str, Any]:
-        """As plain values, by the words of the file."""
+        """Returns plain values, named as in the pipeline file."""
         found: dict[str, Any] = {"pass": "all" if self.passed is None else list(self.passed) or "none"}
         if self.dropped:
             found["drop"] = list(self.dropped)
@@ -55,27 +55,27 @@ class HeaderRules(msgspec.Struct, frozen=True):
 
 
 class RecordParts(msgspec.Struct, frozen=True):
-    """Columns of frames that say what a record has besides its value; None: nothing."""
+    """Columns that define the parts of a record other than its value; None if a part is not set."""
 
     key: str | None = None
     key_format: str = keys.TEXT
     timestamp: str | None = None
     partition: str | None = None
     deleted: str | None = None
-    """Where it is true the record is a tombstone."""
+    """A record is a tombstone where this column is true."""
     headers: HeaderRules | None = None
     key_options: FormatOptions = NO_OPTIONS
-    """Of a key in a format with schemas."""
+    """Options for a key in a format with schemas."""
     marks: tuple[tuple[str, str, bytes], ...] = ()
-    """Headers that say what a record was written with: name, part (`value` or `key`) that it says so of, value."""
+    """Headers that identify schemas: name, the part that was written with the schema (`value` or `key`), and value."""
 
     @property
     def columns(self) -> set[str]:
-        """All that are read."""
+        """All columns that are read."""
         named = (self.key, self.timestamp, self.partition, self.deleted)
         added = () if self.headers is None else (column for _, column in self.headers.added)
         return {name for name in (*named, *added) if name is not None}
 
 
 NO_PARTS: Final = RecordParts()
-"""A value alone."""
+"""Records with a value only."""

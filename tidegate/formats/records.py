@@ -1,4 +1,4 @@
-"""Rows to Kafka records as columns: what an encoder makes, without the rows that Kafka or the topic would refuse."""
+"""Rows to Kafka records as columns: the output of an encoder without rows that Kafka or the topic would reject."""
 
 from __future__ import annotations
 
@@ -20,41 +20,39 @@ from tidegate.formats.schema_ids import bare_options
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace
 
 LEAST_TIMESTAMP_MS: Final = 1
-"""Brokers refuse timestamps before 1970, and the client writes the time of sending for 0."""
+"""Brokers reject timestamps before 1970, and the client replaces 0 by the time of sending."""
 
 
 class OutputRecords(msgspec.Struct, frozen=True):
-    """Records of one batch in row order, as columns of equal length; None for what the sink does not set."""
+    """Records of one batch in row order, as columns of equal length; None for parts that the sink does not set."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None = None
     timestamps_ms: Sequence[int | None] | None = None
-    """Milliseconds since 1970, from `LEAST_TIMESTAMP_MS` on; None: the time of sending."""
+    """Milliseconds since 1970, at least `LEAST_TIMESTAMP_MS`; None for the time of sending."""
     headers: Sequence[Headers | None] | None = None
     partitions: Sequence[int | None] | None = None
-    """None: the client chooses by the key."""
+    """None if the client chooses the partition by the key."""
     size_bytes: int = 0
-    """Of all keys, values and headers."""
+    """Size of all keys, values and headers."""
     failures: tuple[RecordFailure, ...] = ()
-    """Rows that are not among the records, because they have none or Kafka would refuse it."""
+    """Rows without a record, because none could be made or Kafka would reject it."""
     at_edge: bool = False
-    """A timestamp is so near at the topic's limits that the broker may refuse it all the same."""
+    """A timestamp is so close to the topic's limits that the broker may still reject it."""
     topic: str | None = None
-    """Of all of them; None: the sink has only one."""
+    """Topic of all records; None if the sink has only one."""
 
     def __len__(self) -> int:
         return len(self.values)
 
     @property
     def keyed_values(self) -> bool:
-        """Nothing is set but keys and values."""
+        """True if only keys and values are set."""
         return self.timestamps_ms is None and self.headers is None and self.partitions is None
 
 
 class RecordEncoder:
-    """The encoder of one sink's format, what `parts` says of keys, timestamps, headers, partitions and tombstones, and
-    what Kafka asks of every record.
-    """
+    """Encodes records of one sink: the format's encoder, the other `parts` of a record, and Kafka's limits."""
 
     def __init__(
         self, format_name: str, columns: Columns, parts: RecordParts = NO_PARTS, options: FormatOptions = NO_OPTIONS
@@ -66,7 +64,7 @@ class RecordEncoder:
         self._partition = parts.partition or "partition"
 
     def encode(self, frame: pl.DataFrame, limits: RecordLimits | None = None) -> OutputRecords:
-        """One record per row, but for the failures."""
+        """Encodes one record per row, except for failed rows."""
         made = self._parts.encode(frame, self._encoder)
         columns, failures = made.columns, self._failures(made, limits)
         if failures:
@@ -88,7 +86,7 @@ class RecordEncoder:
         )
 
     def _failures(self, encoded: Encoded, limits: RecordLimits | None) -> tuple[RecordFailure, ...]:
-        """Each row once, with the first reason."""
+        """Returns each failed row once, with its first reason."""
         columns = encoded.columns
         found = {failure.row: failure for failure in encoded.failures}
         timestamp = self._timestamp if "timestamp" in columns.columns else None
@@ -102,7 +100,7 @@ class RecordEncoder:
 
 
 def _marks_of(format_name: str, options: FormatOptions, parts: RecordParts) -> tuple[tuple[str, str, bytes], ...]:
-    """Headers for the ids of schemas, where they are in headers."""
+    """Returns the headers with schema ids, if ids are in headers."""
     marks = []
     if options.ids is IdPlace.HEADER and FORMATS[format_name].schema_kind is not None:
         marks.append((VALUE_HEADER, "value", FORMATS[format_name].schema_mark(options)))
@@ -125,5 +123,5 @@ def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:
 
 
 def _size_bytes(values: list[bytes | None]) -> int:
-    """A query of Polars for it would cost more than the rest of a small batch."""
+    """Returns the total size. For a small batch, a Polars query for it would cost more than the rest."""
     return sum(map(len, filter(None, values)))

@@ -1,4 +1,4 @@
-"""The formats that there are: every module and package in `formats/kinds`, by name (`json_schema` is `json-schema`)."""
+"""Discovery of formats: every module and package in `formats/kinds`, by name (`json_schema` is `json-schema`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.modules import import_modules
 
 
 def discover_formats() -> Mapping[str, Format]:
-    """By name, sorted. Raises TypeError for a module without a format of its own name."""
+    """Returns all formats by name, sorted. Raises TypeError for a module without a format of its own name."""
     found: dict[str, Format] = {}
     for word, module in import_modules(kinds).items():
         one, name = getattr(module, "FORMAT", None), word.replace("_", "-")
@@ -24,4 +24,4 @@ def discover_formats() -> Mapping[str, Format]:
 
 FORMATS: Final = discover_formats()
 DEFAULT: Final = "json"
-"""Of sources and sinks that say nothing."""
+"""The format of sources and sinks that do not set one."""

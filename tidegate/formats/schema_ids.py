@@ -1,4 +1,4 @@
-"""Confluent's wire format: a zero byte and the id of a schema in four bytes, in front of a value. Pure."""
+"""Confluent's wire format: a zero byte and a four-byte schema id in front of a value. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PREFIX_BYTES: Final = 5
 
 
 def prefix_of(options: FormatOptions) -> bytes:
-    """What is in front of a value that is written; nothing for records without ids.
+    """Returns the prefix of a written value; empty for records without ids.
 
-    Also where ids may be in headers, since a record without such a header has it in front.
+    Values whose ids may be in headers also have the prefix, since a record without such a header has it in front.
     """
     if options.ids is IdPlace.NONE:
         return b""
@@ -24,17 +24,20 @@ def prefix_of(options: FormatOptions) -> bytes:
 
 
 def bare_options(options: FormatOptions) -> FormatOptions:
-    """How values are written, and read back, whose ids are in headers: with nothing in front."""
+    """Returns options for values whose ids are in headers, which have no prefix."""
     return msgspec.structs.replace(options, ids=IdPlace.NONE) if options.ids is IdPlace.HEADER else options
 
 
 def schema_id_of(prefix: bytes) -> int:
-    """The id in a whole prefix."""
+    """Returns the id in a complete prefix."""
     return int.from_bytes(prefix[1:PREFIX_BYTES], "big")
 
 
 def refuse_schema(schemas: Schemas, schema_id: int, options: FormatOptions, why: str) -> RecordFailure:
-    """Of every record of a schema that the reader's cannot be used with; `row` means nothing. Reports it, once."""
+    """Returns the failure of every record with a schema that the reader's schema is incompatible with.
+
+    Its `row` has no meaning. The incompatibility is reported once.
+    """
     reader = options.schema
     which = f" with version {reader.version} of `{reader.subject}`" if reader is not None and reader.version else ""
     message = f"schema {schema_id} cannot be read{which}: {why}"
@@ -45,10 +48,12 @@ def refuse_schema(schemas: Schemas, schema_id: int, options: FormatOptions, why:
 def find_schema(
     prefix: bytes | None, schemas: Schemas, malformed: FailureKind
 ) -> SchemaText | WaitingForSchema | RecordFailure:
-    """What values that begin so were written with, or why nobody can read them; `row` of a failure means nothing.
+    """Returns the schema of values with this prefix, or the reason why they cannot be read.
 
-    :param prefix: the first bytes of a value; None of a tombstone.
-    :param malformed: the kind of failure of what is no prefix.
+    The `row` of a failure has no meaning.
+
+    :param prefix: the first bytes of a value; None for a tombstone.
+    :param malformed: the kind of failure for an invalid prefix.
     """
     if not prefix:
         if prefix is None:

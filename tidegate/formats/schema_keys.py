@@ -1,7 +1,7 @@
-"""Keys in a format with schemas: a value of any type, by what the format has for records.
+"""Keys in a format with schemas: values of any type, handled by the format's code for records.
 
-A record of one field has the same bytes as the field alone. So the schema of a key becomes that of such a record
-(`Format.key_record`), and the format's own code reads, writes and judges it, as the one column `KEY`.
+A record with one field has the same bytes as the field alone. So the schema of a key is converted to that of such a
+record (`Format.key_record`), and the format's own code reads, writes and checks it as the single column `KEY`.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, Schemas, SchemaText
 
 KEY: Final = "key"
-"""The field of the record, and the column."""
+"""Name of the record's field, and of the column."""
 
 
 def key_type(schema: SchemaText) -> DataType:
-    """The column that keys of a schema become. Raises FormatRefusal."""
+    """Returns the column type for keys of a schema. Raises FormatRefusal."""
     record_format = FORMATS[keys.AVRO]
     return record_format.schema_columns(record_format.key_record(schema, KEY))[KEY]
 
 
 def check_key_type(kind: DataType) -> None:
-    """Raises FormatRefusal for a type that no key has."""
+    """Raises FormatRefusal for a type that keys cannot have."""
     FORMATS[keys.AVRO].read_columns({KEY: kind})
 
 
 def check_key_schema(schema: SchemaText, kind: DataType) -> None:
-    """Whether every key of a type can be written with a schema. Raises FormatRefusal."""
+    """Checks that every key of a type can be written with a schema. Raises FormatRefusal."""
     record_format = FORMATS[keys.AVRO]
     record_format.check_schema(record_format.key_record(schema, KEY), {KEY: kind})
 
 
 def derive_key_schema(kind: DataType, name: str) -> SchemaText:
-    """What keys of a type are written with where the file has no schema. Raises FormatRefusal."""
+    """Derives the schema of keys of a type if the file has none. Raises FormatRefusal."""
     return FORMATS[keys.AVRO].derive_key_schema(kind, name)
 
 
 def record_options(options: FormatOptions) -> FormatOptions:
-    """Those of keys for the format's decoder and encoder of records."""
+    """Converts options of keys to options for the format's decoder and encoder of records."""
     schema = options.schema
     if schema is None:
         return options
@@ -53,7 +53,7 @@ def record_options(options: FormatOptions) -> FormatOptions:
 
 
 class KeySchemas(Schemas):
-    """See Schemas: what keys were written with, as records."""
+    """Schemas of keys, converted to schemas of records."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
@@ -69,7 +69,7 @@ class KeySchemas(Schemas):
 
 
 def key_from_plain(text: str, options: FormatOptions) -> bytes:
-    """A key that is written as JSON, for tests and previews. Raises FormatRefusal."""
+    """Encodes a key that is given as JSON, for tests and previews. Raises FormatRefusal."""
     try:
         value: Any = parse_json(text.encode())
     except ValueError as error:
@@ -79,5 +79,5 @@ def key_from_plain(text: str, options: FormatOptions) -> bytes:
 
 
 def key_to_plain(data: bytes, options: FormatOptions) -> str:
-    """The inverse. Raises ValueError."""
+    """Converts an encoded key to JSON. Raises ValueError."""
     return render_json(FORMATS[keys.AVRO].to_plain(data, record_options(options))[KEY])

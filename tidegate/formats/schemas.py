@@ -1,7 +1,7 @@
-"""Schemas as texts: what a format's decoder and encoder know besides columns. Plain values, they travel in the plan.
+"""Schemas as text: what a format's decoder and encoder need besides columns. Plain values, sent as part of the plan.
 
-A schema comes from a file beside the pipeline file or from a registry (`tidegate/registry/`), where it has an id that
-records carry. The daemon alone talks to the registry; in a slot `Schemas` says what is known by now.
+A schema comes from a file next to the pipeline file, or from a registry (`tidegate/registry/`), which assigns the id
+that records carry. Only the daemon connects to the registry. In a slot, `Schemas` provides the schemas known so far.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 
 class SchemaKind(StrEnum):
-    """The languages that schemas are written in; upper case in a registry's answers."""
+    """Schema languages; upper case in a registry's answers."""
 
     AVRO = "avro"
     JSON = "json"
@@ -24,23 +24,23 @@ class SchemaKind(StrEnum):
 
 
 class SchemaText(msgspec.Struct, frozen=True):
-    """A schema in its own language, with all that it refers to."""
+    """A schema in its own language, with everything that it refers to."""
 
     kind: SchemaKind
     text: str
     references: tuple[tuple[str, SchemaText], ...] = ()
-    """What the text calls each, and what it is."""
+    """The name by which the text refers to each schema, and that schema."""
     id: int = 0
-    """Of the registry; 0: it has none, or none is known yet."""
+    """Id in the registry; 0 if it has none or it is not known yet."""
     subject: str = ""
-    """In the registry. Of a schema that was found by its id: empty."""
+    """Subject in the registry; empty for a schema that was found by its id."""
     version: int = 0
     message: str = ""
-    """The full name of the message, where a schema has several: the one that a source reads, or a sink writes."""
+    """Full name of the message that a source reads or a sink writes, if the schema has several."""
 
 
 def is_serialized(text: str) -> bool:
-    """Whether the text of a Protobuf schema is the base64 of a descriptor; the other form is that of `.proto` files."""
+    """Returns whether the text of a Protobuf schema is a base64 descriptor rather than that of a `.proto` file."""
     try:
         return bool(base64.b64decode(text, validate=True))
     except ValueError:
@@ -48,58 +48,59 @@ def is_serialized(text: str) -> bool:
 
 
 class IdPlace(StrEnum):
-    """Where a record says which schema it was written with."""
+    """Where a record names the schema with which it was written."""
 
     PREFIX = "prefix"
     """In front of the value: a zero byte, then the id in four bytes (Confluent's wire format)."""
     HEADER = "header"
-    """In a header of the record (`header_ids.py`); in front of the value where there is none."""
+    """In a header of the record (`header_ids.py`); in front of the value if there is no such header."""
     NONE = "none"
     """Nowhere: all records have the schema that the pipeline file names."""
 
 
 class Registration(StrEnum):
-    """What a start does about the schema that a sink writes."""
+    """How a start handles the schema that a sink writes."""
 
     AUTO = "auto"
-    """Registers it, unless the subject has it; what the registry refuses as incompatible refuses the start."""
+    """Registers it unless the subject has it. If the registry rejects it as incompatible, the start fails."""
     EXISTING = "existing"
-    """The subject has to have it."""
+    """Requires that the subject already has it."""
 
 
 class UnknownFields(StrEnum):
-    """What becomes of a record with fields that the columns of its source do not name."""
+    """How fields are handled that have no column in their source."""
 
     SKIP = "skip"
-    """They are left out."""
+    """They are skipped."""
     FAIL = "fail"
     """The record is bad."""
     KEEP = "keep"
-    """They are in a column of their own."""
+    """They are kept in a column of their own."""
 
 
 class FormatOptions(msgspec.Struct, frozen=True):
-    """What the pipeline file says to a format besides columns."""
+    """Options of a format in the pipeline file besides columns."""
 
     schema: SchemaText | None = None
-    """Of a source: the reader's. Of a sink: what is written."""
+    """The reader's schema of a source, or the schema that a sink writes."""
     ids: IdPlace = IdPlace.PREFIX
     unknown_fields: UnknownFields = UnknownFields.SKIP
-    """Of a source of JSON."""
+    """For sources of JSON."""
     rest: str = ""
-    """The declared column that keeps them, a map of strings."""
+    """The declared column, a map of strings, that keeps such fields."""
     timestamps: str = ""  # "ms" | "us"
-    """The unit of whole numbers that stand for timestamps, in a changelog; empty: they are refused."""
+    """Unit of integers that stand for timestamps in a changelog; if empty, they are rejected."""
     timestamps_of: tuple[tuple[str, str], ...] = ()
-    """The same by column, in place of that."""
+    """Units by column; they take precedence over `timestamps`."""
     decimals: str = ""  # "text" | "base64"
-    """What texts that stand for decimals are, in a changelog: `text` or `base64`; else only a record's schema knows."""
+    """How text stands for decimals in a changelog: `text` or `base64`. If empty, only a record's schema tells."""
     row_kinds: bool = False
-    """Rows of a changelog have their kind and, of updates, the row before (`row_kinds.py`). A change without it is
-    bad."""
+    """Rows of a changelog have their kind and, for updates, the row before (`row_kinds.py`). An update without that row
+    is bad.
+    """
 
     def explains(self) -> dict[str, Any]:
-        """The schema for `explain --format json`, and how values were written; nothing where the file says nothing."""
+        """Returns the schema and how values were written, for `explain --format json`; empty if neither is set."""
         written = {"timestamps": self.timestamps or dict(self.timestamps_of), "decimals": self.decimals}
         said = (
             {"written_as": {word: value for word, value in written.items() if value}} if any(written.values()) else {}
@@ -111,7 +112,7 @@ class FormatOptions(msgspec.Struct, frozen=True):
         return {"schema": found, "schema_id": self.ids, **said}
 
     def describes(self, register: Registration | None = None) -> list[str]:
-        """The same as lines of text."""
+        """Returns the content of `explains` as lines of text."""
         words = [f"{word} as {_in_words(text)}" for word, text in self.explains().get("written_as", {}).items()]
         written = [f"written: {', '.join(words)}"] if words else []
         one = self.schema
@@ -138,7 +139,7 @@ NO_OPTIONS: Final = FormatOptions()
 
 
 class UnknownSchema(Exception):
-    """The registry has no schema of this id: the record is bad (`UNKNOWN_SCHEMA`)."""
+    """The registry has no schema with this id: the record is bad (`UNKNOWN_SCHEMA`)."""
 
     def __init__(self, schema_id: int | str) -> None:
         what = f"the GUID {schema_id}" if isinstance(schema_id, str) else f"the id {schema_id}"
@@ -147,38 +148,39 @@ class UnknownSchema(Exception):
 
 
 class Schemas(Protocol):
-    """Schemas by id, or by the GUID that a header has, in a slot."""
+    """Schemas by id, or by the GUID from a header, in a slot."""
 
     def get(self, schema_id: int | str, /) -> SchemaText | None:
-        """At once. None: it was asked for, and is not there yet; the decoder answers WaitingForSchema.
+        """Returns a schema without blocking; None if it was requested and has not arrived yet.
 
-        Raises UnknownSchema. A schema never changes, so what a decoder has made of one it may keep.
+        In that case, the decoder returns WaitingForSchema. A schema never changes, so a decoder may cache what it
+        derives from it. Raises UnknownSchema.
         """
 
     def refuse(self, schema_id: int | str, why: str, /) -> None:
-        """The decoder cannot read what was written with a schema, and every such record is bad: people should know."""
+        """Reports that the decoder cannot read records of a schema, so that all of them are bad."""
 
 
 class KnownSchemas(Schemas):
-    """See Schemas. There are these and no others."""
+    """A fixed set of schemas."""
 
     def __init__(self, schemas: Mapping[int, SchemaText] | None = None) -> None:
         self._schemas = dict(schemas or {})
 
     @override
     def get(self, schema_id: int | str, /) -> SchemaText | None:
-        """Of none a GUID is known."""
+        """Raises UnknownSchema for every GUID."""
         try:
-            return self._schemas[schema_id]  # type: ignore[index]  # a GUID is no key
+            return self._schemas[schema_id]  # type: ignore[index]  # a GUID is not a key
         except KeyError:
             raise UnknownSchema(schema_id) from None
 
     @override
     def refuse(self, _schema_id: int | str, _why: str, /) -> None:
-        """There is nobody but those who see the bad records."""
+        """Does nothing: the bad records themselves are the only report."""
 
 
 def known_schemas(options: FormatOptions) -> KnownSchemas:
-    """The one that the pipeline file names."""
+    """Returns the schema that the pipeline file names."""
     schema = options.schema
     return KnownSchemas({} if schema is None else {schema.id: schema})

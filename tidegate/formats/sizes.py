@@ -1,4 +1,4 @@
-"""How many bytes values and rows take, as far as it depends on the values: text, bytes, and what is nested."""
+"""Sizes of values and rows, as far as they depend on the values: text, bytes and nested values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.formats.columns import type_instance
 
 
 def size_of(value: pl.Expr, kind: pl.DataType) -> pl.Expr | None:
-    """Bytes of each value as a bigint, NULL for NULL; None for a type whose values are all of one size."""
+    """Returns the size of each value as a bigint, NULL for NULL; None for types of fixed size."""
     if isinstance(kind, pl.String):
         return value.str.len_bytes().cast(pl.Int64)
     if isinstance(kind, pl.Binary):
@@ -29,11 +29,11 @@ def size_of(value: pl.Expr, kind: pl.DataType) -> pl.Expr | None:
 
 
 _ELEMENT_BYTES = 16
-"""Of an element of an array besides its text: at most that much in memory, and about as much as JSON."""
+"""Size of an array element in addition to its text: an upper bound in memory, and approximate as JSON."""
 
 
 def count_rows_within(frame: pl.DataFrame, bytes_max: int) -> int:
-    """How many rows from the first on have together at most this many bytes; at least one."""
+    """Returns how many of the first rows together have at most `bytes_max` bytes; at least one."""
     sizes = [size for name, kind in frame.schema.items() if (size := size_of(pl.col(name), kind)) is not None]
     if not sizes:
         return frame.height
@@ -42,7 +42,7 @@ def count_rows_within(frame: pl.DataFrame, bytes_max: int) -> int:
 
 
 def cut_frame(frame: pl.DataFrame, rows_max: int, bytes_max: int) -> Iterator[pl.DataFrame]:
-    """Its rows in parts of at most so many rows and about so many bytes, at least one row in each."""
+    """Splits a frame into parts of at most `rows_max` rows and about `bytes_max` bytes, each with at least one row."""
     while frame.height > rows_max or (frame.height > 1 and frame.estimated_size() > bytes_max):
         rows = min(rows_max, count_rows_within(frame, bytes_max), frame.height)
         yield frame[:rows]

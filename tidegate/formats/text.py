@@ -1,7 +1,10 @@
 """Values as text, the same wherever text leaves the engine: JSON fields and record keys.
 
-timestamp: ISO 8601 in UTC with `Z`, with a fraction only when there is one (3 or 6 digits); one without zone the same
-without `Z`; date: `YYYY-MM-DD`; binary inside JSON: base64 (RFC 4648, padded). Decimals and maps: `json_text.py`.
+- timestamp: ISO 8601 in UTC with `Z`, with a fraction only if there is one (3 or 6 digits); without time zone, the same
+  without `Z`
+- date: `YYYY-MM-DD`
+- binary inside JSON: base64 (RFC 4648, padded)
+- decimals and maps: `json_text.py`
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ _TIMESTAMP = "%Y-%m-%dT%H:%M:%S%.f"
 
 
 def timestamp_text(value: pl.Expr, kind: pl.Datetime) -> pl.Expr:
-    """A timestamp column as text; NULL stays NULL."""
+    """Returns a timestamp column as text; NULL remains NULL."""
     return value.dt.to_string(_TIMESTAMP if kind.time_zone is None else f"{_TIMESTAMP}Z")
 
 
 def json_ready(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """`value` with everything replaced that `struct.json_encode` would write differently or not at all."""
+    """Replaces everything in `value` that `struct.json_encode` would write differently or not at all."""
     if not _needs_text(kind):
         return value
     if isinstance(kind, pl.Datetime):

@@ -1,6 +1,6 @@
-"""Arrays that C has filled in, as Polars columns: handed over by Arrow's C data interface, without a copy.
+"""Arrays filled by C as Polars columns, passed through Arrow's C data interface without a copy.
 
-Their memory is freed by C when Polars drops the last column of a batch (`arrow.h`).
+C frees their memory when Polars drops the last column of a batch (`arrow.h`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 BUFFER_BYTES_MAX: Final = 2**31 - 1
-"""Of a buffer that views point into."""
+"""Maximum size of a buffer that views point into."""
 _SCHEMA_CAPSULE: Final = b"arrow_schema"
 _ARRAY_CAPSULE: Final = b"arrow_array"
 _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
@@ -55,7 +55,7 @@ ArrowArray._fields_ = (
 
 
 class _Exported:
-    """What Polars imports by the PyCapsule protocol."""
+    """An array that Polars imports through the PyCapsule protocol."""
 
     def __init__(self, array: ArrowArray, schema: ArrowSchema) -> None:
         self._array, self._schema = array, schema
@@ -66,9 +66,9 @@ class _Exported:
 
 
 def import_series(fill: Callable[[Any, Any], int]) -> pl.Series:
-    """The column that `fill` makes, of references to an array and to a schema. It returns 0 where memory is missing.
+    """Imports the column that `fill` writes to references to an array and a schema.
 
-    Raises MemoryError.
+    `fill` returns 0 if it cannot allocate memory. Raises MemoryError.
     """
     import polars as pl
 
@@ -77,14 +77,14 @@ def import_series(fill: Callable[[Any, Any], int]) -> pl.Series:
         raise MemoryError("no memory for the columns of a batch")
     try:
         return pl.Series(_Exported(array, schema))
-    finally:  # what was imported is taken over, and has no `release` any more
+    finally:  # Polars owns what it has imported, whose `release` is then null
         for each in (array, schema):
             if each.release:
                 each.release(ctypes.byref(each))
 
 
 class ArrowFunctions:
-    """Columns of arrays that C or librdkafka has: copies, so the arrays need not stay."""
+    """Creates columns from arrays of C or librdkafka. Columns are copies, so the arrays may be freed afterwards."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._views, self._fixed = library.tg_view_column, library.tg_fixed_column
@@ -96,9 +96,10 @@ class ArrowFunctions:
     def view_column(
         self, name: str, addresses: int, lengths: int, count: int, buffer_bytes: int = BUFFER_BYTES_MAX
     ) -> pl.Series:
-        """So many bytes values as a Binary column: addresses of arrays of pointers and of int32; a length of -1: NULL.
+        """Creates a Binary column of `count` values.
 
-        Raises MemoryError.
+        `addresses` is the address of an array of pointers, `lengths` that of an int32 array; a length of -1 becomes
+        NULL. Raises MemoryError.
         """
         label = name.encode()
         return import_series(lambda *out: self._views(addresses, lengths, count, buffer_bytes, label, *out))
@@ -106,9 +107,9 @@ class ArrowFunctions:
     def fixed_column(
         self, name: str, address: int, count: int, dtype: type[pl.Int32 | pl.Int64], known: int | None = None
     ) -> pl.Series:
-        """So many numbers at an address as a column; `known` is the address of a byte for each: 0 is NULL.
+        """Creates a column of `count` numbers at an address.
 
-        Raises MemoryError.
+        `known` is the address of one byte per number; 0 becomes NULL. Raises MemoryError.
         """
         import polars as pl
 

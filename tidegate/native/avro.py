@@ -1,4 +1,7 @@
-"""Records of Avro to columns, by `avro.c`: what it is certain of. All others are named, and left to the caller."""
+"""Avro records to columns with `avro.c`, which decodes only what it can decode with certainty.
+
+It reports all other records, which are left to the caller.
+"""
 
 from __future__ import annotations
 
@@ -26,32 +29,32 @@ WIRE: Final = (
     "record",
     "union",
 )
-"""One number each with `enum wire` in `avro.c`."""
+"""An index in this tuple is a number of `enum wire` in `avro.c`."""
 PASSED_OVER: Final = -1
 NO_NULL: Final = -1
 LONG: Final = (-(2**63), 2**63 - 1)
 
 
 class Step(NamedTuple):
-    """How one value was written, and where it goes. `avro.c` says what it reads of each type."""
+    """How one value was written, and where it goes. `avro.c` documents what it reads of each type."""
 
     wire: str
-    """One of WIRE; a union is only passed over."""
+    """One of WIRE; a union is only skipped."""
     to: int = PASSED_OVER
-    """Which field of the struct around it; without meaning for what is in a list."""
+    """Index of the field in the enclosing struct; without meaning for elements of a list."""
     null_at: int = NO_NULL
-    """The index of null, where the value is of a union of that and one other type."""
+    """Index of null, if the value's type is a union of null and one other type."""
     required: bool = False
     """Records in which it is NULL are left over."""
     size: int = 0
-    """Of `fixed`, in bytes."""
+    """Size of a `fixed` in bytes."""
     steps: tuple[Step, ...] = ()
-    """The fields of a record, the items of an array, the values of a map, the types of a union."""
+    """Fields of a record, items of an array, values of a map, or types of a union."""
     factor: int = 1
     divisor: int = 1
-    """A whole number becomes so many times it, and then the quotient by this, rounded down."""
+    """An integer is multiplied by `factor`, then divided by `divisor` and rounded down."""
     bounds: tuple[int, int] = LONG
-    """Of what it has become; records beyond them are left over."""
+    """Bounds of the result; records with a result outside are left over."""
     symbols: tuple[str, ...] = ()
 
 
@@ -83,7 +86,7 @@ class BodyDecoder:
     def __init__(
         self, library: ctypes.CDLL, record: DataType, steps: Sequence[Step], wanted: Collection[str], prefix: bytes
     ) -> None:
-        """`steps`: the writer's fields, in order, which go to the fields of `record`, a struct, each to another one."""
+        """`steps` are the writer's fields in order. Each goes to a different field of `record`, a struct."""
         self._decode = library.tg_avro_decode
         self._decode.restype = ctypes.c_int32
         address, number, size = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
@@ -96,7 +99,10 @@ class BodyDecoder:
         self._prefix = prefix
 
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
-        """The values are at so many addresses, of these lengths (int32; -1: none). Raises MemoryError."""
+        """Decodes `count` values; raises MemoryError.
+
+        `addresses` and `lengths` are the addresses of arrays. Lengths are int32, -1 for no value.
+        """
         given = ctypes.byref(self._steps), self._prefix, len(self._prefix), addresses, lengths, count
         return self._columns.fill(count, lambda record, *out: self._decode(record, *given, *out))
 

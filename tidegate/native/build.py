@@ -1,4 +1,4 @@
-"""Compiling the shared object: by the build of a wheel, of the development environment, and by `python -m` of this."""
+"""Compiles the shared object: in the build of a wheel or of the development environment, and with `python -m`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from typing import Final
 
 SOURCES: Final = Path(__file__).parent
 TARGET: Final = SOURCES / "edge.so.1"
-"""Not ending in `.so`: whatever looks for modules would take it for one."""
+"""Does not end in `.so`, since tools that search for modules would take it for one."""
 FLAGS: Final = ("-O2", "-std=c11", "-fPIC", "-shared")
 
 
 def find_compiler() -> list[str] | None:
-    """The command named by CC, which may have arguments (`ccache gcc`), else `cc`; None where there is none."""
+    """Returns the command in CC, which may have arguments (`ccache gcc`), else `cc`; None if there is none."""
     try:
         words = shlex.split(os.environ.get("CC", "")) or ["cc"]
-    except ValueError:  # a quote that is not closed
+    except ValueError:  # an unclosed quote
         return None
     found = shutil.which(words[0])
     return None if found is None else [found, *words[1:]]
 
 
 def compile_library(target: Path = TARGET, flags: tuple[str, ...] = FLAGS) -> str:
-    """Compile all C files. What is there is replaced at once, so that a running process keeps its own.
+    """Compiles all C files.
 
-    Returns why it cannot be done; empty when it was.
+    Replaces an existing target atomically, so that a running process keeps its own. Returns the reason if it fails, or
+    an empty text.
     """
     compiler = find_compiler()
     if compiler is None:

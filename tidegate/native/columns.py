@@ -1,4 +1,4 @@
-"""Columns that C makes of records, of whatever format: what is declared of them, and what comes back (`columns.h`)."""
+"""Columns that C builds from records of any format: their declaration and the result (`columns.h`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS: Final = (
     "map",
     "struct",
 )
-"""One number each with `enum kind` in `columns.h`."""
+"""An index in this tuple is a number of `enum kind` in `columns.h`."""
 
 
 class Field(ctypes.Structure):
@@ -51,29 +51,29 @@ Field._fields_ = (
 
 
 class Rows(NamedTuple):
-    """Of a batch: the rows that were decoded, in order, and the places of those that were left over, ascending."""
+    """The decoded rows of a batch in order, and the indexes of the records that were left over, ascending."""
 
     frame: pl.DataFrame
     left: Sequence[int]
 
 
 class DeclaredColumns:
-    """The columns of the fields in `wanted` of a struct; the others are only checked."""
+    """Columns of the fields in `wanted` of a struct; the other fields are only checked."""
 
     def __init__(self, record: DataType, wanted: Collection[str]) -> None:
-        """Of types in KINDS, maps with strings as keys."""
+        """`record` has types in KINDS, with strings as keys of maps."""
         self._record = _fields_of([("", record)], wanted)
         self._none_wanted = not any(name in wanted for name, _ in record.fields)
 
     def fill(self, count: int, decode: Callable[..., int]) -> Rows:
-        """Rows that C makes of so many records.
+        """Returns the rows that C makes of `count` records.
 
-        `decode` gets the declaration, room for the places of what is left over and for their number, and references to
-        an array and a schema; it returns 0 where memory is missing. Raises MemoryError.
+        `decode` receives the declaration, buffers for the indexes of left-over records and for their number, and
+        references to an array and a schema. It returns 0 if it cannot allocate memory. Raises MemoryError.
         """
         import polars as pl
 
-        # Not an array of ctypes: each size of those is a type of its own, which only a garbage collection frees.
+        # Not a ctypes array: each size is a type of its own, which only a garbage collection frees.
         left, left_count = array("q", bytes(8 * count)), ctypes.c_int64()
         given = ctypes.byref(self._record), left.buffer_info()[0], ctypes.byref(left_count)
         rows = import_series(lambda *to: decode(*given, *to))

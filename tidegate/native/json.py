@@ -1,4 +1,7 @@
-"""Records of JSON to columns, by `json.c`: what it is certain of. All others are named, and left to the caller."""
+"""JSON records to columns with `json.c`, which decodes only what it can decode with certainty.
+
+It reports all other records, which are left to the caller.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from tidegate.native.columns import KINDS, DeclaredColumns, Rows
 
 _STRICT: Final = 1
 _NEEDS_FIELD: Final = 2
-"""One number each with `enum flag` in `json.c`."""
+"""Flags of `enum flag` in `json.c`."""
 
 
 def is_supported(kind: DataType) -> bool:
-    """Whether values of a type are decoded here, all or most of them."""
+    """Returns whether all or most values of a type can be decoded here."""
     if kind.kind == "map" and kind.key != STRING:
         return False
     if kind.kind == "struct":
@@ -24,7 +27,7 @@ def is_supported(kind: DataType) -> bool:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name stands in JSON as it is. A pipeline file takes no other."""
+    """Returns whether JSON writes a name without escapes. A pipeline file allows only such names."""
     return not any(letter in '"\\' or letter < " " for letter in name)
 
 
@@ -40,8 +43,10 @@ class RecordDecoder:
         strict: bool,
         needs_field: bool = False,
     ) -> None:
-        """`strict`: records with fields that `record` does not have are left over; `needs_field`: those that have
-        fields, and none that `record` has.
+        """Sets which records are left over.
+
+        With `strict`, records with fields that `record` does not have. With `needs_field`, records that have fields but
+        none that `record` has.
         """
         assert is_supported(record)
         self.library = library
@@ -53,6 +58,9 @@ class RecordDecoder:
         self._flags = (_STRICT if strict else 0) | (_NEEDS_FIELD if needs_field else 0)
 
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
-        """The values are at so many addresses, of these lengths (int32; -1: none). Raises MemoryError."""
+        """Decodes `count` values; raises MemoryError.
+
+        `addresses` and `lengths` are the addresses of arrays. Lengths are int32, -1 for no value.
+        """
         given = self._flags, addresses, lengths, count
         return self._columns.fill(count, lambda record, *out: self._decode(record, *given, *out))

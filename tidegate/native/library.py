@@ -1,4 +1,4 @@
-"""The shared object, where it was built and fits."""
+"""The shared object, if it was built and is compatible."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.build import TARGET
 
 ABI: Final = 6
-"""Of the functions that are called here: one number with `tg_abi` in `messages.c`, raised with any change of them."""
+"""Version of the functions called here, equal to `tg_abi` in `messages.c`; incremented whenever one of them changes."""
 SWITCH: Final = "TIDEGATE_NATIVE"
-"""An environment variable: `0` leaves the library out, `1` makes it an error that it is missing."""
+"""Environment variable: with `0` the library is not used, with `1` its absence is an error."""
 
 Address = ctypes.c_void_p
 _COUNT: Final = ctypes.c_int64
@@ -28,8 +28,11 @@ _FUNCTIONS: Final[dict[str, tuple[Any, int, int]]] = {
     "tg_record_bytes": (_COUNT, 0, 3),
     "tg_destroy": (None, 0, 1),
 }
-"""What each of `messages.c` and `headers.c` returns, and how many addresses its arguments are before the one address,
-which all have, with the number of its rows, and after it."""
+"""Functions of `messages.c` and `headers.c`: the result type and two numbers of address arguments.
+
+Each function takes one address together with the number of its rows. The numbers count the addresses before and after
+these two arguments.
+"""
 _PYTHON: Final = (
     "PyBytes_FromStringAndSize",
     "PyList_New",
@@ -46,11 +49,14 @@ class _Python(ctypes.Structure):
 
 
 class NativeMissing(Exception):
-    """The library is missing where it is needed. The message says why."""
+    """The library is required but cannot be used. The message has the reason."""
 
 
 class Library:
-    """The functions, and what they need of Python. Raises NativeMissing for a file that is no such library."""
+    """Functions of the library, and the Python functions that it needs.
+
+    Raises NativeMissing for an incompatible file.
+    """
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -58,9 +64,9 @@ class Library:
         file = str(path)
         try:
             self.free = ctypes.CDLL(file)
-            """Functions that let other threads run."""
+            """Functions that release the interpreter lock."""
             self.locked = ctypes.PyDLL(file)
-            """Functions that make objects."""
+            """Functions that create objects and hold the interpreter lock."""
             abi = self.free.tg_abi()
         except (OSError, AttributeError) as error:
             raise NativeMissing(f"{path}: {error}") from error
@@ -72,19 +78,22 @@ class Library:
             function.argtypes = [Address] * (before + 1) + [_COUNT] + [Address] * after
         self._python = _Python(*(ctypes.cast(getattr(ctypes.pythonapi, name), Address) for name in _PYTHON), id(None))
         self.arrow = ArrowFunctions(self.free)
-        """Columns."""
+        """Functions that create columns."""
         self.locked.tg_bytes.restype = ctypes.py_object
         self.locked.tg_bytes.argtypes = [Address, Address, Address, _COUNT]
 
     def bytes_of(self, addresses: int, lengths: int, count: int) -> list[bytes | None]:
-        """What is at so many addresses, of these lengths (int32; -1: None)."""
+        """Returns `count` values as bytes, None for a length of -1.
+
+        `addresses` and `lengths` are the addresses of arrays; lengths are int32.
+        """
         found: list[bytes | None] = self.locked.tg_bytes(ctypes.byref(self._python), addresses, lengths, count)
         return found
 
 
 @cache
 def find_library() -> Library | str:
-    """The library, else why it is not used. Raises NativeMissing where the environment asks for it."""
+    """Returns the library, or the reason why it is not used. Raises NativeMissing if the environment requires it."""
     wanted = os.environ.get(SWITCH, "")
     if wanted == "0":
         return f"{SWITCH} is 0"
@@ -97,6 +106,6 @@ def find_library() -> Library | str:
 
 
 def loaded() -> Library | None:
-    """The library where it is used."""
+    """Returns the library if it is used."""
     found: Any = find_library()
     return None if isinstance(found, str) else found

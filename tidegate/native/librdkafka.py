@@ -1,7 +1,7 @@
-"""librdkafka's own functions, out of the extension module of the Python client, and the handle of a client.
+"""Functions of librdkafka, taken from the extension module of the Python client, and the handle of a client.
 
-Where the client keeps its handle is its own business, so that is relied on for releases it was tried with only. The
-layout of a message is public and does not change; it is tried all the same, since a wrong one would be read as data.
+The location of the handle is an implementation detail of the client, so only tested releases are used. The layout of a
+message is public and stable. It is tested nevertheless, because with a different layout wrong data would be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import confluent_kafka as ck
 from tidegate.native.library import Address
 
 TRIED: Final = ((2, 13), (2, 16))
-"""The first and the last release of the Python client that the handle was looked up in."""
+"""First and last release of the Python client with which reading the handle was tested."""
 
 _CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "opaque": (Address, [Address]),
@@ -70,7 +70,7 @@ class Message(ctypes.Structure):
 
 
 class Librdkafka:
-    """Its functions without their prefix, and the addresses of those that C calls. Raises AttributeError."""
+    """Functions without their prefix, and addresses of the functions that C calls. Raises AttributeError."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(ck.cimpl.__file__)
@@ -86,15 +86,16 @@ class Librdkafka:
         raise AttributeError(name)
 
     def handle_of(self, client: object) -> int:
-        """Of a client of a release that was tried; 0 where it is not what was expected."""
+        """Returns the handle of a client of a tested release; 0 if it is not found."""
         handle = Address.from_address(id(client) + object.__basicsize__).value
         return handle if handle and self.opaque(handle) == id(client) else 0
 
     def report_errors(self, handle: int, report: Callable[[int, str], None]) -> object:
-        """Have this client call `report` with the code and the text of its errors. Keep what is returned until its end.
+        """Makes the client call `report` with the code and text of its errors. Keep the result until the client is
+        closed.
 
-        The Python client's own callback ends the process (SIGABRT) when none of its functions has led to the call: so
-        it did where a partition's queue is read by ours and its topic is not known to the brokers any more.
+        The Python client's own callback ends the process (SIGABRT) unless one of the client's functions led to the
+        call. This happened when Tidegate read a partition's queue and the brokers no longer knew the topic.
         """
         call = _ERROR_CALL(lambda _, code, text, __: report(code, (text or b"").decode(errors="replace")))
         self.conf_set_error_cb(self.conf(handle), call)
@@ -103,7 +104,9 @@ class Librdkafka:
 
 @cache
 def find_librdkafka() -> Librdkafka | str:
-    """Its functions, else why they are not called. Starts and ends a client without a broker: some 2 ms."""
+    """Returns the functions, or the reason why they are not used. Starts and ends a client without a broker: about 2
+    ms.
+    """
     first, last = TRIED
     release = version("confluent-kafka")
     if not first <= tuple(int(part) for part in release.split(".")[:2]) <= last:
@@ -125,10 +128,10 @@ _PRODUCER: Final = 0
 
 
 def _reads_messages(lib: Librdkafka) -> bool:
-    """Whether what a producer was given is found again in the message about its delivery, which is given up at once."""
+    """Produces a message, purges it and returns whether its delivery report contains the same data."""
     settings = lib.conf_new()
     lib.conf_set_events(settings, _DELIVERY_REPORT)
-    lib.conf_set_log_cb(settings, None)  # it would complain that there are no brokers
+    lib.conf_set_log_cb(settings, None)  # it would warn that there are no brokers
     client = lib.new(_PRODUCER, settings, None, 0)
     if not client:
         return False

@@ -1,1 +1,1 @@
-"""The schema registry: asked by the daemon alone, over its REST interface. Begin with `client.py`."""
+"""The schema registry, which only the daemon accesses, over its REST interface. Start with `client.py`."""

@@ -1,7 +1,7 @@
-"""Copies of schemas on disk, for starts while the registry is away and for looking at a file without it.
+"""Copies of schemas on disk, for starts while the registry is unavailable and for checking a file without it.
 
-They are asked only where the registry is not, or does not answer: a registry that was set up again gives old ids to new
-schemas. A copy that cannot be read counts as none, and one that cannot be written is no reason to stop.
+They are read only if the registry is not used or does not answer, since a registry that was set up again assigns old
+ids to new schemas. A copy that cannot be read counts as missing. Failure to write one is not an error.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ _DIGEST_CHARACTERS: Final = 32
 
 
 class SchemaCopies:
-    """Of one registry, which is known by its (first) address. Files are written whole or not at all."""
+    """Copies of one registry, identified by its (first) address. Files are written atomically."""
 
     def __init__(self, directory: Path, address: str) -> None:
         self._directory = directory / _digest(address)
 
     def of_id(self, schema_id: int | str) -> SchemaText | None:
-        """As the registry has answered once."""
+        """Returns the schema that the registry once returned for an id."""
         return self._read(f"id-{schema_id}")
 
     def of_version(self, subject: str, version: str | int) -> SchemaText | None:
-        """As of_id; of `latest` the one that was the latest then."""
+        """Returns the schema that the registry once returned for a version; `latest` is the one that was the latest
+        then.
+        """
         return self._read(_version_name(subject, version))
 
     def keep(self, schema_id: int | str, schema: SchemaText) -> None:
-        """By its id, or its GUID."""
+        """Stores a schema under its id or GUID."""
         self._write(f"id-{schema_id}", schema)
 
     def keep_version(self, subject: str, version: str | int, schema: SchemaText) -> None:
-        """By its subject and version, which may be `latest`."""
+        """Stores a schema under its subject and version, which may be `latest`."""
         self._write(_version_name(subject, version), schema)
 
     def _read(self, name: str) -> SchemaText | None:

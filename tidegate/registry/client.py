@@ -1,7 +1,7 @@
-"""The registry's interface as schemas: by id, by subject and version, looked up, tried and registered.
+"""The registry's interface in terms of schemas: read by id or by subject and version, look up, check and register.
 
-A schema comes with everything that it refers to. What was read by an id is kept in memory, since an id never changes,
-and as a copy on disk (`cache.py`).
+A schema includes everything that it refers to. A schema that was read by id is cached in memory, since ids are never
+reassigned, and as a copy on disk (`cache.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA_BYTES_MAX: Final = 1 << 20
 REFERENCES_MAX: Final = 200
-"""Of a schema, those of its references included, each once."""
+"""Maximum number of references of a schema, including those of its references, each counted once."""
 KNOWN_MAX: Final = 10_000
 
 _PROTOBUF: Final = "PROTOBUF"
@@ -40,7 +40,7 @@ class _Reference(msgspec.Struct, frozen=True):
 
 class _Schema(msgspec.Struct):
     schema: str
-    schemaType: str = "AVRO"  # noqa: N815 - the registry's word
+    schemaType: str = "AVRO"  # noqa: N815 - the registry's name
     references: list[_Reference] | None = None
     id: int = 0
     version: int = 0
@@ -56,8 +56,9 @@ class _Compatible(msgspec.Struct):
 
 
 class SchemaRegistry:
-    """See the module. To be entered before it is used; belongs to one event loop. All methods raise RegistryUnavailable
-    and RegistryRefused.
+    """The registry in terms of schemas. Used as an async context manager, in one event loop.
+
+    All methods that send requests raise RegistryUnavailable and RegistryRefused.
     """
 
     def __init__(self, transport: Transport, copies: SchemaCopies) -> None:
@@ -75,11 +76,11 @@ class SchemaRegistry:
         await self._transport.__aexit__(kind, error, trace)
 
     async def ping(self) -> None:
-        """Returns when it answers."""
+        """Returns when the registry answers."""
         await self._ask("GET", "/schemas/types", list[str])
 
     async def read(self, schema_id: int | str) -> SchemaText:
-        """The schema of an id, or of a GUID, which not every registry knows. Raises SchemaMissing."""
+        """Reads the schema of an id, or of a GUID, which not every registry supports. Raises SchemaMissing."""
         if schema_id not in self._known:
             of_guid = isinstance(schema_id, str)
             found = await self._read(f"/schemas/{'guids' if of_guid else 'ids'}/{schema_id}")
@@ -91,7 +92,7 @@ class SchemaRegistry:
         return self._known[schema_id]
 
     async def read_version(self, subject: str, version: str | int) -> SchemaText:
-        """A version of a subject; `latest` is one, too. Raises SchemaMissing."""
+        """Reads a version of a subject, possibly `latest`. Raises SchemaMissing."""
         found = await self._read(f"{_subject(subject)}/versions/{version}")
         schema = msgspec.structs.replace(await self._whole(found, {}), id=found.id)
         if found.id:
@@ -101,51 +102,54 @@ class SchemaRegistry:
         return schema
 
     async def look_up(self, subject: str, schema: SchemaText) -> SchemaText:
-        """The same schema with its id and version in a subject. Raises SchemaMissing where that does not have it."""
+        """Returns a schema with its id and version in a subject. Raises SchemaMissing if the subject lacks it."""
         found = await self._ask("POST", f"{_subject(subject)}?normalize=true", _Schema, _request(schema))
         return msgspec.structs.replace(schema, id=found.id, subject=subject, version=found.version)
 
     async def register(self, subject: str, schema: SchemaText) -> SchemaText:
-        """The same schema with its id; nothing changes where the subject has it. Raises SchemaIncompatible."""
+        """Registers a schema and returns it with its id.
+
+        Nothing changes if the subject already has it. Raises SchemaIncompatible.
+        """
         path = f"{_subject(subject)}/versions?normalize=true"
         registered = await self._ask("POST", path, _Registered, _request(schema))
         return msgspec.structs.replace(schema, id=registered.id, subject=subject)
 
     async def check(self, subject: str, schema: SchemaText) -> None:
-        """Whether a subject would take a schema. Raises SchemaIncompatible with the registry's words."""
+        """Checks that a subject accepts a schema. Raises SchemaIncompatible with the registry's message."""
         path, body = f"/compatibility{_subject(subject)}/versions", _request(schema)
         try:
             try:
                 found = await self._ask("POST", f"{path}?verbose=true", _Compatible, body)
-            except RegistryPathMissing:  # Redpanda and Karapace only compare with a version that is named
+            except RegistryPathMissing:  # Redpanda and Karapace only compare with a named version
                 found = await self._ask("POST", f"{path}/latest?verbose=true", _Compatible, body)
-        except SchemaMissing:  # a new subject takes anything
+        except SchemaMissing:  # a new subject accepts anything
             return
         if not found.is_compatible:
             words = "; ".join(found.messages or ()) or "it gives no reason"
             raise SchemaIncompatible(f"the schema is not compatible with those of `{subject}`: {words}")
 
     def copy(self, schema_id: int | str) -> SchemaText | None:
-        """As it was once read by its id, from the disk."""
+        """Returns the copy on disk of a schema that was read by its id."""
         return self._copies.of_id(schema_id)
 
     def copy_of_version(self, subject: str, version: str | int) -> SchemaText | None:
-        """As copy, of `read_version`."""
+        """Returns the copy on disk of a schema that was read by subject and version."""
         return self._copies.of_version(subject, version)
 
     def keep_text(self, subject: str, schema: SchemaText, found: SchemaText) -> None:
-        """Keep what the registry has made of a schema: `found` has an id."""
+        """Stores the schema that the registry has returned for a text; `found` has an id."""
         self._copies.keep_version(subject, _text_name(schema), found)
 
     def copy_of_text(self, subject: str, schema: SchemaText) -> SchemaText | None:
-        """The same schema with the id that it has had in a subject; the message stays its own."""
+        """Returns a schema with the id that it once had in a subject; it keeps its own message."""
         copy = self._copies.of_version(subject, _text_name(schema))
         if copy is None:
             return None
         return msgspec.structs.replace(schema, id=copy.id, subject=subject, version=copy.version)
 
     async def _read(self, path: str) -> _Schema:
-        """A schema; of Protobuf the descriptor, where the registry has one or makes one of the text."""
+        """Reads a schema; for Protobuf the descriptor, if the registry has one or can derive it from the text."""
         found = await self._ask("GET", path, _Schema)
         if found.schemaType != _PROTOBUF or is_serialized(found.schema):
             return found
@@ -159,8 +163,13 @@ class SchemaRegistry:
     async def _whole(
         self, found: _Schema, read: dict[_Reference, SchemaText], above: tuple[_Reference, ...] = ()
     ) -> SchemaText:
-        """With its references. What several refer to comes with its own at the first, and again only where the
-        outermost one names it. `read`: all of the outermost one so far; `above`: those that lead here.
+        """Returns a schema with its references.
+
+        A schema to which several others refer includes its own references only at the first occurrence, and is repeated
+        only if the outermost schema refers to it.
+
+        :param read: all schemas read for the outermost one so far.
+        :param above: the references that lead to this schema.
         """
         try:
             kind = SchemaKind(found.schemaType.lower())
@@ -187,7 +196,7 @@ class SchemaRegistry:
     async def _read_reference(self, one: _Reference) -> _Schema:
         try:
             return await self._read(f"{_subject(one.subject)}/versions/{one.version}")
-        except SchemaMissing as missing:  # what refers to it is there
+        except SchemaMissing as missing:  # the referring schema exists
             what = f"a schema refers to `{one.subject}` version {one.version}, which the registry does not have"
             raise RegistryRefused(f"{what}: {missing.message}", error_code=missing.error_code) from missing
 

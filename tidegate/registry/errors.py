@@ -1,4 +1,4 @@
-"""What goes wrong with a registry: it is away, which passes, or it says no, which a person has to mend."""
+"""Errors of a registry: it is temporarily unavailable, or it rejects a request, which a person has to resolve."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.errors import TidegateError
 
 
 class RegistryUnavailable(TidegateError):
-    """It does not answer, or not yet: asking again may help."""
+    """The registry does not answer or is not ready; a retry may succeed."""
 
     code = "registry-away"
     exit_code = 1
@@ -14,7 +14,7 @@ class RegistryUnavailable(TidegateError):
 
 
 class RegistryRefused(TidegateError):
-    """It has answered, and asking again would be answered the same. `error_code` is the registry's own, 0: none."""
+    """The registry has rejected a request, and would reject a retry. `error_code` is the registry's, 0 for none."""
 
     code = "registry-refused"
     exit_code = 2
@@ -26,16 +26,16 @@ class RegistryRefused(TidegateError):
 
 
 class RegistryPathMissing(RegistryRefused):
-    """A 404 without the registry's own code: it does not have this part of the interface, or is no registry."""
+    """A 404 without the registry's own code: the registry lacks this part of the interface, or is not a registry."""
 
 
 class SchemaMissing(RegistryRefused):
-    """It has no schema of this id, no such subject, or no such version."""
+    """The registry does not have a schema with this id, this subject, or this version."""
 
     code = "schema-missing"
 
 
 class SchemaIncompatible(RegistryRefused):
-    """It does not take a schema into a subject."""
+    """The registry rejects a schema as incompatible with a subject."""
 
     code = "schema-incompatible"

@@ -1,8 +1,8 @@
-"""Requests to a registry: connections kept, time and bytes bounded, tried again where that may help.
+"""Requests to a registry: connections are reused, time and bytes are bounded, and requests are retried where useful.
 
-What answers is a stranger: bodies have a limit, redirects are refused (credentials would go along), compressed bodies
-are not asked for, and nothing but JSON counts as an answer. A request is tried at each address in turn, with growing
-pauses between the rounds; every one of the interface's requests may be made twice with the same effect.
+The peer is not trusted. Bodies have a size limit, redirects are rejected (they would carry credentials along),
+compressed bodies are not requested, and only JSON is accepted as an answer. A request is sent to each address in turn,
+with growing pauses between the rounds. All requests of the interface are idempotent.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ logger = logging.getLogger(__name__)
 BODY_BYTES_MAX: Final = 4 << 20
 CONNECTIONS_MAX: Final = 8
 PAUSES_S: Final = (0.0, 0.2, 1.0)
-"""Before each round of a request."""
+"""Pause before each round of a request."""
 WORDS_CHARACTERS_MAX: Final = 2000
 MEDIA: Final = "application/vnd.schemaregistry.v1+json"
 MISSING: Final = frozenset({40401, 40402, 40403})
-"""The registry's codes for subject, version and schema; a 404 without one is of something else than a registry."""
+"""The registry's codes for a missing subject, version or schema. A 404 without one means an unknown path."""
 _AGAIN: Final = frozenset({408, 425, 429})
 _BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-"""Of TLS, but no refusal: the connection has ended."""
+"""TLS errors that only mean that the connection has ended."""
 
 
 class _Words(msgspec.Struct):
-    """What the registry says instead of an answer."""
+    """The error message of the registry."""
 
     error_code: int = 0
     message: str = ""
 
 
 class _Hung(RegistryUnavailable):
-    """A request had no answer in its time."""
+    """A request has timed out."""
 
 
 class Transport:
-    """See the module. To be entered before it is used; belongs to one event loop."""
+    """Sends requests to the registry. Used as an async context manager, in one event loop."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         """Raises RegistryRefused for certificates that cannot be used."""
@@ -74,9 +74,9 @@ class Transport:
         }
         self._session: aiohttp.ClientSession | None = None
         self._first = 0
-        """The address that answered last."""
+        """Index of the address that answered last."""
         self._hung: tuple[float, str] | None = None
-        """Until when nothing is asked, since there was no answer in time, and what was said of it."""
+        """Until when requests fail immediately after a timeout, and the message of that timeout."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -95,10 +95,10 @@ class Transport:
             await self._session.close()
 
     async def ask(self, method: str, path: str, body: Any = None) -> bytes:
-        """The body of the answer; `path` is encoded. Raises RegistryUnavailable, RegistryRefused.
+        """Returns the body of the answer; `path` is URL-encoded. Raises RegistryUnavailable and RegistryRefused.
 
-        A round in which a request had no answer in its time is not repeated, and the next questions fail at once for
-        as long again: a start asks for each source and sink, and would wait for each.
+        A round with a timeout is not repeated, and further requests fail immediately for the duration of one more
+        timeout: otherwise a start, which sends requests for each source and sink, would wait for each of them.
         """
         now = asyncio.get_running_loop().time
         if self._hung is not None and now() < self._hung[0]:
@@ -157,7 +157,7 @@ async def _read(where: str, response: aiohttp.ClientResponse) -> bytes:
 
 
 def _judge(where: str, path: str, status: int, location: str | None, body: bytes) -> bytes:
-    """The body of an answer that is one."""
+    """Returns the body of a successful answer, else raises an error."""
     if 200 <= status < 300:
         return body
     if 300 <= status < 400:
@@ -199,7 +199,7 @@ def _authorization(settings: RegistrySettings) -> dict[str, str]:
 
 
 def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
-    """True: none is needed."""
+    """Returns the TLS context; True if none is needed."""
     if not any(url.startswith("https:") for url in settings.url):
         return True
     try:
@@ -211,7 +211,9 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.certificate is not None and settings.key is not None:
         try:
-            context.load_cert_chain(settings.certificate, settings.key, lambda: "")  # else OpenSSL asks at the terminal
+            context.load_cert_chain(
+                settings.certificate, settings.key, lambda: ""
+            )  # otherwise OpenSSL prompts on the terminal
         except (OSError, ValueError) as error:
             message = f"{settings.certificate} with the key {settings.key} cannot be used: {_reason(error)}"
             remedy = "both must be PEM, and belong together; the key without a password"
@@ -220,10 +222,13 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
 
 
 def _tls_refusal(error: BaseException) -> BaseException | None:
-    """Why one of the two does not trust the other. With TLS 1.3 a client hears of it when it reads the answer."""
+    """Returns the reason why one side does not trust the other.
+
+    With TLS 1.3, a client learns of it only when it reads the answer.
+    """
     found: BaseException | None = error
     while found is not None and (isinstance(found, aiohttp.ClientError) or not isinstance(found, ssl.SSLError)):
-        found = found.__cause__  # those of aiohttp show the context, as an object
+        found = found.__cause__  # aiohttp's own errors print the context object
     return None if isinstance(found, _BROKEN_OFF) else found
 
 

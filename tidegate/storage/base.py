@@ -1,8 +1,8 @@
-"""What a storage of checkpoints has to do, for whoever writes another one (docs/extending.md).
+"""The contract of checkpoint storage, for authors of further kinds (docs/extending.md).
 
-A `Storage` holds objects: bytes under names that are relative paths with `/`. Checkpoints, the journal and savepoints
-are written by nothing else, and exactly once rests on three promises of it: what a writing call has returned from
-survives, `put_if_absent` lets one of several writers win, and `get` and `list` answer what was written last.
+A `Storage` holds objects: bytes under names, which are relative paths with `/`. Checkpoints, the journal and savepoints
+are written only through it. Exactly once depends on three guarantees: data is durable once a writing call returns,
+`put_if_absent` lets exactly one of several writers succeed, and `get` and `list` reflect the latest write.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.storage.options import StorageOptions
 
 
 class StorageError(TidegateError):
-    """The storage refused or failed; the message names the object and the directory."""
+    """The storage rejected a call or failed; the message names the object and the directory."""
 
     code = "storage"
     exit_code = 1
@@ -24,7 +24,7 @@ class StorageError(TidegateError):
 
 
 class StorageUnsupported(StorageError):
-    """The address asks for a kind of storage that this release, or this installation, cannot use."""
+    """The address requires a kind of storage that this release or installation does not support."""
 
     code = "storage-unsupported"
     exit_code = 2
@@ -32,13 +32,13 @@ class StorageUnsupported(StorageError):
 
 
 class ObjectMissing(StorageError):
-    """There is no object of that name."""
+    """There is no object with this name."""
 
     code = "storage-missing"
 
 
 class ObjectCorrupt(StorageError):
-    """The object's content does not match its checksum: truncated, bit-flipped or not ours."""
+    """The object's content does not match its checksum: truncated, corrupted, or not written by Tidegate."""
 
     code = "storage-corrupt"
     exit_code = 4
@@ -46,81 +46,83 @@ class ObjectCorrupt(StorageError):
 
 
 class StorageReader(Protocol):
-    """Where objects are read from, and nothing else is asked."""
+    """Read access to objects."""
 
     location: str
-    """For messages: the directory or bucket as the user wrote it."""
+    """The directory or bucket as the user wrote it, for messages."""
 
     def get(self, name: str) -> bytes:
-        """The whole content. Raises ObjectMissing."""
+        """Returns the whole content. Raises ObjectMissing."""
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """So many bytes of the content from a place on; fewer, or none, where it ends before. Raises ObjectMissing.
+        """Returns `length` bytes of the content from `start` on; fewer if it ends before. Raises ObjectMissing.
 
-        Nothing else of the object is transferred: it is for the beginnings and parts of objects of many megabytes.
+        Transfers nothing else of the object, so that parts of objects of many megabytes can be read.
         """
 
 
 class Storage(StorageReader, Protocol):
-    """Durable objects. When a writing call has returned, the object survives a power cut.
+    """Durable objects. Once a writing call has returned, the object survives a power failure.
 
-    Used by several threads and processes at a time, on several machines. Calls block, for a bounded time, and raise
-    StorageError for whatever prevents them: `retriable` is what another attempt may find cured. Nothing is cached: an
-    object that another process has written is seen by the next call.
+    Several threads and processes on several machines use a storage at the same time. Calls block for a bounded time,
+    and raise StorageError for any failure; `retriable` marks errors that may be gone in another attempt. Nothing is
+    cached: a call sees every object that another process has written before.
     """
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Create the object whole or not at all; False when the name exists already (whatever its content).
+        """Creates the object atomically; returns False if the name already exists, whatever its content.
 
-        Of several callers with one name exactly one gets True, also when they are on different machines: the journal is
-        one object per entry, and whoever creates the next one owns the pipeline. After an error it is not known.
+        If several callers use the same name, exactly one of them gets True, even on different machines. The journal
+        relies on this: each entry is an object, and whoever creates the next one owns the pipeline. After an error, it
+        is unknown whether the object was created.
         """
 
     def put(self, name: str, data: bytes) -> None:
-        """Create or replace, atomically: a reader sees the former content or the new one."""
+        """Creates or replaces the object atomically: a reader sees either the former content or the new one."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is an object of that name now."""
+        """Returns whether an object with this name exists."""
 
     def list(self, prefix: str) -> list[str]:
-        """Names that start with `prefix`, sorted; unfinished writes never appear.
+        """Returns the names that start with `prefix`, sorted; unfinished writes never appear.
 
-        Without a prefix a name that ends with a slash is a folder that may not be read.
+        Without a prefix, a name that ends with a slash is a folder that cannot be read.
         """
 
     def delete(self, name: str) -> None:
-        """Idempotent: deleting what is not there is no error."""
+        """Deletes an object; does nothing if it does not exist."""
 
     def delete_all(self, names: Sequence[str]) -> None:
-        """As `delete` of each, in any order; after an error some are deleted."""
+        """Deletes each object, in any order; after an error, some are deleted."""
 
     def probe(self) -> None:
-        """Write, read and delete a small object; put_if_absent must refuse a second write. Raises StorageError.
+        """Writes, reads and deletes a small object, and checks that put_if_absent rejects a second write.
 
-        Asked before anything starts, so what it says is what the user has to correct.
+        Raises StorageError. It runs before anything starts, so its errors are for the user to resolve.
         """
 
 
 class StoreKind(ABC):
-    """A kind of storage, by the schemes of its addresses; its module in `storage/kinds` has an instance, `STORE`."""
+    """A kind of storage, selected by the scheme of an address. Its module in `storage/kinds` defines `STORE`."""
 
     schemes: ClassVar[tuple[str, ...]]
     """In lower case, without `://`."""
     example: ClassVar[str]
-    """An address, for remedies."""
+    """An example address, for remedies."""
     options: ClassVar[frozenset[str]] = frozenset()
-    """Those of `StorageOptions` that it takes."""
+    """The fields of `StorageOptions` that this kind supports."""
 
     def check(self, address: str) -> str:  # noqa: ARG002 - for kinds whose addresses can be wrong by their text alone
-        """What is wrong with the text of an address in a pipeline file; empty if nothing is. Asks nothing outside."""
+        """Returns what is wrong with an address in a pipeline file, judged by its text alone; empty if nothing is."""
         return ""
 
     @abstractmethod
     def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:
-        """With `create` False it is only to be read: nothing is touched, and what is not there is empty. Else what can
-        be known to be wrong with it is reported now.
+        """Opens the storage at an address.
 
-        With `stays` a `put` fails where the address stands for another place than when it was opened.
+        If `create` is False, the storage is opened for reading only: nothing is written, and a missing directory counts
+        as empty. Otherwise problems that can be detected are reported now. With `stays`, a `put` fails if the address
+        no longer refers to the place that was opened.
 
-        Raises StorageError; never with a text of the address that may hold a credential.
+        Raises StorageError, whose text never contains a part of the address that may hold a credential.
         """

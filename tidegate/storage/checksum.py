@@ -1,7 +1,7 @@
-"""The envelope of everything we store: one readable header line, then the body as it is.
+"""The envelope of all stored objects: one readable header line, followed by the unchanged body.
 
-`tidegate-sealed 1 <length> <sha256>` and a line feed. A truncation at any byte and a change of any single bit are
-found: the digest covers the body, and the header has exactly one valid spelling for a given body.
+The header is `tidegate-sealed 1 <length> <sha256>` and a line feed. Every truncation and every change of a single bit
+is detected: the digest covers the body, and each body has exactly one valid header.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ HEADER_BYTES_MAX: Final = 128
 
 
 def seal(body: bytes) -> bytes:
-    """Body with its header line in front."""
+    """Returns the body with its header line in front."""
     return b"tidegate-sealed 1 %d %s\n" % (len(body), hashlib.sha256(body).hexdigest().encode()) + body
 
 
 def unseal(name: str, data: bytes) -> bytes:
-    """The body of a sealed object; raises ObjectCorrupt, which names the object and what is wrong with it."""
+    """Returns the body of a sealed object. Raises ObjectCorrupt, which names the object and the problem."""
     header = _HEADER.match(data[:HEADER_BYTES_MAX])
     if header is None:
         raise _corrupt(name, f"it does not begin with the header of a sealed object ({len(data)} bytes in all)")

@@ -1,4 +1,4 @@
-"""The system calls that a storage in a directory makes. The real ones are those of `os`; the simulation has others."""
+"""The system calls of a storage in a directory: those of `os`, or replacements in the simulation."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ READ_BYTES: Final = 1 << 20
 
 
 class SystemCalls(Protocol):
-    """What is used of the module `os`; all raise OSError."""
+    """The functions of the module `os` that are used; all raise OSError."""
 
     def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:
-        """A descriptor of a file or a folder."""
+        """Returns a descriptor of a file or folder."""
 
     def read(self, descriptor: int, length: int, /) -> bytes:
-        """The next bytes, none at the end."""
+        """Returns the next bytes; empty at the end."""
 
     def pread(self, descriptor: int, length: int, offset: int, /) -> bytes:
-        """The next bytes from a place on, none at the end."""
+        """Returns bytes from an offset on; empty at the end."""
 
     def write(self, descriptor: int, data: memoryview, /) -> int:
-        """How many were written."""
+        """Returns how many bytes were written."""
 
     def fsync(self, descriptor: int, /) -> None:
-        """What was written is durable; of a folder its entries."""
+        """Makes written data durable; for a folder, its entries."""
 
     def close(self, descriptor: int, /) -> None:
-        """Give it back."""
+        """Closes a descriptor."""
 
     def fchmod(self, descriptor: int, mode: int, /) -> None:
-        """Change the mode, whatever the umask is."""
+        """Changes the mode, regardless of the umask."""
 
     def chmod(self, path: Path, mode: int, /) -> None:
-        """As `fchmod`."""
+        """Changes the mode of a path."""
 
     def stat(self, path: Path, /) -> os.stat_result:
-        """Kind, mode, time of the last change."""
+        """Returns kind, mode and modification time."""
 
     def scandir(self, path: Path, /) -> Any:
-        """The entries of a folder, in any order; a context manager."""
+        """Returns a context manager of the entries of a folder, in any order."""
 
     def mkdir(self, path: Path, mode: int = 0o777, /) -> None:
-        """A new folder."""
+        """Creates a folder."""
 
     def rmdir(self, path: Path, /) -> None:
-        """Remove an empty folder."""
+        """Removes an empty folder."""
 
     def unlink(self, path: Path, /) -> None:
-        """Remove a name."""
+        """Removes a name."""
 
     def link(self, path: Path, other: Path, /) -> None:
-        """Give a file another name; FileExistsError when that is taken."""
+        """Adds a name for a file; raises FileExistsError if it is taken."""
 
     def replace(self, path: Path, other: Path, /) -> None:
-        """Give a file another name, whether that is taken or not."""
+        """Renames a file and replaces an existing one."""
 
 
 class FileTools:
-    """What a storage in a directory works with. These are the real ones."""
+    """The environment of a storage in a directory; this is the real one."""
 
     calls: SystemCalls = os
 
     def make_token(self) -> str:
-        """A name that nobody has."""
+        """Returns a unique name."""
         return uuid.uuid4().hex
 
 
@@ -74,11 +74,11 @@ FILE_TOOLS: Final = FileTools()
 
 
 _READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""A pipe or a device in the place of a file must not be waited for; to files the last flag means nothing."""
+"""Opening a pipe or device instead of a file must not block; O_NONBLOCK has no effect on files."""
 
 
 def read_all(calls: SystemCalls, path: Path) -> bytes:
-    """The content of a file. Raises OSError."""
+    """Reads a whole file. Raises OSError."""
     descriptor = calls.open(path, _READING)
     try:
         parts = []
@@ -90,7 +90,7 @@ def read_all(calls: SystemCalls, path: Path) -> bytes:
 
 
 def read_range(calls: SystemCalls, path: Path, start: int, length: int) -> bytes:
-    """So many bytes of a file from a place on, or those that there are; none of a pipe. Raises OSError."""
+    """Reads up to `length` bytes of a file from `start` on; returns no bytes of a pipe. Raises OSError."""
     descriptor = calls.open(path, _READING)
     try:
         parts = []
@@ -101,13 +101,13 @@ def read_range(calls: SystemCalls, path: Path, start: int, length: int) -> bytes
     except OSError as failure:
         if failure.errno != errno.ESPIPE:
             raise
-        return b""  # as `read_all` of one that nobody writes into: what is missing is for the reader to find
+        return b""  # as `read_all` of a pipe without a writer; the caller detects missing data
     finally:
         calls.close(descriptor)
 
 
 def write_all(calls: SystemCalls, descriptor: int, data: bytes) -> None:
-    """Whatever a single call takes. Raises OSError."""
+    """Writes all data, in as many calls as necessary. Raises OSError."""
     rest = memoryview(data)
     while rest:
         rest = rest[calls.write(descriptor, rest) :]

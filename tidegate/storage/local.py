@@ -1,11 +1,11 @@
 """Checkpoint storage in a directory, local or on a network file system that every executor mounts.
 
-An object is written to a private folder, synced, and then appears under its name in one step: by a hard link, which
-fails when the name exists (put_if_absent), or by a rename (put). The folders on the way are synced before the call
-returns, so that neither the content nor the name can be lost to a power cut.
+An object is written to a private folder, synced, and then published under its name atomically: by a hard link, which
+fails if the name exists (put_if_absent), or by a rename (put). The parent folders are synced before the call returns,
+so that a power failure loses neither the content nor the name.
 
-What is created is its owner's alone: 0600 in 0700. In a directory that is shared with a group (rwx for the group, and
-setgid) it is the group's, too, for executors that run as another user.
+Files are accessible to their owner only: 0600 in 0700. In a directory that is shared with a group (rwx for the group,
+and setgid), files are also accessible to the group, for executors that run as another user.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from tidegate.storage.patience import open_patiently
 from tidegate.storage.problems import describe_failure
 
 UNFINISHED: Final = ".unfinished"
-"""Private folder of writes under way. Names with a leading dot are never objects."""
+"""Private folder of unfinished writes. Names with a leading dot are never objects."""
 
 STALE_AFTER_S: Final = 3600.0
 SWEPT_MAX: Final = 10_000
 _TRIES: Final = 20
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOSYS})
-"""What link(2) answers on FAT, or through FUSE: the file was just written there, so it is no question of permission."""
+"""Errors of link(2) on FAT or through FUSE. The file was just written there, so permissions are not the cause."""
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 T = TypeVar("T")
 
 
 class LocalStorage(Storage):
-    """See the module and `Storage`. Safe to use from several threads and processes at a time.
+    """A directory as checkpoint storage. Safe for concurrent use by several threads and processes.
 
-    `url` is `file:///directory` or a path; the directory is created. With `create` False it is only read: nothing is
-    touched, and an absent directory is an empty one. With `stays` a `put` fails when the directory is no longer the one
-    that was opened, as after its volume was unmounted. Raises StorageError.
+    `url` is `file:///directory` or a path; the directory is created. If `create` is False, it is opened for reading
+    only: nothing is written, and a missing directory counts as empty. With `stays`, a `put` fails if the directory is
+    no longer the one that was opened, for example after its volume was unmounted. Raises StorageError.
     """
 
     def __init__(self, url: str, *, create: bool = True, stays: bool = False, tools: FileTools = FILE_TOOLS) -> None:
@@ -59,13 +59,13 @@ class LocalStorage(Storage):
 
     @override
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Also when the answer is False the existing object is durable."""
+        """If the result is False, the existing object is durable as well."""
         target = self._path(name)
 
         def link(unfinished: Path) -> bool:
             try:
                 self._calls.link(unfinished, target)
-            except FileExistsError:  # also when a server that was asked twice has made it the first time: see link(2)
+            except FileExistsError:  # also if a server has executed a repeated request the first time: see link(2)
                 return self._is_one_file(unfinished, target)
             except OSError as failure:
                 if failure.errno not in _NO_LINKS:
@@ -118,8 +118,9 @@ class LocalStorage(Storage):
 
     @override
     def list(self, prefix: str) -> list[str]:
-        """With a prefix a folder that may not be read is an error: of the journal and of state nothing may
-        be left out. Without one there may be others below, as `lost+found`.
+        """With a prefix, an unreadable folder is an error, since nothing of the journal and of state may be left out.
+
+        Without a prefix, unrelated folders such as `lost+found` may be unreadable.
         """
         folder, slash, _ = prefix.rpartition("/")
         start = self._path(folder) if folder else self._root
@@ -129,7 +130,7 @@ class LocalStorage(Storage):
 
     @override
     def delete(self, name: str) -> None:
-        """A folder that becomes empty goes too, or they would pile up one per checkpoint."""
+        """Also removes folders that become empty, since one per checkpoint would accumulate."""
         target = self._path(name)
 
         def remove() -> None:
@@ -145,7 +146,7 @@ class LocalStorage(Storage):
 
     @override
     def probe(self) -> None:
-        """It also makes the directory itself durable."""
+        """Also makes the directory itself durable."""
         self._guard("sync", "the directories above", self._sync_above)
         name = f"probe/{self._tools.make_token()}"
         if not self.put_if_absent(name, b"probe"):
@@ -170,7 +171,7 @@ class LocalStorage(Storage):
         return found.st_dev, found.st_ino
 
     def _is_one_file(self, path: Path, other: Path) -> bool:
-        """Whether both are its names. A file system that says so of any two is refused by `probe`."""
+        """Returns whether both names refer to one file. `probe` rejects a file system where any two do."""
         try:
             return self._identity_of(path) == self._identity_of(other)
         except FileNotFoundError:
@@ -186,7 +187,7 @@ class LocalStorage(Storage):
             self._sweep(unfinished, left)
 
     def _sweep(self, unfinished: Path, left: Iterable[Path]) -> None:
-        """Remove what its writer has left long ago, by the clock that stamps the files: ours may be wrong by hours."""
+        """Removes abandoned files, by the clock that stamps them: the local clock may be wrong by hours."""
         stamp = unfinished / self._tools.make_token()
         self._calls.close(open_patiently(lambda: self._calls.open(stamp, _NEW_FILE, 0o600)))
         oldest = self._calls.stat(stamp).st_mtime - STALE_AFTER_S
@@ -199,7 +200,10 @@ class LocalStorage(Storage):
                 continue  # its writer has just finished
 
     def _publish(self, target: Path, data: bytes, appear: Callable[[Path], bool]) -> bool:
-        """Write aside, sync, let it appear, sync the folders. Somebody may prune an empty folder in between."""
+        """Writes to a private file, syncs it, publishes it, and syncs the folders.
+
+        Retries if an empty folder is pruned concurrently.
+        """
         unfinished = self._root / UNFINISHED / self._tools.make_token()
         try:
             self._write_synced(unfinished, data)
@@ -223,7 +227,7 @@ class LocalStorage(Storage):
             self._calls.unlink(path)
 
     def _make_folder(self, folder: Path) -> None:
-        """Create with all parents; what is created is synced into its parent."""
+        """Creates a folder with its parents, each synced into its parent."""
         missing = []
         while not self._is_folder(folder):
             missing.append(folder)
@@ -239,7 +243,7 @@ class LocalStorage(Storage):
             self._sync_folder(child.parent)
 
     def _sync_up(self, folder: Path) -> None:
-        """Sync a folder and those above it: another process may have created one and not have synced it yet."""
+        """Syncs a folder and its parents: another process may have created one without having synced it yet."""
         while True:
             self._sync_folder(folder)
             if folder == self._root:
@@ -247,8 +251,10 @@ class LocalStorage(Storage):
             folder = folder.parent
 
     def _sync_above(self) -> None:
-        """Whoever made the directory, or one above it, may have died before that was synced into the one above. What
-        may not be read was not made by us, nor was a mount point: not every file system above one can be synced.
+        """Syncs the folders above the root: their creator may have crashed before it synced them.
+
+        Stops at unreadable folders, which Tidegate has not created, and at mount points: not every file system above
+        one can be synced.
         """
         device = self._calls.stat(self._root).st_dev
         with suppress(PermissionError):
@@ -258,12 +264,12 @@ class LocalStorage(Storage):
                 self._sync_folder(folder)
 
     def _prune(self, folder: Path) -> None:
-        """Up to, but without, the first level: those few are used all the time."""
+        """Removes empty folders up to, but not including, the first level, whose few folders are in constant use."""
         while self._root not in (folder, folder.parent):
             try:
                 self._calls.rmdir(folder)
             except OSError:
-                return  # not empty, or gone already: both are fine
+                return  # not empty or already removed
             folder = folder.parent
 
     def _walk(self, folder: Path, prefix: str, *, names_unreadable: bool) -> Iterator[str]:
@@ -298,16 +304,15 @@ class LocalStorage(Storage):
             return False
 
     def _is_shared(self, folder: Path) -> bool:
-        """With a group, by whoever made it."""
+        """Returns whether the folder's creator has shared it with a group."""
         mode = self._calls.stat(folder).st_mode
         return bool(mode & stat.S_ISGID) and mode & stat.S_IRWXG == stat.S_IRWXG
 
     def _write_synced(self, path: Path, data: bytes) -> None:
-        """Create and sync a file."""
         descriptor = open_patiently(lambda: self._calls.open(path, _NEW_FILE, 0o600))
         try:
             if self._shared:
-                self._calls.fchmod(descriptor, 0o660)  # whatever the umask is
+                self._calls.fchmod(descriptor, 0o660)  # regardless of the umask
             write_all(self._calls, descriptor, data)
             self._calls.fsync(descriptor)
         finally:
@@ -328,7 +333,7 @@ class LocalStorage(Storage):
 
 
 def remove_empty(url: str) -> None:
-    """Remove a directory whose objects were all deleted; one with anything in it stays."""
+    """Removes a directory whose objects were all deleted; keeps one that contains anything."""
     root = directory_of(url)
     for folder in (*(entry for entry in root.iterdir() if entry.is_dir()), root):
         with suppress(OSError):
@@ -336,7 +341,7 @@ def remove_empty(url: str) -> None:
 
 
 def directory_of(url: str) -> Path:
-    """The directory that `file:///directory` or a path means. Raises StorageError."""
+    """Returns the directory of a path or `file:///directory`. Raises StorageError."""
     path = url
     if url.startswith("file:"):
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""From the address in the pipeline file to a storage: the kinds in `storage/kinds`, by the scheme of the address."""
+"""Opens the storage at an address in the pipeline file: selects among `storage/kinds` by the scheme of the address."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ OTHER_WORDS: Final = {
     "http": "s3://bucket/prefix, with `checkpoints.storage.endpoint`",
     "https": "s3://bucket/prefix, with `checkpoints.storage.endpoint`",
 }
-"""Schemes that people try, and what to write."""
+"""Schemes that users may try, and what to write instead."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.ASCII)
 
 
 class StorageOpener(Protocol):
-    """What `open_storage` does. The simulation has another one."""
+    """The interface of `open_storage`; the simulation has another implementation."""
 
     def __call__(self, url: str, *, create: bool = True) -> Storage:
-        """See `open_storage`."""
+        """Opens the storage at an address."""
 
 
 def discover_stores() -> Mapping[str, StoreKind]:
-    """By scheme. Raises TypeError for a module without a store, or a second one of the same scheme."""
+    """Returns kinds by scheme. Raises TypeError for a module without a store, or for a duplicate scheme."""
     found: dict[str, StoreKind] = {}
     for name, module in import_modules(kinds).items():
         one = getattr(module, "STORE", None)
@@ -50,7 +50,7 @@ STORES: Final = discover_stores()
 
 
 def scheme_of(address: str) -> str:
-    """In lower case; `file` for a path."""
+    """Returns the scheme in lower case; `file` for a path."""
     found = _SCHEME.match(address)
     return "file" if found is None else (found[1] or found[2]).lower()
 
@@ -58,9 +58,9 @@ def scheme_of(address: str) -> str:
 def open_storage(
     url: str, *, create: bool = True, stays: bool = False, options: StorageOptions = NO_OPTIONS
 ) -> Storage:
-    """The storage at an address, or at a path; with `create` False only to be read.
+    """Opens the storage at an address or path; if `create` is False, for reading only.
 
-    With `stays` nothing is put into a directory that has come in place of the one that was opened.
+    With `stays`, nothing is written to a directory that has replaced the one that was opened.
 
     Raises StorageUnsupported for an unknown scheme, else StorageError.
     """
@@ -74,15 +74,15 @@ def open_storage(
 
 
 def suggest_scheme(scheme: str) -> str:
-    """What to write in place of an address of this scheme, which no kind has."""
+    """Returns what to write instead of an address with this unsupported scheme."""
     known = ", ".join(store.example for store in dict.fromkeys(STORES.values()))
     return f"write {OTHER_WORDS[scheme]}" if scheme in OTHER_WORDS else f"there are {known}"
 
 
 class Opener:
-    """What opens the addresses of a pipeline: the `options` are for those of the same kind as its checkpoint directory.
+    """Opens the addresses of a pipeline. `options` apply to storage of the same kind as the checkpoint directory.
 
-    Others are reached as the environment says.
+    Other storage is configured by the environment.
     """
 
     def __init__(self, directory: str, options: StorageOptions) -> None:
@@ -90,5 +90,5 @@ class Opener:
         self._options = options
 
     def __call__(self, url: str, *, create: bool = True) -> Storage:
-        """See `open_storage`."""
+        """Opens the storage at an address."""
         return open_storage(url, create=create, options=self._options if scheme_of(url) == self._scheme else NO_OPTIONS)

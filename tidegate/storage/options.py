@@ -1,4 +1,4 @@
-"""How an object store is reached, beyond its address: `checkpoints.storage` of a pipeline file."""
+"""Access to an object store beyond its address: `checkpoints.storage` of a pipeline file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class StorageOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """No secret is among them: they travel to the slots and are shown. Empty: as the environment says."""
+    """Options without secrets, since they are sent to the slots and displayed. If empty, the environment applies."""
 
     endpoint: str = ""
     region: str = ""
@@ -16,7 +16,7 @@ class StorageOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     credentials_file: str = ""
     """A path; each process that opens the store reads the file itself."""
     ca: str = ""
-    """A path, as well."""
+    """A path to certificates."""
 
 
 NO_OPTIONS: Final = StorageOptions()

@@ -1,7 +1,7 @@
-"""Opening files when the process, or the machine, has no descriptor left: wait for one, for nothing has happened yet.
+"""Opens files when the process or the machine has run out of descriptors: waits, since nothing has happened yet.
 
-Others give descriptors back within moments (a flood of connections, a neighbour's burst); a journal append that fails
-for it would cost the attempt.
+Others release descriptors within moments (a flood of connections, another process's burst). If a journal append failed
+for this reason, the attempt would end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def open_patiently(opening: Callable[[], T]) -> T:
-    """What `opening` returns. It must have done nothing when it fails. Raises OSError."""
+    """Returns the result of `opening`, which must have had no effect when it fails. Raises OSError."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:

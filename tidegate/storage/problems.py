@@ -1,4 +1,4 @@
-"""Errors of the operating system, reported as StorageError: where, what was tried, why it failed, what to do."""
+"""Errors of the operating system as StorageError: place, operation, reason and remedy."""
 
 from __future__ import annotations
 
@@ -44,17 +44,18 @@ _LASTING: Final = frozenset({
     errno.EROFS,
     errno.EXDEV,
 })  # fmt: skip
-"""What only somebody who changes the file, the directory or the mount can end; all else (a full or failing disk, a
-network file system that is away) may pass."""
+"""Errors that only a change of the file, the directory or the mount can resolve. All others (a full or failing disk, an
+unavailable network file system) may be temporary.
+"""
 
 
 def is_lasting_errno(number: int | None) -> bool:
-    """Whether starting again would meet the same error of the operating system."""
+    """Returns whether another start would fail with the same error of the operating system."""
     return number in _LASTING
 
 
 def is_lasting(error: StorageError) -> bool:
-    """Whether another start would fail in the same way; so does every error that says nothing else."""
+    """Returns whether another start would fail in the same way; errors without this information are assumed to."""
     if isinstance(error, ObjectMissing):
         return False
     if "lasting" in error.fields:
@@ -64,7 +65,7 @@ def is_lasting(error: StorageError) -> bool:
 
 
 def describe_failure(location: str, operation: str, name: str, failure: OSError) -> StorageError:
-    """The StorageError for a failed system call; `operation` is a verb such as `write`."""
+    """Creates the StorageError for a failed system call; `operation` is a verb such as `write`."""
     reason = failure.strerror or str(failure)
     if failure.errno == errno.ENOENT and operation == "read":
         return ObjectMissing(f"{location}: there is no {name}", location=location, name=name)

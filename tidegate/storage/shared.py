@@ -1,6 +1,6 @@
-"""Proof that the daemon and its slots see one storage: each writes an object that the other one reads.
+"""Proof that the daemon and its slots access the same storage: each writes an object that the other one reads.
 
-An executor with a disk of its own under the same path works perfectly until somebody restores: its state is nowhere.
+An executor with a local disk under the same path works until a restore, which does not find its state.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from tidegate.storage.names import PROOF_PREFIX
 
 TRIES: Final = 5
 PAUSE_S: Final = 0.2
-"""A network file system may show a new file a moment later."""
+"""A network file system may show a new file with a delay."""
 REMEDY: Final = "`checkpoints.directory` must be one directory for the daemon and all executors: mount it on that host"
 
 
 class StorageNotShared(PipelineStopped):
-    """`checkpoints.directory` is not the same place for everybody."""
+    """`checkpoints.directory` is not the same place for the daemon and a slot."""
 
     code = "storage-not-shared"
     exit_code = 2
 
 
 class StorageExchanged(AttemptFailed):
-    """`checkpoints.directory` was another place for a while: what was written there is not here."""
+    """`checkpoints.directory` was temporarily another place: objects written there are missing here."""
 
     code = "storage-exchanged"
 
 
 class Proof:
-    """Of one attempt. `secret` is random, so that nothing from before can be taken for it."""
+    """The proof of one attempt. `secret` is random, so that no older object is mistaken for it."""
 
     def __init__(self, storage: Storage, attempt: Attempt, secret: str, clock: Clock) -> None:
         self._storage = storage
@@ -42,11 +42,11 @@ class Proof:
         self._clock = clock
 
     def write_daemons(self) -> None:
-        """Before slots are deployed. Raises StorageError."""
+        """Writes the daemon's object, before slots are deployed. Raises StorageError."""
         self._storage.put(self._name("daemon"), self.secret.encode())
 
     def answer(self, slot: SlotIndex, host: str) -> None:
-        """In the slot: read the daemon's object, write the own one. Raises StorageNotShared, StorageError."""
+        """Reads the daemon's object and writes the slot's, in the slot. Raises StorageNotShared and StorageError."""
         if not self._is_there("daemon"):
             raise StorageNotShared(
                 f"slot {slot} on {host} does not see what the daemon has written to {self._storage.location}: {REMEDY}",
@@ -57,7 +57,9 @@ class Proof:
         self._storage.put(self._name(f"slot-{slot}"), self.secret.encode())
 
     def check(self, slot: SlotIndex, host: str) -> None:
-        """In the daemon, when the slot says that it runs. Raises StorageNotShared, StorageError."""
+        """Reads the slot's object in the daemon, when the slot reports that it runs. Raises StorageNotShared and
+        StorageError.
+        """
         if not self._is_there(f"slot-{slot}"):
             raise StorageNotShared(
                 f"the daemon does not see what slot {slot} on {host} has written to {self._storage.location}: {REMEDY}",
@@ -67,8 +69,10 @@ class Proof:
             )
 
     def derive_cause(self, unseen: StorageNotShared) -> TidegateError:
-        """In the daemon, when a slot does not see what it has written: nobody does where a volume was not mounted then,
-        and is now. The next attempt finds out what is there.
+        """Determines, in the daemon, why a slot does not see the daemon's object.
+
+        If the daemon does not see it either, a volume was not mounted then and is mounted now. The next attempt
+        continues with what is there.
         """
         try:
             if self._is_there("daemon"):
@@ -82,9 +86,9 @@ class Proof:
         )
 
     def remove(self) -> None:
-        """What this attempt, and those before it, have written. Raises StorageError.
+        """Deletes the objects of this attempt and earlier ones. Raises StorageError.
 
-        Not what a later one has: this daemon may be superseded without knowing it yet.
+        Keeps those of later attempts, since this daemon may have been superseded without knowing it.
         """
         mine = _derive_prefix(Attempt(self._attempt + 1))
         self._storage.delete_all([name for name in self._storage.list(PROOF_PREFIX) if name < mine])
@@ -103,5 +107,5 @@ class Proof:
 
 
 def _derive_prefix(attempt: Attempt) -> str:
-    """Names sort by attempt."""
+    """Returns a prefix that sorts by attempt."""
     return f"{PROOF_PREFIX}{attempt:012d}-"

@@ -1,4 +1,4 @@
-"""Files that are replaced while a daemon runs for years, certificates above all (ADR 70)."""
+"""Files that are replaced while a daemon runs for years, mainly certificates (ADR 70)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Renewed(Generic[T]):
-    """What is made of files, and made again when one of them has changed.
+    """A value made from files, and made again when one of them has changed.
 
-    Files that cannot be used (half of them is written) leave in use what was made of the former ones, and `complain` is
-    called with the reason. Raises what `make` raises, when it is made.
+    If the files cannot be used (for example because one is half written), the former value remains in use, and
+    `complain` is called with the reason. The constructor raises what `make` raises.
     """
 
     def __init__(self, files: Iterable[str | None], make: Callable[[], T], complain: Callable[[str], None]) -> None:
@@ -26,7 +26,7 @@ class Renewed(Generic[T]):
         self._made = make()
 
     def get(self) -> T:
-        """Of the files as they are now."""
+        """Returns the value for the current files."""
         stamp = stamp_files(self._files)
         if stamp != self._stamp:
             try:
@@ -37,7 +37,7 @@ class Renewed(Generic[T]):
 
 
 def stamp_files(files: Iterable[str]) -> tuple[tuple[int, int, int], ...]:
-    """Differs when one of them has changed; of a folder, when something in it was added, removed or renamed."""
+    """Returns a stamp that differs if a file has changed, or if an entry of a folder was added, removed or renamed."""
     return tuple(map(_look, files))
 
 

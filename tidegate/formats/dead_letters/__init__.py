@@ -1,8 +1,8 @@
 """Dead letters: records that could not be processed, as rows of the pipeline and as records of the dead-letter topic.
 
-`frames.py` makes the rows where a record fails, `rows.py` the text of what failed, `encoder.py` the records where they
-are written. Where KIP-1034 (Kafka
-Streams) has a header for something, the letter has that one, so that tools which know those letters know these.
+`frames.py` creates the rows where a record fails, `rows.py` the text of the failed row, and `encoder.py` the records
+where they are written. If KIP-1034 (Kafka Streams) defines a header for a fact, the dead letter uses that header, so
+that tools for those letters can read these.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ DEAD_LETTER_COLUMNS: Final[tuple[tuple[str, DataType], ...]] = (
     ("row_types", STRING),
     ("row_bytes", BIGINT),
 )
-"""Of rows about failed records. `bytes` says what is known of key, value, headers and timestamp (ms since 1970), one of
-the words below; `row` is the row that failed and `row_types` its types (`rows.py`), NULL where there is none;
-`row_bytes` is the size of a row that is left out."""
+"""Columns of rows about failed records.
+
+`bytes` is one of the constants below and tells what is known of key, value, headers and timestamp (ms since 1970).
+`row` is the failed row and `row_types` its types (`rows.py`), NULL if there is none. `row_bytes` is the size of a row
+that is left out.
+"""
 
 ORIGINAL: Final = "original"
 """Key, value, headers and timestamp are those of the record."""
 NO_HEADERS: Final = "no-headers"
-"""So are they, but for headers whose names are not UTF-8."""
+"""Like `ORIGINAL`, but without headers, because a name is not UTF-8."""
 WANTED: Final = "wanted"
-"""They are to be read back; never in a letter."""
+"""The record must be read back from Kafka first; never in a dead letter."""
 GONE: Final = "gone"
 """Retention or compaction has removed the record."""
 UNREAD: Final = "unread"
-"""The broker has not given it within the time that a letter waits."""
+"""The broker has not returned the record within the time that a dead letter waits."""
 NO_RECORD: Final = "no-record"
-"""What failed is a result of several records, or nobody knows of which."""
+"""The failed row results from several records, or its record is unknown."""
 TOO_LARGE: Final = "too-large"
-"""The dead-letter topic does not take a record of this size: the value, or more, is left out."""
+"""The record exceeds the size limit of the dead-letter topic: at least the value is left out."""
 
 # KIP-1034
 EXCEPTION: Final = "__streams.errors.exception"
@@ -54,7 +57,7 @@ TOPIC: Final = "__streams.errors.topic"
 PARTITION: Final = "__streams.errors.partition"
 OFFSET: Final = "__streams.errors.offset"
 
-# our own
+# Tidegate's own headers.
 PIPELINE: Final = "__tidegate.errors.pipeline"
 STEP: Final = "__tidegate.errors.step"
 KIND: Final = "__tidegate.errors.kind"
@@ -62,23 +65,24 @@ ATTEMPT: Final = "__tidegate.errors.attempt"
 TIMESTAMP: Final = "__tidegate.errors.timestamp"
 BYTES: Final = "__tidegate.errors.bytes"
 VALUE_SIZE: Final = "__tidegate.errors.value-size"
-"""Bytes of a value that is left out."""
+"""Size in bytes of a value that is left out."""
 ROW: Final = "__tidegate.errors.row"
 ROW_TYPES: Final = "__tidegate.errors.row-types"
 ROW_MASKED: Final = "__tidegate.errors.row-masked"
-"""How many texts of the row had a secret of the pipeline in them, and are not what they were."""
+"""Number of texts in the row that contained a secret of the pipeline and were masked."""
 ROW_SIZE: Final = "__tidegate.errors.row-size"
-"""Bytes of a row that is left out."""
+"""Size in bytes of a row that is left out."""
 HEADERS: Final = "__tidegate.errors.headers"
-"""How many of the letter's first headers are the record's own."""
+"""Number of the dead letter's first headers that are the record's own."""
 
 REPLAYED_FROM: Final = "__tidegate.replayed.from"
-"""Of a record that was written again: `TOPIC[PARTITION]@OFFSET` of its letter."""
+"""Header of a replayed record: `TOPIC[PARTITION]@OFFSET` of its dead letter."""
 MARKER: Final = "__tidegate.replayed.letters"
-"""Of a record in the dead-letter topic that is no letter, its only header: it names letters that were written again."""
+"""The only header of a record in the dead-letter topic that is not a dead letter but names replayed ones."""
 
 MESSAGE_CHARACTERS_MAX: Final = 2000
 ROW_BYTES_MAX: Final = 65_536
 """Larger rows are left out."""
 DEAD_LETTER_BYTES_MIN: Final = 16_384
-"""A topic that takes less is refused: a letter without value, key, headers and row always has room in this."""
+"""A topic with a lower limit is rejected: a dead letter without value, key, headers and row always fits into this size.
+"""

@@ -1,6 +1,6 @@
 """Rows about failed records as records of the dead-letter topic.
 
-A letter is never refused: what has no room in the topic is left out, and a header says so.
+A dead letter is never rejected: parts that exceed the topic's limit are left out, and a header states it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ _Form = tuple[bytes | None, bytes | None, _HeaderList]
 
 
 class DeadLetterEncoder:
-    """Of one subtask of one attempt; used as a `RecordEncoder` is. `mask` takes the file's secrets out of a text."""
+    """The encoder of one subtask in one attempt, with the interface of `RecordEncoder`. `mask` removes secrets from a
+    text.
+    """
 
     def __init__(self, pipeline: str, attempt: int, mask: Callable[[str], str] = str) -> None:
         self._mask = mask
         self._about = [(letters.PIPELINE, pipeline.encode()), (letters.ATTEMPT, str(attempt).encode())]
 
     def encode(self, frame: pl.DataFrame, limits: RecordLimits | None = None) -> OutputRecords:
-        """One record per row, in order. Letters about one partition are in one partition, in their order."""
+        """Encodes one record per row, in order. Dead letters about one partition share a partition and keep their
+        order.
+        """
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
         headers: list[Headers | None] = []
@@ -50,7 +54,7 @@ class DeadLetterEncoder:
         return next((one for one in forms if limits is None or fits(*one, limits)), forms[-1])
 
     def _forms(self, row: Mapping[str, Any]) -> Iterator[_Form]:
-        """The letter, then with less and less; the last form always has room (`DEAD_LETTER_BYTES_MIN`)."""
+        """Yields the dead letter with fewer and fewer parts; the last form always fits (`DEAD_LETTER_BYTES_MIN`)."""
         own = [(one["key"], one["value"]) for one in row["headers"] or ()]
         key, value, known = row["key"], row["value"], row["bytes"]
         told, untold = self._row_headers(row)
@@ -64,7 +68,7 @@ class DeadLetterEncoder:
                 yield part, None, [*rest, *reason, *size, *about]
 
     def _row_headers(self, row: Mapping[str, Any]) -> tuple[_HeaderList, _HeaderList]:
-        """With the row that failed, and without it."""
+        """Returns the headers with the failed row, and without it."""
         text, size = row["row"], row["row_bytes"]
         if text is None:
             untold: _HeaderList = [] if size is None else [_size_header(size)]
@@ -92,15 +96,15 @@ class DeadLetterEncoder:
 
 
 class _Masked:
-    """One row without the secrets of the pipeline."""
+    """Masks the secrets of the pipeline in one row."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self._mask = mask
         self.count = 0
-        """Of the texts in it that had some."""
+        """Number of texts in the row that contained secrets."""
 
     def mask(self, text: str) -> bytes:
-        """The JSON; as it is where there are none."""
+        """Masks a JSON text; returns it unchanged if it contains no secrets."""
         plain = self._plain(msgspec.json.decode(text))
         return msgspec.json.encode(plain) if self.count else text.encode()
 
@@ -121,7 +125,7 @@ def _size_header(size: int) -> tuple[str, bytes]:
 
 
 def _partition_of(row: Mapping[str, Any], partitions: int | None) -> int | None:
-    """Always the same for one partition of a source; None: the client chooses."""
+    """Returns the same partition for all letters about one source partition; None if the client chooses."""
     if not partitions or row["partition"] is None:
         return None
     return (zlib.crc32((row["topic"] or "").encode()) + int(row["partition"])) % partitions

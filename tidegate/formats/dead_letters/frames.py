@@ -30,12 +30,12 @@ class RawRecord(msgspec.Struct, frozen=True):
     key: bytes | None
     value: bytes | None
     headers: Headers | None
-    """None: they cannot be read."""
+    """None if they cannot be read."""
     timestamp_ms: int | None
 
 
 def dead_letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawRecord, RecordFailure]]) -> pl.DataFrame:
-    """Of records that a source could not decode: topic, partition, offset, bytes and reason."""
+    """Returns dead letters for records that a source could not decode: topic, partition, offset, bytes and reason."""
     rows = [
         {
             "topic": topic,
@@ -52,7 +52,7 @@ def dead_letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawR
 
 
 def columns_of(raw: RawRecord) -> dict[str, Any]:
-    """What a letter has of the record itself."""
+    """Returns the columns that come from the record itself."""
     headers = [{"key": name, "value": value} for name, value in raw.headers or ()]
     return {
         "bytes": NO_HEADERS if raw.headers is None else ORIGINAL,
@@ -66,9 +66,10 @@ def columns_of(raw: RawRecord) -> dict[str, Any]:
 def dead_letters_of_rows(
     step: str, topics: Sequence[str], frame: pl.DataFrame, failures: Sequence[RecordFailure]
 ) -> pl.DataFrame:
-    """Of rows of `frame` that failed in a step or a sink; `topics` are those that its rows may come from.
+    """Returns dead letters for rows of `frame` that failed in a step or a sink.
 
-    Their bytes are read back by topic, partition and offset where these are known.
+    `topics` are the topics from which the rows may come. The record's bytes are read back by topic, partition and
+    offset if these are known.
     """
     rows = frame[[failure.row for failure in failures]]
     place = [_column(rows, name) for name in ("__tidegate_partition", "__tidegate_offset")]
@@ -96,7 +97,7 @@ _MADE: Final = frozenset(name for name, _ in DEAD_LETTER_COLUMNS) - {"key", "val
 
 
 def _message_of(failure: RecordFailure) -> str:
-    """Texts of exceptions may hold what is no UTF-8."""
+    """Replaces characters that cannot be encoded: texts of exceptions may not be valid UTF-8."""
     return failure.message[:MESSAGE_CHARACTERS_MAX].encode(errors="replace").decode()
 
 

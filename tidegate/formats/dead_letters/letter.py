@@ -1,4 +1,4 @@
-"""A letter as it is read back from the dead-letter topic, and the marks of those that were written again. Pure."""
+"""A dead letter as read back from the dead-letter topic, and the marks of replayed dead letters. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """What a record of the dead-letter topic says. Numbers that nobody knows are None, words empty."""
+    """The contents of a dead letter. Unknown numbers are None, unknown texts empty."""
 
     partition: int
-    """Of the dead-letter topic, as `offset`."""
+    """Partition of the dead-letter topic, as is `offset`."""
     offset: int
     written_ms: int | None
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    """The record's own."""
+    """The record's own headers."""
     pipeline: str
     step: str
     kind: str
@@ -34,24 +34,24 @@ class DeadLetter(msgspec.Struct, frozen=True):
     source_partition: int | None
     source_offset: int | None
     timestamp_ms: int | None
-    """Of the record."""
+    """Timestamp of the record."""
     bytes: str
-    """One of the words of the package."""
+    """One of the constants of the package."""
     value_size: int | None
     row: str | None
-    """The row that failed, as JSON (`rows.py`)."""
+    """The failed row as JSON (`rows.py`)."""
     row_types: str | None
     row_masked: int | None
     row_size: int | None
 
     @property
     def whole(self) -> bool:
-        """Whether the record can be written again as it was."""
+        """True if the record can be written again unchanged."""
         return self.bytes == letters.ORIGINAL
 
     @property
     def place(self) -> str:
-        """Of the record, for people."""
+        """Position of the record, for display."""
         if self.source_partition is None:
             return self.topic or "unknown"
         return f"{self.topic}[{self.source_partition}] offset {self.source_offset}"
@@ -60,7 +60,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 def read_dead_letter(
     partition: int, offset: int, written_ms: int | None, key: bytes | None, value: bytes | None, headers: Headers
 ) -> DeadLetter | None:
-    """None for a record that is no letter of ours: a mark, or what somebody else has written."""
+    """Parses a dead letter; returns None for a mark or a record of another origin."""
     own_count = _number(_last(headers, letters.HEADERS))
     kind = _last(headers, letters.KIND)
     if own_count is None or kind is None or not 0 <= own_count <= len(headers):
@@ -91,15 +91,15 @@ def read_dead_letter(
 
 
 class LetterMark(msgspec.Struct, frozen=True):
-    """The value of a record that marks letters of its own partition: they were written to `to`."""
+    """The value of a record that marks dead letters of its own partition as written to `to`."""
 
     offsets: tuple[tuple[int, int], ...]
-    """Ranges, both ends inclusive."""
+    """Ranges; both ends are inclusive."""
     to: str
 
 
 def make_mark(offsets: Iterable[int], to: str) -> bytes:
-    """The value of the record that marks these letters."""
+    """Returns the value of the record that marks these dead letters."""
     ranges: list[tuple[int, int]] = []
     for offset in sorted(offsets):
         if ranges and ranges[-1][1] == offset - 1:
@@ -110,7 +110,10 @@ def make_mark(offsets: Iterable[int], to: str) -> bytes:
 
 
 def read_mark(value: bytes | None, headers: Headers) -> LetterMark | None:
-    """None for a record that is no mark. A letter may have a mark's header, its record's own, but never that alone."""
+    """Parses a mark; None for any other record.
+
+    A dead letter may contain the header of a mark, copied from its record, but never as its only header.
+    """
     if [name for name, _ in headers] != [letters.MARKER]:
         return None
     try:
@@ -120,12 +123,12 @@ def read_mark(value: bytes | None, headers: Headers) -> LetterMark | None:
 
 
 def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
-    """Kafka's rule for names that repeat: a letter about a letter has the names twice."""
+    """Returns the last header of a name, as Kafka does: a dead letter about a dead letter has the names twice."""
     found = next((value for one, value in reversed(headers) if one == name), None)
     return None if found is None else found.decode(errors="replace")
 
 
 def _number(text: str | None) -> int | None:
-    """Of 64 bits, as all of Kafka's are."""
+    """Parses a signed 64-bit number, the range of all of Kafka's numbers."""
     number = int(text) if text is not None and _NUMBER.fullmatch(text) else None
     return number if number is not None and -(1 << 63) <= number < 1 << 63 else None

@@ -1,8 +1,9 @@
-"""The row that failed, as the step saw it: JSON from which the very same row can be made again.
+"""The failed row as the step received it: JSON from which the same row can be restored.
 
 Numbers, booleans, texts, arrays and structs are those of JSON. A decimal is text with all digits of its scale, a
-timestamp and a date ISO 8601, binary base64, a map an array of `key` and `value`, and a double that JSON does not have
-is the text `NaN`, `Infinity` or `-Infinity`. The types are JSON beside it: `{"price": "decimal(10,2)"}`.
+timestamp and a date are ISO 8601, binary is base64, and a map is an array of `key` and `value`. Doubles that JSON
+cannot represent are the texts `NaN`, `Infinity` and `-Infinity`. The types are separate JSON: `{"price":
+"decimal(10,2)"}`.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from tidegate.formats.row_kinds import ROW_KIND
 from tidegate.formats.text import json_ready
 
 CARRIED: Final = ("__tidegate_time", "__tidegate_behind", ROW_KIND)
-"""Columns of the engine that steps use and that the record alone does not give."""
+"""System columns that steps use and that cannot be derived from the record alone."""
 _FLOAT_DIGITS: Final = 9
-"""Enough for every float."""
+"""Sufficient for every float."""
 
 RowText = tuple[str | None, int | None]
-"""The JSON, and its size where it is left out; nothing of a row that not even this can be made of."""
+"""The JSON, and its size if it is left out; both are None if the row cannot be rendered."""
 
 
 def render_types(rows: pl.DataFrame) -> str:
-    """The types of the columns that `render_rows` writes."""
+    """Returns the types of the columns that `render_rows` writes."""
     types = {name: str(type_of(rows.schema[name])) for name in _names(rows)}
     return msgspec.json.encode(types).decode()
 
 
 def render_rows(rows: pl.DataFrame) -> list[RowText]:
-    """One by one: a row may be as large as a record."""
+    """Renders rows one by one, because a row can be as large as a record."""
     if not rows.width:
         return [(None, None)] * rows.height
     names = _names(rows)
@@ -68,7 +69,7 @@ def _render(values: Sequence[Any], kinds: dict[str, pl.DataType]) -> RowText:
 
 
 def _plain(value: Any, kind: pl.DataType) -> Any:
-    """What JSON has for a value; timestamps and binary values are texts already."""
+    """Converts a value to JSON's types; timestamps and binary values are texts already."""
     if value is None:
         return None
     if isinstance(kind, pl.List):
@@ -94,7 +95,7 @@ def _plain_float(value: float, *, single: bool) -> float | str:
 
 
 def _pack(value: float) -> bytes | None:
-    """As a float; None for what rounds to more than the largest one."""
+    """Packs a value as a float; None if it rounds to more than the largest float."""
     try:
         return struct.pack("f", value)
     except OverflowError:

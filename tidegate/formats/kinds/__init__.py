@@ -1,1 +1,1 @@
-"""One module or package for each format, with a `FORMAT`; imported by the daemon, so none loads Polars at its top."""
+"""One module or package for each format, with a `FORMAT`. The daemon imports them, so none loads Polars at the top."""

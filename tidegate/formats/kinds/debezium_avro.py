@@ -21,7 +21,7 @@ _READ_REMEDY: Final = "name the schema of an envelope, or list the columns: `sch
 
 
 class DebeziumAvroFormat(DebeziumFormat):
-    """See the module."""
+    """Debezium's change events in Avro."""
 
     name = "debezium-avro"
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
@@ -97,7 +97,7 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
 
     @override
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
-        """Of an envelope, for events that people write in tests."""
+        """Derives the schema of an envelope, for events that people write in tests."""
         own = {column: kind for column, kind in columns.items() if column not in ADDED}
         try:
             row = nullable(derive_record(own, f"{_NAMES}.{record_name(name)}_row"))

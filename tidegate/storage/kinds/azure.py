@@ -13,7 +13,7 @@ from tidegate.storage.options import StorageOptions
 
 
 class AzureStore(ObjectStoreKind):
-    """See the module."""
+    """The storage kind for Azure Blob Storage."""
 
     schemes = ("az",)
     example = "az://container/tidegate/orders"

@@ -13,7 +13,7 @@ from tidegate.storage.options import NO_OPTIONS, StorageOptions
 
 
 class DirectoryStore(StoreKind):
-    """See the module; a path without a scheme is one, too."""
+    """The storage kind for directories, including paths without a scheme."""
 
     schemes = ("file",)
     example = "file:///var/lib/tidegate"

@@ -12,7 +12,7 @@ from tidegate.storage.options import StorageOptions
 
 
 class GoogleStore(ObjectStoreKind):
-    """See the module."""
+    """The storage kind for Google Cloud Storage."""
 
     schemes = ("gs",)
     example = "gs://bucket/tidegate/orders"
@@ -20,7 +20,7 @@ class GoogleStore(ObjectStoreKind):
 
     @override
     def recipe(self, options: StorageOptions) -> Recipe:
-        """Key files are read by obstore, which knows all of their forms."""
+        """Leaves the key file to obstore, which supports all of its forms."""
         from obstore.store import GCSStore
 
         return Recipe(

@@ -1,4 +1,4 @@
-"""S3, and stores that speak its protocol."""
+"""S3 and stores that implement its protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.storage.options import StorageOptions
 
 
 class S3Store(ObjectStoreKind):
-    """See the module."""
+    """The storage kind for S3 and compatible stores."""
 
     schemes = ("s3",)
     example = "s3://bucket/tidegate/orders"
@@ -21,7 +21,7 @@ class S3Store(ObjectStoreKind):
 
     @override
     def recipe(self, options: StorageOptions) -> Recipe:
-        """An endpoint in the environment that is for S3 alone would win over `endpoint`."""
+        """Also sets the endpoint for S3 alone, since one in the environment would take precedence over `endpoint`."""
         from obstore.store import S3Store
 
         file = options.credentials_file

@@ -1,1 +1,1 @@
-"""Checkpoint storage in object stores, through obstore (the extra `object-stores`)."""
+"""Checkpoint storage in object stores, with obstore (the extra `object-stores`)."""

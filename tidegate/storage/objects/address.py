@@ -1,4 +1,4 @@
-"""Addresses of object stores, `s3://bucket/prefix`: what they mean, and what is wrong with one."""
+"""Parsing and validation of object store addresses, `s3://bucket/prefix`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Final
 import msgspec
 
 PREFIX_MAX: Final = 500
-"""Keys are 1024 bytes long at most; names of objects need the rest."""
+"""Keys have at most 1024 bytes; object names need the rest."""
 
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}", re.ASCII)
 _PART: Final = re.compile(r"[A-Za-z0-9._=-]+", re.ASCII)
 
 
 class ObjectStoreAddress(msgspec.Struct, frozen=True):
-    """A bucket (Azure: a container), and where in it; `prefix` has no slash at its ends and may be empty."""
+    """A bucket (for Azure, a container) and a prefix in it; `prefix` has no slash at its ends and may be empty."""
 
     bucket: str
     prefix: str
 
 
 def parse_place(address: str) -> ObjectStoreAddress:
-    """Of an address that `find_problem` has nothing against."""
+    """Parses an address for which `find_problem` returns nothing."""
     _, _, rest = address.partition("://")
     bucket, _, prefix = rest.partition("/")
     return ObjectStoreAddress(bucket, prefix.strip("/"))
 
 
 def find_problem(address: str, word: str) -> str:
-    """What is wrong with it, empty if nothing is; `word` is what the store calls a bucket.
+    """Returns what is wrong with an address; empty if nothing is. `word` is the store's term for a bucket.
 
     Never quotes an address that may hold a credential.
     """

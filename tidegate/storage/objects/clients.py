@@ -1,6 +1,6 @@
-"""Clients of obstore for a place: one whose requests are short, and others for what takes long.
+"""obstore clients for one place: one for short requests, and others for operations that take long.
 
-Their own retries are off. A request that failed may have been done: only `ObjectStorage` knows how to find out.
+Their own retries are disabled. A failed request may have taken effect, and only `ObjectStorage` can find out.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ CONNECT_S: Final = 5.0
 
 
 class Clients(msgspec.Struct, frozen=True):
-    """Of one place, for any number of threads."""
+    """Clients for one place, for use by any number of threads."""
 
     brisk: Any
     patient: Any
     """For writing large objects."""
     bulk: Any
-    """For deleting many at once."""
+    """For deleting many objects at once."""
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """What differs between the providers: a class of obstore.store, its settings (empty ones are left to the
-    environment), those of the clients for single objects, and where credentials come from if not from the environment.
+    """The differences between providers.
+
+    They are a class of obstore.store, its settings (empty ones are left to the environment), settings of the clients
+    for single objects, and a source of credentials other than the environment.
     """
 
     make: Callable[..., Any]
@@ -44,13 +46,13 @@ class Recipe(msgspec.Struct, frozen=True):
     single_config: Mapping[str, Any] = {}
     provider: Callable[[], Any] | None = None
     endpoint_variables: tuple[str, ...] = ()
-    """Of the environment, those that count first in front."""
+    """Environment variables of the endpoint, in order of precedence."""
 
 
 def require_obstore(address: str) -> None:
-    """Raises StorageUnsupported where the extra is not installed."""
+    """Raises StorageUnsupported if the extra is not installed."""
     try:
-        import obstore  # noqa: F401  # only whether it is there
+        import obstore  # noqa: F401  # only to check that it is installed
     except ImportError as missing:
         raise StorageUnsupported(
             f"{address}: object stores need the package obstore, which is not installed on {socket.gethostname()}: "
@@ -62,7 +64,7 @@ def require_obstore(address: str) -> None:
 def make_clients(
     recipe: Recipe, place: ObjectStoreAddress, options: StorageOptions, limits: RetryLimits, location: str
 ) -> Clients:
-    """Nothing is asked yet. Raises StorageError."""
+    """Creates clients without sending a request. Raises StorageError."""
     from obstore.exceptions import BaseError
 
     common: dict[str, Any] = {"connect_timeout": dt.timedelta(seconds=min(CONNECT_S, limits.request_s))}
@@ -91,7 +93,7 @@ def make_clients(
         )
     except BaseError as error:
         raise describe(location, "use", "the store", judge(error), 0.0) from None
-    except ValueError:  # it has no other cause, and says so in its own words
+    except ValueError:  # the only cause, and the message is obstore's own
         raise _bad_certificates(options.ca, location, "it holds no certificates in PEM") from None
 
 

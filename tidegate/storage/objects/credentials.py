@@ -1,7 +1,7 @@
-"""Credentials from a file that each process reads itself, again every few minutes: it may be replaced while we run.
+"""Credentials from a file, which each process rereads every few minutes, since it may be replaced at run time.
 
-The formats are those that the providers' own tools write: the shared credentials file of S3 and a connection string of
-Azure. (Google's key files are read by obstore.)
+The formats are those of the providers' own tools: the shared credentials file of S3 and a connection string of Azure.
+(obstore reads Google's key files.)
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _PROFILE: Final = "default"
 
 
 class CredentialsUnreadable(Exception):
-    """The file cannot be read, or is none. Its text passes through obstore, and has nothing of what the file holds."""
+    """The file is unreadable or invalid. The text passes through obstore and never contains contents of the file."""
 
 
 class CredentialsFile(ABC):
-    """What obstore calls for credentials."""
+    """A callable that provides credentials to obstore."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def __call__(self) -> Any:
-        """Raises CredentialsUnreadable."""
+        """Returns the credentials. Raises CredentialsUnreadable."""
         return {**self._parse(self.read()), "expires_at": dt.datetime.now(dt.UTC) + FRESH_FOR}
 
     def read(self) -> str:
-        """Raises CredentialsUnreadable."""
+        """Reads the file. Raises CredentialsUnreadable."""
         try:
             with Path(self.path).open(encoding="utf-8") as file:
                 return file.read(FILE_BYTES_MAX)
@@ -43,7 +43,7 @@ class CredentialsFile(ABC):
             raise self.refusal("are no text") from None
 
     def refusal(self, problem: str) -> CredentialsUnreadable:
-        """Made of words of ours."""
+        """Creates the error from Tidegate's own texts only."""
         return CredentialsUnreadable(
             f"the credentials in {self.path} (`checkpoints.storage.credentials_file`) {problem}; the daemon and all "
             "executors need the file, readable for their user"
@@ -51,11 +51,13 @@ class CredentialsFile(ABC):
 
     @abstractmethod
     def _parse(self, text: str) -> Mapping[str, str | None]:
-        """As obstore expects them. Raises CredentialsUnreadable."""
+        """Parses the file into the form that obstore expects. Raises CredentialsUnreadable."""
 
 
 class SharedFile(CredentialsFile):
-    """`aws_access_key_id`, `aws_secret_access_key` and, if it has one, `aws_session_token` of the profile `default`."""
+    """The keys `aws_access_key_id`, `aws_secret_access_key` and optionally `aws_session_token` of the profile
+    `default`.
+    """
 
     def _parse(self, text: str) -> Mapping[str, str | None]:
         parser = configparser.ConfigParser(interpolation=None, default_section="")
@@ -77,7 +79,7 @@ class ConnectionString(CredentialsFile):
     """`AccountName=...;AccountKey=...` or `...;SharedAccessSignature=...`, as the provider's portal shows it."""
 
     def find_account(self) -> str:
-        """That it names; empty if none. Raises CredentialsUnreadable."""
+        """Returns the account name; empty if there is none. Raises CredentialsUnreadable."""
         return _split(self.read()).get("AccountName", "")
 
     def _parse(self, text: str) -> Mapping[str, str | None]:

@@ -1,7 +1,7 @@
-"""What an error of obstore means: whether another try may help, and words for people without anything secret.
+"""Classification of obstore's errors: whether a retry may help, and a message without secrets.
 
-Its errors are few classes with a text: the request, the status, and the answer of the store. Answers repeat access keys
-and signatures, addresses may be signed in their query: of all that only status, code and message are taken.
+obstore has few error classes, with a text that contains the request, the status and the store's answer. Answers repeat
+access keys and signatures, and the query of an address may be signed, so only status, code and message are used.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tidegate.storage.base import ObjectMissing, StorageError
 
 
 class FailureKindOfStore(Enum):
-    """What the caller does about it."""
+    """How the caller handles a failure."""
 
     ABSENT = auto()
     """There is no such object."""
     TAKEN = auto()
-    """The name exists, or somebody else is creating it."""
+    """The name exists, or another writer is creating it."""
     PASSING = auto()
-    """The same call may work in a moment. Whether this one has done something is not known."""
+    """A retry may succeed. It is unknown whether this request took effect."""
     LASTING = auto()
-    """Somebody has to do something."""
+    """A person has to resolve it."""
 
 
 class StoreFailure(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ _WORDS: Final = {
 
 
 def judge(error: Exception) -> StoreFailure:
-    """Of an exception that obstore has raised."""
+    """Classifies an exception raised by obstore."""
     text = str(error)
     head, _, details = text.partition("\n\nDebug source:")
     status = _STATUS.search(head)
@@ -84,7 +84,7 @@ def judge(error: Exception) -> StoreFailure:
     if type(error).__name__ in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
         return StoreFailure(FailureKindOfStore.TAKEN, "it exists")
     unreadable = _UNREADABLE.search(head)
-    if unreadable is not None:  # the file may be being replaced
+    if unreadable is not None:  # the file may just be being replaced
         return StoreFailure(FailureKindOfStore.PASSING, unreadable[1])
     found = _HTTP_KIND.search(details)
     if found is not None:
@@ -141,7 +141,7 @@ def _remedy(status: int, code: str) -> str:
 
 
 def _judge_rest(error: Exception, head: str) -> StoreFailure:
-    """Credentials that cannot be made, settings that are refused before anything is sent."""
+    """Classifies errors without a status: missing credentials, and settings rejected before a request."""
     line = re.sub(r"\?\S*", "?...", head.splitlines()[0] if head else type(error).__name__)[:200]
     if _METADATA.search(head) or "redential" in head:
         return StoreFailure(FailureKindOfStore.LASTING, "no credentials", NO_CREDENTIALS)
@@ -151,7 +151,7 @@ def _judge_rest(error: Exception, head: str) -> StoreFailure:
 
 
 def describe(location: str, operation: str, name: str, failure: StoreFailure, tried_s: float) -> StorageError:
-    """The error that the storage raises in the end."""
+    """Creates the error that the storage finally raises."""
     if failure.kind is FailureKindOfStore.ABSENT:
         return ObjectMissing(f"{location}: there is no {name}", location=location, name=name)
     passing = failure.kind is not FailureKindOfStore.LASTING

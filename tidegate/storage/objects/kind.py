@@ -1,4 +1,4 @@
-"""What the kinds of object stores have in common: from an address and options to an ObjectStorage."""
+"""Common base of object store kinds: creates an ObjectStorage from an address and options."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from tidegate.storage.options import StorageOptions
 
 
 class ObjectStoreKind(StoreKind):
-    """A provider: `recipe` is all that differs."""
+    """A provider; providers differ only in `recipe`."""
 
     word: ClassVar[str] = "bucket"
-    """What it calls a bucket."""
+    """The provider's term for a bucket."""
 
     @override
     def check(self, address: str) -> str:
         return find_problem(address, self.word)
 
     @override
-    def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:  # below
-        """With `create` it is asked for something at once; a bucket is never created. An address always
-        stands for one place, so there is nothing that `stays` could find.
+    def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:
+        """With `create`, checks access with one request; a bucket is never created.
+
+        `stays` has no effect, since an address always refers to the same place.
         """
         return self.connect(address, options, LIMITS, look=create)
 
     def connect(self, address: str, options: StorageOptions, limits: RetryLimits, *, look: bool) -> ObjectStorage:
-        """As `open`, with other limits. Raises StorageError."""
+        """Opens the storage with explicit limits; with `look`, checks access. Raises StorageError."""
         if wrong := self.check(address):
             raise StorageUnsupported(f"{wrong}; for instance {self.example}")
         require_obstore(address)
@@ -42,7 +43,7 @@ class ObjectStoreKind(StoreKind):
         try:
             recipe = self.recipe(options)
             if recipe.provider is not None:
-                recipe.provider()  # so that what is wrong with it is reported now
+                recipe.provider()  # reports an invalid file now
         except CredentialsUnreadable as error:
             raise StorageError(f"{address}: {error}", location=address, lasting=True) from None
         storage = ObjectStorage(address, make_clients(recipe, place, options, limits, address), limits)
@@ -52,4 +53,4 @@ class ObjectStoreKind(StoreKind):
 
     @abstractmethod
     def recipe(self, options: StorageOptions) -> Recipe:
-        """How its clients are made. Raises CredentialsUnreadable."""
+        """Returns how to create the clients. Raises CredentialsUnreadable."""

@@ -1,10 +1,10 @@
-"""The Storage of an object store: what `storage/base.py` promises, over requests that fail, hang and are answered late.
+"""The Storage of an object store: implements `storage/base.py` with requests that fail, time out or are answered late.
 
-A request without an answer may have been done, so each call is tried again under one deadline. `put_if_absent` sends
-a name of its own (`WRITER`) with the object; when the name turns out to be taken, that shows whether an earlier try
-of this very call was it, even where two callers write the same bytes.
+A request without an answer may have taken effect, so each call is retried under one deadline. `put_if_absent` stores a
+unique token (`WRITER`) with the object. If the name turns out to be taken, the token shows whether an earlier try of
+the same call created it, even if two callers write the same bytes.
 
-Requests are single ones, never parts of an upload that a killed process would leave unfinished and invisible.
+Objects are written with single requests. A killed process would leave a multipart upload unfinished and invisible.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from tidegate.storage.objects.failures import FailureKindOfStore, StoreFailure, 
 from tidegate.storage.objects.tries import LIMITS, Failed, RetryLimits, Tries
 
 WRITER: Final = "tidegatewriter"
-"""Attribute of an object, in the form that every provider takes."""
+"""Attribute of an object, in the form that every provider accepts."""
 LARGE_BYTES: Final = 4 << 20
 RANGE_BYTES: Final = 4 << 20
-"""Large objects are read in requests of this size, each with its own time."""
+"""Large objects are read in requests of this size, each with its own timeout."""
 BULK: Final = 1000
 RACERS: Final = 8
 CONFLICT: Final = 409
 
 
 def make_token() -> str:
-    """A name that nobody has."""
+    """Returns a unique name."""
     return uuid.uuid4().hex
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """Of an object of this size and tag."""
+    """A part of an object, with the object's size and tag."""
 
     data: bytes
     size: int
@@ -48,7 +48,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class ObjectStorage(Storage):
-    """See the module and `Storage`. Safe to use from several threads and processes at a time."""
+    """An object store as checkpoint storage. Safe for concurrent use by several threads and processes."""
 
     def __init__(
         self,
@@ -73,12 +73,15 @@ class ObjectStorage(Storage):
         self._has_bulk = True
 
     def look(self) -> None:
-        """Whether it can be reached and listed, with one request. Raises StorageError."""
+        """Checks with one request that the store can be reached and listed. Raises StorageError."""
         self._tries.run("reach", "the store", lambda: next(iter(self._obstore.list(self._brisk, "probe")), None))
 
     @override
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """What this call has created and others have deleted before it was answered may come back."""
+        """Creates the object if absent, with retries.
+
+        If others delete the object before the call was answered, a retry may create it again.
+        """
         check_name(name)
         writer = self._token()
 
@@ -150,7 +153,7 @@ class ObjectStorage(Storage):
 
     @override
     def delete_all(self, names: Sequence[str]) -> None:
-        """A thousand in a request, where the store can."""
+        """Deletes up to a thousand objects per request if the store supports it."""
         for name in names:
             check_name(name)
         for start in range(0, len(names), BULK):
@@ -161,7 +164,7 @@ class ObjectStorage(Storage):
 
     @override
     def probe(self) -> None:
-        """What it writes goes as it came; a store that ignores conditions is refused here."""
+        """Removes its test objects; rejects a store that ignores conditions."""
         name = f"probe/{self._token()}"
         try:
             self._probe(name)
@@ -187,11 +190,11 @@ class ObjectStorage(Storage):
             raise Failed(_no_bucket(judge(error))) from None
 
     def _find_writer(self, name: str, taken: StoreFailure) -> str:
-        """Who has created the object that is there."""
+        """Returns the token of the writer that created the existing object."""
         try:
             found = self._obstore.get(self._brisk, name, options={"head": True})
         except FileNotFoundError:
-            passing = taken.status == CONFLICT  # two requests met in the store, and it has refused both
+            passing = taken.status == CONFLICT  # two requests collided in the store, which rejected both
             reason = f"{taken.reason}, yet nothing is there; somebody else deletes it"
             raise Failed(
                 StoreFailure(FailureKindOfStore.PASSING if passing else FailureKindOfStore.LASTING, reason)
@@ -199,7 +202,7 @@ class ObjectStorage(Storage):
         return str(found.attributes.get(WRITER, ""))
 
     def _read_head(self, name: str) -> bytes | tuple[int, str]:
-        """The content, or size and tag of a large one."""
+        """Returns the content, or size and tag of a large object."""
         try:
             found = self._obstore.get(self._brisk, name)
             size = int(found.meta["size"])
@@ -210,7 +213,10 @@ class ObjectStorage(Storage):
             raise Failed(judge(error)) from None
 
     def _read_first(self, name: str, start: int, length: int) -> _Part:
-        """At most so much from there on; nothing where it ends before, which stores and obstore refuse in many ways."""
+        """Reads up to `length` bytes from `start` on.
+
+        Returns no bytes if the object ends before, a case that stores and obstore reject in many ways.
+        """
         try:
             if length:
                 found = self._obstore.get(self._brisk, name, options={"range": (start, start + length)})
@@ -247,7 +253,7 @@ class ObjectStorage(Storage):
                 raise
 
     def _delete_batch(self, names: Sequence[str]) -> bool:
-        """Whether it was done in one request; a store that cannot is not asked again."""
+        """Returns whether the objects were deleted in one request; a store without support is not asked again."""
         try:
             self._tries.run(
                 "delete",
@@ -256,7 +262,7 @@ class ObjectStorage(Storage):
                 self._limits.bulk_deadline_s,
             )
         except ObjectMissing:
-            return False  # one was gone already, and it is not known which others are
+            return False  # one was already deleted, and it is unknown which others are
         except StorageError as error:
             if not error.fields.get("lasting"):
                 raise
@@ -264,7 +270,7 @@ class ObjectStorage(Storage):
             return False
         return True
 
-    # -- whether it does what checkpoints need -------------------------------------------------------------------------
+    # -- probe ---------------------------------------------------------------------------------------------------------
 
     def _probe(self, name: str) -> None:
         if not self.put_if_absent(name, b"first"):
@@ -282,7 +288,10 @@ class ObjectStorage(Storage):
         self._race(f"{name}-race")
 
     def _race(self, name: str) -> None:
-        """Several create one name at a time. It shows a store that looks first and writes then, if it is slow at it."""
+        """Creates one name from several threads at a time.
+
+        This detects a store that checks before it writes, if it is slow enough.
+        """
         won: list[bool] = []
         failed: list[StorageError] = []
 
@@ -314,12 +323,12 @@ class ObjectStorage(Storage):
 
 
 def _no_bucket(failure: StoreFailure) -> StoreFailure:
-    """Of a write: what is not there cannot be the object."""
+    """Classifies a 404 of a write: a missing object cannot be the cause."""
     remedy = failure.remedy or "create the bucket, or correct `checkpoints.directory`"
     return StoreFailure(FailureKindOfStore.LASTING, failure.reason, remedy, failure.status)
 
 
 def check_name(name: str) -> None:
-    """As in a directory, so that a pipeline can move from one to the other. Raises ValueError."""
+    """Applies the rules of a directory, so that a pipeline can move from one to the other. Raises ValueError."""
     if any(not part or part.startswith(".") or "\0" in part for part in name.split("/")):
         raise ValueError(f"not an object name: {name!r} (relative, parts not empty, none begins with a dot)")

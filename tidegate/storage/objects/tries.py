@@ -1,4 +1,4 @@
-"""Tries of one call under one deadline, with pauses that grow."""
+"""Retries of one call under one deadline, with growing pauses."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class RetryLimits(msgspec.Struct, frozen=True):
-    """Times of requests. A call lasts its deadline and one more request at most."""
+    """Timeouts of requests. A call lasts at most its deadline plus one request."""
 
     request_s: float = 10.0
     deadline_s: float = 30.0
     large_request_s: float = 120.0
-    """Writing more than LARGE_BYTES."""
+    """For writing more than LARGE_BYTES."""
     large_deadline_s: float = 240.0
     bulk_request_s: float = 30.0
-    """Deleting many."""
+    """For deleting many objects."""
     bulk_deadline_s: float = 60.0
     first_pause_s: float = 0.1
     longest_pause_s: float = 3.0
@@ -33,7 +33,7 @@ LIMITS: Final = RetryLimits()
 
 
 class Failed(Exception):
-    """A try has failed in a way that the code around a request has found, not obstore."""
+    """A failed try that the code around a request has detected, rather than obstore."""
 
     def __init__(self, failure: StoreFailure) -> None:
         super().__init__(failure.reason)
@@ -41,7 +41,9 @@ class Failed(Exception):
 
 
 class Tries:
-    """Of one storage. `dice` gives numbers from 0 to 1: pauses of many slots must not coincide."""
+    """Retries of one storage. `dice` returns random numbers from 0 to 1, so that the pauses of many slots do not
+    coincide.
+    """
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Tries:
         self._dice = dice
 
     def run(self, operation: str, name: str, action: Callable[[], T], deadline_s: float = 0.0) -> T:
-        """What `action` returns; it may be done several times. Raises StorageError."""
+        """Returns the result of `action`, which may run several times. Raises StorageError."""
         began = self._clock.monotonic()
         deadline = began + (deadline_s or self._limits.deadline_s)
         pause = self._limits.first_pause_s

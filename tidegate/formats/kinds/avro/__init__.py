@@ -1,7 +1,7 @@
-"""The Avro format: records of a registry's schemas, or of one schema from a file (ADR 43).
+"""The Avro format: records with schemas of a registry, or with one schema from a file (ADR 43).
 
-`schema.py` and `columns.py` are about schemas, `resolution.py` is about a writer's and a reader's; `decoder.py` and
-`encoder.py` are what runs in the slots.
+`schema.py` and `columns.py` handle schemas, `resolution.py` resolves a writer's schema to a reader's. `decoder.py` and
+`encoder.py` run in the slots.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Sche
 
 _NAMESPACE: Final = "tidegate"
 _KEY_RECORD: Final = "__key"
-"""Without a namespace: types inside have theirs from nowhere else, as where they stand alone."""
+"""Has no namespace, so that the types inside have the same namespaces as on their own."""
 
 
 class AvroFormat(Format):
-    """See the module."""
+    """Avro records with Confluent's schema ids, or of a single schema."""
 
     name = "avro"
     writes = "a record of all columns"
@@ -124,7 +124,7 @@ Of a union of several types, the column's type is written; if there is none, the
 
     @override
     def key_record(self, schema: SchemaText, field: str) -> SchemaText:
-        """A text that is no JSON stays: whoever parses it says what is wrong."""
+        """Returns a text that is not JSON unchanged; parsing it will report the error."""
         try:
             inner = json.loads(schema.text)
         except ValueError:
@@ -146,7 +146,7 @@ Of a union of several types, the column's type is written; if there is none, the
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
         try:
             record = parse_schema(schema)
-            if not schema.id:  # else a registry has taken it, and nothing is written by its defaults
+            if not schema.id:  # otherwise a registry has accepted it, and its defaults are not used for writing
                 check_defaults(record)
             fit_written(record, columns)
         except AvroRefusal as refusal:
@@ -161,7 +161,7 @@ Of a union of several types, the column's type is written; if there is none, the
 
     @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """As JSON has it; without a schema that is all that is looked at."""
+        """Encodes a value given as JSON. Without a schema, returns the JSON text."""
         text = super().from_plain(value)
         if options.schema is None:
             return text
@@ -187,7 +187,7 @@ Of a union of several types, the column's type is written; if there is none, the
 
     @override
     def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:
-        """Of an object container file."""
+        """Reads an object container file."""
         peek = getattr(stream, "peek", None)
         if options.schema is None or peek is None or peek(4)[:4] != b"Obj\x01":
             return None
@@ -217,7 +217,7 @@ _WRITTEN_REMEDY: Final = "select the columns that the schema has, cast to its ty
 
 
 def record_name(name: str) -> str:
-    """A name in Avro that is like another one."""
+    """Converts a name to a similar one that is valid in Avro."""
     made = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"_{made}" if made[:1].isdigit() else made
 

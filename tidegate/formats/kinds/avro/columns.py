@@ -1,6 +1,6 @@
-"""Avro types and columns: which column a type becomes, and the schema of a sink's columns.
+"""Avro types and columns: the column type of an Avro type, and the schema of a sink's columns.
 
-As Spark has it, but for what Spark does not know: nanoseconds become microseconds.
+The mapping is Spark's, extended by types that Spark does not support: nanoseconds become microseconds.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _WRITTEN: Final = {
 
 
 def record_columns(record: AvroType) -> Schema:
-    """The columns of a record's fields. Raises AvroRefusal with the first that can be none."""
+    """Returns the columns of a record's fields. Raises AvroRefusal for the first field that cannot be a column."""
     if not record.fields:
         raise AvroRefusal("", "the record has no fields")
     for field in record.fields:
@@ -79,7 +79,10 @@ def record_columns(record: AvroType) -> Schema:
 
 
 def column_type(one: AvroType, place: str) -> DataType:
-    """Raises AvroRefusal. Every column may be NULL, whether the type has null or not."""
+    """Returns the column type of an Avro type. Raises AvroRefusal.
+
+    Every column may be NULL, whether or not the type contains null.
+    """
     if one.kind == "union":
         return _union_type(one, place)
     if one.kind == "null":
@@ -120,7 +123,7 @@ def _union_type(one: AvroType, place: str) -> DataType:
 
 
 def check_readable(kind: DataType, place: str) -> None:
-    """Raises AvroRefusal for a type that no type of Avro becomes."""
+    """Raises AvroRefusal for a column type to which no Avro type corresponds."""
     if kind.kind in ("tinyint", "smallint"):
         raise AvroRefusal(place, f"Avro has no {kind}; its smallest whole number is an int")
     if kind.kind == "map" and kind.key != STRING:
@@ -132,7 +135,7 @@ def check_readable(kind: DataType, place: str) -> None:
 
 
 def derive_type(kind: DataType, names: str) -> AvroType:
-    """What a column of a type is written as. `names` is for the records in it, each of which has its own."""
+    """Returns the Avro type as which a column is written. `names` is the base of the names of records in it."""
     if kind.kind == "array" and kind.element is not None:
         return AvroType("array", items=nullable(derive_type(kind.element, f"{names}_item")))
     if kind.kind == "map" and kind.element is not None:
@@ -151,32 +154,32 @@ def derive_type(kind: DataType, names: str) -> AvroType:
 
 
 def nullable(one: AvroType) -> AvroType:
-    """Null first, so that null can be the default."""
+    """Returns a union with null. Null comes first, so that it can be the default."""
     return AvroType("union", branches=(AvroType("null"), one))
 
 
 def derive_field(name: str, kind: DataType, names: str) -> AvroField:
-    """Of a record: may be null, and is where it is left out."""
+    """Returns a nullable record field with null as its default."""
     return AvroField(name, nullable(derive_type(kind, names)), has_default=True)
 
 
 def derive_record(columns: Mapping[str, DataType], name: str) -> AvroType:
-    """A record of columns; all of them may be null. The same in every release: registries compare schemas."""
+    """Returns a record of nullable columns. It is the same in every release, because registries compare schemas."""
     fields = tuple(derive_field(each, kind, f"{name}_{each}") for each, kind in columns.items())
     return tell_apart(AvroType("record", name, fields=fields))
 
 
 def tell_apart(one: AvroType) -> AvroType:
-    """A derived type with a name of its own for each record in it.
+    """Gives each record in a derived type a unique name.
 
-    `order.item` and `order_item` have one name. Where they are equal they stay one type; else the later one gets a
-    number.
+    `order.item` and `order_item` would get the same name. If the records are equal, they stay one type; otherwise a
+    number is appended to the later name.
     """
     return _told_apart(one, {})
 
 
 def _told_apart(one: AvroType, taken: dict[str, AvroType]) -> AvroType:
-    """`taken`: the records of all names so far."""
+    """`taken` holds the records of all names so far."""
     found = msgspec.structs.replace(
         one,
         fields=tuple(msgspec.structs.replace(each, type=_told_apart(each.type, taken)) for each in one.fields),
@@ -191,5 +194,5 @@ def _told_apart(one: AvroType, taken: dict[str, AvroType]) -> AvroType:
 
 
 def schema_text(record: AvroType) -> str:
-    """The JSON of a schema."""
+    """Returns the JSON of a schema."""
     return json.dumps(as_json(record), ensure_ascii=False, separators=(",", ":"))

@@ -1,7 +1,7 @@
 """Object container files: their records as messages of a source, for `tidegate preview`.
 
-The bytes of records stay as they are: what they mean is the decoder's business, as in a topic. fastavro takes the file
-apart. It gets the schema without logical types, of which it refuses those that Avro asks to ignore.
+The bytes of records are passed on unchanged, and the decoder interprets them as in a topic. fastavro splits the file
+into records. It receives the schema without logical types, because it rejects some that Avro requires to ignore.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText
 
 _ID: Final = 2**31 - 2
-"""Of the file's schema; no registry has come so far."""
+"""Id of the file's schema; greater than any that a registry has assigned so far."""
 _SYNC_BYTES: Final = 16
 _HEAD: Final = fastavro.parse_schema(
     {
@@ -52,7 +52,10 @@ _WRONG: Final = (
 
 
 def container_values(stream: BinaryIO, reader: SchemaText) -> FileValues:
-    """See Format.file_values. Of `reader` the record's name is taken, since files have any. Raises ValueError."""
+    """Implements Format.file_values. Raises ValueError.
+
+    The record gets the name of `reader`, because files may have any name.
+    """
     try:
         head: Any = fastavro.schemaless_reader(stream, _HEAD, None)
         writer = parse_schema(SchemaText(SchemaKind.AVRO, head["meta"]["avro.schema"].decode()))
@@ -60,7 +63,7 @@ def container_values(stream: BinaryIO, reader: SchemaText) -> FileValues:
         raise _refusal(error) from error
     schema = SchemaText(SchemaKind.AVRO, _named(writer, parse_schema(reader).name), id=_ID)
     plain = as_json(writer, logical=False)
-    head["meta"]["avro.schema"] = b'"null"'  # blocks are bytes whatever it is, and fastavro refuses some
+    head["meta"]["avro.schema"] = b'"null"'  # blocks are bytes in any case, and fastavro rejects some schemas
     begin = io.BytesIO()
     fastavro.schemaless_writer(begin, _HEAD, head)
     values = _values(_Joined(begin.getvalue(), stream), fastavro.parse_schema(plain, _ignore_default_error=True))
@@ -69,7 +72,7 @@ def container_values(stream: BinaryIO, reader: SchemaText) -> FileValues:
 
 
 def _named(writer: AvroType, name: str) -> str:
-    """The text of the schema with this name for its record, unless a type in it has it."""
+    """Returns the schema's text with this name for its record, unless a type in it already has the name."""
     try:
         text = schema_text(msgspec.structs.replace(writer, name=name))
         parse_schema(SchemaText(SchemaKind.AVRO, text))
@@ -79,10 +82,10 @@ def _named(writer: AvroType, name: str) -> str:
 
 
 def _values(stream: _Joined, schema: Any) -> Iterator[bytes]:
-    """The bytes of each record. Raises ValueError."""
+    """Yields the bytes of each record. Raises ValueError."""
     try:
-        block: Any  # fastavro's types do not have all of it
-        for block in fastavro.block_reader(stream):  # type: ignore[arg-type]  # it only reads
+        block: Any  # fastavro's types are incomplete
+        for block in fastavro.block_reader(stream):  # type: ignore[arg-type]  # only read
             body = block.bytes_
             for _ in range(block.num_records):
                 start = body.tell()
@@ -93,17 +96,17 @@ def _values(stream: _Joined, schema: Any) -> Iterator[bytes]:
 
 
 class _Joined:
-    """Bytes, and then a stream."""
+    """A byte string followed by a stream."""
 
     def __init__(self, begin: bytes, rest: BinaryIO) -> None:
         self._begin, self._rest = io.BytesIO(begin), rest
 
     def read(self, size: int) -> bytes:
-        """At most so many bytes; none at the end."""
+        """Reads at most `size` bytes; returns none at the end."""
         return self._begin.read(size) or self._rest.read(size)
 
     def tell(self) -> int:
-        """Nobody asks where blocks are, which is noted all the same."""
+        """Returns a position, which fastavro stores for each block but which is not used."""
         return 0
 
 

@@ -1,5 +1,7 @@
-"""Messages to rows: the schema of each record, and two readers of what was written with it. C reads what it is certain
-of (`in_memory.py`), fastavro everything else, and says what is wrong with a record (`values.py`).
+"""Messages to rows: finds the schema of each record, and reads what was written with it.
+
+C reads what it can decode with certainty (`in_memory.py`). fastavro reads everything else and reports what is wrong
+with a record (`values.py`).
 """
 
 from __future__ import annotations
@@ -25,20 +27,20 @@ from tidegate.formats.schemas import FormatOptions, IdPlace, Schemas, SchemaText
 from tidegate.native.library import loaded
 
 _ANY: Final = b"any"
-"""What all values have in common where nothing says what schema they have."""
+"""The common prefix of all values that do not carry a schema id."""
 
 
 class WriterReader:
-    """Reads what was written with one schema."""
+    """Reads records written with one schema."""
 
     def __init__(self, writer: AvroType, reader: AvroType, output: Columns, prefix: bytes) -> None:
         self.reference = ReferenceReader(writer, reader, output, same=writer is reader)
         self.certain = _find_certain(writer, reader, output, prefix)
-        """None where nothing was compiled, or C has no steps for these schemas."""
+        """None if the library is not available, or C has no steps for these schemas."""
         self._skipped = len(prefix)
 
     def read(self, bodies: Sequence[bytes]) -> tuple[list[Part], list[RecordFailure]]:
-        """Parts in any order, which together are all good rows; and the bad ones."""
+        """Returns parts with all good rows, in any order, and the bad records."""
         parts: list[Part] = []
         left: Sequence[int] = range(len(bodies))
         if self.certain is not None:
@@ -61,18 +63,18 @@ def _find_certain(writer: AvroType, reader: AvroType, output: Columns, prefix: b
 
 
 class SchemaReader(Protocol):
-    """Reads what was written with one schema. `WriterReader` does; so may what makes something else of its frames."""
+    """Reads records written with one schema. Implemented by `WriterReader` and by readers that transform its frames."""
 
     @property
     def certain(self) -> Certain | None:
-        """What reads values that are no Python objects; None: nothing does."""
+        """Reads values that are not Python objects; None if not supported."""
 
     def read(self, bodies: Sequence[bytes], /) -> tuple[list[Part], list[RecordFailure]]:
-        """Parts in any order, which together are all good rows; and the bad ones."""
+        """Returns parts with all good rows, in any order, and the bad records."""
 
 
 class SchemaDecoder(Decoder):
-    """Decodes values into frames with the columns of `output`, those of each schema by a reader of its own."""
+    """Decodes values into frames with the columns of `output`, with a separate reader for each schema."""
 
     def __init__(
         self,
@@ -81,15 +83,15 @@ class SchemaDecoder(Decoder):
         options: FormatOptions,
         schemas: Schemas,
     ) -> None:
-        """`open_reader` gets what values were written with, and what they begin with. It raises AvroRefusal."""
+        """`open_reader` receives the writer's schema and the prefix of the values. It raises AvroRefusal."""
         self._open = open_reader
         self._output = output
         self._options = options
         self._schemas = schemas
         self._written: dict[bytes, SchemaReader | RecordFailure] = {}
-        """By what records begin with."""
+        """Readers, or failures of all records of a schema, by the prefix of records."""
         self._most: SchemaReader | None = None
-        """Of most records of the last batch."""
+        """The reader of most records in the last batch."""
         self._bare: SchemaReader | None = None
         if options.ids is IdPlace.NONE and options.schema is not None:
             self._bare = open_reader(options.schema, b"")
@@ -108,14 +110,14 @@ class SchemaDecoder(Decoder):
 
         decoded = MemoryDecoder(most.certain, careful).decode(memory)
         if 2 * left < memory.rows:
-            self._most = most  # and not of those few
+            self._most = most  # rather than the reader of those few
         return decoded
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
-        """Rows of the good values in order, and the bad ones."""
+        """Returns the rows of the good values in order, and the bad ones."""
         parts: list[Part] = []
         failures: list[RecordFailure] = []
-        groups = [(self._find(key), rows) for key, rows in self._grouped(values)]  # all schemas are asked for at once
+        groups = [(self._find(key), rows) for key, rows in self._grouped(values)]  # requests all schemas at once
         waiting = next((found for found, _ in groups if isinstance(found, WaitingForSchema)), None)
         if waiting is not None:
             return waiting
@@ -129,14 +131,14 @@ class SchemaDecoder(Decoder):
                 failures += [RecordFailure(row, found.kind, found.message) for row in rows]
                 continue
             whole = len(rows) == len(values)
-            bodies: Any = values if whole else [values[row] for row in rows]  # None is in a group of its own
+            bodies: Any = values if whole else [values[row] for row in rows]  # None is in a separate group
             read, bad = found.read(bodies)
             parts += read if whole else [([rows[place] for place in places], frame) for places, frame in read]
             failures += [RecordFailure(rows[one.row], one.kind, one.message) for one in bad]
         return Decoded(merge_parts(parts, self._output), sorted(failures, key=attrgetter("row")))
 
     def _grouped(self, values: Sequence[bytes | None]) -> list[tuple[bytes | None, Sequence[int]]]:
-        """Rows by what says which schema they have: None for tombstones, nothing for empty values."""
+        """Groups rows by the prefix with the schema id: None for tombstones, empty for empty values."""
         if not values:
             return []
         if self._all_alike(values):
@@ -147,7 +149,7 @@ class SchemaDecoder(Decoder):
         return list(groups.items())
 
     def _all_alike(self, values: Sequence[bytes | None]) -> bool:
-        """Whether surely all have the same schema, which is most often so."""
+        """Returns whether all values certainly have the same schema, which is the most frequent case."""
         if not all(values):
             return False
         first = self._key(values[0]) or b""
@@ -159,14 +161,14 @@ class SchemaDecoder(Decoder):
         return value and (value[:PREFIX_BYTES] if self._bare is None else _ANY)
 
     def _find(self, key: bytes | None) -> SchemaReader | WaitingForSchema | RecordFailure:
-        """What reads records of a group, or why nothing does."""
+        """Returns the reader for records of a group, or why there is none."""
         if key and self._bare is not None:
             return self._bare
         prefix = key or b""
         if prefix not in self._written:
             found = find_schema(key, self._schemas, FailureKind.MALFORMED_AVRO)
             if not isinstance(found, SchemaText):
-                return found  # not kept: it may be registered by the time of the next record
+                return found  # not cached, since it may be registered before the next record
             self._written[prefix] = self._made(found, prefix)
         return self._written[prefix]
 
@@ -179,7 +181,7 @@ class SchemaDecoder(Decoder):
 
 
 def _require_field(writer: AvroType, fitted: AvroType) -> None:
-    """Raises NoDeclaredField for a writer's record with fields, of which no column is read: all of it would be NULL."""
+    """Raises NoDeclaredField if no column is read from a writer's record with fields: all columns would be NULL."""
     if not writer.fields or any(find_field(writer, field) for field in fitted.fields):
         return
     names = [field.name for field in writer.fields]
@@ -189,7 +191,7 @@ def _require_field(writer: AvroType, fitted: AvroType) -> None:
 
 
 class AvroDecoder(SchemaDecoder):
-    """Without a schema in `options` the columns that are declared are looked for in the writer's."""
+    """A decoder that, without a schema in `options`, finds declared columns in the writer's schema by name."""
 
     def __init__(
         self,

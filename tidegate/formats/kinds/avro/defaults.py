@@ -1,7 +1,7 @@
-"""Whether the defaults of a reader's fields are values of their types. Pure.
+"""Checks that the defaults of a reader's fields are values of their types. Pure.
 
-Of what records were written with nobody asks: registries take any default, and nothing is read by it. A default of the
-reader's that is none would fail each record that a writer has left it out of.
+A writer's defaults are not checked: registries accept any, and they are not used for reading. An invalid default of the
+reader would fail each record in which the writer has left out the field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN_MAX: Final = 60
 
 
 def check_defaults(one: AvroType, place: str = "") -> None:
-    """Of all fields in a type. Raises AvroRefusal for the first that is no value."""
+    """Checks all fields in a type. Raises AvroRefusal for the first invalid default."""
     for field in one.fields:
         where = f"{place}.{field.name}".lstrip(".")
         if field.has_default and not is_value(field.type, field.default):
@@ -32,7 +32,10 @@ def check_defaults(one: AvroType, place: str = "") -> None:
 
 
 def is_value(one: AvroType, value: Any) -> bool:
-    """As JSON has values of a type: bytes are a text with a character for each, and 0 is a double, too."""
+    """Returns whether a JSON value is one of a type.
+
+    Bytes are a text with one character per byte, and 0 is also a double.
+    """
     match one.kind:
         case "null":
             return value is None
@@ -64,7 +67,7 @@ def _is_item(one: AvroType, value: Any) -> bool:
 
 
 def _is_number(value: float, largest: float) -> bool:
-    """By way of a double, as numbers in records of JSON: the bounds are the same."""
+    """Converts to a double, as for numbers in JSON records, so that the bounds are the same."""
     try:
         return abs(float(value)) <= largest
     except OverflowError:
@@ -76,7 +79,7 @@ def _is_within(value: int, bounds: tuple[int, int]) -> bool:
 
 
 def _has_meaning(one: AvroType, value: int) -> bool:
-    """Whether a number is a day, a time or a moment that a column holds."""
+    """Returns whether a number is a day, time or timestamp within the range of a column."""
     if not one.logical:
         return True
     if one.logical == "date":

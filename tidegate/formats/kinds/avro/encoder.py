@@ -1,4 +1,4 @@
-"""Rows to records: columns become those of `wire.py`, which writes all rows at once."""
+"""Rows to records: converts columns to those that `wire.py` expects, which writes all rows at once."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _TYPES: Final = {
 
 
 class WriteCheck(NamedTuple):
-    """Rows that cannot be written, and why."""
+    """Rows that cannot be written, and the reason."""
 
     failing: pl.Expr
     kind: FailureKind
     message: str
     nulls_of: str = ""
-    """The column whose NULLs they are: how many it has is known without looking."""
+    """The column whose NULLs they are; its null count makes the check free."""
 
 
 class AvroEncoder(Encoder):
-    """See Encoder."""
+    """Writes frames as Avro records of one schema."""
 
     def __init__(self, columns: Columns, options: FormatOptions) -> None:
-        """The columns fit the schema of `options`, or AvroRefusal is raised."""
+        """Raises AvroRefusal if the columns do not fit the schema of `options`."""
         assert options.schema is not None
         kinds = dict(columns)
         record = fit_written(parse_schema(options.schema), kinds)
@@ -85,7 +85,7 @@ def _parts(
     checks: list[WriteCheck],
     place: str,
 ) -> list[pl.Expr]:
-    """The columns, or fields of a struct, that `wire.py` takes."""
+    """Returns the columns, or fields of a struct, in the form that `wire.py` expects."""
     made = []
     for index, field in enumerate(record.fields):
         if field.type.kind == "null":
@@ -144,7 +144,7 @@ def _leaf(value: pl.Expr, kind: DataType, one: AvroType, checks: list[WriteCheck
     if one.logical == "uuid":
         checks.append(WriteCheck(~value.str.contains(_UUID), FailureKind.OUT_OF_RANGE, f"`{place}` is no UUID"))
         return value
-    if one.logical in DAY:  # else the record is written, and bad where it is read
+    if one.logical in DAY:  # otherwise the record would be written, and fail when it is read
         outside = ~value.is_between(0, DAY[one.logical] - 1)
         checks.append(WriteCheck(outside, FailureKind.OUT_OF_RANGE, f"`{place}` is no time of a day"))
     if one.logical == "decimal":
@@ -165,7 +165,7 @@ def _moment(value: pl.Expr, one: AvroType, checks: list[WriteCheck], place: str)
 
 
 def _decimal_bytes(column: pl.Series, size: int | None) -> pl.Series:
-    """Unscaled numbers, the most significant byte first, as short as possible where there is no `size`."""
+    """Returns unscaled numbers in big-endian order, as short as possible if there is no `size`."""
     made = [
         None if value is None else value.to_bytes(size or (value.bit_length() + 8) >> 3, "big", signed=True)
         for value in column.to_physical().to_list()
@@ -174,7 +174,7 @@ def _decimal_bytes(column: pl.Series, size: int | None) -> pl.Series:
 
 
 def _type(one: AvroType) -> pl.DataType:
-    """Of the column that `wire.py` takes."""
+    """Returns the type of the column that `wire.py` expects."""
     inner = one.bare
     if inner.kind == "record":
         fields = {f"f{index}": _type(each.type) for index, each in enumerate(inner.fields) if each.type.kind != "null"}

@@ -1,7 +1,7 @@
-"""Avro records that are no Python objects: by which steps C reads what a writer has written (`native/avro.c`).
+"""Avro records that are not Python objects: the steps by which C reads a writer's records (`native/avro.c`).
 
-The steps follow the writer's schema. What fastavro would look at more closely, or make something else of, has none
-here: unions of several types, promotions to and from text, defaults within a value. Then nothing is read in C.
+The steps follow the writer's schema. There are none for types that fastavro checks more closely or converts: unions of
+several types, promotions to and from strings, and defaults within a value. Such schemas are not read in C at all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WIDER: Final = frozenset({("int", "long"), ("int", "double"), ("long", "double"
 
 
 class NotInC(Exception):
-    """There are no steps for a schema; the message says why."""
+    """There are no steps for a schema; the message has the reason."""
 
 
 class CertainReader(Certain):
@@ -68,7 +68,7 @@ def _claim(places: dict[int, tuple[int, AvroType]], written: int, read: int, kin
 
 
 def _steps(writer: AvroType, places: dict[int, tuple[int, AvroType]]) -> tuple[Step, ...]:
-    """Of a record's fields; `places`: where those that are read go, and as what."""
+    """Returns the steps of a record's fields. `places` maps a written field to its target and the type to read."""
     return tuple(
         _step(field.type, places[index][1])._replace(to=places[index][0]) if index in places else _passed(field.type)
         for index, field in enumerate(writer.fields)
@@ -84,7 +84,7 @@ def _step(writer: AvroType, reader: AvroType) -> Step:
 
 
 def _value(writer: AvroType, reader: AvroType) -> Step:
-    """Of what is not NULL."""
+    """Returns the step of a value that is not NULL."""
     kind = writer.kind
     if kind in ("array", "map") and reader.kind == kind and writer.items is not None and reader.items is not None:
         return Step(kind, steps=(_step(writer.items, reader.items),))
@@ -118,7 +118,7 @@ def _whole(kind: str, reader: AvroType) -> Step:
 
 
 def _inner_places(writer: AvroType, reader: AvroType) -> dict[int, tuple[int, AvroType]]:
-    """Of a struct, all of whose fields are read; those that the writer does not have are NULL."""
+    """Returns where the fields of a struct go. All are read; those that the writer lacks are NULL."""
     places: dict[int, tuple[int, AvroType]] = {}
     for place, field in enumerate(reader.fields):
         found = find_field(writer, field)
@@ -130,7 +130,7 @@ def _inner_places(writer: AvroType, reader: AvroType) -> dict[int, tuple[int, Av
 
 
 def _passed(one: AvroType) -> Step:
-    """What nobody reads."""
+    """Returns the step that skips a value."""
     if one.kind == "union":
         return Step("union", PASSED_OVER, steps=tuple(map(_passed, one.branches)))
     inner = [field.type for field in one.fields] + ([] if one.items is None else [one.items])

@@ -1,10 +1,12 @@
-"""Schemas for fastavro where names are not enough: for unions of several types, and a type that is read in two ways.
+"""Schemas for fastavro that identify the member of a union, for unions of several types and types read in two ways.
 
-fastavro gives a value alone: an object may be a map or a record, a text a symbol. So each type of such a union becomes
-a record with one field, which takes the same bytes, and the field says which member it is. A writer's type is given to
-the reader's that is like it, else to the first that it can become. Types stand where they are used, with a name for
-each place that both sides have, and fields have the reader's names: nothing is left to be found by name. Fields that
-the writer lacks are left out: their defaults are the caller's business.
+fastavro returns only the value, and an object can be a map or a record, a text a string or a symbol. So each type of
+such a union becomes a record with one field, which takes the same bytes, and the name of the field identifies the
+member. A writer's type is assigned to the reader's type that matches it, else to the first that it can be promoted to.
+
+Types are written out wherever they are used, with a separate name for each place that both sides have, and fields have
+the reader's names, so that nothing is resolved by name. Fields that the writer lacks are omitted; the caller adds their
+defaults.
 """
 
 from __future__ import annotations
@@ -17,19 +19,19 @@ from tidegate.formats.kinds.avro.resolution import choose_member, find_field, is
 from tidegate.formats.kinds.avro.schema import AvroType
 
 MEMBER: Final = "__tidegate_member"
-"""The name of a field that is a member, with its place among the types besides null."""
+"""Prefix of the name of a member's field, followed by its index among the types other than null."""
 
 Both = tuple[Any, Any]
-"""JSON for the writer and the reader."""
+"""JSON schemas for the writer and the reader."""
 
 
 def has_several(one: AvroType) -> bool:
-    """Whether there is a union of several types in it."""
+    """Returns whether a type contains a union of several types."""
     return (one.kind == "union" and one.bare is one) or any(map(has_several, one.inside))
 
 
 def member_of(value: Any) -> tuple[int, Any] | None:
-    """Which member of a union was read, and what; None of what has been nowhere in the bytes, a default."""
+    """Returns which member of a union was read, and its value; None for a default, which was not read."""
     if isinstance(value, Mapping) and len(value) == 1:
         [(name, inner)] = value.items()
         if name.startswith(MEMBER):
@@ -38,7 +40,7 @@ def member_of(value: Any) -> tuple[int, Any] | None:
 
 
 def show_members(writer: AvroType, reader: AvroType) -> Both:
-    """The schemas for fastavro; without logical types."""
+    """Returns the schemas for fastavro, without logical types."""
     return _Pairs().both(writer, reader)
 
 
@@ -47,7 +49,7 @@ class _Pairs:
         self._numbers = count()
 
     def both(self, writer: AvroType, reader: AvroType) -> Both:
-        if reader.unread:  # whoever gets such a value refuses it
+        if reader.unread:  # the value is rejected after it was read
             return (one := self._alone(writer)), one
         if reader.kind == "union" and reader.bare is reader and not is_of_numbers(reader):
             return self._members(writer, reader)
@@ -63,7 +65,7 @@ class _Pairs:
         return _leaf(writer, name), _leaf(reader, name)
 
     def _alone(self, one: AvroType) -> Any:
-        """What the other side does not have."""
+        """Describes a type that the other side does not have."""
         if one.kind == "union":
             return [self._alone(each) for each in one.branches]
         if one.kind == "record":
@@ -94,7 +96,7 @@ class _Pairs:
         )
 
     def _branches(self, writer: AvroType, reader: AvroType) -> Both:
-        """Where the reader's is one type, or one and null."""
+        """Handles a reader's type that is a single type, or one and null."""
         written, read = list(writer.branches or (writer,)), list(reader.branches or (reader,))
         ones: dict[int, Any] = {}
         others = []

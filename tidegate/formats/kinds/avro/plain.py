@@ -1,6 +1,6 @@
-"""Records with unions of several types as bytes, one by one: those that people write in tests.
+"""Encodes records with unions of several types one by one, as written by people in tests.
 
-A sink writes one type of such a union (`written.py`), and here the one that is set of its members is written.
+A sink writes only one type of such a union (`written.py`). Here the member that is set is written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.formats.kinds.avro.wire import zigzag
 
 
 class PlainEncoder(Encoder):
-    """See Encoder. Of frames with a column for each field of the record."""
+    """Encodes frames with a column for each field of the record, one row at a time."""
 
     def __init__(self, record: AvroType, prefix: bytes) -> None:
         self._record = record
@@ -43,7 +43,7 @@ class PlainEncoder(Encoder):
 
 
 def _bytes_of(one: AvroType, value: Any) -> bytes:
-    """Raises ValueError for what the type does not hold."""
+    """Encodes a value. Raises ValueError if it is not one of the type."""
     if one.kind == "union":
         return _of_union(one, value)
     if value is None:
@@ -78,7 +78,7 @@ def _field(name: str, one: AvroType, value: Any) -> bytes:
 
 
 def _of_union(one: AvroType, value: Any) -> bytes:
-    """`value` is a struct of its members where there are several, as in columns."""
+    """Encodes a union value. With several types, `value` is a struct of its members, as in columns."""
     places = {index: each for index, each in enumerate(one.branches) if each.kind != "null"}
     if value is None:
         if len(places) == len(one.branches):
@@ -106,7 +106,7 @@ def _number(one: AvroType, value: int) -> int:
 
 
 def _data(one: AvroType, value: Any) -> bytes:
-    """Of bytes and fixed types."""
+    """Encodes bytes and fixed types."""
     if one.logical == "decimal":
         units = units_of(value, one.scale)
         value = units.to_bytes(one.size or (units.bit_length() + 8) >> 3, "big", signed=True)

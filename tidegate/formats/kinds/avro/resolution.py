@@ -1,8 +1,8 @@
-"""What a reader makes of a writer's schema: the reader's type of every field, or why there is none.
+"""Resolution of a writer's schema: the type as which the reader reads each field, or why there is none.
 
-Avro's rules of resolution are fastavro's business (`values.py`); here they are looked at once per schema, so that a
-schema that never fits is named with its place. Beyond them: a timestamp has the unit that it was written with, whatever
-the reader's schema says, and a decimal the writer's scale or none.
+fastavro implements Avro's resolution rules (`values.py`). Here they are checked once per schema, so that the error for
+an incompatible schema names the place. There are additional rules: a timestamp has the unit with which it was written,
+whatever the reader's schema sets, and a decimal must have the writer's scale.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _MOMENTS: Final = ("timestamp-", "local-timestamp-")
 
 
 def fit_columns(writer: AvroType, columns: Columns) -> AvroType:
-    """The reader's record where a pipeline has declared columns: those fields, NULL for what was not written.
+    """Returns the reader's record for declared columns: those fields, with NULL for any that the writer lacks.
 
-    Raises AvroRefusal where a field is there and of another type.
+    Raises AvroRefusal if a field exists with another type.
     """
     fields = {field.name: field for field in writer.fields}
     return msgspec.structs.replace(
@@ -70,7 +70,7 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
             fields=tuple(_fit_field(fields.get(name), name, each, f"{place}.{name}") for name, each in kind.fields),
         )
     if one.logical == kind.kind == "decimal" and one.scale == kind.scale:
-        # of more than 38 digits there is no column: Kafka Connect's converters write 64 where they do not know
+        # A column has at most 38 digits, but Kafka Connect's converters write 64 if they do not know the precision.
         if one.precision <= kind.precision or one.precision > MAX_PRECISION:
             return msgspec.structs.replace(one, precision=kind.precision)
     elif one.logical != "decimal" and column_type(one, place) == kind:
@@ -82,7 +82,7 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
 
 
 def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
-    """The reader's type with the writer's units of time. Raises AvroRefusal where no value could be read."""
+    """Returns the reader's type with the writer's time units. Raises AvroRefusal if no value could be read."""
     if any(one.kind == "union" and one.bare is one for one in (writer, reader)):
         return _align_several(writer, reader, place)
     if reader.kind == "union":
@@ -108,7 +108,7 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
 
 
 def _align_member(writer: AvroType, reader: AvroType, place: str) -> AvroType:
-    """As `align`, where values of other types can be read all the same: the refusal is for those of this one."""
+    """Aligns as `align` does, but records a refusal in the type, since values of other members can still be read."""
     try:
         return align(writer, reader, place)
     except AvroRefusal as refusal:
@@ -116,20 +116,20 @@ def _align_member(writer: AvroType, reader: AvroType, place: str) -> AvroType:
 
 
 def has_unread(one: AvroType) -> bool:
-    """Whether there is a type in it of which nothing can be read."""
+    """Returns whether a type contains one of which no value can be read."""
     return bool(one.unread) or any(map(has_unread, one.inside))
 
 
 def is_of_numbers(one: AvroType) -> bool:
-    """Whether a union of several types becomes one number."""
+    """Returns whether a union of several types becomes a single number."""
     kinds = {each.kind for each in one.branches} - {"null"}
     return kinds in ({"int", "long"}, {"float", "double"})
 
 
 def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
-    """Where one of them is a union of several types: each of the reader's with the writer's whose values it gets.
+    """Aligns types of which at least one is a union of several: each reader's type with the writer's that it receives.
 
-    Values of the writer's other types are looked at one by one.
+    Values of the writer's other types are checked one by one.
     """
     members = list(reader.branches or (reader,))
     sources: dict[int, AvroType] = {}
@@ -144,8 +144,9 @@ def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
 
 
 def choose_member(writer: AvroType, members: Sequence[AvroType]) -> int | None:
-    """Which of the reader's types gets values of this one: that of the name, of the name without its namespace, or the
-    first that it can become.
+    """Returns the index of the reader's type that receives values of a writer's type.
+
+    It is the type with the same name, with the same name without namespace, or the first to which it can be promoted.
     """
     for one_of in (_has_name, is_alike, _can_become):
         for place, member in enumerate(members):
@@ -159,7 +160,7 @@ def _has_name(writer: AvroType, reader: AvroType) -> bool:
 
 
 def is_alike(writer: AvroType, reader: AvroType) -> bool:
-    """Of one kind, and of one name without namespaces, or an alias."""
+    """Returns whether both have the same kind and the same name, ignoring namespaces, or an alias."""
     return _has_name(writer, reader) or (
         writer.kind == reader.kind and short_name(writer.name) == short_name(reader.name)
     )
@@ -170,14 +171,14 @@ def _can_become(writer: AvroType, reader: AvroType) -> bool:
 
 
 def short_name(name: str) -> str:
-    """Without its namespace."""
+    """Returns a name without its namespace."""
     return name.rpartition(".")[2]
 
 
 def _sources(writer: AvroType, reader: AvroType) -> dict[str, AvroField]:
-    """By the names of the reader's fields the writer's that they get their values from.
+    """Maps the names of the reader's fields to the writer's fields from which they get their values.
 
-    Each gives its values to one: to that of its own name, else to the first that has it as an alias.
+    Each writer's field is used once: for the field of its name, else for the first with that name as an alias.
     """
     written = {field.name: field for field in writer.fields}
     found = {field.name: written.pop(field.name) for field in reader.fields if field.name in written}
@@ -189,7 +190,10 @@ def _sources(writer: AvroType, reader: AvroType) -> dict[str, AvroField]:
 
 
 def _align_field(writer: AvroType, field: AvroField, source: AvroField | None, place: str) -> AvroField:
-    """Of its aliases no other is a name of the writer's than that of `source`: fastavro takes the last that is."""
+    """Aligns a field and removes aliases that name a writer's field other than `source`.
+
+    fastavro would use the last alias that matches.
+    """
     where = f"{place}.{field.name}".lstrip(".")
     if source is None and not field.has_default:
         raise AvroRefusal(where, "the writer has no such field, and the reader no default for it")
@@ -213,13 +217,13 @@ def _align_logical(writer: AvroType, reader: AvroType, place: str) -> AvroType:
 
 
 def find_field(writer: AvroType, field: AvroField) -> AvroField | None:
-    """The writer's field that a reader's gets its values from; of a reader's type that `align` has made."""
+    """Returns the writer's field for a field of a reader's type made by `align`."""
     names = (field.name, *field.aliases)
     return next((each for name in names for each in writer.fields if each.name == name), None)
 
 
 def word_of(one: AvroType) -> str:
-    """A type in a message."""
+    """Names a type in a message."""
     if one.logical == "decimal":
         return f"decimal({one.precision},{one.scale})"
     return one.logical or one.name or (f"a union of {len(one.branches)}" if one.kind == "union" else one.kind)

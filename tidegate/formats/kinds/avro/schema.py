@@ -1,9 +1,8 @@
-"""Avro schemas as trees: read from their JSON, with every name resolved.
+"""Avro schemas as trees: parsed from JSON, with all names resolved.
 
-fastavro looks at a text too, so nothing is accepted here that it refuses, but for logical types and defaults, which
-`defaults.py` looks at where they are used. What is refused on top is what the bytes of strangers could use against us:
-types that contain themselves (as deep as the writer likes), and arrays of values that take no bytes (as many as the
-writer likes).
+fastavro also checks each text, so everything that it rejects is rejected, except for logical types and defaults, which
+`defaults.py` checks where they are used. In addition, schemas are rejected that would make untrusted data dangerous:
+types that contain themselves (to any depth), and arrays of values without bytes (of any number).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tidegate.formats.failures import FailureKind
 from tidegate.formats.schemas import SchemaText
 
 NODES_MAX: Final = 5000
-"""Types in a schema, each named one counted wherever it is used."""
+"""Maximum number of types in a schema; named types count wherever they are used."""
 DEPTH_MAX: Final = 60
 _SHOWN_MAX: Final = 200
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -39,76 +38,76 @@ _LOGICAL: Final = {
     "uuid": {"string"},
     "duration": {"fixed"},
 }
-"""Logical types, and what they may be of; any other is ignored, as Avro asks for."""
+"""Logical types and the types that they apply to. Any other is ignored, as Avro requires."""
 MICROS: Final = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
-"""Of a unit in the name of a logical type: what to multiply a value by, and then to divide it by."""
+"""Factor and divisor to microseconds, by the unit in the name of a logical type."""
 DAY: Final = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 
 
 class AvroRefusal(ValueError):
-    """A schema that is none, or that is not for records of a pipeline; the message has the place."""
+    """A schema that is invalid, or not usable for records of a pipeline; the message has the place."""
 
     kind: ClassVar[FailureKind] = FailureKind.INCOMPATIBLE_SCHEMA
-    """Of the records that were written with it."""
+    """Failure kind of the records written with it."""
 
     def __init__(self, place: str, message: str) -> None:
         super().__init__(f"at `{place}`: {message}" if place else message)
 
 
 class NoDeclaredField(AvroRefusal):
-    """The schema of records with none of the columns."""
+    """The schema contains none of the declared columns."""
 
     kind = FailureKind.NO_DECLARED_FIELD
 
 
 class AvroField(msgspec.Struct, frozen=True):
-    """Of a record."""
+    """A field of a record."""
 
     name: str
     type: AvroType
     has_default: bool = False
     default: Any = None
-    """As in the JSON."""
+    """The value as given in the JSON."""
     aliases: tuple[str, ...] = ()
 
 
 class AvroType(msgspec.Struct, frozen=True):
-    """A type with all that it contains. `kind` is Avro's word; what else is set depends on it."""
+    """A type with all that it contains. `kind` is Avro's name; which other fields are set depends on it."""
 
     kind: str
     name: str = ""
-    """With the namespace."""
+    """Full name, including the namespace."""
     aliases: tuple[str, ...] = ()
     fields: tuple[AvroField, ...] = ()
     symbols: tuple[str, ...] = ()
     default: str | None = None
-    """The symbol of an enum that stands for those that a reader does not know."""
+    """The symbol of an enum that replaces symbols unknown to the reader."""
     items: AvroType | None = None
-    """Of an array; of a map the values."""
+    """The items of an array, or the values of a map."""
     branches: tuple[AvroType, ...] = ()
     size: int = 0
     logical: str = ""
     precision: int = 0
     scale: int = 0
     chosen: tuple[int, int] = (-1, -1)
-    """Of a union of which one type is written (`written.py`): that one's index in the schema, and null's, or -1."""
+    """For a union of which one type is written (`written.py`): the indexes of that type and of null, or -1."""
 
     unread: str = ""
-    """Of a reader's type in a union: why what was written as such a one cannot be read; empty: it can."""
+    """For a reader's type in a union: why values of it cannot be read; empty if they can."""
 
     @property
     def inside(self) -> list[AvroType]:
-        """The types that it is made of."""
+        """The types directly contained in it."""
         return [field.type for field in self.fields] + list(self.branches) + ([self.items] if self.items else [])
 
     @property
     def nullable(self) -> bool:
-        """A union of null and one other type."""
+        """True if it is a union of null and one other type."""
         return self.kind == "union" and len(self.branches) == 2 and any(one.kind == "null" for one in self.branches)
 
     @property
     def bare(self) -> AvroType:
-        """Without the null, or the union around a single type."""
+        """The type without null, or without the union around a single type."""
         if self.kind == "union":
             others = [one for one in self.branches if one.kind != "null"]
             if len(others) == 1:
@@ -117,11 +116,11 @@ class AvroType(msgspec.Struct, frozen=True):
 
 
 Meaning = Callable[[AvroType, Mapping[str, Any]], AvroType]
-"""What makes of a type of values (no record, array, map or union) the one that its description means."""
+"""Applies a description to a type of simple values (not a record, array, map or union)."""
 
 
 def with_logical(made: AvroType, one: Mapping[str, Any]) -> AvroType:
-    """The type with the logical type of its description, where Avro has such a one."""
+    """Returns the type with the logical type of its description, if Avro defines it for the type."""
     logical = one.get("logicalType")
     if not isinstance(logical, str) or made.kind not in _LOGICAL.get(logical, ()):
         return made
@@ -138,7 +137,7 @@ def with_logical(made: AvroType, one: Mapping[str, Any]) -> AvroType:
 
 
 def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroType:
-    """The record that a text describes. Raises AvroRefusal."""
+    """Parses a text into a record. Raises AvroRefusal."""
     import fastavro.schema
 
     reader = _Reader(meaning)
@@ -160,7 +159,7 @@ def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroTyp
         raise AvroRefusal("", f"it is no Avro schema: {_shown(str(error))}") from error
     except KeyError as error:
         raise AvroRefusal("", f"it is no Avro schema: {_shown(str(error))} is missing") from error
-    except (TypeError, AttributeError, OverflowError) as error:  # its words are Python's
+    except (TypeError, AttributeError, OverflowError) as error:  # its message would be Python's
         raise AvroRefusal("", "it is no Avro schema: something in it is not what Avro has there") from error
     if top.kind != "record":
         raise AvroRefusal("", f"a record is needed, and this is of type {top.kind}")
@@ -173,7 +172,7 @@ def _shown(text: str) -> str:
 
 
 def _unmeant(one: Any) -> Any:
-    """A description without logical types: those that are wrong fastavro refuses, and Avro asks to ignore them."""
+    """Removes logical types: fastavro rejects invalid ones, and Avro requires to ignore them."""
     if isinstance(one, dict):
         parts = ((key, value) for key, value in one.items() if key != "logicalType")
         return {key: value if key == "default" else _unmeant(value) for key, value in parts}
@@ -181,7 +180,7 @@ def _unmeant(one: Any) -> Any:
 
 
 def _texts(schema: SchemaText) -> list[str]:
-    """What it refers to first, each once."""
+    """Returns the texts of a schema, each once, referenced ones first."""
     texts: dict[str, None] = {}
     for _, one in schema.references:
         texts.update(dict.fromkeys(_texts(one)))
@@ -190,7 +189,7 @@ def _texts(schema: SchemaText) -> list[str]:
 
 
 class _Reader:
-    """Reads types; `names` are those known so far, None for those that are being read."""
+    """Parses types. `names` holds those known so far, None for those being parsed."""
 
     def __init__(self, meaning: Meaning) -> None:
         self._meaning = meaning
@@ -265,7 +264,7 @@ class _Reader:
         return self._end(self._meaning(AvroType("fixed", name, _aliases(one, space, place), size=size), one))
 
     def _begin(self, one: Mapping[str, Any], namespace: str, place: str) -> tuple[str, str]:
-        """The full name, and the namespace of what is inside."""
+        """Returns the full name, and the namespace for types inside."""
         name = str(one["name"])
         space = one.get("namespace", namespace) or ""
         full = name if "." in name or not space else f"{space}.{name}"
@@ -297,7 +296,7 @@ def _check_bounds(top: AvroType) -> None:
     weights: dict[int, int] = {}
 
     def weigh(one: AvroType, place: str) -> int:
-        """How many types it has."""
+        """Counts the types in a type."""
         if id(one) in weights:
             return weights[id(one)]
         inside = [(field.type, f"{place}.{field.name}".lstrip(".")) for field in one.fields]
@@ -315,7 +314,7 @@ def _check_bounds(top: AvroType) -> None:
 
 
 def bytes_at_least(one: AvroType) -> int:
-    """What a value takes at least. 0: nothing at all."""
+    """Returns the minimum size of a value; 0 if it takes no bytes."""
     if one.kind == "record":
         return sum(bytes_at_least(field.type) for field in one.fields)
     if one.kind == "fixed":
@@ -324,7 +323,7 @@ def bytes_at_least(one: AvroType) -> int:
 
 
 def as_json(one: AvroType, *, logical: bool = True) -> Any:
-    """The JSON of a type; without logical types fastavro gives what is on the wire."""
+    """Returns the JSON of a type. Without logical types, fastavro returns the encoded values."""
     return _json(one, logical, {})
 
 

@@ -1,7 +1,7 @@
-"""Records one by one with fastavro: what C leaves over, and the reference for what it reads.
+"""Reads records one by one with fastavro: those that C leaves over, and as the reference for what C reads.
 
-fastavro gets the schemas without their logical types, so that it gives what is on the wire, and what that means is
-said here: fastavro rounds decimals to their precision, and knows no nanoseconds.
+fastavro receives the schemas without logical types, so that it returns the encoded values. They are interpreted here,
+because fastavro rounds decimals to their precision and does not support nanoseconds.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from tidegate.formats.kinds.avro.resolution import find_field, has_unread, is_of
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType, as_json
 
 Convert = Callable[[Any], Any]
-"""A value as fastavro gives it to one that Polars takes for the column."""
+"""Converts a value returned by fastavro to one that Polars accepts for the column."""
 
 _DIGITS: Final = Context(prec=80)
 
 
 class _Unfit(ValueError):
-    """A value that its type does not hold."""
+    """A value that its type cannot hold."""
 
     def __init__(self, message: str, kind: FailureKind = FailureKind.OUT_OF_RANGE, path: tuple[str, ...] = ()) -> None:
-        """`path`: the names of the fields that it is in, the outermost first."""
+        """`path` holds the names of the enclosing fields, outermost first."""
         super().__init__(f"`{'.'.join(path)}`: {message}" if path else message)
         self._message, self.kind, self._path = message, kind, path
 
     def inside(self, name: str) -> _Unfit:
-        """The same, as that of a field."""
+        """Returns the same error, located in a field."""
         return _Unfit(self._message, self.kind, (name, *self._path))
 
 
@@ -51,9 +51,9 @@ class ReferenceReader:
     """Reads bodies written with `writer` into values of `columns`, as fields of `reader`."""
 
     def __init__(self, writer: AvroType, reader: AvroType, columns: Columns, *, same: bool) -> None:
-        """`same`: the reader's schema is the writer's."""
+        """`same`: the reader's schema equals the writer's."""
         self._defaults: dict[str, Any] = {}
-        """Of fields that fastavro is not asked for."""
+        """Defaults of fields that are not requested from fastavro."""
         by_name = None if has_several(reader) or has_unread(reader) else _by_name(writer, reader)
         written, read = by_name or show_members(writer, reader)
         if by_name is None:
@@ -68,10 +68,10 @@ class ReferenceReader:
             if (convert := _field_converter(field.name, field.type)) is not None
             and field.name not in {name for name, _ in columns}
         ]
-        """Of fields that no column is made of."""
+        """Fields without a column, which are only checked."""
 
     def read(self, bodies: Sequence[bytes], skipped: int) -> tuple[pl.DataFrame, list[RecordFailure]]:
-        """Rows of the good ones, and the others. The first `skipped` bytes of each are not the record's."""
+        """Returns the rows of good records, and the failures. The first `skipped` bytes of each body are not read."""
         rows: list[list[Any]] = []
         failures: list[RecordFailure] = []
         for row, body in enumerate(bodies):
@@ -79,7 +79,7 @@ class ReferenceReader:
                 rows.append(self._read(body, skipped))
             except (ValueError, LookupError, EOFError, OverflowError, TypeError, RecursionError) as error:
                 failures.append(_failure(row, error))
-            except SchemaResolutionError as error:  # of this value: a NULL, a symbol, a type of a union
+            except SchemaResolutionError as error:  # of this value: a NULL, a symbol, or a type of a union
                 failures.append(RecordFailure(row, FailureKind.INCOMPATIBLE_SCHEMA, first_line(error)))
         if not self._columns:
             return pl.DataFrame(height=len(rows)), failures
@@ -102,7 +102,7 @@ class ReferenceReader:
 
 
 def _by_name(writer: AvroType, reader: AvroType) -> Both | None:
-    """The schemas for fastavro as they are; None where a type is read in two ways, which has one name."""
+    """Returns the unchanged schemas for fastavro; None if a type with one name is read in two ways."""
     with suppress(AvroRefusal):
         return as_json(writer, logical=False), as_json(reader, logical=False)
     return None
@@ -122,13 +122,13 @@ def _failure(row: int, error: Exception) -> RecordFailure:
 
 
 def default_series(name: str, kind: DataType, one: AvroType, default: Any) -> pl.Series:
-    """One row with a default, as it is in the JSON of a schema."""
+    """Returns one row with a default, given as in the JSON of a schema."""
     convert = _converter(one)
     return make_series(name, polars_type(kind), [default if convert is None else convert(default)])
 
 
 def _field_converter(name: str, one: AvroType) -> Convert | None:
-    """As `_converter`; a failure names the field."""
+    """Wraps `_converter` so that a failure names the field."""
     convert = _converter(one)
     if convert is None:
         return None
@@ -143,7 +143,7 @@ def _field_converter(name: str, one: AvroType) -> Convert | None:
 
 
 def _converter(one: AvroType) -> Convert | None:
-    """None: values stay as they are."""
+    """Returns the conversion of values of a type; None if they are unchanged."""
     if one.unread:
         return partial(_refuse, one.unread)
     if one.kind == "union":
@@ -173,7 +173,7 @@ def _record(one: AvroType) -> Convert:
     def convert(values: Any) -> dict[str, Any]:
         made = {}
         for name, inner, default in fields:
-            value = values.get(name, default)  # a default of the record that leaves out a field with one of its own
+            value = values.get(name, default)  # a default of a record may omit a field that has a default of its own
             made[name] = value if inner is None else inner(value)
         return made
 
@@ -188,7 +188,7 @@ def _union(one: AvroType) -> Convert | None:
 
 
 def _members(one: AvroType) -> Convert:
-    """A struct with a field per type, as Spark has it: the one that a value is of is set."""
+    """Converts to a struct with a field per type, as Spark does; the field of the value's type is set."""
     branches = [each for each in one.branches if each.kind != "null"]
     converters = [_converter(each) or (lambda value: value) for each in branches]
 
@@ -204,7 +204,10 @@ def _members(one: AvroType) -> Convert:
 
 
 def _default_member(branches: Sequence[AvroType], default: Any) -> tuple[int, Any]:
-    """The first type that it is a value of, as in Avro's own library; `check_defaults` has seen that there is one."""
+    """Returns the first type that the default is a value of, as Avro's own library does.
+
+    `check_defaults` guarantees that there is one.
+    """
     index = next(place for place, each in enumerate(branches) if is_value(each, default))
     return index, float(default) if branches[index].kind in ("float", "double") else default
 
@@ -248,5 +251,5 @@ def _decimal(value: bytes | str, limit: int, one: AvroType, context: Context) ->
 
 
 def _bytes(value: bytes | str) -> bytes:
-    """The default of a field is a text, with a character per byte."""
+    """Converts a text to bytes: the default of a field has one character per byte."""
     return value if isinstance(value, bytes) else value.encode("latin-1")

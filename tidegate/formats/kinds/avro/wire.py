@@ -1,10 +1,11 @@
-"""Frames as batches of records, by way of Polars' writer of Avro container files (ADR 43).
+"""Writes frames as batches of records, with Polars' writer of Avro container files (ADR 43).
 
-The writer puts an index in front of every value, as if all could be null, and takes no fixed types. So a column of
-random bytes, a *guard*, is put in front of each value that needs something else, and the guard is replaced together
-with the byte after it; another one ends every row. Guards are twelve random bytes that never leave the process: that a
-value contains one does not happen. The commonest, of fields that are never null, has three, for its length counts: how
-often it is there is known and looked at, and where a value contains it others are drawn.
+The writer puts a union index in front of every value, as if all were nullable, and does not support fixed types. So a
+column of random bytes, a *guard*, is placed in front of each value that is to be written otherwise, and the guard is
+replaced together with the byte after it. Another guard ends every row. Guards are twelve random bytes that never leave
+the process, so a value containing one is not to be expected. The most frequent guard, for fields that are never null,
+has three bytes, because its length matters. The number of its occurrences is known and checked, and if a value contains
+it, new guards are drawn.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _GUARD_BYTES: Final = 12
 _SHORT_BYTES: Final = 2
 _DRAWS_MAX: Final = 20
 _NULL, _VALUE = b"\0", b"\2"
-"""The index of a union, null first."""
+"""The union index, null first."""
 
 
 def zigzag(value: int) -> bytes:
-    """A long, as Avro writes it."""
+    """Encodes an Avro long."""
     left = (value << 1) ^ (value >> 63)
     made = bytearray()
     while left > 0x7F:
@@ -37,7 +38,7 @@ def zigzag(value: int) -> bytes:
 
 
 def write_block(frame: pl.DataFrame) -> bytes:
-    """Records that follow each other, of columns that all may be null."""
+    """Returns the concatenated records of nullable columns."""
     stream = io.BytesIO()
     frame.write_avro(stream)
     written = stream.getvalue()
@@ -53,7 +54,7 @@ def write_block(frame: pl.DataFrame) -> bytes:
 
 
 def _long(data: bytes, place: int) -> tuple[int, int]:
-    """A long that is not negative, and what follows it."""
+    """Reads a long that is not negative, and returns it with the offset of what follows."""
     value = shift = 0
     while True:
         byte = data[place]
@@ -65,10 +66,10 @@ def _long(data: bytes, place: int) -> tuple[int, int]:
 
 
 class Wire:
-    """Records of a type, with a prefix in front of each.
+    """Writes records of a type, each with a prefix.
 
-    Frames have columns `f0`, `f1` ..., one for each field: enums as their numbers, maps as lists of structs of `f0` and
-    `f1`, structs with fields `f0` ....
+    Frames have columns `f0`, `f1` ..., one per field. Enums are given as numbers, maps as lists of structs of `f0` and
+    `f1`, and structs have fields `f0` ....
     """
 
     def __init__(self, record: AvroType, prefix: bytes) -> None:
@@ -77,7 +78,7 @@ class Wire:
         self._draw()
 
     def _draw(self) -> None:
-        """Chooses guards."""
+        """Draws new guards."""
         plan = _Plan()
         self._columns = [part for name, one in self._fields for part in plan.field(pl.col(name), one, top=True)]
         row = os.urandom(_GUARD_BYTES)
@@ -87,7 +88,7 @@ class Wire:
         self._short, self._short_count = plan.short, plan.short_count
 
     def write(self, frame: pl.DataFrame) -> list[bytes]:
-        """A body for each row, with the prefix."""
+        """Returns a body for each row, with the prefix."""
         if not frame.height:
             return []
         for _ in range(_DRAWS_MAX):
@@ -110,12 +111,12 @@ class Wire:
 
 
 def _fields(record: AvroType) -> list[tuple[str, AvroType]]:
-    """Those that take bytes, with their names."""
+    """Returns the fields that take bytes, with their names."""
     return [(f"f{place}", field.type) for place, field in enumerate(record.fields) if field.type.kind != "null"]
 
 
 class _Plan:
-    """Columns for Polars' writer, and what is replaced in the bytes that it makes of them."""
+    """Columns for Polars' writer, and the replacements in the bytes that it writes."""
 
     def __init__(self) -> None:
         self.replaced: list[tuple[bytes, bytes]] = []
@@ -126,12 +127,14 @@ class _Plan:
             short = bytes(0x80 | byte for byte in os.urandom(_SHORT_BYTES))
         self._guard_short = short
         self.short = zigzag(_SHORT_BYTES) + short
-        """With its length in front. No end of it is its beginning, so it is found wherever it is."""
+        """The short guard with its length. None of its suffixes is a prefix of it, so every occurrence is found."""
         self.short_count = 0
-        """How often it is in a row."""
+        """How often it occurs in a row."""
 
     def field(self, value: pl.Expr, one: AvroType, ahead: bytes = _VALUE, *, top: bool = False) -> list[pl.Expr]:
-        """The columns of a value. `ahead`: the indexes that the writer puts in front of the first; `top`: it is there
+        """Returns the columns of a value.
+
+        `ahead` holds the indexes that the writer puts in front of the first column. `top` means that the value occurs
         once in every row.
         """
         inner = one.bare
@@ -148,7 +151,7 @@ class _Plan:
                 self.short_count += 1
                 return [self._named(pl.lit(self._guard_short)), self._named(self._value(value, inner))]
             return [self._guard(ahead, ((index, b""),)), self._named(self._value(value, inner))]
-        if one.branches[0].kind != "null":  # the value is what index 0 stands for
+        if one.branches[0].kind != "null":  # index 0 is the value
             ends = ((index, _NULL), (_NULL, _VALUE))
             return [self._guard(ahead, ends), self._named(self._value(value, inner))]
         if inner.kind == "fixed":
@@ -157,7 +160,7 @@ class _Plan:
         return [self._named(self._value(value, inner))]
 
     def _chosen(self, value: pl.Expr, one: AvroType, ahead: bytes, index: bytes) -> list[pl.Expr]:
-        """The columns of the one type of a union that is written, whatever its index is."""
+        """Returns the columns of the one type of a union that is written, with the type's index."""
         inner, (chosen, null) = one.bare, one.chosen
         if null < 0 and inner.kind == "record":
             parts = [self._guard(ahead, ((b"", zigzag(chosen)),))]
@@ -168,7 +171,7 @@ class _Plan:
         return [self._guard(ahead, tuple(ends)), self._named(self._value(value, inner))]
 
     def _value(self, value: pl.Expr, one: AvroType) -> pl.Expr:
-        """One column."""
+        """Returns a single column."""
         if one.kind == "record":
             parts = [part for name, each in _fields(one) for part in self.field(value.struct.field(name), each)]
             return pl.when(value.is_not_null()).then(pl.struct(parts))
@@ -186,7 +189,7 @@ class _Plan:
         return value.alias(f"c{next(self._names)}")
 
     def _guard(self, ahead: bytes, ends: tuple[tuple[bytes, bytes], ...]) -> pl.Expr:
-        """A column in front of another. `ends`: what follows it in the bytes, and what is to be there instead."""
+        """Returns a column in front of another. `ends` maps the bytes that follow it to their replacements."""
         guard = self._guards.get((ahead, ends))
         if guard is None:
             guard = self._guards[ahead, ends] = os.urandom(_GUARD_BYTES)

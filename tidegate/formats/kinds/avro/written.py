@@ -1,4 +1,4 @@
-"""Whether columns can be written with a schema: every value of theirs, or all but those that a row fails for."""
+"""Checks whether columns can be written with a schema: every value, or all except those that fail their row."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _NATURAL: Final = {
     "binary": "bytes",
     "struct": "record",
 }
-"""Types with other names in Avro."""
+"""Types with different names in Avro."""
 _ABSENT: Final = AvroType("boolean")
-"""In place of a type of which no value is ever written."""
+"""Replaces a type of which no value is ever written."""
 
 
 def fit_written(record: AvroType, columns: Mapping[str, DataType]) -> AvroType:
-    """The record with one type in place of each union of several: the one that is written of its column.
+    """Returns the record with one type instead of each union of several: the one written for its column.
 
-    Raises AvroRefusal for the first field that cannot be written from columns, or column that has no field.
+    Raises AvroRefusal for the first field that cannot be written from columns, or column without a field.
     """
     fitted = _narrow_fields(record, columns, "")
     _check_fields(fitted, columns)
@@ -58,7 +58,7 @@ def _narrow_fields(record: AvroType, columns: Mapping[str, DataType], place: str
 
 
 def _narrow(one: AvroType, kind: DataType | None, place: str) -> AvroType:
-    """`kind` is None where there is no column: then only NULL is written."""
+    """`kind` is None if there is no column; then only NULL is written."""
     if one.kind == "union":
         return _choose(one, kind, place)
     if kind is None:
@@ -72,11 +72,11 @@ def _narrow(one: AvroType, kind: DataType | None, place: str) -> AvroType:
 
 
 def _choose(union: AvroType, kind: DataType | None, place: str) -> AvroType:
-    """Of several types that hold all values of a column its own, else the first in the schema's order."""
+    """Chooses among the types that hold all values of a column: its natural type, else the first in the schema."""
     null = next((index for index, each in enumerate(union.branches) if each.kind == "null"), -1)
     others = [(index, each) for index, each in enumerate(union.branches) if each.kind != "null"]
     if not others or (kind is None and null < 0):
-        return union  # what that means is found by those who look at all fields
+        return union  # checked later, with all fields
     if union.nullable:
         found = _ABSENT if kind is None else _narrow(union.bare, kind, place)
         return msgspec.structs.replace(
@@ -126,7 +126,7 @@ def _left_out(field: AvroField) -> bool:
 
 
 def _check_writable(one: AvroType, place: str) -> None:
-    """Whether `wire.py` can write it, a field without a column included. Raises AvroRefusal."""
+    """Checks that `wire.py` supports a type, including fields without a column. Raises AvroRefusal."""
     inner = one.bare
     if (inner.kind == "fixed" and not inner.size) or (
         inner.kind == "record" and all(field.type.kind == "null" for field in inner.fields)

@@ -1,6 +1,6 @@
-"""Change events of Debezium: inserts, updates and deletes of a table's rows, and the format of those in JSON.
+"""Debezium's change events: inserts, updates and deletes of a table's rows, and the format of events in JSON.
 
-`envelope.py` and `changes.py` hold for events in any encoding; `json` and `avro` read events and values of one. The
+`envelope.py` and `changes.py` apply to any encoding; `json` and `avro` read events and values of one encoding each. The
 format of events in Avro is `../debezium_avro.py`. There is no writer: sinks write rows.
 """
 
@@ -17,11 +17,11 @@ from tidegate.formats.schemas import FormatOptions, Schemas
 DELETED: Final = "_deleted"
 OP: Final = "_op"
 ADDED: Final[Schema] = {DELETED: BOOLEAN, OP: STRING}
-"""The columns that every source has besides those of the row."""
+"""The columns that every source has in addition to those of the row."""
 
 
 class DebeziumFormat(Format):
-    """See the module."""
+    """Debezium's change events in JSON."""
 
     name = "debezium"
     writes = ""

@@ -1,6 +1,4 @@
-"""Rows of change events as frames, whatever the events were encoded in: columns that every source has, kinds of rows,
-and the rows before updates.
-"""
+"""Rows of change events as frames, for any encoding: columns of every source, row kinds, and rows before updates."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ _KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
 def make_frame(
     rows: Iterable[pl.Series], ops: pl.Series, output: Sequence[str], before: Iterable[pl.Series] | None
 ) -> pl.DataFrame:
-    """Adds to the rows' columns what their events say; those in `output`, in its order.
+    """Adds the columns that every source has to the rows' columns; returns those in `output`, in its order.
 
-    `before`: columns of the rows before updates, in the order of the updates; None where no row is taken back.
+    `before` holds columns of the rows before updates, in the order of the updates; None if there are no retractions.
     """
     made = {one.name: one for one in (*rows, (ops == DELETE).alias(DELETED), ops.alias(OP))}
     columns = [made[name] for name in output]

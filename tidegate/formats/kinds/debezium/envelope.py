@@ -1,4 +1,4 @@
-"""The envelope of a change event, in whatever encoding: its fields, and why it is no change of a row. Pure."""
+"""The envelope of a change event in any encoding: its fields, and why an event is not a change of a row. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Final
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
-"""Debezium's word for a value that it does not have (`unavailable.value.placeholder`)."""
+"""Debezium's placeholder for a value that is not available (`unavailable.value.placeholder`)."""
 UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-"""The same in a column of bytes."""
+"""The placeholder in a column of bytes."""
 UNAVAILABLE_NUMBERS: Final = list(UNAVAILABLE.encode())
-"""The same in a column of arrays of whole numbers or dates: its bytes as numbers. (In one of decimals it is NULL.)"""
+"""The placeholder in a column of arrays of integers or dates: its bytes as numbers. (For arrays of decimals, it is
+NULL.)
+"""
 UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
-"""The one element of such an array of UUIDs, made of it."""
+"""The only element of an array of UUIDs that stands for the placeholder, derived from it."""
 ROWS: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
-"""Where the row is, by `op`."""
+"""The field with the row, by `op`."""
 OP_FIELD: Final = "op"
 DELETE: Final = "d"
 UPDATE: Final = "u"
@@ -24,7 +26,7 @@ _NO_ROW: Final = {"t": "truncates the table", "m": "is a logical message"}
 
 
 class NoChange(Exception):
-    """An event that is no insert, update or delete of a row."""
+    """An event that is not an insert, update or delete of a row."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -32,14 +34,14 @@ class NoChange(Exception):
         self.message = message
 
     def at(self, row: int) -> RecordFailure:
-        """As a failure."""
+        """Returns the failure of a record."""
         return RecordFailure(row, self.kind, self.message)
 
 
 def find_no_change(op: str | None, top: str, *, before: bool, after: bool) -> NoChange | None:
-    """Why an event is no change of a row, with a row in `before` and `after` or not; None: it is one.
+    """Returns why an event is not a change, given which rows it has; None if it is one.
 
-    :param top: what the names of fields begin with in places.
+    :param top: prefix of field names in places.
     """
     if op is None:
         return incomplete("the record has no `op`: it is no change event", top.removesuffix(".") or OP_FIELD)
@@ -54,20 +56,20 @@ def find_no_change(op: str | None, top: str, *, before: bool, after: bool) -> No
 
 
 def no_row_before(op: str, place: str) -> NoChange:
-    """Of a change that has to be taken back."""
+    """Returns the error for a change that must be retracted but lacks the row before it."""
     return incomplete(f"the event `{op}` has no row in `before`, which has to be taken back ({_REMEDY})", place)
 
 
 def lacks_before(field: str, place: str) -> NoChange:
-    """Of one whose row before it has not all columns."""
+    """Returns the error for a change whose row before it lacks a column."""
     return incomplete(f"the row in `before` has no `{field}`, and has to be taken back ({_REMEDY})", place)
 
 
 def not_in_log(place: str) -> NoChange:
-    """Of a change with a value that Debezium does not have."""
+    """Returns the error for a change with a value that Debezium does not have."""
     return incomplete("the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)", place)
 
 
 def incomplete(message: str, place: str) -> NoChange:
-    """An event without a part that is needed."""
+    """Returns the error for an event without a required part."""
     return NoChange(FailureKind.INCOMPLETE_CHANGE, f"{message} - at `{place}`")

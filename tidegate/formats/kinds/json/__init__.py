@@ -1,4 +1,4 @@
-"""The JSON format: one object per record. The rules of reading are in `reader.py`, those of writing in `writer.py`."""
+"""The JSON format: one object per record. `reader.py` documents the rules of reading, `writer.py` those of writing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.formats.schemas import FormatOptions, Schemas
 
 
 class JsonFormat(Format):
-    """See the module."""
+    """JSON objects without schemas of a registry."""
 
     name = "json"
     writes = "an object of all columns"

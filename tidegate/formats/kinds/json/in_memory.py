@@ -1,4 +1,4 @@
-"""JSON values that are no Python objects: which columns C makes of them."""
+"""JSON values that are not Python objects: which columns are decoded in C."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def find_memory_decoder(
     strict: bool,
     needs_field: bool,
 ) -> MemoryDecoder[Decoded] | None:
-    """A decoder of these columns; None where the library is not there, or a type is one that it does not know."""
+    """Returns a decoder of these columns; None if the library is not available or does not support a type."""
     library, record = loaded(), DataType("struct", fields=tuple(declared))
     if library is None or not is_supported(record):
         return None

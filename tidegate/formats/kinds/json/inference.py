@@ -1,8 +1,8 @@
-"""A schema from records: the narrowest column types with which each of them can be read. Pure.
+"""Infers a schema from records: the narrowest column types with which each of them can be read. Pure.
 
-The reader of JSON is strict (`reader.py`): a string column refuses a number. So a field that has a number in one
-record and a text in another has no type at all, and is left out, with the reason; fields that no schema names are
-skipped when records are read. What only some records have, or have as null, is a column like the others.
+The JSON reader is strict (`reader.py`): a string column rejects a number. So a field with a number in one record and a
+text in another has no type. It is left out with a reason, and reading skips fields that the schema does not have.
+Fields that only some records have, or that are null in some, become columns like the others.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tidegate.datatypes import (
 from tidegate.formats.kinds.json.types import read_moment
 
 FIELDS_MAX: Final = 200
-"""Of a struct; more are a map in disguise, whose keys differ from record to record."""
+"""Maximum number of fields of a struct. With more, it is likely to be a map whose keys differ from record to record."""
 COLUMNS_MAX: Final = 1000
 DEPTH_MAX: Final = 8
-"""Of nested types: less than a pipeline file takes."""
+"""Maximum depth of nested types, less than a pipeline file accepts."""
 NAME_LENGTH_MAX: Final = 100
 UNSIGNED_PRECISION: Final = 20
-"""Digits of the largest unsigned integer of 64 bits."""
+"""Digits of the largest unsigned 64-bit integer."""
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
@@ -50,7 +50,7 @@ _TOO_LARGE: Final = "a number that no type holds"
 
 
 class InferredColumn(msgspec.Struct, frozen=True):
-    """A field of the records as a column; `note` says what a reader of the schema should know."""
+    """A field of the records as a column; `note` is for readers of the schema."""
 
     name: str
     type: DataType
@@ -58,14 +58,14 @@ class InferredColumn(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A field that is no column; `path` is dotted, `[]` stands for the elements of an array."""
+    """A field that does not become a column. `path` is dotted; `[]` stands for the elements of an array."""
 
     path: str
     reason: str
 
 
 class Inference(msgspec.Struct, frozen=True):
-    """The schema, and of how many records: `objects` have decided it, `others` are no JSON objects."""
+    """The inferred schema. It is based on `objects` records; `others` are not JSON objects."""
 
     columns: tuple[InferredColumn, ...]
     left_out: tuple[LeftOut, ...]
@@ -75,22 +75,22 @@ class Inference(msgspec.Struct, frozen=True):
 
     @property
     def is_json(self) -> bool:
-        """Whether the records are JSON objects, for the most part, with at least one column."""
+        """True if most records are JSON objects, with at least one column."""
         return self.objects > self.others and bool(self.columns)
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What has been seen at one place of the records."""
+    """The values found at one place of the records."""
 
     kinds: set[str] = field(default_factory=set)
     element: _Seen | None = None
     fields: dict[str, _Seen] = field(default_factory=dict)
     precision: int = UNSIGNED_PRECISION
-    """Of its whole numbers that are beyond a bigint, which a double would round."""
+    """Digits of its integers beyond a bigint, which a double would round."""
 
     def add(self, value: Any) -> None:
-        """One more value; null adds nothing."""
+        """Adds a value; null has no effect."""
         match value:
             case None:
                 return
@@ -111,7 +111,7 @@ class _Seen:
 
 
 def derive_schema(values: Sequence[bytes | None]) -> Inference:
-    """The schema of these records' values. Columns are in the order in which they were seen first."""
+    """Infers the schema of these values. Columns are in the order of their first occurrence."""
     root, objects, others, tombstones = _Seen(), 0, 0, 0
     for value in values:
         if value is None:
@@ -164,7 +164,7 @@ def _is_finite(value: int) -> bool:
 
 
 def _text_kind(text: str) -> str:
-    """By what the reader of JSON takes for a timestamp or a date."""
+    """Classifies a text by what the JSON reader accepts as a timestamp or a date."""
     if not _LIKE_A_DATE.match(text):
         return "string"
     try:
@@ -182,7 +182,7 @@ def _text_kind(text: str) -> str:
 
 
 def _resolve(seen: _Seen, path: str, left_out: list[LeftOut], depth: int) -> DataType | None:
-    """The type of a place; None when it has none, with the reason among `left_out`."""
+    """Returns the type of a place; None if it has none, with the reason added to `left_out`."""
     kinds = seen.kinds
     if not kinds:
         return STRING
@@ -232,7 +232,7 @@ def _resolve_fields(seen: _Seen, path: str, left_out: list[LeftOut], depth: int)
 
 
 def refused_column(name: str) -> str:
-    """Why a pipeline file takes no column of that name."""
+    """Returns why a pipeline file does not accept a column name."""
     if is_reserved(name):
         return f"names that begin with `{RESERVED}` belong to Tidegate"
     return "its name stands for several columns" if is_pattern(name) else _refused_field(name)

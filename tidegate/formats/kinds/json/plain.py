@@ -1,4 +1,4 @@
-"""Records of binary formats as people write them in tests and see them in previews: the JSON of their columns."""
+"""Records of binary formats as JSON of their columns, as people write them in tests and see them in previews."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tidegate.formats.kinds.json.writer import json_objects
 
 
 class ValueDecoder(Protocol):
-    """A decoder that needs nothing of messages but their values."""
+    """A decoder that needs only the values of messages."""
 
     def decode_values(self, values: list[bytes | None], /) -> Decoded | WaitingForSchema:
-        """Rows of the good values in order, and the bad ones."""
+        """Returns the rows of the good values in order, and the bad ones."""
 
 
 def record_of_json(text: bytes, columns: Columns, encoder: Encoder) -> bytes:
-    """Raises FormatRefusal with what does not fit the schema."""
+    """Encodes a JSON text. Raises FormatRefusal if it does not fit the schema."""
     read = JsonDecoder(columns).decode_values([text])
     if read.failures:
         raise FormatRefusal(f"the value does not fit the schema: {read.failures[0]}", "see the types of its columns")
@@ -29,7 +29,7 @@ def record_of_json(text: bytes, columns: Columns, encoder: Encoder) -> bytes:
 
 
 def json_of_record(data: bytes, columns: Columns, decoder: ValueDecoder) -> bytes:
-    """Raises ValueError for what the decoder does not read."""
+    """Decodes a record to JSON. Raises ValueError if the decoder rejects it."""
     read = decoder.decode_values([data])
     if not isinstance(read, Decoded) or read.failures:
         raise ValueError(str(read.failures[0]) if isinstance(read, Decoded) else read.wanted)

@@ -1,16 +1,22 @@
 """JSON values to columns: strict, one record at a time.
 
-Each value is decoded by msgspec into a struct made from the schema, so a bad record is known by itself and the
-others keep their rows. A columnar JSON reader of others would be no faster here and coerces, drops or merges records.
-All declared fields are checked; columns are made of those that the pipeline uses. Values that are no objects yet are
-decoded in C, those that it is certain of (`in_memory.py`); what it makes of them is what is made here.
+msgspec decodes each value into a struct made from the schema. So a bad record is identified individually, and the
+others keep their rows. Existing columnar JSON readers would be no faster here, and they coerce, drop or merge records.
+All declared fields are checked, but only those that the pipeline uses become columns. Values that are not Python
+objects yet are decoded in C if it can decode them with certainty (`in_memory.py`), with the same result.
 
-Rules: missing and null are NULL; unknown fields are skipped, kept as text, or fail their record; a record of a source
-that has fields has a declared one, whatever the pipeline reads of them; of a repeated field, or key of a map, the last
-counts; integers have bounds and no fraction (`1.0` is refused); a decimal takes any number, and the text of one, that
-it holds exactly; a double the nearest to any number; a timestamp is an RFC 3339 string
-(without an offset: UTC), one without zone has no offset, a date is `YYYY-MM-DD`, binary base64; keys of maps are the
-texts of such values. Anything else fails its record with the path in the reason (`types.py`).
+Rules:
+
+- Missing and null are NULL.
+- Unknown fields are skipped, kept as text, or fail their record.
+- A source's record that has fields must have a declared one, even if the pipeline does not read it.
+- The last of a repeated field or map key counts.
+- Integers have bounds and no fraction (`1.0` is rejected).
+- A decimal accepts any number, or text of a number, that it holds exactly. A double is the nearest to any number.
+- A timestamp is an RFC 3339 string (UTC if it has no offset); a timestamp without time zone must not have an offset.
+- A date is `YYYY-MM-DD`, binary is base64, and keys of maps are the texts of such values.
+
+Anything else fails its record; the reason contains the path (`types.py`).
 """
 
 from __future__ import annotations
@@ -55,13 +61,13 @@ _YEAR = attrgetter("year")
 
 Decode = Callable[[Any], Any]
 MakeDecode = Callable[[type[msgspec.Struct]], Decode]
-"""From the type of a record to what decodes one; it raises as msgspec does."""
+"""Returns a decoder for a record type; it raises what msgspec raises."""
 
 
 class JsonDecoder(Decoder):
-    """Decodes values into a frame with exactly the columns of `output`, by default all that are declared.
+    """Decodes values into a frame with exactly the columns of `output`, by default all declared ones.
 
-    A field that is declared has its type or makes its record bad, whether anybody reads it or not.
+    A record is bad if a declared field does not have its type, whether or not the field is read.
     """
 
     def __init__(
@@ -74,8 +80,9 @@ class JsonDecoder(Decoder):
         *,
         needs_field: bool = False,
     ) -> None:
-        """`make` gives what turns a value into a record where values are no JSON texts; `own` as in `record_type`.
-        `needs_field`: a text with fields is bad where it has no declared one, unless others are kept.
+        """`make` returns the decoder of a value if values are not JSON texts; `own` is as in `record_type`.
+
+        With `needs_field`, a text with fields is bad if it has none that is declared, unless others are kept.
         """
         strict, rest = options.unknown_fields is UnknownFields.FAIL, options.rest
         record = record_type("Record", declared, strict=strict, rest=rest, own=own)
@@ -87,12 +94,12 @@ class JsonDecoder(Decoder):
         self._schema = pl.Schema([(one.name, one.type) for one in self._read])
         self._strict = strict
         self._plain = None if rest or make is not None or own is not None else (declared, wanted)
-        """What values are read by, where they are JSON and nothing else is made of them."""
+        """Columns for decoding in C, if values are plain JSON without custom types."""
         self._needed = [name for name, _ in declared] if needs_field and not rest else []
-        """Of these a text with fields has one at least."""
+        """Fields of which a text with fields must have at least one."""
         self._empty = record()
         self._moments = [one for one in fields if one.outside is not None]
-        """Fields that hold timestamps."""
+        """Fields that contain timestamps."""
 
     @override
     def decode(self, messages: Messages) -> Decoded:
@@ -109,12 +116,13 @@ class JsonDecoder(Decoder):
         return find_memory_decoder(*self._plain, self.decode_values, strict=self._strict, needs_field=needs_field)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded:
-        """Rows of the good values in order, and the bad ones. Never raises for what a value contains."""
+        """Returns rows of the good values in order, and the bad ones. Never raises for what a value contains."""
         records: list[Any] = []
         failures: list[RecordFailure] = []
         decoded = map(self._decode, values)
         while True:
-            # `extend` keeps what it had before an exception, `map` continues after it: good records need no loop here
+            # `extend` keeps what it had before an exception, and `map` continues after it, so good records need no loop
+            # here.
             try:
                 records.extend(decoded)
                 break
@@ -129,9 +137,9 @@ class JsonDecoder(Decoder):
     def _refuse_unexpected_values(
         self, frame: pl.DataFrame, values: Sequence[bytes | None], records: list[Any], failures: list[RecordFailure]
     ) -> bool:
-        """Moves records without any declared field from `records` to `failures`; whether there are some.
+        """Moves records without any declared field from `records` to `failures`; returns whether there are any.
 
-        Only rows of NULLs are looked at, and there are none where a column has no NULL: that costs nothing per record.
+        Only rows of NULLs are checked, and there are none if any column has no NULL, so there is no cost per record.
         """
         if any(column.null_count() == 0 for column in frame.get_columns()):
             return False
@@ -150,7 +158,7 @@ class JsonDecoder(Decoder):
         return bool(found)
 
     def _within_calendar(self, frame: pl.DataFrame, records: list[Any], failures: list[RecordFailure]) -> Decoded:
-        """Without the rows whose timestamp an offset has moved out of the years 1 to 9999: nobody could read it."""
+        """Removes rows with a timestamp that its offset moves out of the years 1 to 9999 and that could not be read."""
         looked_at = [one for one in self._moments if one.name in frame.columns or one.may_be_outside(records)]
         if not looked_at:
             return Decoded(frame, failures)
@@ -177,7 +185,7 @@ class JsonDecoder(Decoder):
 
 
 def decode_json(record: type[msgspec.Struct]) -> Decode:
-    """What decodes texts to records of a type that `record_type` has made."""
+    """Returns the decoder of texts to records of a type made by `record_type`."""
     return msgspec.json.Decoder(record, dec_hook=convert, float_hook=Decimal).decode
 
 
@@ -189,25 +197,25 @@ class _Field:
         self.type = polars_type(kind)
         outside = _outside_calendar(pl.col(name), kind)
         self.outside = None if outside is None else outside.fill_null(value=False).alias(name)
-        """Where its column holds a timestamp that nobody could read; None for a type without timestamps."""
+        """Finds timestamps out of range in its column; None for a type without timestamps."""
         self._kind = kind
         self._value = attrgetter(f"f{index}")
         self._plain = kind == TIMESTAMP
 
     def column(self, records: list[Any]) -> pl.Series:
-        """Its values."""
+        """Returns the column of its values."""
         return make_nested(self.name, self._kind, list(map(self._value, records)), _PARTS)
 
     def may_be_outside(self, records: list[Any]) -> bool:
-        """Whether a look at the column is worth making it: an offset moves a timestamp by less than a day."""
+        """Returns whether the column needs a check: an offset moves a timestamp by less than a day."""
         return not self._plain or not _LAST_YEARS.isdisjoint(map(_YEAR, filter(None, map(self._value, records))))
 
 
 def make_moments(name: str, values: Sequence[dt.datetime | None]) -> pl.Series:
-    """Timestamps as a column. By way of durations: Polars takes eight times as long for moments with a time zone."""
+    """Returns timestamps as a column, by way of durations, which Polars converts eight times as fast as datetimes."""
     try:
         since = [None if value is None else value - _EPOCH for value in values]
-    except TypeError:  # some are without an offset
+    except TypeError:  # some have no offset
         since = [
             None if value is None else (value if value.tzinfo else value.replace(tzinfo=dt.UTC)) - _EPOCH
             for value in values
@@ -216,15 +224,15 @@ def make_moments(name: str, values: Sequence[dt.datetime | None]) -> pl.Series:
 
 
 def _floats(name: str, kind: DataType, values: Sequence[float | str | None]) -> pl.Series:
-    """Floating point numbers as a column. Texts are the words for those that JSON has no number for."""
+    """Returns floating-point numbers as a column. Numbers that JSON cannot represent are texts."""
     try:
         return pl.Series(name, values, dtype=polars_type(kind))
-    except TypeError:  # there are words among them
+    except TypeError:  # some values are texts
         return pl.Series(name, [None if one is None else float(one) for one in values], dtype=polars_type(kind))
 
 
 def _outside_calendar(value: pl.Expr, kind: DataType) -> pl.Expr | None:
-    """Where a timestamp in `value` is outside; None for a type without timestamps."""
+    """Finds timestamps out of range in `value`; None for a type without timestamps."""
     if kind == TIMESTAMP:
         return ~value.to_physical().is_between(FIRST_MOMENT, LAST_MOMENT)
     if kind.element is not None:
@@ -236,7 +244,7 @@ def _outside_calendar(value: pl.Expr, kind: DataType) -> pl.Expr | None:
 
 
 class _DecodedParts(Parts):
-    """See Parts. Structs have the attributes `f0`, `f1` ..., maps are dicts."""
+    """Takes apart decoded values: structs have the attributes `f0`, `f1` ..., maps are dicts."""
 
     @override
     def fields(self, kind: DataType, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -244,7 +252,7 @@ class _DecodedParts(Parts):
 
     @override
     def entries(self, kind: DataType, maps: Sequence[Any]) -> tuple[Sequence[int], Sequence[Any], Sequence[Any]]:
-        """Keys are different in the column, too."""
+        """Also makes keys distinct as values of the column."""
         key_of = None if kind.key is None else _KEY_OF.get(kind.key.kind)
         if key_of is not None:
             maps = [{key_of(key): one for key, one in value.items()} for value in maps]
@@ -276,11 +284,11 @@ _KEY_OF: dict[str, Callable[[Any], Any]] = {
     "double": lambda key: key + 0.0,  # -0.0 is 0.0
     "timestamp": lambda key: key if key.tzinfo else key.replace(tzinfo=dt.UTC),
 }
-"""What keys are that texts of different values stand for."""
+"""Normalizes keys that different texts can stand for."""
 
 
 def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFailure:
-    """What is wrong with a value that msgspec has refused."""
+    """Explains why msgspec rejected a value."""
     if value is None:
         return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone holds no JSON")
     if not value:
@@ -289,10 +297,10 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
         return RecordFailure(row, FailureKind.TOO_DEEP, "the value is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
         return RecordFailure(row, FailureKind.NOT_UTF8, f"a string is not UTF-8: {error.reason}")
-    if isinstance(error, InvalidOperation):  # of `Decimal`, which takes exponents of 18 digits
+    if isinstance(error, InvalidOperation):  # raised by `Decimal` for exponents of more than 18 digits
         return RecordFailure(row, FailureKind.OUT_OF_RANGE, "the exponent of a number is larger than any type holds")
     if isinstance(error, TypeError):
-        raise error  # only a null value has no bytes; anything else is our mistake
+        raise error  # only a null value has no bytes; anything else is a bug
     text = str(error)
     if text.startswith(_UNKNOWN_FIELD):
         return RecordFailure(row, FailureKind.UNKNOWN_FIELD, text)

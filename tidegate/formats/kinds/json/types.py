@@ -1,7 +1,7 @@
-"""Column types as Python types, in which msgspec decodes JSON: it checks what it decodes.
+"""Column types as Python types into which msgspec decodes JSON, with validation.
 
-What msgspec has no type for is a class of our own here, whose values are made by `convert`: it gets what stands in the
-record, numbers as `int` or `decimal.Decimal`, never as a float.
+Types that msgspec does not support are classes defined here, whose values `convert` creates. It receives the value of
+the record, with numbers as `int` or `decimal.Decimal`, never as a float.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ SCALARS: Final[dict[str, Any]] = {
     "date": dt.date,
 }
 DOES_NOT_FIT: Final = "does not fit into "
-"""In the reason of a number that a decimal cannot hold."""
+"""Part of the reason for a number that a decimal cannot hold."""
 NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-"""There is one way to read digits by it: with two, a long text would take time with the square of its length."""
+"""Digits match in one way only: otherwise matching a long text would take quadratic time."""
 _NAN: Final = Decimal("NaN")
 _TRUTHS: Final = {"true": True, "false": False}
 
 
 OwnType = Callable[[DataType], Any]
-"""The Python type for a column type, with the values that JSON's has; None: JSON's."""
+"""The Python type for a column type with custom values; None for that of JSON."""
 OwnTypes = Callable[[str], OwnType]
-"""By the column, which a type may be inside of."""
+"""Returns the OwnType of a column, which also applies to nested types."""
 
 
 class _Own(type):
-    """The type of `convert`'s types. msgspec looks whether what `convert` gives is an instance: it is."""
+    """Metaclass of types for `convert`. msgspec checks that a result is an instance; every value counts as one."""
 
     convert: Callable[[Any], Any]
 
@@ -62,17 +62,18 @@ class _Own(type):
 
 
 def convert(wanted: Any, value: Any) -> Any:
-    """The `dec_hook` of msgspec. Raises ValueError, to which msgspec adds the place."""
+    """Implements the `dec_hook` of msgspec. Raises ValueError; msgspec adds the place."""
     return wanted.convert(value)
 
 
 def record_type(
     name: str, fields: Columns, *, strict: bool = False, rest: str = "", own: OwnTypes | None = None
 ) -> type[msgspec.Struct]:
-    """A struct with an optional, nullable attribute `f<i>` for each field (names in JSON need not be identifiers).
+    """Returns a struct with an optional, nullable attribute `f<i>` per field (names in JSON need not be identifiers).
 
-    `strict`: no other fields are allowed, at any depth. `rest`: the field that `keep_rest` fills. `own`:
-    types in which other values are decoded than those of JSON.
+    :param strict: other fields are rejected, at any depth.
+    :param rest: the field that `keep_rest` fills.
+    :param own: types that decode other values than those of JSON.
     """
     types = [
         msgspec.Raw if field == rest else _python_type(f"{name}_{i}", kind, strict, own and own(field)) | None
@@ -84,7 +85,7 @@ def record_type(
 
 
 def keep_rest(decode: Callable[[Any], Any], fields: Columns, rest: str) -> Callable[[Any], Any]:
-    """`decode`, with the fields of the record that no other field stands for in the attribute of `rest`."""
+    """Wraps `decode` to store the fields of a record that have no attribute of their own in the attribute of `rest`."""
     names = [name for name, _ in fields]
     attribute, known = f"f{names.index(rest)}", {*names} - {rest}
     parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -99,7 +100,7 @@ def keep_rest(decode: Callable[[Any], Any], fields: Columns, rest: str) -> Calla
 
 
 def _text_of(raw: msgspec.Raw) -> str | None:
-    """Of a string its text, else the JSON as it stands there; None for null. Raises ValueError."""
+    """Returns the text of a string, the JSON of any other value, or None for null. Raises ValueError."""
     data = bytes(raw)
     if data == b"null":
         return None
@@ -125,11 +126,11 @@ def _python_type(name: str, kind: DataType, strict: bool, own: OwnType | None) -
 
 
 class _BooleanKey(metaclass=_Own):
-    """`true` and `false` as keys of a map: JSON has them as texts, the user's code has them."""
+    """`true` and `false` as keys of a map: texts in JSON, booleans from the user's code."""
 
     @staticmethod
     def convert(value: Any) -> bool:
-        """See `convert`."""
+        """Converts a key. Raises ValueError."""
         if isinstance(value, bool):
             return value
         if value not in _TRUTHS:
@@ -139,41 +140,41 @@ class _BooleanKey(metaclass=_Own):
 
 _KEYS: Final[dict[str, Any]] = {
     "boolean": _BooleanKey,
-    "double": _between(float, -sys.float_info.max, sys.float_info.max),  # not NaN, which msgspec takes from a text
+    "double": _between(float, -sys.float_info.max, sys.float_info.max),  # not NaN, which msgspec reads from a text
 }
 
 
 def own_type(name: str, converts: Callable[[Any], Any]) -> _Own:
-    """A type whose values `converts` makes of what stands in the record. It raises ValueError."""
+    """Returns a type whose values `converts` creates from those in the record. It raises ValueError."""
     return _Own(name, (), {"convert": staticmethod(converts)})
 
 
 LONG_FRACTION: Final = r"(\.[0-9]{6})[0-9]+"
-"""Of a second, with more digits than a timestamp has."""
+"""Matches a fraction of a second with more digits than a timestamp has."""
 _cut = re.compile(LONG_FRACTION).sub
 _MOMENT_TEXT: Final = len("2026-12-31T23:59:59.999999")
-"""No text of this length has more than six digits of a second."""
+"""No text up to this length has more than six decimal places of a second."""
 LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
-"""For msgspec: a timestamp without an offset."""
+"""A timestamp without an offset, for msgspec."""
 
 
 def read_moment(value: Any, kind: Any = dt.datetime) -> dt.datetime:
-    """A timestamp of an RFC 3339 text; `kind` is `LOCAL` for one without an offset. Raises ValueError.
+    """Parses an RFC 3339 text; `kind` is `LOCAL` for a timestamp without an offset. Raises ValueError.
 
-    Digits of a second beyond the sixth are cut off, as in casts and in C. msgspec would round up to later times.
+    Seconds are truncated to six decimal places, as in casts and in C. msgspec would round up to later times.
     """
     if value.__class__ is str and len(value) > _MOMENT_TEXT:
         value = _cut(r"\1", value, 1)
     try:
-        return msgspec.convert(value, kind)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
+        return msgspec.convert(value, kind)  # type: ignore[no-any-return]  # msgspec returns the requested type
     except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error  # to which msgspec adds the place
-    except UnicodeEncodeError as error:  # of the user's code: half of a surrogate pair
+        raise ValueError(str(error)) from error  # msgspec adds the place
+    except UnicodeEncodeError as error:  # from the user's code: half of a surrogate pair
         raise ValueError("Invalid RFC3339 encoded datetime") from error
 
 
 def read_local(value: Any) -> dt.datetime:
-    """A timestamp of a text without an offset. Raises ValueError."""
+    """Parses a timestamp without an offset. Raises ValueError."""
     return read_moment(value, LOCAL)
 
 
@@ -184,13 +185,15 @@ _MOMENTS: Final = {
 
 
 def exact_decimal(kind: DataType) -> Callable[[Any], Decimal]:
-    """What makes decimals of numbers and their texts. It raises ValueError for what the type does not hold."""
+    """Returns the conversion of numbers and their texts to decimals. It raises ValueError for what the type cannot
+    hold.
+    """
     return _decimal_type(kind).convert
 
 
 @cache
 def _decimal_type(kind: DataType) -> _Own:
-    """Takes what the type holds exactly: a number, or its text as Kafka Connect and Debezium write it."""
+    """Accepts what the type holds exactly: a number, or its text as Kafka Connect and Debezium write it."""
     quantize = Context(prec=kind.precision, traps=[Inexact, InvalidOperation]).quantize
     scale = Decimal((0, (1,), -kind.scale))
 
@@ -212,7 +215,7 @@ def _number_of(value: Any, kind: DataType) -> Decimal:
             pass
         case int() | Decimal():
             return Decimal(value)
-        case float():  # of the user's code: what Python shows is what was meant
+        case float():  # from the user's code: Python's text is what was meant
             return Decimal(repr(value))
         case str() if NUMBER.fullmatch(value):
             return Decimal(value)
@@ -235,7 +238,7 @@ _IN_WORDS: Final = {
 
 
 def in_words(reason: str) -> str:
-    """A reason of msgspec's with JSON's types, or those of columns, in place of Python's."""
+    """Replaces Python's types in a reason of msgspec by those of JSON or of columns."""
     what, at, place = reason.partition(" - at ")
     return _TYPES.sub(lambda found: re.sub("[a-z]+", _word, found[0]), what) + at + place
 
@@ -245,7 +248,7 @@ def _word(found: re.Match[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a reason, of a long one its beginning."""
+    """Formats a value for a reason; truncates a long one."""
     text = str(value)
     begin = text[:_SHOWN_MAX]
     return (repr(begin) if isinstance(value, str) else begin) + ("..." if len(text) > _SHOWN_MAX else "")

@@ -1,4 +1,4 @@
-"""Records that are not what a source declares: what they look like, for the message of their failure. Pure."""
+"""Describes records that do not match the declaration of a source, for the message of their failure. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tidegate.formats.failures import describe_undeclared
 from tidegate.formats.schema_ids import PREFIX_BYTES, schema_id_of
 
 FRAMED: Final = b"\0"
-"""What a record of a schema registry begins with."""
+"""First byte of a record with a schema id."""
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def describe_framed(value: bytes) -> str:
-    """Of a value that begins with `FRAMED`."""
+    """Describes a value that begins with `FRAMED`."""
     known = f" (id {schema_id_of(value)})" if len(value) >= PREFIX_BYTES else ""
     formats = "`json-schema`, `avro`, `protobuf` or `debezium-avro`"
     return f"it looks like a record of a schema registry{known}, so `format` is {formats}"
 
 
 def describe_unexpected_value(value: bytes, declared: Collection[str]) -> str:
-    """Why an object is bad that has none of these fields; empty for one that has some, or no fields at all."""
+    """Explains why an object without any of these fields is bad; empty if it has one, or no fields at all."""
     try:
         fields = _FIELDS(value)
-    except ValueError:  # the name of a field is not UTF-8, which is found where it is read
+    except ValueError:  # a field name is not UTF-8, which is reported when it is read
         fields = {"?": msgspec.Raw()}
     if not fields or not fields.keys().isdisjoint(declared):
         return ""
@@ -40,7 +40,7 @@ def _hint_of(fields: Mapping[str, msgspec.Raw]) -> str:
         return ""
     try:
         payload = _FIELDS(fields["payload"])
-    except msgspec.ValidationError:  # it is no object
+    except msgspec.ValidationError:  # not an object
         payload = {}
     if _is_change(payload):
         return "it looks like a change event of Debezium with its schema: use `format: debezium`"

@@ -1,7 +1,7 @@
 """Columns to JSON: one object per row, fields in column order, NULL fields kept as `null`.
 
-Text of values as in `text.py` and `json_text.py`. JSON has no NaN and no infinities: they are written as `null` (a
-reader that expects a number could not use a string, and a record is worth more than its worst field).
+Values are written as in `text.py` and `json_text.py`. JSON has no NaN and no infinities, which are written as `null`: a
+reader that expects a number could not use a string, and a single field should not fail the record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.formats.text import json_ready
 
 
 def json_objects(columns: Columns) -> pl.Expr:
-    """The object of each row, in UTF-8, as a Binary expression; other columns are left out."""
+    """Returns a Binary expression with the object of each row, in UTF-8; other columns are left out."""
     if any(is_composed(kind) for _, kind in columns):
         return json_objects_of(columns).cast(pl.Binary)
     fields = [json_ready(pl.col(name), polars_type(kind)).alias(name) for name, kind in columns]

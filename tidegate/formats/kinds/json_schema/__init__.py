@@ -1,7 +1,7 @@
 """JSON with schemas of a registry: Confluent's wire format around a JSON object.
 
-`schema.py` is about JSON Schema and columns. Values are read and written as the format `json` does it; what a schema
-says besides types (patterns, bounds, required fields) is not checked, as in Confluent's clients by default.
+`schema.py` maps JSON Schema to columns and back. Values are read and written as in the format `json`. Anything in a
+schema besides types (patterns, bounds, required fields) is not checked, as in Confluent's clients by default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Sche
 
 
 class JsonSchemaFormat(Format):
-    """See the module."""
+    """JSON objects with Confluent's schema ids."""
 
     name = "json-schema"
     writes = "an object of all columns, with the id of its JSON Schema in front"

@@ -18,7 +18,7 @@ from tidegate.formats.schemas import NO_OPTIONS, SchemaKind, Schemas, SchemaText
 
 
 class PrefixedDecoder(Decoder):
-    """See Decoder. A record's id has to be that of a JSON Schema which the registry has."""
+    """Decodes records whose id must be that of a JSON Schema in the registry."""
 
     def __init__(self, plain: JsonDecoder, schemas: Schemas) -> None:
         self._plain = plain
@@ -29,9 +29,9 @@ class PrefixedDecoder(Decoder):
         return self.decode_values(messages.values)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
-        """As decode, of values alone."""
+        """Decodes values without other parts of messages."""
         prefixes = {None if value is None else value[:PREFIX_BYTES] for value in values}
-        judged = {prefix: self._judge(prefix) for prefix in prefixes}  # all schemas are asked for at once
+        judged = {prefix: self._judge(prefix) for prefix in prefixes}  # requests all schemas at once
         waiting = next((one for one in judged.values() if isinstance(one, WaitingForSchema)), None)
         if waiting is not None:
             return waiting
@@ -51,7 +51,7 @@ class PrefixedDecoder(Decoder):
         return Decoded(frame, sorted(failures, key=attrgetter("row")))
 
     def _judge(self, prefix: bytes | None) -> RecordFailure | WaitingForSchema | None:
-        """What is wrong with records that begin so; `row` means nothing."""
+        """Returns the failure of records with this prefix, whose `row` has no meaning; None if they can be read."""
         found = find_schema(prefix, self._schemas, FailureKind.MALFORMED_JSON)
         if not isinstance(found, SchemaText):
             return found
@@ -61,6 +61,6 @@ class PrefixedDecoder(Decoder):
 
 
 def prefixed_encoder(columns: Columns, prefix: bytes) -> Encoder:
-    """Objects with a prefix in front of each."""
+    """Returns an encoder of objects with a prefix."""
     value = json_objects(columns)
     return ExpressionEncoder(pl.lit(prefix) + value if prefix else value)

@@ -1,4 +1,4 @@
-"""JSON Schema and columns: what of the one is the other. Pure; knows what drafts 4 to 2020-12 have in common."""
+"""Mapping between JSON Schema and columns. Pure; supports what drafts 4 to 2020-12 have in common."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidegate.formats.schemas import SchemaKind, SchemaText
 DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 DEPTH_MAX: Final = 20
 TYPES_MAX: Final = 10_000
-"""Of a schema, those that `$ref` leads to counted each time."""
+"""Maximum number of types in a schema; those that `$ref` refers to count each time."""
 NAME_LENGTH_MAX: Final = 100
 _REMEDY: Final = "list the columns: `schema: {id: bigint}`"
 _TEXTS: Final = {"date": DATE, "date-time": TIMESTAMP}
@@ -49,7 +49,7 @@ _WRITTEN: Final[Mapping[str, dict[str, Any]]] = {
 
 
 def read_columns(schema: SchemaText) -> Schema:
-    """The columns of records with this schema. Raises FormatRefusal, also for names that no column has."""
+    """Returns the columns of records with this schema. Raises FormatRefusal, also for invalid column names."""
     columns = to_columns(schema)
     for name, kind in columns.items():
         if is_reserved(name):
@@ -61,7 +61,7 @@ def read_columns(schema: SchemaText) -> Schema:
 
 
 def _check_names(kind: DataType, place: str) -> None:
-    """Properties may have any name; a declared field has one that JSON has without escapes (`fields/types.py`)."""
+    """Properties can have any name, but a declared field's must need no escapes in JSON (`fields/types.py`)."""
     if kind.element is not None:
         _check_names(kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]")
     for name, field in kind.fields:
@@ -75,13 +75,15 @@ def _check_names(kind: DataType, place: str) -> None:
 
 
 def to_columns(schema: SchemaText) -> Schema:
-    """The properties of a schema's object. Raises FormatRefusal with the place of what is no column."""
+    """Returns the properties of a schema's object. Raises FormatRefusal with the place of what cannot be a column."""
     return dict(_Reader(schema).record().fields)
 
 
 def check_columns(schema: SchemaText, columns: Schema) -> None:
-    """Whether columns can be written: each is a property of its type, and so is each field of a struct, in any order;
-    and what an object requires is there. Raises FormatRefusal with the first place where it is not so.
+    """Checks that columns can be written.
+
+    Each column must be a property of its type, and likewise each field of a struct, in any order. All required
+    properties must be present. Raises FormatRefusal with the first place that violates this.
     """
     reader = _Reader(schema)
     _check_object(reader.record(), columns, "", reader.required)
@@ -110,7 +112,7 @@ def _check_kind(has: DataType, kind: DataType, place: str, required: Mapping[str
 
 
 def schema_title(schema: SchemaText) -> str:
-    """The name of its object. Raises FormatRefusal."""
+    """Returns the title of a schema's object. Raises FormatRefusal."""
     title = _parse(schema).get("title")
     if not isinstance(title, str) or not title:
         raise FormatRefusal("the schema has no `title`", "write `subject: topic`")
@@ -118,7 +120,7 @@ def schema_title(schema: SchemaText) -> str:
 
 
 def schema_of_columns(columns: Schema, title: str) -> dict[str, Any]:
-    """The opposite of `to_columns`: everything may be null."""
+    """Returns a schema for columns, the inverse of `to_columns`; everything is nullable."""
     properties = {name: _nullable(kind) for name, kind in columns.items()}
     return {"$schema": DIALECT, "title": title, "type": "object", "properties": properties}
 
@@ -148,7 +150,7 @@ def _parse(schema: SchemaText) -> dict[str, Any]:
 
 
 class _Text(NamedTuple):
-    """A schema with its references by the names that it has for them."""
+    """A parsed schema, and its references by the names that it uses for them."""
 
     tree: Any
     references: Mapping[str, SchemaText]
@@ -158,26 +160,28 @@ _NOTHING: Final = _Text({}, {})
 
 
 def _named(schema: SchemaText) -> Iterator[tuple[str, SchemaText]]:
-    """All references, with those that they have."""
+    """Yields all references, including nested ones."""
     for name, one in schema.references:
         yield name, one
         yield from _named(one)
 
 
 class _Reader:
-    """Walks a schema; `$ref` leads into its own text or that of its references."""
+    """Walks a schema; `$ref` refers to its own text or to that of its references."""
 
     def __init__(self, schema: SchemaText) -> None:
         self._schema = schema
         self._named = {**dict(_named(schema)), **dict(schema.references)}
-        """Of all levels: what several texts refer to, only the first of them has among its references."""
+        """References of all levels: of several texts that refer to a schema, only the first lists it among its
+        references.
+        """
         self._texts: dict[int, _Text] = {}
         self._left = TYPES_MAX
         self.required: dict[str, set[str]] = {}
-        """Properties that an object requires, by its place; of all that has been read."""
+        """Required properties of every object read so far, by its place."""
 
     def record(self) -> DataType:
-        """The type of a record, a struct."""
+        """Returns the type of a record, a struct."""
         text = self._text(self._schema)
         found = self.type(text.tree, "$", text, 0)
         if found.kind != "struct":
@@ -185,14 +189,14 @@ class _Reader:
         return found
 
     def _text(self, schema: SchemaText) -> _Text:
-        """`schema` is the reader's, or one of its references: it lives as long."""
+        """`schema` is the reader's own or one of its references, so it lives as long as the reader."""
         found = self._texts.get(id(schema))
         if found is None:
             found = self._texts[id(schema)] = _Text(_parse(schema), dict(schema.references))
         return found
 
     def type(self, node: Any, place: str, root: _Text, depth: int) -> DataType:
-        """The column of a part of a schema; `root` is the text that it is in."""
+        """Returns the column type of a part of a schema; `root` is the text that contains it."""
         self._left -= 1
         if self._left < 0:
             raise _refusal(place, f"there are more than {TYPES_MAX} types")
@@ -242,7 +246,7 @@ class _Reader:
         raise _refusal(place, "an object without `properties`")
 
     def _follow(self, reference: object, place: str, root: _Text) -> tuple[Any, _Text]:
-        """What a `$ref` leads to, and the text that that is in."""
+        """Returns the target of a `$ref`, and the text that contains it."""
         name, _, pointer = str(reference).partition("#")
         text = root
         if name:
@@ -250,7 +254,7 @@ class _Reader:
             if named is None:
                 raise _refusal(place, f"there is no reference `{name[:100]}`")
             text = self._text(named)
-        target = text.tree if pointer[:1] in ("", "/") else None  # an anchor, which is no path
+        target = text.tree if pointer[:1] in ("", "/") else None  # an anchor is not a path
         for step in unquote(pointer).split("/")[1:]:
             word = step.replace("~1", "/").replace("~0", "~")
             target = target.get(word) if isinstance(target, dict) else None
@@ -272,7 +276,7 @@ def _is_null(node: object) -> bool:
 
 
 def _type_of(node: dict[str, Any], place: str) -> str:
-    """The one type besides null; that of its values where only those are said."""
+    """Returns the single type besides null; derived from the values if only these are listed."""
     named = node.get("type")
     words = [word for word in named if word != "null"] if isinstance(named, list) else [named]
     if words == [None]:

@@ -1,7 +1,7 @@
-"""The Protobuf format: messages of a registry's schemas, or of one descriptor set from a file (ADR 50).
+"""The Protobuf format: messages with schemas of a registry, or of one descriptor set from a file (ADR 50).
 
-`schema.py`, `columns.py` and `fit.py` are about message types, `wire.py` is about what is in front of a message;
-`decoder.py` and `encoder.py` are what runs in the slots. The protobuf library is imported where it is used.
+`schema.py`, `columns.py` and `fit.py` handle message types, `wire.py` the prefix of a message. `decoder.py` and
+`encoder.py` run in the slots. The protobuf library is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Sche
 
 
 class ProtobufFormat(Format):
-    """See the module."""
+    """Protobuf messages with Confluent's schema ids, or of a single message type."""
 
     name = "protobuf"
     writes = "a message of all columns"
@@ -111,7 +111,7 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
 
     @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """As JSON has it; without a schema that is all that is looked at. Fields may be left out."""
+        """Encodes a message given as JSON; fields may be left out. Without a schema, returns the JSON text."""
         if options.schema is None:
             return super().from_plain(value)
         from tidegate.formats.kinds.json.plain import record_of_json
@@ -141,7 +141,7 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
         return ProtobufDecoder(declared, output, options, schemas)
 
     def schema_mark(self, options: FormatOptions) -> bytes:
-        """See Format: the place of the message in its schema, too."""
+        """Returns the schema id and the place of the message in its schema."""
         from tidegate.formats.kinds.protobuf.schema import find_message
         from tidegate.formats.kinds.protobuf.wire import prefix_with_place
 

@@ -1,4 +1,4 @@
-"""Fields that people leave out where they write a message as JSON, as Protobuf's own JSON does."""
+"""Fills in fields that people omit from a message in JSON, as Protobuf's own JSON mapping does."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tidegate.formats.kinds.protobuf.schema import Descriptor
 
 
 def fill_absent(value: Any, descriptor: Descriptor) -> Any:
-    """The same message with the defaults of the fields that have no other way to be absent, at every depth.
+    """Adds defaults for the omitted fields that have no presence, at every depth.
 
-    What is written as null stays null, and so does what is no message at all: the encoder reports it.
+    Null values stay null. A value that is not a message is returned unchanged; the encoder reports it.
     """
     if not isinstance(value, dict):
         return value

@@ -1,7 +1,7 @@
-"""Files that registries have besides google's own: schemas import them, and no subject has them.
+"""Files that registries have in addition to Google's own: schemas import them, but they are in no subject.
 
-The library does not bring them. They are short, so they are written down here, in proto3: the fields of a message have
-the numbers 1, 2, 3 ... in this order, the values of an enum 0, 1, 2 ...
+The library does not contain them. They are short, so they are listed here, as proto3. The fields of a message have the
+numbers 1, 2, 3 ... in this order, the values of an enum 0, 1, 2 ...
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MESSAGES: Final = {
     "google/type/quaternion.proto": {"Quaternion": "double x, double y, double z, double w"},
     "google/type/timeofday.proto": {"TimeOfDay": _TIME},
 }
-"""A field is its type, its name, and the `oneof` that it is in."""
+"""A field is its type, its name, and the `oneof` that contains it."""
 _ENUMS: Final = {
     "google/type/calendar_period.proto": (
         "CalendarPeriod",
@@ -66,7 +66,7 @@ BUILT_IN: Final = frozenset({*_MESSAGES, *_ENUMS})
 
 @cache
 def built_in_file(name: str) -> Any:
-    """The descriptor of one of BUILT_IN, a FileDescriptorProto; not to be changed."""
+    """Returns the FileDescriptorProto of one of BUILT_IN, which must not be modified."""
     from google.protobuf import descriptor_pb2
 
     package = str(PurePosixPath(name).parent).replace("/", ".")

@@ -1,4 +1,4 @@
-"""Message types and columns: which column a field becomes."""
+"""Message types and columns: the column type of a field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidegate.formats.kinds.protobuf.schema import OWN, Descriptor
 
 DEPTH_MAX: Final = 20
 FIELDS_MAX: Final = 10_000
-"""Of a message, those of messages in it counted each time."""
+"""Maximum number of fields of a message; those of nested messages count each time."""
 UNSIGNED_64: Final = decimal_of(20, 0)
 REMEDY: Final = "list the columns that you need: `schema: {id: bigint}`"
 
@@ -47,7 +47,7 @@ _SIMPLE: Final = {
     17: INT,
     18: BIGINT,
 }
-"""By the number of a type in descriptors: 4 and 6 are unsigned 64 bit, 7 and 13 unsigned 32 bit, 14 enums."""
+"""Column types by number of a type in descriptors: 4 and 6 are unsigned 64-bit, 7 and 13 unsigned 32-bit, 14 enum."""
 STRING_TYPE: Final = 9
 ENUM_TYPE: Final = 14
 WRAPPERS: Final = frozenset(
@@ -60,20 +60,21 @@ _MEANT: Final = {TIMESTAMP_NAME: TIMESTAMP, DURATION_NAME: BIGINT}
 
 
 def own_name(descriptor: Descriptor) -> str:
-    """The name of a message that means more than its fields; empty for any other."""
+    """Returns the name of a message with a meaning beyond its fields; empty for any other."""
     name = str(descriptor.full_name)
     return name if descriptor.file.name in OWN and (name in _MEANT or name in WRAPPERS) else ""
 
 
 def is_map(field: Any) -> bool:
-    """Whether a field is a map, which is a list of entries to descriptors."""
+    """Returns whether a field is a map, which descriptors represent as a list of entries."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def single_values(field: Any, kind: DataType, place: str) -> list[tuple[Any, DataType, str]] | None:
-    """What is compared of a field and a column, and where: keys and values of a map, elements of what is repeated.
+    """Returns the parts of a field and a column to compare, with their places.
 
-    None where the field is a map or repeated, and the column is not.
+    These are the keys and values of a map, or the elements of a repeated field. None if the field is a map or repeated,
+    and the column is not.
     """
     if is_map(field):
         if kind.kind != "map" or kind.key is None or kind.element is None:
@@ -86,7 +87,7 @@ def single_values(field: Any, kind: DataType, place: str) -> list[tuple[Any, Dat
 
 
 def message_columns(descriptor: Descriptor) -> Schema:
-    """The columns of a message's fields. Raises FormatRefusal with the place of what is none."""
+    """Returns the columns of a message's fields. Raises FormatRefusal with the place of what cannot be a column."""
     for field in descriptor.fields:
         if is_reserved(field.name):
             raise _refusal(field.name, f"names of columns that begin with `{RESERVED}` belong to Tidegate")
@@ -94,7 +95,7 @@ def message_columns(descriptor: Descriptor) -> Schema:
 
 
 def field_column(field: Any) -> DataType:
-    """The column of one. Raises FormatRefusal."""
+    """Returns the column type of a field. Raises FormatRefusal."""
     return _Reader().field(field, field.name, (field.containing_type.full_name,))
 
 
@@ -103,7 +104,7 @@ class _Reader:
         self._left = FIELDS_MAX
 
     def fields(self, descriptor: Descriptor, place: str, above: tuple[str, ...]) -> tuple[tuple[str, DataType], ...]:
-        """`above`: the messages that lead here."""
+        """`above` holds the enclosing messages."""
         if not descriptor.fields:
             raise _refusal(place, f"{descriptor.full_name} has no fields, and there is no such struct")
         return tuple(
@@ -111,7 +112,7 @@ class _Reader:
         )
 
     def field(self, field: Any, place: str, above: tuple[str, ...]) -> DataType:
-        """Every column may be NULL, whether the field can be missing or not."""
+        """Returns a column type. Every column may be NULL, whether or not the field can be missing."""
         self._left -= 1
         if self._left < 0:
             raise _refusal(place, f"there are more than {FIELDS_MAX} fields")

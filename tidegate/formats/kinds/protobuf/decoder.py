@@ -1,4 +1,4 @@
-"""Messages to rows: the schema and message type of each record, and the library, which reads them one by one."""
+"""Messages to rows: finds the schema and message type of each record; the library reads them one by one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tidegate.formats.schemas import FormatOptions, IdPlace, SchemaKind, Schemas
 logger = logging.getLogger(__name__)
 
 WRITERS_MAX: Final = 1000
-"""Ids and message types whose readers are kept; they are made again where there are more."""
+"""Maximum number of cached readers by id and message type; with more, they are created again."""
 
 
 class MessageReader:
-    """Reads messages of one type, whatever is in front of them."""
+    """Reads messages of one type, with any prefix."""
 
     def __init__(self, one: MessageType, declared: Columns, output: Columns, *, strict: bool) -> None:
         wanted = {name for name, _ in output}
@@ -39,12 +39,12 @@ class MessageReader:
         self._columns = make_readers(one, output)
         self._checked = [
             each for each in make_readers(one, declared) if each.may_fail and each.name not in wanted
-        ]  # of which nobody makes a column
+        ]  # only checked, without a column
         self._strict = Strict(one, declared) if strict else None
         self._missing = (one.made.IsInitialized, one.made.FindInitializationErrors) if has_required(one) else None
 
     def read(self, bodies: Sequence[bytes]) -> tuple[Part, list[RecordFailure]]:
-        """The rows of the good ones, and the others."""
+        """Returns the rows of good messages, and the failures."""
         rows, messages, failures = self._parsed(bodies)
         if self._missing is None and self._strict is None:
             try:
@@ -58,12 +58,13 @@ class MessageReader:
         return ([row for row, _ in good], frame), failures
 
     def _parsed(self, bodies: Sequence[bytes]) -> tuple[Sequence[int], list[Any], list[RecordFailure]]:
-        """Rows and messages of those that the library takes, and the others."""
+        """Returns rows and messages that the library accepts, and the failures of the others."""
         messages: list[Any] = []
         failures: list[RecordFailure] = []
         parsed = map(self._parse, bodies)
         while True:
-            # `extend` keeps what it had before an exception, `map` continues after it: good messages need no loop here
+            # `extend` keeps what it had before an exception, and `map` continues after it, so good messages need no
+            # loop here.
             try:
                 messages.extend(parsed)
                 break
@@ -81,7 +82,7 @@ class MessageReader:
         return pl.DataFrame([each.series(messages) for each in self._columns])
 
     def _judge(self, message: Any) -> tuple[FailureKind, str] | None:
-        """What is wrong with a message that the library takes."""
+        """Returns what is wrong with a message that the library accepts."""
         if self._missing is not None and not self._missing[0](message):
             lacking = ", ".join(self._missing[1](message))[:200]
             return FailureKind.MALFORMED_PROTOBUF, f"required fields are missing: {lacking}"
@@ -100,28 +101,28 @@ class ProtobufDecoder(Decoder):
     """Decodes values into frames with the columns of `output`."""
 
     def __init__(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> None:
-        """Without a schema in `options` the columns that are declared are looked for in the writer's, by name."""
+        """Without a schema in `options`, declared columns are found in the writer's schema by name."""
         self._declared = declared
         self._output = output
         self._options = options
         self._schemas = schemas
         self._strict = options.unknown_fields is UnknownFields.FAIL
         self._own: MessageReader | None = None
-        """Of the reader's own message type."""
+        """The reader of the reader's own message type."""
         if options.schema is not None:
             self._type = find_message(options.schema)
             self._own = self._reader(self._type)
         self._bare = options.ids is IdPlace.NONE
         self._known: dict[bytes, MessageReader | RecordFailure] = {}
-        """By what records begin with."""
+        """Readers, or failures of all records of a message type, by the prefix of records."""
 
     @override
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
         return self.decode_values(messages.values)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
-        """Rows of the good values in order, and the bad ones."""
-        groups = [(self._find(key), key, rows) for key, rows in self._grouped(values)]  # asks for all schemas at once
+        """Returns the rows of the good values in order, and the bad ones."""
+        groups = [(self._find(key), key, rows) for key, rows in self._grouped(values)]  # requests all schemas at once
         waiting = next((found for found, _, _ in groups if isinstance(found, WaitingForSchema)), None)
         if waiting is not None:
             return waiting
@@ -140,7 +141,7 @@ class ProtobufDecoder(Decoder):
         return Decoded(merge_parts(parts, self._output), sorted(failures, key=attrgetter("row")))
 
     def _grouped(self, values: Sequence[bytes | None]) -> list[tuple[bytes | None, Sequence[int]]]:
-        """Rows by what is in front of their messages, all of it or as much as shows that it is wrong."""
+        """Groups rows by the prefix of their messages, or by as much of it as shows that it is invalid."""
         if not values:
             return []
         first = self._key(values[0])
@@ -158,7 +159,7 @@ class ProtobufDecoder(Decoder):
         return value[:PREFIX_BYTES] if place is None else value[: place[0]]
 
     def _find(self, key: bytes | None) -> MessageReader | WaitingForSchema | RecordFailure:
-        """What reads records of a group, or why nothing does."""
+        """Returns the reader for records of a group, or why there is none."""
         if key is not None and self._bare and self._own is not None:
             return self._own
         prefix = None if key is None else key[:PREFIX_BYTES]
@@ -166,7 +167,7 @@ class ProtobufDecoder(Decoder):
             return self._known[key]
         found = find_schema(prefix, self._schemas, FailureKind.MALFORMED_PROTOBUF)
         if not isinstance(found, SchemaText):
-            return found  # not kept: it may be registered by the time of the next record
+            return found  # not cached, since it may be registered before the next record
         assert key is not None
         place = split_place(key)
         if place is None:
@@ -199,9 +200,11 @@ class ProtobufDecoder(Decoder):
         return self._own
 
     def _find_strange(self, writer: Descriptor) -> str:
-        """Why no column is read from a message with fields, and all of it would be NULL; empty where some are."""
+        """Explains why a message with fields has none that is read, so that all columns would be NULL; empty if it has
+        one.
+        """
         own, names = writer.fields_by_name, [name for name, _ in self._declared]
-        if self._own is not None:  # a field is found by its number, whatever its name is
+        if self._own is not None:  # fields are found by number, whatever their name
             read = (self._type.descriptor.fields_by_name.get(name) for name in names)
             some = any(field is not None and field.number in writer.fields_by_number for field in read)
         else:

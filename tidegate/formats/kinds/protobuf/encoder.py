@@ -1,4 +1,4 @@
-"""Rows to messages: columns become what the library's constructor takes, and it writes them one by one."""
+"""Rows to messages: converts columns to arguments of the library's constructor, and serializes messages one by one."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tidegate.formats.kinds.protobuf.written import check_fields
 from tidegate.formats.schemas import FormatOptions
 
 Write = Callable[[Any], Any]
-"""A value of a column to what the constructor takes for a field."""
+"""Converts a value of a column to the constructor's argument for a field."""
 
 _SECOND: Final = 1_000_000
 _NUMBER: Final = re.compile("-?[0-9]{1,10}")
-"""Of an enum's value that has no name."""
+"""The number of an enum value without a name."""
 
 
 _Choice = tuple[str, Sequence[str]]
-"""The name of a oneof, and columns that are its members."""
+"""The name of a oneof, and the columns that are its members."""
 
 
 class Unwritable(Exception):
-    """A value that its field does not hold."""
+    """A value that its field cannot hold."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -43,21 +43,21 @@ class Unwritable(Exception):
 class _Field(NamedTuple):
     name: str
     write: Write | None
-    """None: values go as they are."""
+    """None if values are unchanged."""
     nulls: str
-    """Why there may be no NULL; empty: there may."""
+    """Why NULL is not allowed; empty if it is."""
 
 
 class ProtobufEncoder(Encoder):
-    """See Encoder."""
+    """Writes frames as messages of one type."""
 
     def __init__(self, columns: Columns, options: FormatOptions) -> None:
-        """The columns fit the schema of `options`, or FormatRefusal is raised."""
+        """Raises FormatRefusal if the columns do not fit the schema of `options`."""
         assert options.schema is not None
         one = find_message(options.schema)
         check_fields(one.descriptor, columns)
         self._made = one.made
-        self._serialize = one.made.SerializeToString  # of the class: a field may be called so
+        self._serialize = one.made.SerializeToString  # of the class, since a field may have this name
         self._prefix = prefix_with_place(options, one.place)
         self._names = [name for name, _ in columns]
         self._fields, self._choices = _fields_of(one.descriptor, columns, "")
@@ -73,11 +73,11 @@ class ProtobufEncoder(Encoder):
             return self._one_by_one(columns)
 
     def _write_all(self, columns: Sequence[Sequence[Any]]) -> Iterator[bytes]:
-        """Column by column, which takes half the time. Raises Unwritable, ValueError and TypeError for any row."""
+        """Converts column by column, in half the time. Raises Unwritable, ValueError and TypeError for any row."""
         converted = [_convert(field, values) for field, values in zip(self._fields, columns, strict=True)]
         made, serialize, prefix, names = self._made, self._serialize, self._prefix, self._names
         for row in zip(*converted, strict=True):
-            fields = dict(zip(names, row, strict=True))  # the constructor passes over None
+            fields = dict(zip(names, row, strict=True))  # the constructor ignores None
             for choice, some in self._choices:
                 _check_choice(choice, some, fields)
             yield prefix + serialize(made(**fields), deterministic=self._sorted)
@@ -91,13 +91,13 @@ class ProtobufEncoder(Encoder):
                 continue
             except Unwritable as error:
                 failures.append(RecordFailure(len(values), error.kind, str(error)))
-            except (ValueError, TypeError) as error:  # the library's: a number beyond the field's range
+            except (ValueError, TypeError) as error:  # the library's: a number out of the field's range
                 failures.append(RecordFailure(len(values), FailureKind.OUT_OF_RANGE, f"{self._place(row)}{error}"))
             values.append(None)
         return Encoded(pl.DataFrame([pl.Series("value", values, dtype=pl.Binary)]), failures)
 
     def _place(self, row: Sequence[Any]) -> str:
-        """The field that the library does not take, which it does not name; empty: each of them alone it does."""
+        """Names the field that the library rejects without naming it; empty if it accepts each field on its own."""
         for field, value in zip(self._fields, row, strict=True):
             try:
                 self._made(**{field.name: _convert(field, [value])[0]})
@@ -115,7 +115,7 @@ def _convert(field: _Field, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _fields_of(descriptor: Descriptor, columns: Columns, place: str) -> tuple[list[_Field], list[_Choice]]:
-    """And the oneofs of which more than one column is a member."""
+    """Returns the fields, and the oneofs of which more than one column is a member."""
     known = dict(columns)
     choices = [(one.name, [each.name for each in one.fields if each.name in known]) for one in descriptor.oneofs]
     fields = [_field(descriptor.fields_by_name[name], kind, f"{place}{name}") for name, kind in columns]
@@ -123,7 +123,7 @@ def _fields_of(descriptor: Descriptor, columns: Columns, place: str) -> tuple[li
 
 
 def _has_map(descriptor: Descriptor, columns: Columns) -> bool:
-    """Whether there is anything to sort."""
+    """Returns whether there are map entries to sort."""
     fields = [(descriptor.fields_by_name[name], kind) for name, kind in columns]
     return any(
         kind.kind == "map" or (field.message_type is not None and _has_map(field.message_type, _inner(kind).fields))
@@ -136,7 +136,7 @@ def _inner(kind: DataType) -> DataType:
 
 
 def _message_writer(descriptor: Descriptor, columns: Columns, place: str) -> Write:
-    """Of the values of some of its fields to all that is set."""
+    """Returns the conversion from values of a message's fields to those that are set."""
     fields, choices = _fields_of(descriptor, columns, place)
 
     def convert(values: Sequence[Any]) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _same(value: Any) -> Any:
 
 
 def _writer(field: Any, kind: DataType, place: str) -> Write | None:
-    """Of one value of a field, whether it is repeated or not."""
+    """Returns the conversion of a single value of a field, which may be repeated."""
     if field.type == ENUM_TYPE:
         return _enum_writer(field.enum_type, place)
     below = field.message_type
@@ -224,7 +224,7 @@ def _enum_writer(kind: Any, place: str) -> Write:
     def convert(value: Any) -> int:
         found: int | None = numbers.get(value)
         if found is None and not closed and _NUMBER.fullmatch(value) and -(2**31) <= int(value) < 2**31:
-            return int(value)  # as it was read where the schema does not know it
+            return int(value)  # as it was read if the schema does not define it
         if found is None:
             raise Unwritable(FailureKind.OUT_OF_RANGE, f"`{place}` is no value of {kind.full_name}")
         return found

@@ -1,7 +1,8 @@
-"""What a reader makes of a writer's message: by field numbers, and only where no value becomes another one.
+"""Compatibility of a writer's message with a reader's: by field numbers, and only if no value changes.
 
-The library reads a field with the number and wire type that it knows, whatever the writer meant: a long becomes an int
-without its upper half, a text of another type goes to the unknown fields. So the types are compared, once per schema.
+The library reads a field by the number and wire type that it knows, whatever the writer's type: a long becomes an int
+without its upper half, and text with another wire type is treated as an unknown field. So the types are compared, once
+per schema.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WORDS: Final = (
     *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group", "message"),
     *("bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
 )
-"""By the numbers of types in descriptors."""
+"""Names of types by their number in descriptors."""
 _WIDER: Final = {
     "int32": {"int64"},
     "uint32": {"uint64", "int64"},
@@ -40,7 +41,10 @@ class Unfit(Exception):
 
 
 def check_columns(descriptor: Descriptor, columns: Columns, place: str = "") -> None:
-    """Whether columns can be read from the fields of their names; those without a field are NULL. Raises Unfit."""
+    """Checks that columns can be read from the fields of the same name. Raises Unfit.
+
+    A column without a field is NULL.
+    """
     for name, kind in columns:
         field = descriptor.fields_by_name.get(name)
         if field is not None:
@@ -70,7 +74,7 @@ def _check_one(field: Any, kind: DataType, place: str) -> None:
 
 
 def check_compatible(writer: Descriptor, reader: Descriptor) -> None:
-    """Whether a reader gets the values that were written. Raises Unfit."""
+    """Checks that a reader gets the values that were written. Raises Unfit."""
     if writer.full_name != reader.full_name:
         raise Unfit(reader.full_name, f"the record is of the message {writer.full_name}")
     _compare(writer, reader, "", set())

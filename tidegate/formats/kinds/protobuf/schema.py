@@ -1,9 +1,9 @@
-"""Schema texts and message types: from descriptor sets and the registry's serialized form to google's descriptors.
+"""Schema texts and message types: converts descriptor sets and the registry's serialized form to Google's descriptors.
 
-A text is the base64 of a `FileDescriptorProto`: text of `.proto` files takes a compiler, which no library of Python is.
-References are the files that it imports, by the names that it imports them by; those of google's own come with the
-library, and `built_in.py` has others that no registry gives. The library judges a descriptor; its pools are private to
-a schema.
+A text is the base64 of a `FileDescriptorProto`: the text of `.proto` files would need a compiler, which no Python
+library contains. References are the imported files, by the names used in the imports. Google's own files come with the
+library, and `built_in.py` contains others that registries do not return. The library validates a descriptor, in a pool
+per schema.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.formats.kinds.protobuf.built_in import BUILT_IN, built_in_file
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 
 MAIN: Final = "(schema)"
-"""The name in its pool of the file that a schema is; no file is called so."""
+"""Name of the schema's file in its pool; not a possible file name."""
 _NAMES: Final = (
     *("any", "api", "descriptor", "duration", "empty", "field_mask"),
     *("source_context", "struct", "timestamp", "type", "wrappers"),
@@ -29,23 +29,23 @@ _NAMES: Final = (
 OWN: Final = tuple(f"google/protobuf/{name}.proto" for name in _NAMES)
 """Files that come with the library."""
 OPTIONS_ONLY: Final = "confluent/meta.proto"
-"""Has nothing but options, which are not looked at; Confluent's registry gives it to nobody."""
+"""Contains only options, which are ignored; Confluent's registry never returns it."""
 _EVERYWHERE: Final = frozenset({*OWN, *BUILT_IN, OPTIONS_ONLY})
-"""Files that registries have by themselves; no subject has them."""
+"""Files that registries have by default; they are in no subject."""
 COMPILE: Final = "compile it: `protoc --include_imports --descriptor_set_out=order.desc order.proto`"
 DEPTH_MAX: Final = 100
-"""Of messages described in messages."""
+"""Maximum depth of nested message definitions."""
 
 Descriptor = Any
-"""google.protobuf.descriptor.Descriptor; the library has no types."""
+"""google.protobuf.descriptor.Descriptor; the library has no type annotations."""
 
 
 class MessageType(msgspec.Struct, frozen=True):
-    """A message type, where it is in its file, and the class of its messages."""
+    """A message type, its place in its file, and the class of its messages."""
 
     descriptor: Descriptor
     place: tuple[int, ...]
-    """The index of the outermost message, of the one in it ..."""
+    """Index of the outermost message, then of the message nested in it, and so on."""
     made: Any
 
 
@@ -56,7 +56,7 @@ class Described(msgspec.Struct, frozen=True):
     names: Mapping[tuple[int, ...], str]
 
     def at(self, place: tuple[int, ...]) -> MessageType | None:
-        """None: there is none."""
+        """Returns the message type at a place; None if there is none."""
         name = self.names.get(place)
         if name is None:
             return None
@@ -67,7 +67,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def read_descriptor_set(data: bytes) -> SchemaText:
-    """The last file of a set, which is the one that was compiled, with what it imports. Raises FormatRefusal."""
+    """Returns the last file of a set, which is the compiled one, with its imports. Raises FormatRefusal."""
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError
 
@@ -82,9 +82,9 @@ def read_descriptor_set(data: bytes) -> SchemaText:
 
 
 def select_message(schema: SchemaText, name: str) -> SchemaText:
-    """The same schema with the message that values are of: the one of this full name, or the first.
+    """Returns the schema with the selected message: the one with this full name, or the first.
 
-    In a descriptor set it may be in any of the files. Raises FormatRefusal.
+    In a descriptor set, it may be in any of the files. Raises FormatRefusal.
     """
     described = describe(schema)
     known = list(described.names.values())
@@ -103,7 +103,7 @@ def select_message(schema: SchemaText, name: str) -> SchemaText:
 
 
 def find_message(schema: SchemaText) -> MessageType:
-    """The message that was selected. Raises FormatRefusal."""
+    """Returns the selected message. Raises FormatRefusal."""
     described = describe(schema)
     for place, name in described.names.items():
         if schema.message in ("", name):
@@ -115,7 +115,7 @@ def find_message(schema: SchemaText) -> MessageType:
 
 @lru_cache(maxsize=32)
 def describe(schema: SchemaText) -> Described:
-    """Everything in a schema's file. Raises FormatRefusal."""
+    """Returns all message types in a schema's file. Raises FormatRefusal."""
     from google.protobuf import descriptor_pool
 
     main = _file(schema, "the schema")
@@ -135,7 +135,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _schema_of(main: Any, files: Mapping[str, Any]) -> SchemaText:
-    """A file with what it needs of others. What only people read is left out, and what every registry has by itself."""
+    """Returns a file with its imports, without comments and without files that every registry has."""
     references = [
         (name, SchemaText(SchemaKind.PROTOBUF, _text(files[name])))
         for name in _in_order(main.name, {**files, main.name: main})
@@ -162,12 +162,12 @@ def _file(schema: SchemaText, what: str) -> Any:
 
 
 def _imported(schema: SchemaText) -> dict[str, Any]:
-    """Files by the names that they are imported by."""
+    """Returns files by the names under which they are imported."""
     found: dict[str, Any] = {}
     waiting = list(schema.references)
     while waiting:
         name, one = waiting.pop()
-        waiting += one.references  # of each: what several import has its own at one of them
+        waiting += one.references  # of each file: one imported by several is listed with its own imports only once
         if name not in found and name not in OWN:
             found[name] = _file(one, f"its import `{name}`")
             found[name].name = name
@@ -175,7 +175,7 @@ def _imported(schema: SchemaText) -> dict[str, Any]:
 
 
 def _in_order(main: str, files: Mapping[str, Any]) -> list[str]:
-    """Those that it needs, what each imports before it. Raises FormatRefusal."""
+    """Returns the required files, each after its imports. Raises FormatRefusal."""
     order: dict[str, None] = {}
 
     def visit(name: str, above: tuple[str, ...]) -> None:
@@ -224,7 +224,7 @@ def _add(pool: Any, name: str, files: Mapping[str, Any], added: set[str]) -> Non
 
 
 def _check_maps(message: Any) -> None:
-    """What the library does not ask of entries of maps, and relies on. Raises FormatRefusal."""
+    """Checks a property of map entries on which the library relies without checking it. Raises FormatRefusal."""
     if message.options.map_entry and {(one.name, one.number) for one in message.field} != {("key", 1), ("value", 2)}:
         raise FormatRefusal(f"the fields of the map's entry `{message.name}` are no key and value", COMPILE)
     for one in message.nested_type:
@@ -232,7 +232,7 @@ def _check_maps(message: Any) -> None:
 
 
 def _without(file: Any, name: str) -> None:
-    """Leaves out an import; those that are public or weak are named by their indexes."""
+    """Removes an import and adjusts the indexes of public and weak imports."""
     index = list(file.dependency).index(name)
     del file.dependency[index]
     for each in (file.public_dependency, file.weak_dependency):
@@ -242,7 +242,9 @@ def _without(file: Any, name: str) -> None:
 
 
 def _places(messages: Sequence[Any], scope: str, above: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Entries of maps do not count: to Confluent's serializer for Java they are no messages, but fields."""
+    """Yields messages with their places. Map entries do not count: Confluent's serializer for Java treats them as
+    fields.
+    """
     for index, one in enumerate(each for each in messages if not each.options.map_entry):
         name = f"{scope}.{one.name}" if scope else str(one.name)
         yield (*above, index), name

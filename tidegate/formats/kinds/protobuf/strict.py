@@ -1,4 +1,4 @@
-"""What a message has too much or too little: fields that no column names, required fields that are not there."""
+"""Finds unexpected and missing parts of a message: fields without a column, and required fields that are not set."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tidegate.formats.kinds.protobuf.schema import Descriptor, MessageType
 
 
 class Strict:
-    """Looks for fields that no column names, as `unknown_fields: fail` asks for."""
+    """Finds fields without a column, for `unknown_fields: fail`."""
 
     def __init__(self, one: MessageType, columns: Columns) -> None:
         self._name = one.descriptor.full_name
         self._known = dict(columns)
 
     def find(self, message: Any) -> str | None:
-        """The first, in words; None: there is none."""
+        """Describes the first such field; None if there is none."""
         return _find(message, self._known, self._name)
 
 
@@ -56,7 +56,7 @@ def _within(field: Any, value: Any, kind: DataType) -> str | None:
 
 
 def has_required(one: MessageType) -> bool:
-    """Whether a message of this type may lack what it has to have."""
+    """Returns whether a message of this type can lack a required field."""
     return _has_required(one.descriptor, set())
 
 

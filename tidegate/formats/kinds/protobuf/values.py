@@ -1,7 +1,7 @@
-"""Messages to values of columns: what a field means, where it may be missing, and what is no value of its type.
+"""Messages to values of columns: the meaning of a field, when it is missing, and which values are invalid.
 
-A field without presence that is not there has its default, as the library gives it; one with presence is NULL, unless
-the schema has a default of its own for it.
+A missing field without presence has its default, as returned by the library. One with presence is NULL, unless the
+schema defines a default.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tidegate.formats.kinds.protobuf.columns import (
 from tidegate.formats.kinds.protobuf.schema import Descriptor, MessageType
 
 ReadAll = Callable[[Sequence[Any]], list[Any]]
-"""Messages to the values of one of their fields."""
+"""Reads the values of one field from messages."""
 Read = Callable[[Any], Any]
-"""A message to the value of one of its fields; or such a value to that of a column."""
+"""Reads the value of one field from a message, or converts such a value to that of a column."""
 
 DURATION_S_MAX: Final = 315_576_000_000
 """Google's limit: 10,000 years."""
@@ -39,40 +39,40 @@ _LAST_S: Final = LAST_MOMENT // _SECOND
 
 
 class OutOfRange(ValueError):
-    """A value that its column does not hold."""
+    """A value that its column cannot hold."""
 
 
 class NotUtf8(ValueError):
-    """A string that is none; the library refuses them itself only where the file's syntax says so."""
+    """A string that is not UTF-8. The library itself rejects it only if the file's syntax requires that."""
 
 
 class ProtobufColumn:
-    """A column of one field, or of none: then all is NULL."""
+    """A column of one field, or without a field: then all values are NULL."""
 
     def __init__(self, descriptor: Descriptor, made: Any, name: str, kind: DataType) -> None:
         self.name = name
         self.kind = kind
         field = descriptor.fields_by_name.get(name)
         self.may_fail = field is not None and _may_fail(field, kind)
-        """Its values have to be looked at, even if nobody reads them."""
+        """True if its values must be checked even if the column is not read."""
         self._read: ReadAll | None = None if field is None else _column_reader(field, kind, made)
 
     def values(self, messages: Sequence[Any]) -> list[Any]:
-        """Of each message. Raises OutOfRange, NotUtf8."""
+        """Returns the value of each message. Raises OutOfRange and NotUtf8."""
         return [None] * len(messages) if self._read is None else self._read(messages)
 
     def series(self, messages: Sequence[Any]) -> pl.Series:
-        """Raises OutOfRange, NotUtf8."""
+        """Returns the values as a column. Raises OutOfRange and NotUtf8."""
         return make_column(self.name, self.kind, self.values(messages))
 
 
 def make_readers(one: MessageType, columns: Columns) -> list[ProtobufColumn]:
-    """Of columns whose types fit the fields of their names (`fit.py`)."""
+    """Returns readers of columns whose types fit the fields of the same name (`fit.py`)."""
     return [ProtobufColumn(one.descriptor, one.made, name, kind) for name, kind in columns]
 
 
 def _column_reader(field: Any, kind: DataType, made: Any) -> ReadAll:
-    """Of many messages at once, which saves calls where values stay as they are, and for timestamps."""
+    """Returns a reader of many messages at once, which saves calls for unchanged values and timestamps."""
     name, has, get = field.name, made.HasField, attrgetter(field.name)
     if not field.is_repeated and field.message_type is not None and own_name(field.message_type) == TIMESTAMP_NAME:
         return _moments_reader(name, has)
@@ -106,7 +106,10 @@ def _may_be_null(field: Any) -> bool:
 
 
 def _field_reader(field: Any, kind: DataType, made: Any) -> Read:
-    """:param made: the class of the messages that have the field."""
+    """Returns a reader of one message's field.
+
+    :param made: the class of the messages that have the field.
+    """
     get = attrgetter(field.name)
     if is_map(field):
         return _map_reader(field, kind, get)
@@ -116,7 +119,7 @@ def _field_reader(field: Any, kind: DataType, made: Any) -> Read:
     convert = _converter(field, kind)
     if not _may_be_null(field):
         return get if convert is None else lambda one: convert(get(one))
-    name, has = field.name, made.HasField  # of the class: a field may be called HasField
+    name, has = field.name, made.HasField  # of the class, since a field may be called HasField
     if convert is not None:
         return lambda one: convert(get(one)) if has(one, name) else None
 
@@ -128,7 +131,7 @@ def _field_reader(field: Any, kind: DataType, made: Any) -> Read:
 
 
 def _map_reader(field: Any, kind: DataType, get: Read) -> Read:
-    """Sorted by key: the library has them in an order of its own, another one in every process."""
+    """Returns a reader that sorts by key: the library's order differs from process to process."""
     assert kind.element is not None
     key = _converter(field.message_type.fields_by_name["key"], kind)
     value = _converter(field.message_type.fields_by_name["value"], kind.element)
@@ -136,7 +139,7 @@ def _map_reader(field: Any, kind: DataType, get: Read) -> Read:
     def read(one: Any) -> Any:
         try:
             entries: Any = list(get(one).items())
-        except UnicodeDecodeError as error:  # of a key; the bytes of other strings are given
+        except UnicodeDecodeError as error:  # of a key; for other strings the library returns the bytes
             raise NotUtf8("a key of a map is not UTF-8") from error
         if key is not None:
             entries = [(key(name), each) for name, each in entries]
@@ -147,9 +150,9 @@ def _map_reader(field: Any, kind: DataType, get: Read) -> Read:
 
 
 def _converter(field: Any, kind: DataType) -> Read | None:
-    """Of one value of a field, whether it is repeated or not; None: it stays as it is."""
+    """Returns the conversion of a single value of a field, which may be repeated; None if it is unchanged."""
     if field.type == ENUM_TYPE:
-        names = {one.number: one.name for one in reversed(field.enum_type.values)}  # of several the first
+        names = {one.number: one.name for one in reversed(field.enum_type.values)}  # of several names, the first
         return lambda value: names.get(value) or str(value)
     if field.type == STRING_TYPE:
         return None if _checks_utf8(field) else _text
@@ -181,7 +184,7 @@ def _nothing(_: Any) -> None:
 
 
 def _checks_utf8(field: Any) -> bool:
-    """Whether the library has refused what is no UTF-8: by proto3's rules, as most files have them."""
+    """Returns whether the library rejects invalid UTF-8, as the rules of proto3 require; most files use them."""
     from google.protobuf import descriptor_pb2
 
     return bool(descriptor_pb2.FileDescriptorProto.FromString(field.file.serialized_pb).syntax == "proto3")
@@ -204,7 +207,7 @@ def _may_fail(field: Any, kind: DataType) -> bool:
 
 
 def _text(value: Any) -> str:
-    """The library gives the bytes of what is no UTF-8."""
+    """Raises NotUtf8 for bytes, which the library returns for a string that is not UTF-8."""
     if not isinstance(value, str):
         raise NotUtf8("a string is not UTF-8")
     return value

@@ -1,7 +1,7 @@
-"""What is in front of a message: the zero byte and the schema's id, and the place of the message type in its file.
+"""The prefix of a message: the zero byte, the schema id, and the place of the message type in its file.
 
-The place is a list of zig-zag varints, how many there are before them; of the first message, which is most often the
-one, a single zero stands for the list.
+The place is a list of zig-zag varints, preceded by their number. For the first message, which is the most frequent
+case, a single zero replaces the list.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INDEXES_MAX: Final = 100
 
 
 def prefix_with_place(options: FormatOptions, place: tuple[int, ...]) -> bytes:
-    """What is written in front of messages of this type."""
+    """Returns the prefix of messages of this type."""
     prefix = prefix_of(options)
     if not prefix:
         return b""
@@ -34,7 +34,7 @@ def _varint(number: int) -> bytes:
 
 
 def split_place(value: bytes) -> tuple[int, tuple[int, ...]] | None:
-    """Where the message begins after a prefix with an id, and the place of its type; None: that is no place."""
+    """Returns where the message begins after a prefix with an id, and the place of its type; None if it is invalid."""
     at = PREFIX_BYTES
     if value[at : at + 1] == b"\0":
         return at + 1, FIRST
@@ -51,7 +51,7 @@ def split_place(value: bytes) -> tuple[int, tuple[int, ...]] | None:
 
 
 def _read(value: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends; -1 for none, and for those that are less."""
+    """Reads a number and returns it with its end; -1 for a missing or negative number."""
     number = 0
     for shift, byte in enumerate(value[at : at + VARINT_BYTES_MAX]):
         number |= (byte & 127) << 7 * shift

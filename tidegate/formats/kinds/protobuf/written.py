@@ -1,4 +1,4 @@
-"""Whether columns can be written as a message: every value of theirs, or all but those that a row fails for."""
+"""Checks whether columns can be written as a message: every value, or all except those that fail their row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TAKES: Final = {
 
 
 def check_fields(descriptor: Descriptor, columns: Columns, place: str = "") -> None:
-    """Raises FormatRefusal for the first column without a field that takes it, or required field without a column."""
+    """Raises FormatRefusal for the first column without a fitting field, or required field without a column."""
     fields = descriptor.fields_by_name
     for name, kind in columns:
         where = f"{place}.{name}".lstrip(".")

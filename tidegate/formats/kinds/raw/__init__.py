@@ -1,8 +1,8 @@
 """The raw format: Kafka records as they are.
 
-A raw source has fixed columns; a raw sink writes the column `value` (string or binary; NULL is a tombstone) and takes
-its key from a column named `key` where the sink names none: a copy of a topic keeps its keys, and with them the order
-per key.
+A raw source has fixed columns. A raw sink writes the column `value` (string or binary; NULL is a tombstone), and takes
+its key from a column named `key` unless the sink names another: so a copy of a topic keeps its keys, and the order per
+key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas
 
 
 class RawFormat(Format):
-    """See the module. `timestamp` is the record's timestamp of either type, NULL if it has none."""
+    """Raw Kafka records. `timestamp` is the record's timestamp of either type, NULL if it has none."""
 
     name = "raw"
     writes = "the bytes of the column `value`"
@@ -42,7 +42,7 @@ and the sink names no other.
     }
 
     def written_columns(self, columns: Schema) -> Schema:
-        """The value alone."""
+        """Returns only the column `value`. Raises FormatRefusal."""
         value = columns.get("value")
         if value in (STRING, BINARY) and value is not None:
             return {"value": value}
@@ -51,7 +51,7 @@ and the sink names no other.
         raise FormatRefusal(f"a raw sink writes the column `value`, {what}", remedy)
 
     def default_key(self, columns: Schema) -> str | None:
-        """As it was read."""
+        """Returns the column `key` if there is one."""
         return "key" if "key" in columns else None
 
     @override
@@ -62,7 +62,7 @@ and the sink names no other.
 
     @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """A text."""
+        """Returns a text as JSON."""
         return render_json(data.decode()).encode()
 
     @override

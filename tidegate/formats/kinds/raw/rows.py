@@ -19,8 +19,10 @@ _FIRST_MS, _LAST_MS = FIRST_MOMENT // 1000, LAST_MOMENT // 1000
 
 
 class RawDecoder(Decoder):
-    """Makes frames of the columns `names`. Kafka takes any timestamp, and producers that mean other units than
-    milliseconds write years after 9999: such a record is bad where its timestamp is read.
+    """Creates frames with the columns `names`.
+
+    Kafka accepts any timestamp, and producers that use units other than milliseconds write years after 9999. Such a
+    record is bad if its timestamp is read.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -64,5 +66,5 @@ def _column(messages: Messages, name: str) -> Sequence[Any]:
 
 
 def raw_encoder() -> Encoder:
-    """Of records whose value is the column `value`."""
+    """Returns an encoder of records whose value is the column `value`."""
     return ExpressionEncoder(pl.col("value").cast(pl.Binary))

@@ -1,6 +1,6 @@
-"""Change events in Avro to rows: the decoder of `avro` reads the events, and whole batches of them are taken apart.
+"""Change events in Avro to rows: the decoder of `avro` reads the events, and whole batches of them are split up.
 
-Each schema that events were written with has a reader of its own, which knows what the columns of the table are there.
+Each schema of events has its own reader, which knows the columns of the table in that schema.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from tidegate.formats.schemas import FormatOptions, Schemas, SchemaText
 from tidegate.native.columns import Rows
 
 _OPS_AFTER: Final = [op for op, side in ROWS.items() if side == AFTER]
-"""Of events that are about the row after them."""
+"""Operations of events whose row is the one after the change."""
 
 
 def change_decoder(declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> SchemaDecoder:
-    """See Format.decoder."""
+    """Creates the decoder of change events."""
     kinds: list[tuple[str, DataType]] = []
     if options.row_kinds:
         kinds = [(ROW_KIND, TINYINT), *((f"{ROW_BEFORE}{name}", kind) for name, kind in _read(declared, output))]
@@ -56,13 +56,13 @@ def change_decoder(declared: Columns, output: Columns, options: FormatOptions, s
 
 
 def _read(declared: Columns, output: Columns) -> list[tuple[str, DataType]]:
-    """The table's columns that somebody reads, in their order."""
+    """Returns the requested columns of the table, in their order."""
     wanted = {name for name, _ in output}
     return [(name, kind) for name, kind in declared if name in wanted and name not in ADDED]
 
 
 class ChangeReader(SchemaReader):
-    """See SchemaReader: reads the events that were written with one schema."""
+    """Reads events that were written with one schema."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ChangeReader(SchemaReader):
         self._takes_back = options.row_kinds
         before, after = row.sides.get(BEFORE, {}), row.sides.get(AFTER, {})
         self._lacking = next((name for name, _ in own if name in after and name not in before), "")
-        """A column that no row before a change has. In what Debezium writes there is none."""
+        """A column that is missing from all rows before a change. Schemas written by Debezium have none."""
         self._good = self._is_change(row.sides)
         read = project(event, row, own)
         columns = [(field.name, column_type(field.type, field.name)) for field in read.fields]
@@ -108,7 +108,7 @@ class ChangeReader(SchemaReader):
         return made, failures
 
     def changes(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
-        """Rows of the good events, and the bad ones by their place; `row` of these means nothing."""
+        """Returns the rows of good events, and the bad ones by index; the `row` of these has no meaning."""
         good = events.select_seq(self._good).to_series()
         if good.all():
             return self._changes(events)
@@ -118,7 +118,7 @@ class ChangeReader(SchemaReader):
         return frame, bad | {places[place]: failure for place, failure in failed.items()}
 
     def _is_change(self, sides: Mapping[str, Any]) -> pl.Expr:
-        """Whether an event has the rows that it is about, and those that are taken back."""
+        """Returns whether an event has its row and the rows that it retracts."""
         op, no = pl.col(OP_FIELD), pl.lit(value=False)
         before, after = (pl.col(side).is_not_null() if side in sides else no for side in (BEFORE, AFTER))
         good = (op.is_in(_OPS_AFTER) & after) | ((op == DELETE) & before & ~after)
@@ -128,7 +128,7 @@ class ChangeReader(SchemaReader):
         return good.fill_null(value=False).alias(OP_FIELD)
 
     def _why(self, event: Mapping[str, Any]) -> NoChange:
-        """An event is no change of a row, or not one that can be taken back."""
+        """Returns why an event is not a change of a row, or not one that can be retracted."""
         op, before = event[OP_FIELD], event.get(BEFORE) is not None
         found = find_no_change(op, "", before=before, after=event.get(AFTER) is not None)
         if found is not None:
@@ -136,7 +136,7 @@ class ChangeReader(SchemaReader):
         return lacks_before(self._lacking, f"{BEFORE}.{self._lacking}") if before else no_row_before(op, BEFORE)
 
     def _changes(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
-        """Of events that have their rows."""
+        """Converts events that have their rows."""
         table, failed = self._table, Failed()
         ops = events.get_column(OP_FIELD)
         updates = (ops == UPDATE).arg_true() if self._takes_back else _NONE
@@ -155,7 +155,7 @@ class ChangeReader(SchemaReader):
 
 
 class _CertainChanges(Certain):
-    """See Certain: bad events are left over, to whoever says why."""
+    """Decodes changes in C; bad events are left over, so that the reference reader explains them."""
 
     def __init__(self, events: Certain, changes: Callable[[pl.DataFrame], tuple[pl.DataFrame, Failed]]) -> None:
         self._events = events

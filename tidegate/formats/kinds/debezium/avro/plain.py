@@ -1,6 +1,6 @@
 """Events as people write them in tests: JSON objects with `op`, `before` and `after`. Pure.
 
-An envelope has more, such as `source`. What a person leaves out there is filled with nothing: nobody reads it.
+An envelope has further fields, such as `source`. If they are left out, they get empty values, which are not read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NOTHING: Final[Mapping[str, Any]] = {
 
 
 def event_of_json(text: bytes, schema: SchemaText, options: FormatOptions) -> bytes:
-    """The bytes of an event. Raises FormatRefusal with what does not fit the schema, and AvroRefusal."""
+    """Encodes an event. Raises FormatRefusal if a value does not fit the schema, and AvroRefusal."""
     record = parse_schema(schema, _written)
     event: Any = json.loads(text)
     if isinstance(event, dict):
@@ -59,7 +59,7 @@ def event_of_json(text: bytes, schema: SchemaText, options: FormatOptions) -> by
 
 
 def _written(made: AvroType, one: Mapping[str, Any]) -> AvroType:
-    """With the logical type of Avro, where it has one for what Connect's name means: people write dates, not days."""
+    """Replaces the meaning of Connect's name by Avro's logical type if there is one: people write dates, not days."""
     named = meaning(made, one)
     if named.logical == "decimal":
         return msgspec.structs.replace(named, precision=min(named.precision, MAX_PRECISION))

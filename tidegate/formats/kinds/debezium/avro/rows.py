@@ -1,4 +1,4 @@
-"""The table's rows in events of one schema: their columns as they were written, checked, and as they are declared."""
+"""The table's rows in events of one schema: their columns as written, checked, and converted to declared columns."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from tidegate.formats.kinds.debezium.envelope import DELETE, OP_FIELD, not_in_lo
 from tidegate.formats.schemas import FormatOptions
 
 Failed = dict[int, RecordFailure]
-"""By the place of the event; the first reason counts."""
+"""Failures by the index of the event; the first reason counts."""
 
 
 class Half(NamedTuple):
-    """Rows of events, as they were written: those that the events are about, or those before updates."""
+    """Rows of events as written: the rows that events are about, or the rows before updates."""
 
     written: pl.DataFrame
     places: Sequence[int]
-    """Of the events."""
+    """Indexes of the events."""
     deletes: pl.Series | None
-    """Which of the rows are in `before`; None: all."""
+    """Which of the rows are in `before`; None for all."""
 
     def place(self, row: int) -> str:
-        """Where the row is."""
+        """Returns the field that contains the row."""
         return BEFORE if self.deletes is None or self.deletes[row] else AFTER
 
 
 class _Column(NamedTuple):
-    """Of the table. `wanted`: somebody reads it; all are checked."""
+    """A column of the table. All columns are checked; `wanted` ones are returned."""
 
     name: str
     convert: Convert | None
-    """None: the values stay as they are."""
+    """None if values are unchanged."""
     wanted: bool
 
 
 class TableRows:
-    """What the declared columns of a table are made of."""
+    """Reads the declared columns of a table from events."""
 
     def __init__(self, row: Row, declared: Columns, output: Columns, options: FormatOptions) -> None:
-        """Raises AvroRefusal for a column whose values no value of the writer's type is."""
+        """Raises AvroRefusal for a column to which no value of the writer's type can be converted."""
         fields, wanted = row.fields, {name for name, _ in output}
         self._columns = list(_columns_of(row, declared, wanted, options))
         self._absent = [
@@ -64,7 +64,7 @@ class TableRows:
         self._parts = {side: [_part(side, one.name, row) for one in self._columns] for side in (BEFORE, AFTER)}
 
     def of_events(self, events: pl.DataFrame) -> Half:
-        """The row that each event is about."""
+        """Returns the row that each event is about."""
         deletes = events.get_column(OP_FIELD) == DELETE
         if not deletes.any():
             parts = self._parts[AFTER]
@@ -77,11 +77,11 @@ class TableRows:
         return Half(_select(events, parts), range(events.height), deletes)
 
     def before(self, events: pl.DataFrame, places: pl.Series) -> Half:
-        """The rows before some of the events."""
+        """Returns the rows before some of the events."""
         return Half(_select(events[places], self._parts[BEFORE]), places.to_list(), None)
 
     def find_unavailable(self, half: Half, failed: Failed) -> None:
-        """Rows with a value that the database's log does not have."""
+        """Adds failures of rows with a value that is not in the database's log."""
         if not self._unavailable:
             return
         for found in half.written.select_seq(self._unavailable).get_columns():
@@ -90,7 +90,7 @@ class TableRows:
                 failed.setdefault(place, not_in_log(f"{half.place(row)}.{found.name}").at(place))
 
     def convert(self, half: Half, failed: Failed) -> list[pl.Series]:
-        """The columns that somebody reads."""
+        """Returns the requested columns."""
         made: list[pl.Series] = []
         for name, convert, wanted in self._columns:
             column = half.written.get_column(name)
@@ -117,7 +117,7 @@ def _columns_of(row: Row, declared: Columns, wanted: set[str], options: FormatOp
 
 
 def _part(side: str, name: str, row: Row) -> pl.Expr:
-    """A column in the row of one side, NULL where there is none."""
+    """Returns a column of the row on one side, NULL if there is none."""
     if name in row.sides.get(side, {}):
         return pl.col(side).struct.field(name)
     return pl.lit(None, polars_type(column_type(plain(row.fields[name]), name))).alias(name)

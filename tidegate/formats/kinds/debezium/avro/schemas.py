@@ -1,8 +1,8 @@
-"""What the schema of an event in Avro says of the values in it: Connect's names beside Avro's own types. Pure.
+"""The meaning of values according to an event's Avro schema: Connect's names in addition to Avro's types. Pure.
 
-Connect's converters write few of its types as logical types of Avro. The others are numbers, texts and bytes with a
-`connect.name` (`io.debezium.time.MicroTimestamp` of a long), which is taken for the logical type here. `values.py`
-knows what each means; the bytes are those of the type without it.
+Connect's converters write few of its types as Avro's logical types. The others are numbers, texts and bytes with a
+`connect.name` (`io.debezium.time.MicroTimestamp` for a long), which is used as the logical type here. `values.py`
+interprets them. The bytes are those of the type without it.
 """
 
 from __future__ import annotations
@@ -32,29 +32,27 @@ from tidegate.formats.kinds.debezium.json.schemas import DECIMAL, NAMED
 from tidegate.formats.schemas import SchemaText
 
 BEFORE, AFTER = "before", "after"
-"""The fields of an event that are rows."""
+"""The fields of an event that contain rows."""
 _SMALL: Final = {"int8": TINYINT, "int16": SMALLINT}
-"""Ints by their `connect.type`, which is their logical type, too."""
+"""Ints by their `connect.type`, which becomes the logical type."""
 _NAMES_SHOWN_MAX: Final = 10
 _DIGITS_MAX: Final = 4
-"""Of a number in a schema."""
+"""Maximum number of digits of a number in a schema."""
 
 
 class NoEnvelope(AvroRefusal):
-    """The schema of a record that is no change event."""
+    """The schema of a record that is not a change event."""
 
     kind = FailureKind.INCOMPLETE_CHANGE
 
 
 def parse_event(schema: SchemaText) -> AvroType:
-    """The record that a text describes, with what Connect says of its types as their logical types. Raises
-    AvroRefusal.
-    """
+    """Parses the record of a text, with Connect's names of types as logical types. Raises AvroRefusal."""
     return parse_schema(schema, meaning)
 
 
 def meaning(made: AvroType, one: Mapping[str, Any]) -> AvroType:
-    """A type with what Connect says of its values, or Avro, as its logical type."""
+    """Returns a type with the meaning of its values, according to Connect or Avro, as its logical type."""
     name = one.get("connect.name")
     if name == DECIMAL and made.kind in ("bytes", "fixed"):
         return _decimal(with_logical(made, one), one)
@@ -66,7 +64,10 @@ def meaning(made: AvroType, one: Mapping[str, Any]) -> AvroType:
 
 
 def _decimal(made: AvroType, one: Mapping[str, Any]) -> AvroType:
-    """Converters write 64 digits where they do not know; a column of the database has its own beside them."""
+    """Sets precision and scale.
+
+    Converters write 64 digits if they do not know the precision; the precision of the database's column is a parameter.
+    """
     said = one.get("connect.parameters")
     said = said if isinstance(said, Mapping) else {}
     scale, digits = _number(said.get("scale")), _number(said.get("connect.decimal.precision"))
@@ -76,14 +77,14 @@ def _decimal(made: AvroType, one: Mapping[str, Any]) -> AvroType:
 
 
 def _number(text: Any) -> int | None:
-    """Of a parameter."""
+    """Parses a parameter."""
     if not isinstance(text, str) or len(text) > _DIGITS_MAX or not text.removeprefix("-").isdecimal():
         return None
     return int(text)
 
 
 def plain(one: AvroType) -> AvroType:
-    """The same type without what its values mean: what is in the bytes."""
+    """Returns the type without the meaning of its values, as it is encoded."""
     return msgspec.structs.replace(
         one,
         fields=tuple(AvroField(each.name, plain(each.type)) for each in one.fields),
@@ -100,20 +101,20 @@ class Row(msgspec.Struct, frozen=True):
     """The table's row in the schema of an event."""
 
     sides: dict[str, dict[str, AvroType]]
-    """By `before` and `after`, those that there are: fields with their types. Debezium has the same ones in both."""
+    """Fields and types by `before` and `after`, if present. Debezium writes the same fields in both."""
 
     @property
     def fields(self) -> Mapping[str, AvroType]:
-        """Those of both, a field of both has one type."""
+        """The fields of both sides; a field that both have has one type."""
         return {name: one for side in reversed(self.sides.values()) for name, one in side.items()}
 
     def place(self, name: str) -> str:
-        """Of a field, from the top of the event."""
+        """Returns the path of a field from the top of the event."""
         return next(f"{side}.{name}" for side in reversed(self.sides) if name in self.sides[side])
 
 
 def find_row(event: AvroType) -> Row:
-    """Raises NoEnvelope, and AvroRefusal where an envelope is not like Debezium's."""
+    """Finds the row. Raises NoEnvelope, and AvroRefusal if the envelope differs from Debezium's."""
     fields = {field.name: field.type for field in event.fields}
     sides = tuple(side for side in (BEFORE, AFTER) if side in fields)
     if OP_FIELD not in fields or not sides:
@@ -137,7 +138,7 @@ def find_row(event: AvroType) -> Row:
 
 
 def project(event: AvroType, row: Row, names: Columns) -> AvroType:
-    """What is read of an event: the columns `names` of its rows, or any one where it has none of them."""
+    """Returns the parts of an event that are read: the columns `names` of its rows, or any one if there are none."""
     wanted, whole = {name for name, _ in names}, plain(event)
     fields = [
         field if field.name == OP_FIELD else AvroField(field.name, _pruned(field.type, wanted))
@@ -157,7 +158,7 @@ def _pruned(one: AvroType, wanted: set[str]) -> AvroType:
 
 
 def row_columns(event: AvroType) -> Schema:
-    """The columns of the row in an envelope. Raises AvroRefusal with the first that can be none."""
+    """Returns the columns of the row in an envelope. Raises AvroRefusal for the first that cannot be a column."""
     row = find_row(event)
     for name in row.fields:
         if is_reserved(name):
@@ -166,7 +167,7 @@ def row_columns(event: AvroType) -> Schema:
 
 
 def column_of(one: AvroType, place: str) -> DataType:
-    """What a type becomes where nobody has declared a column. Raises AvroRefusal."""
+    """Returns the column type if no column was declared. Raises AvroRefusal."""
     one = one.bare
     if one.kind == "record" and one.fields:
         return DataType(

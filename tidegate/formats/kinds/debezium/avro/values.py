@@ -1,8 +1,8 @@
-"""Columns of an event's row as it was written to columns as the source declares them.
+"""Converts columns of an event's row as written to columns as declared by the source.
 
-What a value means is said by its type's logical type or Connect's name (`schemas.py`), and texts are read as `debezium`
-reads them in JSON. Whole columns are converted; only values that a quick way is not certain of are looked at one by
-one, by the functions that `debezium` has for them.
+The meaning of values follows from the logical type or Connect's name (`schemas.py`), and texts are read as in
+`debezium` for JSON. Whole columns are converted at once. Only values that the fast path cannot convert with certainty
+are converted one by one, by the functions of `debezium`.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from tidegate.formats.lists import cut_lists
 
 
 class UnfitEvent(NamedTuple):
-    """A value that its column does not hold."""
+    """A value that its column cannot hold."""
 
     row: int
     kind: FailureKind
     message: str
     inside: str = ""
-    """Where in the column's value: `[2]`, `.x`."""
+    """Path within the column's value: `[2]`, `.x`."""
 
 
 Made = tuple[pl.Series, list[UnfitEvent]]
-"""A column, in which anything may be where a value is unfit."""
+"""A column and its unfit values; their rows in the column are undefined."""
 Convert = Callable[[pl.Series], Made]
 Read = Callable[[Any], Any]
-"""One value. It raises ValueError."""
+"""Converts one value. Raises ValueError."""
 
 _WHOLE: Final = {
     ("boolean", "boolean"),
@@ -73,7 +73,7 @@ _WHOLE: Final = {
     ("bytes", "binary"),
     ("fixed", "binary"),
 }
-"""By the writer's type and the column's: values that stay as they are."""
+"""Pairs of the writer's type and the column's for which values are unchanged."""
 _CAST: Final[Mapping[tuple[str, str], Sequence[pl.DataType]]] = {
     ("int", "bigint"): (pl.Int64(),),
     ("int", "float"): (pl.Float64(), pl.Float32()),
@@ -87,21 +87,22 @@ _CAST: Final[Mapping[tuple[str, str], Sequence[pl.DataType]]] = {
 _SMALL: Final = {"tinyint": (-(2**7), 2**7 - 1), "smallint": (-(2**15), 2**15 - 1)}
 _EARLY: Final = "a timestamp in UTC is before the year 1 or after 9999"
 _BYTES_MAX: Final = 16
-"""That Polars makes a decimal of."""
+"""Maximum size of bytes that Polars converts to a decimal."""
 _DIGITS_MAX: Final = 10**80
-"""No decimal has so many."""
+"""Greater than any decimal."""
 _SCALE_MAX: Final = 64
 _UNAVAILABLE: Final = UNAVAILABLE.encode()
 
 
 class _Unlike(Exception):
-    """No value of the writer's type is one of the column's."""
+    """No value of the writer's type can be converted to the column's."""
 
 
 def find_conversion(one: AvroType, kind: DataType, place: str, unit: str) -> Convert | None:
-    """From the writer's type to a column's; None: it stays as it is. Raises AvroRefusal.
+    """Returns the conversion from the writer's type to a column's; None if values are unchanged. Raises AvroRefusal.
 
-    :param unit: of whole numbers that stand for timestamps, where their type does not say it; empty: they are refused.
+    :param unit: unit of integers that stand for timestamps if their type does not define it; if empty, they are
+        rejected.
     """
     one = one.bare
     if one.kind == "union" and column_type(plain(one), place) == kind:
@@ -136,7 +137,7 @@ def _find_struct(one: AvroType, kind: DataType, place: str, unit: str) -> Conver
 
 
 def _nothing(kind: DataType) -> Convert:
-    """Of a field that the writer's record lacks."""
+    """Returns NULLs for a field that the writer's record lacks."""
     none = pl.Series("", [None], dtype=polars_type(kind))
     return lambda series: (none.new_from_index(0, len(series)), [])
 
@@ -174,7 +175,7 @@ def _named(one: AvroType) -> str:
 
 
 def _micros_of(one: AvroType, unit: str) -> tuple[int, int]:
-    """Of a long's unit: what to multiply it by, and then to divide it by."""
+    """Returns factor and divisor from a long's unit to microseconds."""
     if one.logical in UNITS:
         return UNITS_OF[UNITS[one.logical]]
     if one.logical.startswith(("timestamp-", "local-timestamp-")):
@@ -196,7 +197,9 @@ def _cast(kinds: Iterable[pl.DataType], series: pl.Series) -> Made:
 
 
 def _outside(series: pl.Series, low: int, high: int) -> list[int]:
-    """Rows. Least and greatest value are much cheaper than a look at every row."""
+    """Returns rows with values out of range. Comparing minimum and maximum first is much cheaper than comparing each
+    row.
+    """
     least: Any = series.min()
     greatest: Any = series.max()
     if least is None or (least >= low and greatest <= high):
@@ -223,7 +226,7 @@ def _days(series: pl.Series) -> Made:
 
 
 def _since(micros: tuple[int, int], kind: pl.DataType, series: pl.Series) -> Made:
-    """Whole numbers since 1970; what is less than a microsecond is cut off."""
+    """Converts integers since 1970; fractions of a microsecond are truncated."""
     factor, divisor = micros
     low, high = -(-FIRST_MOMENT * divisor // factor), (LAST_MOMENT + 1) * divisor // factor - 1
     unfit = [
@@ -244,7 +247,7 @@ def _texts_of_bytes(series: pl.Series) -> Made:
     return made, [UnfitEvent(row, FailureKind.NOT_UTF8, "the bytes are no text in UTF-8") for row in lost]
 
 
-# -- texts of times ----------------------------------------------------------------------------------------------------
+# -- times as text -----------------------------------------------------------------------------------------------------
 
 
 def _texts(read: Read, make: Callable[[pl.Series], pl.Series], series: pl.Series) -> Made:
@@ -263,7 +266,7 @@ def _texts(read: Read, make: Callable[[pl.Series], pl.Series], series: pl.Series
         for one in unfit:
             texts[one.row] = None
         made = make(pl.Series(texts, dtype=pl.String()))
-    if made.dtype == TIMESTAMP:  # an offset may move it
+    if made.dtype == TIMESTAMP:  # an offset may change it
         unfit += [UnfitEvent(row, FailureKind.OUT_OF_RANGE, _EARLY) for row in _outside(made.to_physical(), *_CALENDAR)]
     return made, unfit
 
@@ -272,7 +275,7 @@ _CALENDAR: Final = (FIRST_MOMENT, LAST_MOMENT)
 
 
 def _cut_fractions(series: pl.Series) -> pl.Series:
-    """Without digits of a second beyond the sixth, as `read_moment` has it."""
+    """Truncates seconds to six decimal places, as `read_moment` does."""
     return series.str.replace(LONG_FRACTION, "$1")
 
 
@@ -281,8 +284,8 @@ def _moments_of_texts(series: pl.Series) -> pl.Series:
 
 
 def _locals_of_texts(series: pl.Series) -> pl.Series:
-    """Without zone; Debezium's texts (`isostring`) have the letter of UTC at the end all the same."""
-    values = msgspec.convert(_cut_fractions(series).str.strip_suffix("Z").to_list(), list[LOCAL | None])  # type: ignore[valid-type]  # a type with bounds
+    """Parses local timestamps; Debezium's texts (`isostring`) nevertheless end with `Z`."""
+    values = msgspec.convert(_cut_fractions(series).str.strip_suffix("Z").to_list(), list[LOCAL | None])  # type: ignore[valid-type]  # a constrained type
     return pl.Series("", values, dtype=pl.Datetime("us"))
 
 
@@ -324,7 +327,7 @@ def _of_bytes(data: bytes, scale: int, kind: DataType) -> Decimal:
 
 
 def _each(kind: DataType, read: Read, series: pl.Series) -> Made:
-    """One by one."""
+    """Converts values one by one."""
     unfit: list[UnfitEvent] = []
     values: list[Decimal | None] = []
     for row, value in enumerate(series.to_list()):
@@ -343,7 +346,7 @@ def _read_one(read: Read, value: Any, row: int, unfit: list[UnfitEvent]) -> Deci
 
 
 def _look_closer(kind: DataType, read: Read, made: pl.Series, given: pl.Series, rows: Sequence[int]) -> Made:
-    """Those rows again that the quick way is not certain of; they are NULL by now."""
+    """Converts the rows again that the fast path cannot convert with certainty, and that are NULL so far."""
     if not rows:
         return made, []
     unfit: list[UnfitEvent] = []
@@ -355,7 +358,7 @@ def _look_closer(kind: DataType, read: Read, made: pl.Series, given: pl.Series, 
 
 
 class _DecimalTexts:
-    """Of texts that are numbers, and of numbers by their texts."""
+    """Converts texts that are numbers, and numbers through their texts."""
 
     def __init__(self, kind: DataType, exact: Read) -> None:
         self._kind, self._exact = kind, exact
@@ -373,14 +376,14 @@ class _DecimalTexts:
 
 
 class _DecimalBytes:
-    """Of the bytes of whole numbers that have `scale` of their digits after the point."""
+    """Converts the bytes of unscaled numbers with `scale` digits after the decimal point."""
 
     def __init__(self, kind: DataType, scale: int, read: Read) -> None:
         self._kind, self._scale, self._read = kind, scale, read
         self._type = polars_type(kind)
         self._reader = DecimalReader(scale)
         self._limit = 10 ** min(MAX_PRECISION, kind.precision - kind.scale + scale) - 1
-        """Of the whole number: what is beyond has too many digits before the point."""
+        """Limit of the unscaled number, beyond which there are too many digits before the decimal point."""
 
     def __call__(self, series: pl.Series) -> Made:
         if not len(series):
@@ -399,7 +402,7 @@ class _DecimalBytes:
         return _look_closer(self._kind, self._read, made, series, sorted(rows))
 
 
-# -- values with values inside -----------------------------------------------------------------------------------------
+# -- nested values -----------------------------------------------------------------------------------------------------
 
 
 def _lists(element: Convert, series: pl.Series) -> Made:
@@ -430,7 +433,7 @@ def _cut(flat: pl.Series, series: pl.Series, unfit: Sequence[UnfitEvent], place:
 
 
 def _structs(parts: Sequence[tuple[str, DataType, Convert | None]], known: frozenset[str], series: pl.Series) -> Made:
-    """`known`: fields that the writer has."""
+    """`known` holds the fields that the writer has."""
     unfit: list[UnfitEvent] = []
     columns = []
     for name, _, convert in parts:
@@ -447,18 +450,18 @@ def _structs(parts: Sequence[tuple[str, DataType, Convert | None]], known: froze
     return made.gather(rows.zip_with(present, pl.Series([None], dtype=rows.dtype).new_from_index(0, len(rows)))), unfit
 
 
-# -- values that the database's log does not have ----------------------------------------------------------------------
+# -- unavailable values ------------------------------------------------------------------------------------------------
 
 _LISTS: Final = {
     "int": pl.Series([UNAVAILABLE_NUMBERS], dtype=pl.List(pl.Int32())),
     "long": pl.Series([UNAVAILABLE_NUMBERS], dtype=pl.List(pl.Int64())),
     "string": pl.Series([[UNAVAILABLE_UUID]]),
 }
-"""By the type of their elements: arrays that stand for one that is not there."""
+"""Arrays that stand for an unavailable one, by the type of their elements."""
 
 
 def find_unavailable(value: pl.Expr, one: AvroType) -> pl.Expr | None:
-    """Where a value, or a part of it, is Debezium's word for that; None for a type that never holds it."""
+    """Returns whether a value or a part of it is Debezium's placeholder; None for a type that never contains it."""
     one = one.bare
     if one.kind in ("string", "enum"):
         return value.is_in([UNAVAILABLE, UNAVAILABLE_BASE64])

@@ -1,5 +1,5 @@
-"""Change events in JSON, with Connect's schema in each record or without.
+"""Change events in JSON, with or without Connect's schema in each record.
 
-`events.py` takes events apart, `schemas.py` reads Connect's schema, `values.py` has the values that Debezium writes
-otherwise than JSON sources here read them, and `decoder.py` puts them together.
+`events.py` parses events, `schemas.py` reads Connect's schema, and `values.py` converts the values that Debezium writes
+differently from what JSON sources read. `decoder.py` combines them.
 """

@@ -1,4 +1,4 @@
-"""Change events to rows: the events are taken apart one by one, their rows decoded as JSON together."""
+"""Change events to rows: the events are parsed one by one, their rows decoded as JSON together."""
 
 from __future__ import annotations
 
@@ -37,13 +37,16 @@ _REWORDED: Final = {
     "Expected `number | string | null`": "Expected `number | null`",
     "Invalid enum value": "Expected `number | null`, got the text",
 }
-"""By how a reason begins: msgspec names what may stand in a record, people look for the type of their column."""
+"""Replacements for the beginning of a reason.
+
+msgspec lists all types that a record may contain, but users expect the type of their column.
+"""
 SCHEMAS_MAX: Final = 64
-"""Schemas of one topic's records that are known at a time; a table has a few in its life."""
+"""Maximum number of cached schemas of a topic's records; a table has few over its lifetime."""
 
 
 class ChangeDecoder(Decoder):
-    """See Decoder."""
+    """Decodes change events with or without a schema in each record."""
 
     def __init__(self, declared: Columns, output: Columns, options: FormatOptions) -> None:
         self._declared = [one for one in declared if one[0] not in ADDED]
@@ -54,9 +57,9 @@ class ChangeDecoder(Decoder):
         self._output = [name for name, _ in output]
         self._plain = self._made({})
         self._decoders: dict[bytes, JsonDecoder] = {}
-        """By the schema in a record."""
+        """Decoders by the schema in a record."""
         self._schema = b""
-        """Of the last record: most have the same, which is kept once."""
+        """The schema of the last record; shared by further records, since most have the same one."""
         self._lacking = find_lacking(self._names) if options.row_kinds else None
 
     @override
@@ -87,7 +90,7 @@ class ChangeDecoder(Decoder):
     def _read_before(
         self, frame: pl.DataFrame, changes: list[Change], places: list[int], failures: list[RecordFailure]
     ) -> tuple[pl.DataFrame, list[Change], list[pl.Series]]:
-        """Reads the rows before updates; a change fails with either row."""
+        """Reads the rows before updates; a change fails if either row does."""
         updates = [index for index, change in enumerate(changes) if change.before]
         changed = [changes[index] for index in updates]
         before, bad = self._decode_rows(changed, [one.before for one in changed])
@@ -101,7 +104,7 @@ class ChangeDecoder(Decoder):
     def _decode_rows(
         self, changes: Sequence[Change], rows: Sequence[bytes]
     ) -> tuple[pl.DataFrame, Sequence[RecordFailure]]:
-        """Good rows in order, and the bad ones; each run of one schema with its decoder."""
+        """Returns good rows in order, and the bad ones; decodes each run of records with one schema together."""
         frames: list[pl.DataFrame] = []
         failures: list[RecordFailure] = []
         start = 0
@@ -131,7 +134,7 @@ class ChangeDecoder(Decoder):
 
     def _read(self, row: int, value: bytes | None) -> Change | RecordFailure:
         try:
-            change = read_change(value, self._lacking)  # type: ignore[arg-type]  # a tombstone is a TypeError
+            change = read_change(value, self._lacking)  # type: ignore[arg-type]  # a tombstone raises TypeError
             place, lacking = change.place, find_unavailable(change.row, self._names, self._marks)
             if lacking is None and change.before:
                 place, lacking = change.place_before, find_unavailable(change.before, self._names, self._marks)
@@ -152,7 +155,7 @@ def _without(values: Sequence[T], failed: set[int]) -> list[T]:
 
 
 def _placed(failure: RecordFailure, place: str, row: int) -> RecordFailure:
-    """A failure of a change's row, which is at `place`, in the terms of its record."""
+    """Relates the failure of a change's row, which is at `place`, to its record."""
     message = failure.message
     for beginning, better in _REWORDED.items():
         if message.startswith(beginning):

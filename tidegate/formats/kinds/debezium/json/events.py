@@ -1,4 +1,4 @@
-"""Change events in JSON: which row one has, and what it says of it. Pure."""
+"""Change events in JSON: the row of an event, and its metadata. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NULL: Final = b"null"
 
 
 class _Event(msgspec.Struct, gc=False):
-    """At the top of a record, or its payload."""
+    """The top level of a record, or its payload."""
 
     op: str | None = None
     before: msgspec.Raw = msgspec.Raw(_NULL)
@@ -44,23 +44,24 @@ _DECODE: Final = msgspec.json.Decoder(_Event).decode
 
 
 class Change(msgspec.Struct, gc=False):
-    """What is known of an event before its row is decoded."""
+    """An event before its row is decoded."""
 
     op: str
     row: bytes
     place: str
-    """Of the row, from the top of the record."""
+    """Path of the row from the top of the record."""
     before: bytes = b""
-    """The row before an update, where it was asked for."""
+    """The row before an update, if requested."""
     place_before: str = ""
     schema: bytes = b""
-    """Of the record, where it is in it."""
+    """The schema that the record contains, if any."""
 
 
 def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | None = None) -> Change:
-    """Raises NoChange, and what msgspec raises for anything that is no JSON of this form.
+    """Parses an event. Raises NoChange, and what msgspec raises for JSON of another form.
 
-    `lacking`: rows before updates are wanted, and all of their fields; it finds one that they lack (`find_lacking`).
+    If `lacking` is given, rows before updates are required with all of their fields; it finds a missing one
+    (`find_lacking`).
     """
     event, top, schema = _DECODE(value), "$", b""
     if wrapped := bytes(event.payload):
@@ -83,7 +84,10 @@ def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | No
 
 
 def _check_before(change: Change, after: bytes, lacking: Callable[[bytes, bytes], str | None]) -> None:
-    """Half a row cannot be taken back: a sum would keep what the other half had added."""
+    """Checks the row before a change.
+
+    An incomplete row cannot be retracted: a sum would keep what the missing columns had added.
+    """
     if change.before == _NULL:
         raise no_row_before(change.op, change.place_before)
     try:
@@ -93,14 +97,15 @@ def _check_before(change: Change, after: bytes, lacking: Callable[[bytes, bytes]
     if field is not None:
         raise lacks_before(field, f"{change.place_before}.{field}")
     if change.op == DELETE:
-        change.before = b""  # it is the row already
+        change.before = b""  # already the event's row
 
 
 def find_lacking(names: Sequence[str]) -> Callable[[bytes, bytes], str | None]:
-    """Finds a field that a row before a change lacks: of those that the row after it has, or of all after a delete.
+    """Returns a function that finds a field missing from the row before a change.
 
-    A table's row has all of its columns, NULLs included. Raises what msgspec raises for anything that is no object;
-    what is wrong with the row after it is its decoder's business.
+    It checks the fields that the row after the change has, or all after a delete: a table's row has all of its columns,
+    including NULLs. It raises what msgspec raises for anything but an object; errors in the row after the change are
+    left to that row's decoder.
     """
     fields = [(f"field_{index}", msgspec.Raw, msgspec.Raw()) for index in range(len(names))]
     rename = {f"field_{index}": name for index, name in enumerate(names)}
@@ -123,7 +128,7 @@ def find_lacking(names: Sequence[str]) -> Callable[[bytes, bytes], str | None]:
 
 
 def marks_of(columns: Columns) -> Sequence[bytes]:
-    """What is in a row with a value that the database's log does not have; looked for before anything else."""
+    """Returns byte sequences of which a row with an unavailable value contains one, as a quick check."""
     arrays = [kind for _, kind in columns if holds_kind(kind, {"array"})]
     numbers = any(holds_kind(kind, {"tinyint", "smallint", "int", "bigint", "date"}) for kind in arrays)
     texts = any(holds_kind(kind, {"string"}) for kind in arrays)
@@ -131,11 +136,11 @@ def marks_of(columns: Columns) -> Sequence[bytes]:
 
 
 def find_unavailable(row: bytes, names: Sequence[str], marks: Sequence[bytes]) -> str | None:
-    """A field of these whose value, or a part of it, the database's log does not have; None: there is none."""
+    """Returns a field whose value, or a part of it, is not in the database's log; None if there is none."""
     if not any(mark in row for mark in marks):
         return None
     fields = msgspec.json.decode(row)
-    if not isinstance(fields, dict):  # which the row's decoder reports
+    if not isinstance(fields, dict):  # reported by the row's decoder
         return None
     return next((name for name in names if _is_unavailable(fields.get(name))), None)
 
@@ -161,6 +166,6 @@ def _unwrap(payload: bytes) -> _Event:
 
 
 def place_below(message: str, place: str) -> str:
-    """A reason whose place is below another one."""
+    """Returns a reason with its path prefixed by another one."""
     text, at, inner = message.rpartition(" - at `$")
     return f"{text}{at[:-1]}{place}{inner}" if at else f"{message} - at `{place}`"

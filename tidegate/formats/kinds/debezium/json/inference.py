@@ -1,4 +1,4 @@
-"""The columns of a table from its change events: for `tidegate init`. Pure."""
+"""Infers the columns of a table from its change events, for `tidegate init`. Pure."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tidegate.formats.kinds.json.inference import InferredColumn, LeftOut, deriv
 
 
 class Table(msgspec.Struct, frozen=True):
-    """What the events of a topic say about their table."""
+    """A table according to the events of a topic."""
 
     columns: tuple[InferredColumn, ...]
     left_out: tuple[LeftOut, ...]
     events: int
     typed: bool
-    """Whether the types are those of the schema in the records, and not only what the values look like."""
+    """True if the types come from the schema in the records, and not only from their values."""
 
 
 def derive_table(values: Sequence[bytes | None]) -> Table | None:
-    """None where most of the records are no change events."""
+    """Infers the table; None if most of the records are not change events."""
     rows: list[bytes] = []
     schema = b""
     others = 0
     for value in filter(None, values):
         try:
             change = read_change(value)
-        except NoChange as event:  # one without a row says nothing
+        except NoChange as event:  # an event without a row is not counted
             others += event.kind is not FailureKind.UNSUPPORTED_CHANGE
         except (ValueError, RecursionError):
             others += 1
@@ -45,7 +45,7 @@ def derive_table(values: Sequence[bytes | None]) -> Table | None:
     types, found = read_types(schema), derive_schema(rows)
     columns = [InferredColumn(one.name, types[one.name]) if one.name in types else one for one in found.columns]
     left_out: list[LeftOut] = []
-    for one in found.left_out:  # values that differ too much to have a type may have one all the same
+    for one in found.left_out:  # values too different for inference may still have a type in the schema
         if one.path in types and not refused_column(one.path):
             columns.append(InferredColumn(one.path, types[one.path]))
         else:
@@ -57,7 +57,7 @@ def derive_table(values: Sequence[bytes | None]) -> Table | None:
 
 
 def find_key(keys: Sequence[bytes | None]) -> list[str]:
-    """The columns of the table's key, as the first key that is an object has them."""
+    """Returns the columns of the table's key, taken from the first key that is an object."""
     for key in filter(None, keys):
         try:
             found: Any = msgspec.json.decode(key)

@@ -1,6 +1,7 @@
-"""What the schema in a record says of its row's values: Connect's `JsonConverter` with `schemas.enable`. Pure.
+"""The meaning of a row's values according to the schema in a record: Connect's `JsonConverter` with `schemas.enable`.
 
-In JSON alone milliseconds look like microseconds, bytes like a number, and bytes have no scale: the schema has it all.
+In JSON alone, milliseconds look like microseconds, bytes can look like a number, and bytes have no scale. The schema
+contains all of it. Pure.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 
 
 class Said(msgspec.Struct, frozen=True):
-    """Of one column; what is empty or None is not said."""
+    """The meaning of one column; empty or None if the schema does not define it."""
 
     unit: str = ""
-    """Of whole numbers that stand for timestamps."""
+    """Unit of integers that stand for timestamps."""
     decimals: str = ""
-    """As `written_as` has it."""
+    """How texts stand for decimals, as in `written_as`."""
     scale: int | None = None
-    """Of the numbers whose bytes are in base64."""
+    """Scale of numbers whose bytes are in base64."""
 
 
 NOTHING: Final = Said()
@@ -69,11 +70,11 @@ NAMED: Final = {
     "org.apache.kafka.connect.data.Date": DATE,
 }
 VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
-"""A decimal whose scale is in each value: no type is sure to hold it."""
+"""A decimal with the scale in each value, so that no type certainly holds it."""
 
 
 class _Part(msgspec.Struct, gc=False):
-    """Of a schema: what is needed of it."""
+    """The required parts of a schema."""
 
     type: str = ""
     name: str = ""
@@ -87,12 +88,12 @@ _DECODE: Final = msgspec.json.Decoder(_Part).decode
 
 
 def read_said(schema: bytes) -> dict[str, Said]:
-    """By column of the table. Nothing where the schema is none of an envelope: then nothing is known."""
+    """Returns the meaning by column of the table; empty if the schema is not that of an envelope."""
     return {column.field: _said(column) for column in _columns(schema)}
 
 
 def read_types(schema: bytes) -> dict[str, DataType]:
-    """The types of the columns that have one here."""
+    """Returns the types of the columns that have a corresponding type."""
     return {column.field: kind for column in _columns(schema) if (kind := _type(column)) is not None}
 
 
@@ -115,7 +116,7 @@ def _type(part: _Part) -> DataType | None:
         element = _type(part.items)
         return None if element is None else DataType("array", element=element)
     if part.type == "struct" and part.name != VARIABLE:
-        named = [one for one in part.fields if one.field.isidentifier()]  # others a pipeline file may not take
+        named = [one for one in part.fields if one.field.isidentifier()]  # a pipeline file may not accept others
         fields = tuple((one.field, kind) for one in named if (kind := _type(one)) is not None)
         return DataType("struct", fields=fields) if fields else None
     return NAMED.get(part.name) or _TYPES.get(part.type)

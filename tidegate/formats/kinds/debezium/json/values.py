@@ -1,6 +1,6 @@
-"""Values of rows that Debezium writes otherwise than JSON sources read them: numbers, dates and timestamps.
+"""Values that Debezium writes differently from what JSON sources read: numbers, dates and timestamps.
 
-What could mean two things is refused, never guessed: a text may be a number or the bytes of another one, a whole number
+Ambiguous values are rejected, never guessed: a text may be a number or the bytes of another one, and an integer
 milliseconds or microseconds.
 """
 
@@ -33,15 +33,15 @@ from tidegate.formats.schemas import FormatOptions
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 UNITS_OF: Final[dict[str, tuple[int, int]]] = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
-"""Microseconds of so many; what is less than one is cut off."""
+"""Factor and divisor to microseconds; fractions are truncated."""
 _NOT_FINITE: Final = Literal["NaN", "Infinity", "-Infinity"]
-"""How Connect's converter writes them, as texts."""
+"""The texts that Connect's converter writes for them."""
 _DIGITS_MAX: Final = 64
-"""Of a text of base64: 48 bytes hold more than any decimal."""
+"""Maximum length of a base64 text: 48 bytes hold more than any decimal."""
 
 
 def own_types(options: FormatOptions, said: Mapping[str, Said]) -> OwnTypes:
-    """The types that are read otherwise than in JSON. What a record's schema has said goes first."""
+    """Returns the types that are read differently from JSON. The schema in a record takes precedence."""
     units = dict(options.timestamps_of)
 
     def of_column(column: str) -> OwnType:
@@ -88,7 +88,7 @@ def _decimals(kind: DataType, written_as: str, scale: int) -> Callable[[Any], De
 
 
 def _number(text: str, kind: DataType, written_as: str, scale: int) -> Decimal | str:
-    """What a text stands for. Raises ValueError."""
+    """Returns the number that a text stands for. Raises ValueError."""
     if written_as == "text":
         return text
     if written_as != "base64":
@@ -101,7 +101,7 @@ def _number(text: str, kind: DataType, written_as: str, scale: int) -> Decimal |
 
 
 def _unscaled(text: str) -> int | None:
-    """Of base64 as Java writes the bytes of a number, the least that hold it; None for any other text."""
+    """Decodes base64 of a number's shortest two's complement, as Java writes it; None for any other text."""
     if not text or len(text) > _DIGITS_MAX:
         return None
     try:
@@ -114,16 +114,16 @@ def _unscaled(text: str) -> int | None:
 
 
 def scaled(unscaled: int, scale: int) -> Decimal:
-    """Exactly: a context rounds."""
+    """Returns the exact decimal; a context would round it."""
     digits = tuple(map(int, str(abs(unscaled))))
     return Decimal((int(unscaled < 0), digits, -scale))
 
 
 def read_date(value: Any) -> dt.date:
-    """Of days since 1970 or a text. Raises ValueError."""
+    """Converts days since 1970, or a text. Raises ValueError."""
     if not isinstance(value, int) or isinstance(value, bool):
         text = value.removesuffix("Z") if isinstance(value, str) else value
-        return _json(text, dt.date)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
+        return _json(text, dt.date)  # type: ignore[no-any-return]  # msgspec returns the requested type
     try:
         return _FIRST_DAY + dt.timedelta(days=value)
     except OverflowError as error:
@@ -131,12 +131,12 @@ def read_date(value: Any) -> dt.date:
 
 
 def read_local(value: Any) -> dt.datetime:
-    """Without zone; Debezium's texts (`isostring`) have the letter of UTC at the end all the same."""
+    """Parses a local timestamp; Debezium's texts (`isostring`) nevertheless end with `Z`."""
     return json_types.read_local(value.removesuffix("Z") if isinstance(value, str) else value)
 
 
 def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
-    """Whole numbers, or texts."""
+    """Returns a reader of integers or texts."""
 
     def read(value: Any) -> dt.datetime:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -151,7 +151,7 @@ def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) ->
 
 
 def _json(value: Any, kind: Any) -> Any:
-    """As JSON has it. Raises ValueError, to which msgspec adds the place."""
+    """Converts a value as in JSON. Raises ValueError; msgspec adds the place."""
     try:
         return msgspec.convert(value, kind, dec_hook=convert)
     except msgspec.ValidationError as error:
