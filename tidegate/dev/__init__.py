@@ -1,1 +1,1 @@
-"""For development and for trying things: a broker, the demo, prepared class archives."""
+"""Tools for development and first steps: a broker, the demo, prepared class archives."""

@@ -1,4 +1,4 @@
-"""`tidegate init`: a commented pipeline file, of a topic that exists or as a sample."""
+"""`tidegate init`: a commented pipeline file for an existing topic, or as a sample."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIM
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
 
-if TYPE_CHECKING:  # with the library that it decodes with
+if TYPE_CHECKING:  # the inference modules are imported where they are used
     from tidegate.formats.kinds.debezium.json.inference import Table
 
 RECORDS: Final = 1000
 KEYS: Final = (TINYINT, SMALLINT, INT, BIGINT, STRING, DATE, TIMESTAMP, BOOLEAN)
-"""Types that keys of a sink may have."""
+"""Types that a sink's keys may have."""
 ADDED_PREFIX: Final = "__"
-"""Of the fields that Debezium's ExtractNewRecordState adds to flattened rows."""
+"""Prefix of the fields that Debezium's ExtractNewRecordState adds to flattened rows."""
 DELETED: Final = "__deleted"
 OP: Final = "__op"
 
 
 class NothingToInfer(TidegateError):
-    """A topic without records."""
+    """The topic has no records."""
 
     code = "nothing-to-infer"
     exit_code = 1
@@ -80,7 +80,7 @@ def derive_draft(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] = (),
 ) -> Draft:
-    """What the values of a topic's records say about it; the keys say something where they are change events."""
+    """Drafts a pipeline from a topic's records. Keys only matter for tables."""
     from tidegate.formats.kinds.debezium.json.inference import derive_table, find_key
     from tidegate.formats.kinds.json.inference import derive_schema
     from tidegate.formats.kinds.json.reader import JsonDecoder
@@ -108,7 +108,10 @@ def derive_draft(
 
 
 def _find_deleted(types: Mapping[str, DataType]) -> DeletedRows | None:
-    """What Debezium's ExtractNewRecordState adds to rows: `__deleted`, and `__op` where the connector asks for it."""
+    """Finds the column that marks deleted rows.
+
+    Debezium's ExtractNewRecordState adds `__deleted` to rows, and `__op` if the connector requests it.
+    """
     match types.get(DELETED), types.get(OP):
         case DataType(kind="string"), _:
             return DeletedRows(DELETED, f"`{DELETED}` = 'true'", repeated=True)
@@ -120,13 +123,13 @@ def _find_deleted(types: Mapping[str, DataType]) -> DeletedRows | None:
 
 
 def _find_key(key: Sequence[str], types: Mapping[str, DataType]) -> str:
-    """The column that rows are deleted by; empty where none is of a type that a key may have."""
+    """Returns the column by which rows are deleted; empty if no column has a type that a key may have."""
     fields = (name for name in types if not name.startswith(ADDED_PREFIX))
     return next((name for name in (*key, *fields) if types.get(name) in KEYS), "")
 
 
 def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table, key: Sequence[str]) -> Draft:
-    """Of a table and the columns of its key."""
+    """Drafts a pipeline from a table of change events and the columns of its key."""
     columns = [DraftColumn(one.name, one.type, one.note) for one in table.columns]
     columns += [DraftColumn(one.path, None, one.reason) for one in table.left_out]
     events = render_count(table.events, "change event")
@@ -140,12 +143,12 @@ def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table,
     if len(key) > 1:
         remarks.append(f"the key of the table has {len(key)} columns: {', '.join(key)}")
     has_decimals = any(holds_kind(one.type, ["decimal"]) for one in table.columns)
-    written_as = "schema" if table.typed else "text"  # without schemas only numbers are taken for decimals
+    written_as = "schema" if table.typed else "text"  # without schemas only numbers are inferred as decimals
     return Draft(topic, kafka, folder, columns, remarks, "debezium", written_as if has_decimals else "", chosen)
 
 
 def _read(kafka: dict[str, str], topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values of the first and the newest records of a topic. Raises NothingToInfer."""
+    """Reads keys and values of the first and the newest records of a topic. Raises NothingToInfer."""
     from tidegate.dev.topics.client import TopicReader, find_topic
 
     with TopicReader(kafka, topic, find_topic(kafka, topic), committed=True) as reader:
@@ -169,7 +172,7 @@ def _write(file: Path | None, text: str) -> None:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except OSError as error:
-        if not isinstance(error, FileExistsError):  # then it is ours, or not there
+        if not isinstance(error, FileExistsError):  # otherwise the file is our own, or was not created
             with contextlib.suppress(OSError):
                 file.unlink()
         raise click.ClickException(

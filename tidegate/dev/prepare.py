@@ -1,4 +1,4 @@
-"""`tidegate prepare`: one Spark session, and one broker, that do nothing but leave their classes in an archive."""
+"""`tidegate prepare`: runs one Spark session and one broker only to store their classes in an archive."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def prepare(*, broker: bool) -> None:
 
 
 def _make(archive: ClassArchive, run: Callable[[Path, list[str]], None]) -> Path:
-    """Let a program that `run` starts with the options leave its classes; the archive's file. Raises ArchiveFailed."""
+    """Runs a program with the options that store its classes, and returns the archive's file. Raises ArchiveFailed."""
     cache = archive.file.parent
     try:
         cache.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The state tables as diagrams, for docs/states.md: `python -m tidegate.dev.state_diagrams` writes the page."""
+"""The state tables as diagrams for docs/states.md: `python -m tidegate.dev.state_diagrams` writes the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Every state machine is a table. A transition that the table lacks is impossible:
 
 
 def render_page() -> str:
-    """The whole page."""
+    """Renders the whole page."""
     return "\n".join([
         HEAD,
         _section("An attempt, as the coordinator sees it", "coordinator/triggers.py", _by_step(PHASES)),
@@ -35,12 +35,13 @@ def render_page() -> str:
 
 
 Arrow = tuple[Enum, Enum, str]
-"""From a state to another, and what for."""
+"""State before, state after, and the cause."""
 
 
 def render_diagram(arrows: Iterable[Arrow]) -> str:
-    """In the language of Mermaid; a text must not have a colon there. It begins at the first state of the first arrow,
-    and several causes share an arrow.
+    """Renders a Mermaid diagram, in which a cause must not contain a colon.
+
+    It begins at the first state of the first arrow. Several causes share an arrow.
     """
     causes: dict[tuple[Enum, Enum], list[str]] = {}
     for before, after, cause in arrows:

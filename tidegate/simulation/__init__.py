@@ -1,1 +1,1 @@
-"""The whole of Tidegate under a virtual clock, network, storage and broker, with planned faults."""
+"""All of Tidegate under a virtual clock, network, storage and broker, with planned faults."""

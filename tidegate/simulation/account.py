@@ -1,4 +1,4 @@
-"""What is known of a world's input and output: how far it was processed, and whether what has come out is right."""
+"""The account of a world's input and output: how much has been processed, and whether the output is correct."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ if TYPE_CHECKING:
 
 
 class Account:
-    """Of one world: daemons report to it, and at the end it judges the output."""
+    """The account of one world. Daemons report to it, and at the end it judges the output."""
 
     def __init__(self, world: World) -> None:
         workload = world.schedule.workload
         self._world = world
         self.progress = None if workload.windows is None else Progress(world, workload.windows)
-        """Of the windows, where there are any."""
+        """Progress of the windows, if the workload has any."""
         on_row = None if self.progress is None else self.progress.on_row
         self.outputs = Outputs(world.broker, workload.shape, workload.partitions, on_row)
         self.attempts = self.completed = 0
         self.positions: Mapping[TopicPartition, int] = {}
-        """Of the newest committed checkpoint."""
+        """Positions of the newest committed checkpoint."""
         self.processed_count = 0
         """Sum of the positions of the newest committed checkpoint."""
         self.lost: set[int] = set()
-        """Records that the journal says retention has removed before they were read."""
+        """Records that retention removed before they were read, according to the journal."""
         self._skipped: frozenset[int] | None = None
-        """Records before the start, once it is fixed."""
+        """Records before the start, once the start is fixed."""
 
     def on_recovered(self, state: JournalState, directory: str) -> None:
-        """A daemon has recovered; when it was the one that went back, another history begins here.
+        """Notes that a daemon has recovered. If it restored an older state on request, a new history begins here.
 
-        Where the first one begins is fixed from then on: what lies in front of it is nobody's.
+        The first recovery fixes where the first history begins. Records before that point are not expected in the
+        output.
         """
         world, workload = self._world, self._world.schedule.workload
         self.attempts += 1
@@ -75,14 +76,14 @@ class Account:
         world.trace.tell(f"went back to {origin}: {len(done)} records had been processed, {len(again)} come again")
 
     def note_lost(self, checkpoint: CompletedCheckpoint) -> None:
-        """It is in the journal: records in the ranges that it skips are not to be processed."""
+        """Excludes the records that the checkpoint lists as lost from those to be processed."""
         for one in checkpoint.lost:
             gone = self._world.feed.numbers_in(one.partition, one.from_offset, one.to_offset)
             self._world.reach.note("records that retention removed before they were read", len(gone - self.lost))
             self.lost |= gone
 
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        """A checkpoint is complete and committed."""
+        """Notes that a checkpoint is complete and committed."""
         self.completed += 1
         note_cut(self._world.reach, "checkpoints", checkpoint)
         if self.progress is not None:
@@ -95,14 +96,14 @@ class Account:
 
     @property
     def records(self) -> Sequence[InputRecord]:
-        """Those that are to be processed."""
+        """The records that are to be processed."""
         skipped = self._skipped or frozenset()
         return [
             record for record in self._world.feed.records if record.id not in skipped and record.id not in self.lost
         ]
 
     def is_complete(self) -> bool:
-        """Whether every record has come out."""
+        """Returns whether every record is in the output."""
         if self._world.operations.going_back is not None or not self.outputs.read(self._world.kernel.clock.now_ms()):
             return False
         records, outputs = self.records, self.outputs
@@ -122,7 +123,7 @@ class Account:
         )
 
     def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
-        """Records of the input before its positions."""
+        """Returns the input records before the checkpoint's positions."""
         offsets = merge_offsets(checkpoint.positions)
         return frozenset(
             number
@@ -136,7 +137,7 @@ class Account:
         return any(fault.kind == "rescale" for fault in self._world.faults.fired)
 
     def _shape_oracle(self) -> ShapeOracle | None:
-        """Of what is known now; None where the output is not said in advance."""
+        """Returns the oracle for the records known now, or None if the shape does not derive its output in advance."""
         workload, shape = self._world.schedule.workload, self._world.schedule.workload.shape
         if not isinstance(shape, DerivedShape):
             return None
@@ -148,7 +149,7 @@ class Account:
         )
 
     def check(self) -> list[str]:
-        """The oracle."""
+        """Returns everything that is wrong with the output."""
         self.outputs.read(self._world.kernel.clock.now_ms())
         *earlier, last = histories = self.outputs.histories()
         workload, records = self._world.schedule.workload, self.records

@@ -1,4 +1,4 @@
-"""Calls of asynchronous steps: the real caller with its attempts, on a virtual loop in place of a thread."""
+"""Calls of asynchronous steps: the real caller with its attempts, on a virtual loop instead of a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.simulation.loop import VirtualLoop
 
 
 class SimCaller(ThreadCaller):
-    """See ThreadCaller. What is under way when its process dies never ends."""
+    """A caller on a virtual loop. Calls in progress never end if their process dies."""
 
     def __init__(
         self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None], loop: VirtualLoop

@@ -1,4 +1,4 @@
-"""Many schedules: played one after the other or in several processes, counted, and reported when one fails."""
+"""A campaign: many schedules, played in one or several processes and counted. Failed schedules are reported."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ from tidegate.simulation.shrink import Shrinker
 from tidegate.simulation.world import Schedule, ScheduleResult, play
 
 ENOUGH_FAULTS: Final = 5
-"""A schedule counts when at least so many of its faults really happened; one of few faults, when half of them did."""
+"""A schedule counts if at least this many of its faults really happened, or half of them if it plans few."""
 ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
-"""Planned disturbances that are not faults; they do not count."""
+"""Planned disturbances that are not counted as faults."""
 CHUNK: Final = 50
 GARBAGE: Final = (2_000_000, 0, 0)
-"""Thresholds of the collector: a world is garbage as a whole, and looking at it while it lives is in vain. So it looks
-once in a hundred worlds or so, and then at everything: a fourteenth of all time (to look at every 50,000 new objects
-takes an eighth).
+"""Thresholds of the garbage collector.
+
+A world becomes garbage as a whole, so collecting while it lives is useless. With these thresholds the collector runs
+once in about a hundred worlds, over everything. This takes a fourteenth of the time; a run after every 50,000 new
+objects takes an eighth.
 """
 STORY_LINES: Final = 60
 
 _PLAYING: Final = ExitStack()
-"""What a process that plays chunks is in as long as it lives."""
+"""Contexts that a process playing chunks stays in until it ends."""
 
 
 class CampaignCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a number of schedules came to."""
+    """The results of a number of schedules."""
 
     drawn: int = 0
-    """Seeds that were looked at: those that were played, and those that were passed over."""
+    """Seeds drawn, whether they were played or skipped."""
     played: int = 0
     counted: int = 0
-    """Those with enough faults."""
+    """Schedules with enough faults."""
     faults: int = 0
     attempts: int = 0
     checkpoints: int = 0
@@ -56,13 +58,13 @@ class CampaignCounts(msgspec.Struct, frozen=True, kw_only=True):
     standing_s: float = 0.0
     """The longest time that readers were blocked while an attempt ran."""
     reach: dict[str, int] = {}
-    """What was reached, and how often."""
+    """Situation -> how often it was reached."""
     failed: tuple[int, ...] = ()
-    """Seeds."""
+    """Seeds of failed schedules."""
     stories: tuple[str, ...] = ()
 
     def plus(self, other: CampaignCounts) -> CampaignCounts:
-        """Both together."""
+        """Returns the sum of both."""
         return CampaignCounts(
             drawn=self.drawn + other.drawn,
             played=self.played + other.played,
@@ -81,7 +83,7 @@ class CampaignCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """For many schedules: garbage in its time; the product's log lines are not for people here."""
+    """Disables log messages and makes garbage collection rare while many schedules run."""
     before, thresholds = logging.root.manager.disable, gc.get_threshold()
     logging.disable(logging.CRITICAL)
     gc.collect()
@@ -96,7 +98,7 @@ def quiet() -> Iterator[None]:
 
 
 def play_seeds(first: int, count: int, *, windows: bool = False) -> CampaignCounts:
-    """Seeds `first` to `first + count - 1`, in this process; with `windows` only those that have windows."""
+    """Plays seeds `first` to `first + count - 1` in this process; with `windows` only those that have windows."""
     with quiet():
         return _play_chunk(first, count, windows=windows)
 
@@ -104,16 +106,16 @@ def play_seeds(first: int, count: int, *, windows: bool = False) -> CampaignCoun
 def play_in_processes(
     first: int, count: int, processes: int, budget_s: float | None, *, windows: bool = False
 ) -> Iterator[tuple[CampaignCounts, float]]:
-    """The tally so far and the seconds it took, again and again; ends early when the budget is used up.
+    """Yields the counts so far and the elapsed seconds after each chunk. Ends early if the budget is used up.
 
-    `windows`: schedules without windows are passed over.
+    `windows`: schedules without windows are skipped.
     """
     started = time.monotonic()
     counts = CampaignCounts()
     chunks = [(at, min(CHUNK, first + count - at)) for at in range(first, first + count, CHUNK)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin_chunks) as pool:
         play_chunk = partial(_play_chunk, windows=windows)
-        # One chunk more than processes: the one that is ready first has work while the oldest chunk is waited for.
+        # One chunk more than processes, so that the first idle process has work while the oldest chunk is awaited.
         ahead = processes + 1
         waiting = [pool.submit(play_chunk, at, size) for at, size in chunks[:ahead]]
         following = iter(chunks[ahead:])
@@ -127,16 +129,19 @@ def play_in_processes(
 
 
 def prepare() -> None:
-    """Before Polars is imported: one thread is enough for rows by the dozen. A pool's process ends with its parent."""
+    """Prepares a process before Polars is imported.
+
+    One thread is enough for a few dozen rows. A process of a pool ends with its parent.
+    """
     os.environ["POLARS_MAX_THREADS"] = "1"
     parent = parent_process()
     if parent is not None:
         die_with_parent(parent.pid)
-        signal(SIGINT, SIG_DFL)  # an exception could come up anywhere in the product, which may catch it
+        signal(SIGINT, SIG_DFL)  # a KeyboardInterrupt could be raised anywhere in the product, which may catch it
 
 
 def _begin_chunks() -> None:
-    """In a process that plays nothing else."""
+    """Prepares a process that only plays chunks."""
     prepare()
     _PLAYING.enter_context(quiet())
 
@@ -153,7 +158,7 @@ def _play_chunk(first: int, count: int, *, windows: bool) -> CampaignCounts:
 
 
 def tell(result: ScheduleResult, smallest: Schedule | None) -> str:
-    """The story of a failed schedule."""
+    """Returns the story of a failed schedule."""
     fired, story = [str(fault) for fault in result.fired], result.trace.lines
     parts = [
         f"seed {result.schedule.seed} fails: {result.schedule.workload}",
@@ -170,7 +175,7 @@ def tell(result: ScheduleResult, smallest: Schedule | None) -> str:
 
 
 def encode_schedule(schedule: Schedule) -> str:
-    """As JSON, for a file."""
+    """Encodes a schedule as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(schedule), indent=2).decode()
 
 

@@ -1,4 +1,4 @@
-"""Random numbers: one generator per concern, so that what one draws changes nothing for the others."""
+"""Random numbers with one generator per concern, so that what one concern draws does not affect the others."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import random
 
 
 def generator(seed: object, concern: str) -> random.Random:
-    """The same numbers for the same words, in every process."""
+    """Returns a generator with the same numbers for the same arguments in every process."""
     return random.Random(f"{seed}/{concern}")  # noqa: S311 - it must be repeatable, not secret

@@ -14,13 +14,13 @@ from tidegate.simulation.campaign import ENOUGH_FAULTS, CampaignCounts, play_in_
 from tidegate.simulation.reach import HEADING, derive_rows
 
 PROGRESS_S: Final = 30.0
-"""Between two lines of progress, on standard error."""
+"""Time between two progress lines on standard error."""
 FIRST_MAX: Final = 1_000_000_000
-"""Of a first seed that nobody has given."""
+"""Upper bound of a random first seed."""
 
 
 class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What --table holds: a run that another one can continue."""
+    """The contents of the --table file: a run that another one can continue."""
 
     first: int
     windows: bool
@@ -118,7 +118,7 @@ def _write_table(file: Path, kept: Kept) -> None:
 
 
 def _tell_reach(counts: CampaignCounts) -> list[str]:
-    """The table; what was reached too rarely."""
+    """Prints the table. Returns the situations that were reached too rarely."""
     rows = derive_rows(counts.reach, counts.played)
     click.echo(HEADING)
     for row in rows:

@@ -43,18 +43,18 @@ START_TIMEOUT_S: Final = 8.0
 HEARTBEAT_MS: Final = 200
 LEASE_MS: Final = 1500
 GRACE_S: Final = 30.0
-"""In messages: when it is over says a fault."""
+"""Only shown in messages. A fault decides when the grace period is over."""
 SAVEPOINT_AGAIN_S: Final = 0.3
-"""Somebody who needs a savepoint asks again while the pipeline does not run."""
+"""Time until a savepoint is requested again while the pipeline is not running."""
 LOOK_S: Final = 0.5
-"""Between two looks at the topics: attempts live for seconds here."""
+"""Time between two checks of the topics. Attempts last only seconds here."""
 NEW_TOPICS_S: Final = 2.0
-"""And between two looks for new topics."""
+"""Time between two searches for new topics."""
 RESTARTS: Final = RestartStrategy(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
 
 
 class SimDaemon:
-    """One incarnation. `ended` holds what it ended with: an error, or None for a finished pipeline."""
+    """One daemon process. When it is `over`, `error` is what it failed with, or None for a finished pipeline."""
 
     def __init__(self, world: World, number: int, plan: Plan, restore: RestoreOption | None, directory: str) -> None:
         self.process = world.kernel.process("daemon", f"daemon-{number}")
@@ -65,10 +65,10 @@ class SimDaemon:
         self.over = False
         self.error: TidegateError | None = None
         self.token = f"{number:08x}" * 4
-        """See Writer."""
+        """The token of its journal `Writer`."""
         self._number = number
         self._world = world
-        self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
+        self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has every method that is used
         self._file_tools = world.machines.file_tools(self.process)
         storage = LocalStorage(directory, create=False, tools=self._file_tools)
         settings = world.schedule.workload.checkpoints
@@ -105,15 +105,17 @@ class SimDaemon:
         self.loop.create_task(self._main())
 
     def request_stop(self) -> None:
-        """As SIGTERM: a final checkpoint, then the end."""
+        """Requests a stop as SIGTERM does: a final checkpoint, then the end."""
         self.loop.call_soon(self._supervisor.stop)
 
     def request_end_now(self) -> None:
-        """As a second SIGTERM: what is open is aborted, and the process ends whatever it does."""
+        """Ends the process as a second SIGTERM does: open transactions are aborted, and the process ends in any
+        state.
+        """
         self.loop.call_soon(lambda: self.loop.create_task(self._hurry()))
 
     def end_grace(self) -> None:
-        """`runtime.shutdown_grace` is over."""
+        """Ends `runtime.shutdown_grace`."""
         self.loop.call_soon(lambda: self._supervisor.on_grace_over(GRACE_S))
 
     async def _hurry(self) -> None:
@@ -123,27 +125,27 @@ class SimDaemon:
 
     @property
     def is_running(self) -> bool:
-        """Whether all slots of an attempt run."""
+        """True if all slots of an attempt are running."""
         runner = self._supervisor.runner
         return runner is not None and runner.is_running and not runner.is_finished
 
     @property
     def journal(self) -> JournalState:
-        """As this daemon knows it."""
+        """The journal's state as this daemon knows it."""
         return self._services.journal.state
 
     @property
     def retained(self) -> tuple[CompletedCheckpoint, ...]:
-        """Checkpoints that can be restored, oldest first."""
+        """The checkpoints that can be restored, oldest first."""
         return tuple(entry.checkpoint for entry in self.journal.retained)
 
     def request_savepoint(self) -> None:
-        """As `tidegate savepoint`."""
+        """Requests a savepoint, as `tidegate savepoint` does."""
         self.loop.call_soon(lambda: self.loop.create_task(self._take_savepoint()))
 
     async def _take_savepoint(self) -> None:
         trace = self._world.trace
-        while (runner := self._supervisor.runner) is None or not runner.is_running:  # noqa: ASYNC110 - as a person asks, again and again
+        while (runner := self._supervisor.runner) is None or not runner.is_running:  # noqa: ASYNC110 - it repeats the request as a person would
             await asyncio.sleep(SAVEPOINT_AGAIN_S)
         try:
             done = await runner.take_savepoint(SAVEPOINTS)
@@ -200,7 +202,7 @@ class SimDaemon:
 
 
 class _Supervisor(Supervisor):
-    """The real ones; every failed attempt is reported, and their coordinators are watched."""
+    """The real supervisor. It reports every failed attempt, and its coordinators are watched."""
 
     told: Callable[[TidegateError], None]
 
@@ -249,7 +251,7 @@ class SimControlServer(ControlServer):
         self._daemon.loop.create_task(self._greet(reader, cast("Any", SimStream(end))))
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """See ControlHandshake."""
+        """Reads the hello within its timeout, as `ControlHandshake` does, and serves the slot."""
         try:
             hello = await asyncio.wait_for(read_hello(reader.readexactly), HELLO_TIMEOUT_S)
         except TROUBLE:
@@ -259,19 +261,19 @@ class SimControlServer(ControlServer):
 
 
 class SimStream:
-    """What the server uses of asyncio.StreamWriter."""
+    """The part of `asyncio.StreamWriter` that the server uses."""
 
     def __init__(self, end: Endpoint) -> None:
         self._end = end
 
     def write(self, data: bytes) -> None:
-        """Send."""
+        """Sends data."""
         self._end.send(data)
 
     def is_closing(self) -> bool:
-        """Whether it has ended."""
+        """Returns whether the connection has ended."""
         return not self._end.open
 
     def close(self) -> None:
-        """End the connection."""
+        """Ends the connection."""
         self._end.close()

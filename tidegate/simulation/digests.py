@@ -1,4 +1,4 @@
-"""Prints the digests of some schedules: two processes must agree, whatever their hash seeds are.
+"""Prints the digests of some schedules. Two processes must agree even if their hash seeds differ.
 
 python -m tidegate.simulation.digests FIRST COUNT
 """
@@ -13,7 +13,7 @@ from tidegate.simulation.world import play
 
 
 def digests(first: int, count: int) -> list[str]:
-    """Of seeds `first` to `first + count - 1`."""
+    """Returns the digests of seeds `first` to `first + count - 1`."""
     with quiet():
         return [play(draw_schedule(seed)).trace.digest for seed in range(first, first + count)]
 

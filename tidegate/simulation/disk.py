@@ -1,7 +1,8 @@
-"""A file system that all processes share, with what a power cut leaves of it. Pure: no time, no chance of its own.
+"""A file system that all processes share, including what a power cut leaves of it.
 
-A file's content is durable after an fsync of the file, a name after one of its folder. What is not may be lost or kept,
-each for itself: that is more than real file systems do, and what a program may rely on.
+Pure: it has no time or randomness of its own. The contents of a file are durable after an fsync of the file, and a name
+is durable after an fsync of its folder. Anything else may be lost or kept independently. Real file systems lose less;
+programs may rely on no more than this.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ROOT_MODE: Final = 0o755
 
 
 class File:
-    """Content, and what of it is durable."""
+    """A file's contents, and which of them are durable."""
 
     __slots__ = ("changed_s", "data", "mode", "synced")
 
@@ -44,17 +45,17 @@ Node = File | Folder
 
 
 class Disk:
-    """Files by absolute paths. Every call raises OSError as the system does."""
+    """Files by absolute path. Every call raises OSError as the system does."""
 
     def __init__(self) -> None:
         self._root = Folder(0.0, ROOT_MODE)
 
     def find(self, path: Path) -> Node:
-        """What is there now."""
+        """Returns the file or folder at a path."""
         return self._find(path, path.parts)
 
     def create(self, path: Path, now_s: float, mode: int) -> File:
-        """A new, empty file."""
+        """Creates an empty file."""
         folder = self._parent(path)
         if path.name in folder.entries:
             raise failure(errno.EEXIST, path)
@@ -63,14 +64,14 @@ class Disk:
         return made
 
     def mkdir(self, path: Path, now_s: float, mode: int) -> None:
-        """A new folder."""
+        """Creates a folder."""
         folder = self._parent(path)
         if path.name in folder.entries:
             raise failure(errno.EEXIST, path)
         folder.entries[path.name] = Folder(now_s, mode)
 
     def rmdir(self, path: Path) -> None:
-        """Only an empty one."""
+        """Removes an empty folder."""
         folder, node = self._parent(path), self.find(path)
         if not isinstance(node, Folder):
             raise failure(errno.ENOTDIR, path)
@@ -79,21 +80,21 @@ class Disk:
         del folder.entries[path.name]
 
     def unlink(self, path: Path) -> None:
-        """A file's name."""
+        """Removes the name of a file."""
         folder = self._parent(path)
         if isinstance(self.find(path), Folder):
             raise failure(errno.EISDIR, path)
         del folder.entries[path.name]
 
     def link(self, path: Path, other: Path) -> None:
-        """A second name."""
+        """Adds a second name to a file."""
         node, folder = self.find(path), self._parent(other)
         if other.name in folder.entries:
             raise failure(errno.EEXIST, other)
         folder.entries[other.name] = node
 
     def replace(self, path: Path, other: Path) -> None:
-        """Another name, in one step."""
+        """Renames a file atomically."""
         node, folder, before = self.find(path), self._parent(other), self._parent(path)
         if isinstance(folder.entries.get(other.name), Folder):
             raise failure(errno.EISDIR, other)
@@ -101,21 +102,21 @@ class Disk:
         del before.entries[path.name]
 
     def copy(self, path: Path, other: Path) -> None:
-        """All that is in a folder, durably, as of this moment."""
+        """Copies the current contents of a folder durably."""
         folder = self.find(path)
         assert isinstance(folder, Folder)
         self._parent(other).entries[other.name] = copied = _copied(folder)
         self._parent(other).synced[other.name] = copied
 
     def mount(self, path: Path, folder: Folder) -> Folder:
-        """Another folder is there from now on; the one that was. Whatever is open stays what it is."""
+        """Replaces the folder at a path and returns the previous one. Open files are not affected."""
         parent, before = self._parent(path), self.find(path)
         assert isinstance(before, Folder)
         parent.entries[path.name] = parent.synced[path.name] = folder
         return before
 
     def walk(self, path: Path) -> Iterator[tuple[str, File]]:
-        """All files below a folder, with their names from there on; none when it is not there."""
+        """Yields all files below a folder with their relative names; none if the folder does not exist."""
         try:
             folder = self.find(path)
         except FileNotFoundError:
@@ -124,7 +125,7 @@ class Disk:
         yield from _walk(folder, "")
 
     def cut_power(self, keeps: Callable[[], bool]) -> None:
-        """Only what is durable is sure to be there afterwards; `keeps` says of each other thing whether it is."""
+        """Cuts the power. Only durable data is sure to survive; `keeps` decides about everything else."""
         _settle(self._root, keeps, set())
 
     def _find(self, path: Path, parts: tuple[str, ...]) -> Node:
@@ -146,7 +147,7 @@ class Disk:
 
 
 def sync(node: Node) -> None:
-    """What an fsync does."""
+    """Makes a file or folder durable, as fsync does."""
     if isinstance(node, File):
         node.synced = node.data
     else:
@@ -154,7 +155,7 @@ def sync(node: Node) -> None:
 
 
 def failure(code: int, path: Path | None = None) -> OSError:
-    """As the system raises it."""
+    """Builds the error that the system would raise."""
     return OSError(code, os.strerror(code), None if path is None else str(path))
 
 

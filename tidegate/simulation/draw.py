@@ -1,4 +1,4 @@
-"""Which faults a seed plans."""
+"""Draws the faults of a schedule from its seed."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ from tidegate.simulation.workload import MOST_SUBTASKS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
 KINDS: Final = 0.5
-"""Of the kinds of faults each schedule has about so many, and none of the others (swarm testing): a fault that comes in
-nearly every schedule hides what happens without it."""
+"""The fraction of fault kinds that a schedule uses, on average; it plans no others (swarm testing). A fault that occurs
+in nearly every schedule hides what happens without it.
+"""
 FAULTS: Final = (9, 15)
 SPACING_S: Final = (0.3, 0.4, 0.6)
-"""Between two faults, on the average."""
+"""Average time between two faults."""
 FROM_THE_START: Final = 0.15
-"""In this part of the schedules faults begin with the first daemon."""
+"""The fraction of schedules in which faults begin with the first daemon."""
 FEW: Final = 0.1
-"""In this part already after a few checkpoints."""
+"""The fraction of schedules in which faults begin after only a few checkpoints."""
 AWAY_S: Final = (1.5, 8.0)
-"""A daemon that has died is missed so long, at times: longer than some transactions live."""
+"""Time for which a dead daemon sometimes stays down: longer than some transactions live."""
 LONG_AWAY: Final = 0.2
 REST_S: Final = (0.5, 5.0, 70.0, 8 * 24 * 3600.0)
-"""From the end to the last start: transactions have time to expire, and ids."""
+"""Time between the end and the last start, long enough for transactions, and even transactional ids, to expire."""
 EMPTIED: Final = 0.3
-"""In this part of the schedules retention has removed all output by then."""
+"""The fraction of schedules in which retention has removed all output by the last start."""
 
 RESCALED: Final = 0.3
-"""This part of the schedules with windows changes the parallelism, besides those that do anyway."""
+"""The fraction of schedules with windows that change the parallelism, in addition to those that draw this fault."""
 
 HURRIED: Final = 0.15
-"""In this part of the schedules somebody who stops the daemon, or the grace, has no patience."""
+"""The fraction of schedules in which a stop is cut short by a second signal or by the end of the grace period."""
 HURRY_S: Final = (0.0, 0.6)
 
 TAKEN: Final = 0.05
-"""In this part of the schedules the ids of a daemon that has died are used by somebody else before the next one."""
+"""The fraction of schedules in which another client uses the transactional ids of a dead daemon."""
 TAKEN_AFTER_S: Final = (0.0, 3.0)
 
 RETENTIONS: Final = (1, 4)
-"""How often retention removes input, where a schedule is about that."""
+"""Number of times that retention removes input, in schedules whose shape allows it."""
 WHILE_AWAY: Final = 0.7
 
 STORAGE_POINTS: Final = {
@@ -85,7 +86,7 @@ BROKER_POSTS: Final = {
     "slot.broker.add-partitions": 9,
     "slot.broker.fetch": 60,
 }
-"""Point -> up to which time it is passed while faults go on in an ordinary schedule."""
+"""Point -> the highest `nth` to draw: about how often an ordinary schedule passes the point while faults are active."""
 ORDERS: Final = {"slot.order.trigger": 7, "slot.order.completed": 6, "slot.order.abandoned": 1, "slot.ack": 14}
 ORDER_KINDS: Final = {
     "slot.order.trigger": ("lose", "lose", "slow"),
@@ -97,7 +98,7 @@ Draw = Callable[[random.Random, Workload, float], Fault]
 
 
 def draw_schedule(seed: int) -> Schedule:
-    """Everything about schedule `seed`."""
+    """Draws everything about schedule `seed`."""
     workload = draw_workload(seed)
     draw = generator(seed, "faults")
     kinds = [make for make in _DRAWS if draw.random() < KINDS] or list(_DRAWS)
@@ -131,7 +132,7 @@ def _draw_life(seed: int, workload: Workload, faults_s: float) -> Life:
 
 
 def _draw_rescales(seed: int, workload: Workload, end_s: float) -> tuple[Fault, ...]:
-    """Windows are open at another parallelism than they began with."""
+    """Plans a change of the parallelism while windows are open."""
     draw = generator(seed, "rescales")
     return (_rescale(draw, workload, end_s),) if draw.random() < RESCALED else ()
 
@@ -157,7 +158,10 @@ def _draw_taken(seed: int, end_s: float) -> tuple[Fault, ...]:
 
 
 def _draw_retentions(seed: int, faults: tuple[Fault, ...], end_s: float) -> tuple[Fault, ...]:
-    """While the daemon is away, and at any time; nobody goes back to a place from which input is gone."""
+    """Plans retention at any time, often while the daemon is down.
+
+    Faults that restore an older state are removed, because the input after it may be gone.
+    """
     draw = generator(seed, "retention")
     kept = [fault for fault in faults if fault.kind != "go-back" and fault.target != "moved"]
     for _ in range(draw.randint(*RETENTIONS)):
@@ -190,7 +194,7 @@ def _at_point(kind: str, draw: random.Random, points: dict[str, int], seconds: f
 
 
 def _away(draw: random.Random) -> float:
-    """How long a dead daemon is missed; 0: as usual."""
+    """Draws how long a dead daemon stays down; 0 means the usual time."""
     return _seconds(draw, *AWAY_S) if draw.random() < LONG_AWAY else 0.0
 
 
@@ -208,7 +212,10 @@ def _crash(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
 
 
 def _undone(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
-    """A daemon dies between a decision and its transactions' end, and is missed for so long that they expire."""
+    """Plans the death of a daemon between a decision and the end of its transactions.
+
+    The daemon stays down long enough for them to expire.
+    """
     point = {"daemon.broker.end": BROKER_CALLS["daemon.broker.end"]}
     return _at_point("crash-before", draw, point, _seconds(draw, *AWAY_S))
 
@@ -240,7 +247,7 @@ def _damage(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
 
 
 def _savepoint(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
-    """No fault, but a disturbance."""
+    """Plans a savepoint, which is a disturbance but not a fault."""
     return Fault(kind="savepoint", at_s=_at_moment(draw, end_s))
 
 
@@ -291,7 +298,9 @@ def _power_cut(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
 
 
 def _clock(draw: random.Random, workload: Workload, end_s: float) -> Fault:
-    """Somebody sets a wall clock by an hour, or the brokers' by more than an id lives."""
+    """Plans a clock change: an hour for a process, and up to more than the lifetime of a transactional id for the
+    brokers.
+    """
     target = draw.choice(
         (
             f"{_process(draw, workload)} ahead",
@@ -313,7 +322,10 @@ def _unshared(draw: random.Random, workload: Workload, end_s: float) -> Fault:
 
 
 def _doubled(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
-    """What Kafka remembers of a pipeline may be a second old: whoever is faster with a copy continues from it."""
+    """Plans a copied checkpoint directory.
+
+    Kafka's record of a pipeline may be a second old, so the first daemon to start with a copy continues from it.
+    """
     return Fault(kind="doubled", at_s=_at_moment(draw, end_s), seconds=_seconds(draw, 3.0, 8.0))
 
 
@@ -322,7 +334,10 @@ def _lost_call(draw: random.Random, _workload: Workload, _end_s: float) -> Fault
 
 
 def _lost_batch(draw: random.Random, workload: Workload, _end_s: float) -> Fault:
-    """At least once nothing is asked after an acknowledgement: what is forgotten then is lost."""
+    """Plans a batch that the broker refuses or forgets.
+
+    With at-least-once nothing is verified after an acknowledgement, so a batch that is forgotten then is lost.
+    """
     kind = draw.choice(("refuse", "forget", "forget") if workload.exactly_once else ("refuse",))
     return _at_point(kind, draw, {"slot.broker.produce": BROKER_POSTS["slot.broker.produce"]})
 
@@ -337,8 +352,10 @@ def _slow(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
 
 
 def _order(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
-    """A connection keeps the order and never doubles; but any message may come too late, with those after it, and what
-    is sent may get lost or be repeated on its way to a connection or from it.
+    """Plans a fault of a command or an acknowledgement.
+
+    A connection keeps the order and never duplicates. A message may still arrive late, together with those after it,
+    and it may be lost or repeated on its way to or from a connection.
     """
     (point,) = draw.choices(list(ORDERS), weights=ORDER_WEIGHTS)
     kind = draw.choice(ORDER_KINDS.get(point, ("double", "lose", "slow")))
@@ -347,7 +364,7 @@ def _order(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
 
 
 def _strange_ack(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
-    """An ack that nobody waits for comes as well: of an older attempt, or of a subtask that there is not."""
+    """Plans an acknowledgement that is not expected: of an older attempt, or of a subtask that does not exist."""
     return _at_point(draw.choice(("stale", "unknown")), draw, {"slot.ack": ORDERS["slot.ack"]})
 
 
@@ -387,4 +404,4 @@ _DRAWS: Final[dict[Draw, int]] = {
     _strange_ack: 2,
     _frame: 1,
 }
-"""How often each kind is planned."""
+"""Weight of each kind of fault."""

@@ -1,4 +1,4 @@
-"""Planned faults: what, when, to whom; and which of them really happened."""
+"""Planned faults: which, when and where, and which of them actually happened."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from tidegate.simulation.reach import ReachTable
 
 TARGETS: Final = frozenset({"daemon", "slot", "state", "journal", "moved", "loading", "grace"})
-"""Shown in a table; others are many."""
+"""Targets that a table shows by name; others would be too many."""
 CRASHES: Final = frozenset({"crash-before", "crash-after"})
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Either at a moment (`at_s`) or at the `nth` time that a `point` is passed; both count from when faults begin.
+    """A fault at a moment (`at_s`) or at the `nth` time that a `point` is passed. Both count from when faults begin.
 
-    A point is `<kind of process>.<what it does>`, for example `daemon.storage.put_if_absent` or `slot.broker.produce`.
+    A point is `<kind of process>.<action>`, for example `daemon.storage.put_if_absent` or `slot.broker.produce`.
     """
 
     kind: str
@@ -26,9 +26,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     point: str = ""
     nth: int = 0
     target: str = ""
-    """Which process, for faults at a moment: `daemon`, `slot 0`, or two of them."""
+    """The process that a fault at a moment affects: `daemon`, `slot 0`, or two of them."""
     seconds: float = 0.0
-    """How long it lasts; of the death of a daemon how long nobody starts it again, 0: as usual."""
+    """Duration. For the death of a daemon: how long it is not restarted; 0 means the usual time."""
 
     def __str__(self) -> str:
         when = f"at {self.at_s:.3f} s" if self.at_s is not None else f"at {self.point} no. {self.nth}"
@@ -36,7 +36,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """Its kind, for a table."""
+        """The kind of fault as a table shows it."""
         if self.point:
             return f"{self.kind} {'.'.join(self.point.split('.')[:2])}"
         first = self.target.split("/")[0].split(" ")[0]
@@ -46,7 +46,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FaultPlan:
-    """The faults of one schedule. None happens before `begin` and none after `end`."""
+    """The faults of one schedule. None happens before `begin` or after `end`."""
 
     def __init__(
         self, faults: tuple[Fault, ...], reach: ReachTable | None = None, now: Callable[[], float] = float
@@ -54,11 +54,11 @@ class FaultPlan:
         self.faults = faults
         self.fired: list[Fault] = []
         self.passed: Counter[str] = Counter()
-        """Point -> how often, since faults have begun."""
+        """Point -> how often it was passed since faults began."""
         self.away_s = 0.0
-        """How long nobody starts the daemon again that a fault has killed."""
+        """Time for which a daemon that a fault has killed is not restarted."""
         self.until_s = 0.0
-        """When the last of them is over that has happened."""
+        """End of the last fault that has happened."""
         self.active = False
         self._reach = reach or ReachTable()
         self._now = now
@@ -66,19 +66,19 @@ class FaultPlan:
 
     @property
     def timed(self) -> list[Fault]:
-        """Those with a moment."""
+        """The faults that happen at a moment."""
         return [fault for fault in self.faults if fault.at_s is not None]
 
     def begin(self) -> None:
-        """From now on points are counted."""
+        """Starts counting points."""
         self.active = True
 
     def end(self) -> None:
-        """No more faults."""
+        """Ends all faults."""
         self.active = False
 
     def strike(self, point: str) -> Fault | None:
-        """A point is passed: the fault that is planned for this time, if any."""
+        """Counts that a point is passed and returns the fault planned for this time, if any."""
         if not self.active:
             return None
         self.passed[point] += 1
@@ -90,7 +90,7 @@ class FaultPlan:
         return fault
 
     def happened(self, fault: Fault) -> None:
-        """It did."""
+        """Notes that a fault has happened."""
         self.fired.append(fault)
         self.until_s = max(self.until_s, self._now() + fault.seconds)
         self._reach.note(f"fault: {fault.title}")

@@ -1,8 +1,8 @@
-"""What arrives in the input topics while a schedule is played: a backlog, then bursts at a trickle, at times a wave.
+"""The records that arrive in the input topics while a schedule is played.
 
-A wave brings as many records as are needed for a number of them to wait. All is drawn as it comes: how long a schedule
-lives is known only when it has ended. Where there are windows, records have event times, and at the end those
-far ahead close all windows before them.
+They are a backlog, then a trickle of bursts, and sometimes a wave. A wave brings as many records as are needed for a
+number of them to wait. Records are drawn as they come, because how long a schedule lives is known only when it has
+ended. If there are windows, records have event times, and at the end records far ahead close all windows before them.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 WAVES: Final = 0.15
 SLOW_WAVES: Final = 0.5
-"""How many bursts are waves, where the workload has any; before slow slots rows shall wait nearly all the time."""
+"""The fraction of bursts that are waves, if the workload has any. With slow slots, rows should wait nearly always."""
 NOISE: Final = 0.3
 NOISE_S: Final = (0.01, 0.6)
 NOISE_TIMEOUT_MS: Final = 60_000
 GROWTH: Final = 0.05
-"""With so many bursts a topic gets one more partition, where topics grow."""
+"""The fraction of bursts at which a topic gets one more partition, if topics grow."""
 GROWN_MAX: Final = 2
-"""Partitions that a topic may get while it is read."""
+"""Maximum number of partitions that a topic gains while it is read."""
 NEW_TOPICS_MAX: Final = 2
 WAITING_MAX: Final = 120
-"""Nothing more arrives while so many wait: what is to be shown needs no flood."""
+"""Nothing more arrives while this many records wait. The simulation needs no flood."""
 RECORDS_MAX: Final = 3000
-"""Beyond these nothing more arrives."""
+"""Maximum number of records in total."""
 
 
 class Feed:
-    """Of one world. A customer's records are all in one partition of each topic, until the topic gets another one."""
+    """The input of one world. A customer's records are in one partition per topic until the topic gets another one."""
 
     def __init__(self, world: World) -> None:
         self.records: list[InputRecord] = []
-        """In the order of their arrival."""
+        """Records in the order of their arrival."""
         self._world = world
         self._workload = world.schedule.workload
         self._topics = self._workload.shape.inputs
@@ -56,28 +56,27 @@ class Feed:
         timing = self._workload.windows
         self._times = None if timing is None else EventTimeModel(world.schedule.seed, timing)
         self.places: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
-        """Offsets and numbers of the records in each partition."""
+        """Partition -> offsets and numbers of its records."""
         self.highest: dict[TopicPartition, int] = {}
-        """Event time of each partition."""
+        """Partition -> its highest event time."""
         self._flowing = False
         self._waves = SLOW_WAVES if self._workload.slot_pace >= SLOW_PACE else WAVES
 
     @property
     def first_places(self) -> list[TopicPartition]:
-        """Partitions that are there from the beginning."""
+        """The partitions that exist from the beginning."""
         return [place for topic in self._topics for place in _places_of(topic, self._workload.partitions)]
 
     @property
     def _everywhere(self) -> list[TopicPartition]:
-        """All partitions."""
         return [place for topic, count in self._partitions.items() for place in _places_of(topic, count)]
 
     def numbers_in(self, place: TopicPartition, from_offset: int, to_offset: int) -> set[int]:
-        """Records with these offsets, without the last one."""
+        """Returns the records whose offsets are in the range; `to_offset` is exclusive."""
         return {number for offset, number in self.places[place] if from_offset <= offset < to_offset}
 
     def start(self, backlog: int) -> None:
-        """Write as many records at once, and from now on more and more."""
+        """Writes a backlog at once, and from then on bursts of records."""
         self.append(backlog)
         self._flowing = True
         self._plan_burst()
@@ -85,14 +84,17 @@ class Feed:
             self._keep_steady(self._times)
 
     def stop(self) -> None:
-        """Nothing arrives any more, but for what closes the windows; those of a bounded read are closed by its end."""
+        """Stops the input, except for the records that close the windows.
+
+        The end of a bounded read closes windows by itself.
+        """
         self._flowing = False
         timing = self._workload.windows
         if self._times is not None and timing is not None and not self._workload.bounded and not timing.by_clock:
             self._close_windows(self._times)
 
     def append(self, count: int) -> None:
-        """Write as many new records, at once."""
+        """Writes this many new records at once."""
         if not count or len(self.records) + count > RECORDS_MAX:
             return
         new = [self._make(number) for number in range(len(self.records), len(self.records) + count)]
@@ -115,7 +117,7 @@ class Feed:
                 self.highest[record.place] = max(self.highest.get(record.place, record.at), record.at)
 
     def _close_windows(self, times: EventTimeModel) -> None:
-        """A record far ahead in every partition that is waited for."""
+        """Writes a record far ahead to every partition that watermarks wait for."""
         at = times.jump(self._world.kernel.clock.now_ms())
         places = times.choose_closing(self._everywhere)
         made = [self._make(len(self.records) + index, place) for index, place in enumerate(places)]
@@ -145,7 +147,7 @@ class Feed:
             self._plan_burst()
 
     def _load(self, times: EventTimeModel) -> None:
-        """The end of a lull: records for all partitions, at once."""
+        """Ends a lull with records for all partitions at once."""
         if not self._flowing:
             return
         load = times.draw_load(self._everywhere)
@@ -156,7 +158,7 @@ class Feed:
         self._plan_burst()
 
     def _let_one_lag(self, times: EventTimeModel) -> None:
-        """One slot takes a load later than the others."""
+        """Delays one slot's reading of a load behind the others."""
         slots = [process for process in self._world.kernel.processes if process.alive and process.kind == "slot"]
         if len(slots) < 2:
             return
@@ -167,7 +169,7 @@ class Feed:
             self._world.outages.late_fetches[slots[late_row].name] = self._world.kernel.now + seconds
 
     def _keep_steady(self, times: EventTimeModel) -> None:
-        """Again and again a record for each partition that has had none for a while."""
+        """Writes a record to each partition that has had none for a while, and repeats."""
         if not self._flowing:
             return
         waiting = self._count_appended() - self._world.account.processed_count
@@ -178,7 +180,7 @@ class Feed:
         self._world.kernel.at(STEADY_S, lambda: self._keep_steady(times))
 
     def _grow(self, topic: str) -> None:
-        """One more partition, which takes records from now on."""
+        """Adds a partition, which receives records from now on."""
         if self._partitions[topic] < self._workload.partitions + GROWN_MAX:
             self._partitions[topic] += 1
             self._world.broker.add_topic_partitions(topic, self._partitions[topic])
@@ -186,7 +188,7 @@ class Feed:
             self._world.trace.tell(f"{topic} has {self._partitions[topic]} partitions")
 
     def _add_topic(self, like: str) -> None:
-        """One more that the pattern matches."""
+        """Adds a topic that the pattern matches."""
         if len(self._topics) <= NEW_TOPICS_MAX:
             topic = f"{like}-{len(self._topics)}"
             self._world.broker.create_topic(topic, self._workload.partitions)
@@ -196,7 +198,7 @@ class Feed:
             self._world.trace.tell(f"{topic} is there")
 
     def _count_appended(self) -> int:
-        """Records, and what else has an offset."""
+        """Counts records and everything else that has an offset."""
         return sum(
             self._world.broker.end_offset(TopicPartition(topic, number))
             for topic, partitions in self._partitions.items()
@@ -204,7 +206,7 @@ class Feed:
         )
 
     def _make(self, number: int, wanted: TopicPartition | None = None) -> InputRecord:
-        """A record; `wanted`: where it is to be, where that is not drawn."""
+        """Draws a record. `wanted`: its partition, if it is not drawn."""
         draw, workload = self._draw, self._workload
         customer, topic = draw.randrange(workload.customers), draw.choice(self._topics)
         place, at = TopicPartition(topic, customer % self._partitions[topic]), None
@@ -230,7 +232,7 @@ class Feed:
         return msgspec.structs.replace(record, bad=bad, **much) if bad else record
 
     def _make_noise(self, record: InputRecord) -> None:
-        """A transaction beside the records, which is aborted later: nothing of it may ever be processed."""
+        """Writes a transaction next to the records and aborts it later. None of its records may ever be processed."""
         broker, clock = self._world.broker, self._world.kernel.clock
         now_ms = clock.now_ms()
         name = TransactionalId(f"noise-{record.id}")
@@ -241,13 +243,13 @@ class Feed:
             noise = [Record(record.customer.encode(), value, now_ms)]
             broker.produce(now_ms, record.place, noise, Stamp(*owner, 0, transactional=True), name)
         except RequestRefused:
-            return  # the coordinator is away: no noise this time
+            return  # the coordinator is unavailable: no noise this time
 
         def abort() -> None:
             try:
                 broker.end_transaction(clock.now_ms(), name, *owner, commit=False)
             except RequestRefused as refused:
-                if refused.code in COORDINATOR_RETRY:  # else its time was over, and the broker has aborted it
+                if refused.code in COORDINATOR_RETRY:  # otherwise it has timed out, and the broker has aborted it
                     self._world.kernel.at(0.2, abort)
 
         self._world.kernel.at(self._noise.uniform(*NOISE_S), abort)

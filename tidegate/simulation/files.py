@@ -1,8 +1,8 @@
-"""The system calls of one process on the simulated disk: late, failing, or the last thing that it does.
+"""The system calls of one process on the simulated disk. They can be late, fail, or be the last action of the process.
 
-A call is a point of faults. Those by which an object comes, goes, or is looked at are named after what they do to it:
-`put_if_absent` is the link, `put` the rename, `get` the opening, `delete` the removal of a name, `list` the look into a
-folder; the others are `create`, `write`, `fsync`, `mkdir`.
+Each call is a fault point. Calls that create, remove or read an object are named after the storage operation:
+`put_if_absent` is the link, `put` the rename, `get` the opening, `delete` the removal of a name, and `list` the reading
+of a folder. The others are `create`, `write`, `fsync` and `mkdir`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ T = TypeVar("T")
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 FULL: Final = frozenset({"create", "write", "mkdir"})
-"""What a full disk refuses."""
+"""Operations that a full disk refuses."""
 
 
 class SimFileTools(FileTools):
-    """See FileTools, for one process."""
+    """The file tools of one process."""
 
     def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
         self.calls = SimCalls(process, disk, faults, outages)
@@ -50,7 +50,7 @@ class SimFileTools(FileTools):
 
 
 class _Open:
-    """What a descriptor stands for."""
+    """An open file descriptor."""
 
     __slots__ = ("at", "node", "path")
 
@@ -61,7 +61,7 @@ class _Open:
 
 
 class SimCalls(SystemCalls):
-    """See SystemCalls. An effect happens in one moment, and only while the process lives."""
+    """System calls on the simulated disk. An effect happens at one moment, and only while the process is alive."""
 
     def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
         self._process = process
@@ -103,7 +103,7 @@ class SimCalls(SystemCalls):
 
     @override
     def write(self, descriptor: int, data: memoryview, /) -> int:
-        """A failing write may leave a part."""
+        """Appends data to a file."""
         opened = self._opened[descriptor]
         node = opened.node
         assert isinstance(node, File)
@@ -212,7 +212,7 @@ class SimCalls(SystemCalls):
 
 
 class _Entries:
-    """What `scandir` gives: a context manager of its entries."""
+    """The result of `scandir`: a context manager over its entries."""
 
     def __init__(self, path: Path, entries: dict[str, Node]) -> None:
         self._found = [_Entry(path, name, node) for name, node in entries.items()]
@@ -228,24 +228,24 @@ class _Entries:
 
 
 class _Entry:
-    """As os.DirEntry."""
+    """The part of `os.DirEntry` that is used."""
 
     def __init__(self, folder: Path, name: str, node: Node) -> None:
         self.name = name
         self.path = f"{folder}/{name}"
         self._node = node
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002 - there are none
-        """Whether it is a folder."""
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002 - there are no symbolic links
+        """Returns whether the entry is a folder."""
         return isinstance(self._node, Folder)
 
-    def stat(self, *, follow_symlinks: bool = True) -> Any:  # noqa: ARG002 - there are none
-        """As os.stat."""
+    def stat(self, *, follow_symlinks: bool = True) -> Any:  # noqa: ARG002 - there are no symbolic links
+        """Returns the part of `os.stat_result` that is used."""
         return _stat_of(self._node)
 
 
 class Objects(MutableMapping[str, bytes]):
-    """The objects in a folder of the disk, for whoever looks at them, or damages them, from outside."""
+    """The objects in a folder of the disk, for code outside the product that reads or damages them."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk

@@ -1,9 +1,11 @@
-"""The virtual time, its events, and the processes that they belong to.
+"""Virtual time, its events, and the processes that they belong to.
 
-One heap of events in the order of their moments; equal moments in the order in which they were planned. Nothing else
-moves the time. A process that is killed never sees another event, one that is frozen sees them late. Blocking code
-runs on virtual threads and blocks by waiting for an event. A virtual thread is a greenlet, which can be left anywhere,
-also with frames of compiled code on its stack: a switch costs a tenth of what two real threads need for it.
+One heap holds the events in the order of their times; equal times keep the order in which they were planned. Only
+events advance the time. A process that is killed receives no further event, and a frozen one receives them late.
+
+Blocking code runs on virtual threads and blocks by waiting for an event. A virtual thread is a greenlet, which can be
+left anywhere, even with frames of compiled code on its stack. A switch costs a tenth of a switch between two real
+threads.
 """
 
 from __future__ import annotations
@@ -20,17 +22,17 @@ from tidegate.simulation.trace import Trace
 
 START_S: Final = 1000.0
 EPOCH_MS: Final = 1_750_000_000_000
-"""Wall clock at virtual second 0."""
+"""Wall clock at virtual second 0, in ms since 1970."""
 AT_ONCE_MAX: Final = 50_000
-"""More events at one moment are a program that goes in circles."""
+"""A program that plans more events for the same moment is in an endless loop."""
 
 
 class SimKilled(BaseException):
-    """The process of this virtual thread has been killed: unwind without any effect."""
+    """The process of this virtual thread has been killed. Unwind without any effect."""
 
 
 class VirtualEvent:
-    """Something planned. `cancel` makes it nothing."""
+    """A planned action. `cancel` prevents it."""
 
     __slots__ = ("action", "process")
 
@@ -39,15 +41,15 @@ class VirtualEvent:
         self.process = process
 
     def cancel(self) -> None:
-        """It will not happen."""
+        """Prevents the action."""
         self.action = None
 
 
 class SimClock:
-    """The kernel's time, as the product asks for it on one machine.
+    """The kernel's time, as the product reads it on one machine.
 
-    The wall clock is wrong by `skew_ms`, and by `drift` of the virtual time; the machine has run for `booted_s` at
-    virtual second 0.
+    The wall clock is wrong by `skew_ms` and drifts by the fraction `drift` of the virtual time. The machine has run for
+    `booted_s` at virtual second 0.
     """
 
     def __init__(self, kernel: Kernel, skew_ms: int = 0, drift: float = 0.0, booted_s: float = 0.0) -> None:
@@ -57,19 +59,19 @@ class SimClock:
         self._booted_s = booted_s
 
     def step(self, ahead_ms: int) -> None:
-        """Somebody sets the wall clock, ahead or back."""
+        """Sets the wall clock ahead, or back if negative."""
         self._skew_ms += ahead_ms
 
     def now_ms(self) -> int:
-        """Wall clock, ms since 1970."""
+        """Returns the wall clock in ms since 1970."""
         return EPOCH_MS + self._skew_ms + int(self._kernel.now * (1 + self._drift) * 1000)
 
     def monotonic(self) -> float:
-        """Virtual seconds since the machine was started."""
+        """Returns the virtual seconds since the machine was started."""
         return self._kernel.now + self._booted_s
 
     def sleep(self, seconds: float) -> None:
-        """Block the virtual thread."""
+        """Blocks the virtual thread."""
         self._kernel.block(seconds)
 
 
@@ -83,7 +85,7 @@ class VirtualThread:
         self.process = process
         self.work = work
         self.frames: greenlet | None = None
-        """None: it has not begun."""
+        """None until the thread has started."""
         self.waiting: VirtualEvent | None = None
         self.killed = False
         self.ended = False
@@ -91,27 +93,27 @@ class VirtualThread:
 
 
 class VirtualProcess:
-    """Something that can be killed, frozen, and cut off. `kind` is "daemon" or "slot"."""
+    """A process that can be killed, frozen and cut off. `kind` is "daemon" or "slot"."""
 
     def __init__(self, kernel: Kernel, kind: str, name: str) -> None:
         self.kernel = kernel
         self.kind = kind
         self.name = name
         self.alias = name
-        """Its part, which another process may have had before: `daemon`, `slot 0`."""
+        """Its role, which another process may have had before: `daemon`, `slot 0`."""
         self.alive = True
         self.frozen_until = 0.0
         self.threads: dict[VirtualThread, None] = {}
         self.at_death: list[Callable[[], None]] = []
         self.random = generator(kernel.seed, f"process/{name}")
         self.clock = kernel.clock
-        """Of its machine; the kernel's own is that of the brokers and of the file system."""
+        """The clock of its machine. The kernel's own clock is that of the brokers and the file system."""
 
     def __repr__(self) -> str:
         return self.name
 
     def kill(self, why: str) -> None:
-        """From now on nothing of it happens any more."""
+        """Kills the process; nothing else of it happens."""
         if not self.alive:
             return
         self.alive = False
@@ -122,18 +124,18 @@ class VirtualProcess:
         self.kernel.at(0.0, lambda: self.kernel.reap(self))
 
     def exit(self) -> None:
-        """It ends by itself."""
+        """Ends the process from within."""
         self.kill("it ends")
 
     def freeze(self, seconds: float) -> None:
-        """It stops running, as after SIGSTOP."""
+        """Stops the process for a while, as SIGSTOP does."""
         if self.alive:
             self.frozen_until = max(self.frozen_until, self.kernel.now + seconds)
             self.kernel.trace.tell(f"{self.name} is frozen for {seconds:.3f} s")
 
 
 class Kernel:
-    """See the module."""
+    """The scheduler of virtual time: it runs events, processes and virtual threads."""
 
     def __init__(self, seed: str, trace: Trace) -> None:
         self.seed = seed
@@ -143,21 +145,21 @@ class Kernel:
         self.events = 0
         self.stopped = False
         self.failure: BaseException | None = None
-        """What somebody found who cannot raise it here: the run ends with it."""
+        """An error that could not be raised where it was found. The run ends with it."""
         self.processes: list[VirtualProcess] = []
         self._heap: list[tuple[float, int, VirtualEvent]] = []
         self._planned = 0
         self._end = START_S
         self._running: VirtualThread | None = None
         self._chosen: VirtualThread | None = None
-        """Whose turn it is when the present event is over."""
+        """The thread that runs after the current event."""
         self._dying: list[VirtualProcess] = []
         self._at_once = 0
-        """Events of the present moment."""
+        """Number of events at the current moment."""
         trace.clock = lambda: self.now
 
     def process(self, kind: str, name: str) -> VirtualProcess:
-        """A new process."""
+        """Creates a process."""
         process = VirtualProcess(self, kind, name)
         self.processes.append(process)
         return process
@@ -165,25 +167,25 @@ class Kernel:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def at(self, delay_s: float, action: Callable[[], None], process: VirtualProcess | None = None) -> VirtualEvent:
-        """Plan an action; of a process only while it lives."""
+        """Plans an action. If it belongs to a process, it only happens while that process is alive."""
         event = VirtualEvent(action, process)
         self._planned += 1
         heapq.heappush(self._heap, (self.now + delay_s, self._planned, event))
         return event
 
     def run(self, limit_s: float) -> None:
-        """Until `stop` or until the time is over. Raises what an event or a virtual thread raised."""
+        """Runs until `stop` or until the time is over. Raises what an event or a virtual thread raised."""
         self._end = self.now + limit_s
         self._switch()
         if self.failure is not None:
             raise self.failure
 
     def stop(self) -> None:
-        """End `run` after the current event."""
+        """Ends `run` after the current event."""
         self.stopped = True
 
     def close(self) -> None:
-        """Kill everything and unwind every virtual thread. What they raise on the way out does not count."""
+        """Kills all processes and unwinds every virtual thread. Errors raised while unwinding are only traced."""
         self.stopped = True
         for process in self.processes:
             process.alive = False
@@ -197,10 +199,10 @@ class Kernel:
         self._heap.clear()
 
     def _switch(self) -> None:
-        """To each virtual thread when it is its turn, and back when it waits or has ended."""
+        """Switches to each virtual thread in its turn, and back when it waits or has ended."""
         while (thread := self._next_dying() or self._play()) is not None:
             if thread.frames is None:
-                thread.frames = greenlet(partial(self._work, thread))  # when it ends or raises, we go on
+                thread.frames = greenlet(partial(self._work, thread))  # when it ends or raises, this greenlet continues
             self._running = thread
             try:
                 thread.frames.switch()
@@ -210,21 +212,21 @@ class Kernel:
     # -- virtual threads ----------------------------------------------------------------------------------------------
 
     def spawn(self, process: VirtualProcess, name: str, work: Callable[[], None]) -> VirtualThread:
-        """A new virtual thread; it begins as an event of its own."""
+        """Creates a virtual thread, which starts as an event of its own."""
         thread = VirtualThread(name, process, work)
         process.threads[thread] = None
         self._plan_resume(thread, 0.0)
         return thread
 
     def block(self, seconds: float) -> None:
-        """Let the time pass for the running virtual thread. Raises SimKilled."""
+        """Lets time pass for the running virtual thread. Raises SimKilled."""
         if not self.advance(seconds):
             thread = self._require_thread()
             self._plan_resume(thread, seconds)
             self._pause(thread)
 
     def advance(self, seconds: float) -> bool:
-        """As `block`, when nothing else happens before: then there is no need to switch."""
+        """Lets time pass without a switch if nothing else happens before. Returns whether it did."""
         thread = self._require_thread()
         until = self.now + seconds if seconds > 0.0 else self.now
         heap = self._heap
@@ -236,7 +238,7 @@ class Kernel:
         return True
 
     def wait(self, signal: Signal, timeout_s: float | None) -> bool:
-        """Block until the signal is set; False when the time is over first."""
+        """Blocks until the signal is set. Returns False if the timeout is over first."""
         thread = self._require_thread()
         if signal.is_set:
             return True
@@ -249,7 +251,7 @@ class Kernel:
         return signal.is_set
 
     def join(self, thread: VirtualThread, timeout_s: float) -> bool:
-        """Wait for the end of another virtual thread."""
+        """Waits for another virtual thread to end. Returns whether it has ended."""
         waiter = self._require_thread()
         if not thread.ended:
             thread.joiners.append(waiter)
@@ -260,11 +262,11 @@ class Kernel:
         return thread.ended
 
     def wake(self, thread: VirtualThread, delay_s: float = 0.0) -> None:
-        """Resume a waiting virtual thread."""
+        """Resumes a waiting virtual thread."""
         self._plan_resume(thread, delay_s)
 
     def reap(self, process: VirtualProcess) -> None:
-        """Unwind the virtual threads of a dead process before anything else happens."""
+        """Unwinds the virtual threads of a dead process before anything else happens."""
         self._dying.append(process)
 
     def check_alive(self) -> None:
@@ -293,7 +295,7 @@ class Kernel:
         self._chosen = thread
 
     def _pause(self, thread: VirtualThread) -> None:
-        """Until it is this thread's turn."""
+        """Switches away until it is this thread's turn again."""
         assert thread.frames is not None
         assert thread.frames.parent is not None
         thread.frames.parent.switch()
@@ -311,7 +313,7 @@ class Kernel:
                 self._plan_resume(joiner, 0.0)
 
     def _next_dying(self) -> VirtualThread | None:
-        """A virtual thread of a dead process, to be unwound."""
+        """Returns a virtual thread of a dead process that must be unwound, if any."""
         while self._dying:
             threads = self._dying[-1].threads
             while threads:
@@ -371,7 +373,7 @@ class Signal:
         self._kernel = kernel
 
     def set(self, delay_s: float = 0.0) -> None:
-        """Wake everybody who waits, so much later."""
+        """Sets the flag and wakes all waiting threads after a delay."""
         self.is_set = True
         waiters, self.waiters = self.waiters, []
         for thread in waiters:
@@ -379,7 +381,7 @@ class Signal:
 
 
 class SimCondition:
-    """See threading.Condition. Only one virtual thread runs at a time, so there is nothing to lock."""
+    """The part of `threading.Condition` that is used. Only one virtual thread runs at a time, so it needs no lock."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -392,7 +394,10 @@ class SimCondition:
         return
 
     def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:
-        """Until the predicate holds, which is looked at whenever somebody notifies; False when the time is over."""
+        """Blocks until the predicate holds; it is evaluated after every notification.
+
+        Returns False if the timeout is over first.
+        """
         until = None if timeout is None else self._kernel.now + timeout
         while not predicate():
             left = None if until is None else until - self._kernel.now
@@ -402,7 +407,7 @@ class SimCondition:
         return True
 
     def notify_all(self) -> None:
-        """Let everybody who waits look again."""
+        """Makes all waiting threads evaluate their predicates again."""
         if self._news.waiters:
             news, self._news = self._news, Signal(self._kernel)
             news.set()

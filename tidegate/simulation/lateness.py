@@ -1,9 +1,11 @@
-"""Which records of the input are late for their windows, by the input alone.
+"""Which records of the input are late for their windows, derived from the input alone.
 
-A record is late for a window whose end the watermark of its own partition had passed when it was read: the highest
-event time in front of it in its partition, less the delay. That is a property of the log. Where a partition may have
-been idle the others may have closed the window before: such a record may be counted or late. Where all that have been
-idle went on level with the others it is late by records that arrived before it did, never by later ones (ADR 52).
+A record is late for a window whose end the watermark of its own partition had passed when the record was read. That
+watermark is the highest event time before the record in its partition, minus the delay; it is a property of the log.
+
+If a partition may have been idle, the others may have closed the window before, so such a record may be counted or
+late. If all partitions that have been idle resumed level with the others, a record is only late because of records that
+arrived before it, never because of later ones (ADR 52).
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ from tidegate.simulation.timing import Timing
 from tidegate.simulation.workload import InputRecord, Workload
 
 NEVER: Final = -1
-"""Before all event times."""
+"""Lower than any event time."""
 FOREVER: Final = 1 << 62
-"""And after them."""
+"""Higher than any event time."""
 IDLE_S: Final = 0.95
-"""No partition is idle before nothing has come for about so long."""
+"""A partition becomes idle only after about this long without records."""
 
 
 class RowOutcome(Enum):
-    """Of a record and its window."""
+    """The outcome of a record in a window."""
 
     COUNTED = "counted"
     LATE = "late"
@@ -38,46 +40,46 @@ class RowOutcome(Enum):
 
 
 class ObservedWatermark(msgspec.Struct, frozen=True):
-    """What an observer knows of how the input was read."""
+    """The observer's knowledge of how the input was read."""
 
     arrived: Sequence[InputRecord]
-    """All that there is, in the order of its arrival; a record's number is its index."""
+    """All records in the order of their arrival. A record's number is its index."""
     skipped: frozenset[int]
     """Records before the start."""
     settled: Mapping[int, int]
-    """Record -> how many had arrived when a checkpoint without rows in flight had it in its state."""
+    """Record -> the number of records that had arrived when a checkpoint without rows in flight had it in its state."""
     clocks_set: bool = False
-    """Somebody has set a clock meanwhile."""
+    """A clock has been set meanwhile."""
 
     @property
     def records(self) -> list[InputRecord]:
-        """Those that are to be processed."""
+        """The records that are to be processed."""
         return [record for record in self.arrived if record.id not in self.skipped]
 
 
 def time_of(record: InputRecord) -> int:
-    """Its event time."""
+    """Returns the event time of a record."""
     assert record.at is not None, "a record without event time where there are windows"
     return record.at
 
 
 def begins_of(at: int, size_ms: int, every_ms: int) -> range:
-    """Where the windows begin that a time is in."""
+    """Returns the starts of the windows that contain a time."""
     newest = at - at % every_ms
     oldest = newest - (size_ms - (at - newest) - 1) // every_ms * every_ms
     return range(oldest, newest + 1, every_ms)
 
 
 class LatenessBounds(msgspec.Struct, frozen=True):
-    """What was over when a record was processed: moments up to here."""
+    """Times up to which windows had ended when a record was processed."""
 
     surely_ms: int
-    """By its own partition."""
+    """According to its own partition."""
     perhaps_ms: int
-    """By others."""
+    """According to other partitions."""
 
     def outcome(self, last_ms: int) -> RowOutcome:
-        """Of the record in a window that stays open up to this moment."""
+        """Returns the outcome of the record in a window that stays open up to this time."""
         if last_ms <= self.surely_ms:
             return RowOutcome.LATE
         return RowOutcome.EITHER if last_ms <= self.perhaps_ms else RowOutcome.COUNTED
@@ -86,7 +88,10 @@ class LatenessBounds(msgspec.Struct, frozen=True):
 def derive_limits(
     workload: Workload, timing: Timing, reading: ObservedWatermark, size_ms: int
 ) -> dict[int, LatenessBounds]:
-    """Of every record that is to be processed; `size_ms`: of the windows that the end of a bounded read closes."""
+    """Derives the bounds of every record that is to be processed.
+
+    `size_ms`: size of the windows that the end of a bounded read closes.
+    """
     highest: dict[TopicPartition, int] = {}
     bounds = _Bounds(timing, reading, size_ms)
     idle = _derive_idle(workload, timing, reading.arrived, bounds)
@@ -108,7 +113,7 @@ def derive_limits(
 
 
 def passed_by(records: Sequence[InputRecord], done: frozenset[int], timing: Timing) -> tuple[int | None, int | None]:
-    """The lowest and the highest watermark that there can be when `done` is what was read; None: there may be none."""
+    """Returns the lowest and the highest possible watermark after `done` has been read; None if there may be none."""
     highest: dict[TopicPartition, int] = {}
     for record in records:
         if record.id in done:
@@ -121,7 +126,7 @@ def passed_by(records: Sequence[InputRecord], done: frozenset[int], timing: Timi
 
 
 class _Bounds:
-    """How far others can have been when a record was processed."""
+    """Upper bounds of the progress of other partitions when a record was processed."""
 
     def __init__(self, timing: Timing, reading: ObservedWatermark, size_ms: int) -> None:
         times = [time_of(record) for record in reading.arrived]
@@ -132,20 +137,20 @@ class _Bounds:
         self._delay_ms = timing.delay_ms
 
     def watermark(self, record: InputRecord) -> int:
-        """The highest of any partition when the record was processed."""
+        """Returns the highest watermark of any partition when the record was processed."""
         return self._watermarks[self._before(record)]
 
     def watermark_before(self, record: InputRecord) -> int:
-        """The highest of any partition before it arrived, without what arrived at the same moment."""
+        """Returns the highest watermark of any partition before the record arrived, without simultaneous ones."""
         before = self._before_its_moment[record.id]
         return self._watermarks[before - 1] if before else NEVER
 
     def is_level(self, record: InputRecord) -> bool:
-        """Whether its partition is where the others were before, or further."""
+        """Returns whether the record's partition is level with the others before it, or ahead."""
         return time_of(record) - self._delay_ms - 1 >= self.watermark_before(record)
 
     def end(self, record: InputRecord) -> int:
-        """A moment that is not before any at which the end of a bounded read can have closed a window."""
+        """Returns an upper bound of the time up to which the end of a bounded read can have closed windows."""
         return self._ends[self._before(record)]
 
     def _before(self, record: InputRecord) -> int:
@@ -153,17 +158,18 @@ class _Bounds:
 
 
 def _count_before(moments: Sequence[float]) -> list[int]:
-    """For each of these, which only grow, how many are less."""
+    """Returns for each value how many are smaller. The values never decrease."""
     return [bisect_left(moments, moment) for moment in moments]
 
 
 def _derive_idle(
     workload: Workload, timing: Timing, arrived: Sequence[InputRecord], bounds: _Bounds
 ) -> dict[int, bool]:
-    """Records in front of which their partition may have been idle, or was not known yet.
+    """Returns the records before which their partition may have been idle, or was not known yet.
 
-    The value is whether all that have been idle went on level with the others. Then nobody goes ahead of them (ADR 52);
-    one that is late by its own watermark holds nobody back, and takes with it what else its subtask reads.
+    The value is whether all partitions that have been idle resumed level with the others. Then nothing advances ahead
+    of them (ADR 52). A partition that resumes late by its own watermark holds nothing back, and may make the other
+    partitions of its subtask late.
     """
     newest: dict[TopicPartition, float] = {}
     idle: dict[TopicPartition, bool] = {}

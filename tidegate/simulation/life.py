@@ -1,9 +1,11 @@
-"""The course of one schedule: some quiet checkpoints, then faults, then calm, in which everything must come right; and
-once more from the end of it, because whatever was committed always starts again.
+"""The course of one schedule.
 
-Most of what a schedule is to show needs work before it: a checkpoint to go back to, increments, transactions that wait
-for their end. So faults begin when a number of checkpoints has been committed, and as many are committed after the last
-fault, with new input in each.
+It begins with some quiet checkpoints. Faults follow, and then a calm phase in which everything must come right. It is
+then started once more from the end, because whatever was committed must always be able to start again.
+
+Most of what a schedule is to exercise needs work before it: a checkpoint to restore, increments, transactions that wait
+for their end. Faults therefore begin after a number of committed checkpoints, and as many are committed after the last
+fault, each with new input.
 """
 
 from __future__ import annotations
@@ -17,43 +19,43 @@ if TYPE_CHECKING:
     from tidegate.simulation.world import World
 
 CALM_AFTER_S: Final = 1.0
-"""After the last moment of the faults."""
+"""Time after the last moment of a fault."""
 SEVERAL: Final = 5
 LOOK_S: Final = 0.25
 QUIET_S: Final = 90.0
-"""Virtual time for the checkpoints before the first fault."""
+"""Maximum virtual time for the checkpoints before the first fault."""
 RECOVERY_S: Final = 60.0
-"""Between the end of the last disturbance and the next committed checkpoint."""
+"""Maximum time from the end of the last disturbance to the next committed checkpoint."""
 LIVENESS_S: Final = 120.0
-"""Between the end of the last disturbance and the end of all work."""
+"""Maximum time from the end of the last disturbance to the end of all work."""
 ENDED_S: Final = 60.0
-"""Between the end of the last daemon and that of the last slot."""
+"""Maximum time from the end of the last daemon to the end of the last slot."""
 AGAIN_S: Final = 60.0
-"""For everything that follows another start."""
+"""Maximum time for everything after the second start."""
 AGAIN_RECORDS: Final = 5
-"""That come at once for the daemon that is started again, besides those at a trickle."""
+"""Records that arrive at once for the restarted daemon, in addition to the trickle."""
 
 
 WEEK_S: Final = 7 * 24 * 3600.0
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the parts are. Checkpoints count when they are committed and have processed something."""
+    """The lengths of the phases. Checkpoints count if they are committed and have processed something."""
 
     quiet: int = 0
-    """Checkpoints before the first fault; 0: faults begin with the first daemon."""
+    """Checkpoints before the first fault; with 0, faults begin with the first daemon."""
     faults_s: float
-    """From the first moment of a fault to the last one."""
+    """Time from the first moment of a fault to the last one."""
     after: int = 1
     """Checkpoints after the last disturbance."""
     away_s: float = 1.0
-    """Between the end and the other start."""
+    """Time between the end and the second start."""
     emptied: bool = False
-    """Meanwhile retention removes all records of the outputs."""
+    """Retention removes all output records in that time."""
 
 
 class LifePhase(Enum):
-    """Where a schedule stands."""
+    """The phase of a schedule."""
 
     QUIET = "no fault yet"
     FAULTS = "faults"
@@ -65,16 +67,16 @@ class LifePhase(Enum):
 
 
 class Course:
-    """Moves a world from phase to phase. What does not come in time is a violation and the end."""
+    """Moves a world from phase to phase. Anything that does not happen in time is a violation and ends the schedule."""
 
     def __init__(self, world: World) -> None:
         self.phase = LifePhase.QUIET
         self.recovered_s = 0.0
-        """From the end of the last disturbance to the next committed checkpoint."""
+        """Time from the end of the last disturbance to the next committed checkpoint."""
         self.quiet = 0
         """Checkpoints that were committed before the first fault."""
         self.after = 0
-        """And after the last disturbance."""
+        """Checkpoints that were committed after the last disturbance."""
         self._world = world
         self._life = world.schedule.life
         self._again = False
@@ -83,11 +85,11 @@ class Course:
 
     @property
     def finished(self) -> bool:
-        """Nobody starts a daemon again."""
+        """True if daemons are no longer restarted."""
         return self.phase in (LifePhase.RESTING, LifePhase.OVER)
 
     def begin(self) -> None:
-        """The first daemon starts."""
+        """Begins with the first daemon."""
         self._world.feed.start(self._world.schedule.workload.backlog)
         if self._life.quiet:
             self._expect(QUIET_S, f"{self._life.quiet} checkpoints without a fault")
@@ -96,7 +98,7 @@ class Course:
         self._look()
 
     def on_completed(self) -> None:
-        """A checkpoint with new records in it is committed."""
+        """Counts a committed checkpoint with new records."""
         if self.phase is LifePhase.QUIET:
             self.quiet += 1
             if self.quiet == SEVERAL:
@@ -107,9 +109,10 @@ class Course:
             self._after_one()
 
     def on_ended(self, *, finished: bool) -> None:
-        """A daemon has ended: as it was asked to, or a bounded one by itself; else the next one must be asked again.
+        """Decides what follows the end of a daemon.
 
-        So must one that somebody has started while the former one came to its end.
+        If it finished, on request or as a bounded pipeline, slots end next. Otherwise the next daemon must be stopped
+        again; so must one that was started while this one was ending.
         """
         if self.phase not in (LifePhase.DRAINING, LifePhase.STOPPING):
             return
@@ -139,7 +142,7 @@ class Course:
         world.kernel.at(self._life.faults_s + CALM_AFTER_S, self._calm)
 
     def _calm(self) -> None:
-        """No more faults: now everything must come to its end."""
+        """Ends the faults; everything must now complete."""
         world = self._world
         world.trace.tell("the faults are over")
         self.phase = LifePhase.CALM
@@ -168,7 +171,7 @@ class Course:
                 daemon.request_stop()
 
     def _rest(self) -> None:
-        """Everybody is gone."""
+        """Waits for the second start, or ends the schedule. All processes have ended."""
         world = self._world
         if self._again:
             self.phase = LifePhase.OVER

@@ -1,4 +1,4 @@
-"""The local disks of slots: real RocksDB in a directory of its own, in memory where there is such a place."""
+"""The local disks of slots: real RocksDB in a temporary directory, in memory if possible."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tidegate.state.base import GroupsOf
     from tidegate.state.declaration import StateDeclaration
 
-IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made there
+IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is created there
 LIMITS: Final = RocksLimits(cache_bytes=1 << 20, write_buffer_bytes=1 << 20)
 
 
 class LocalDisks:
-    """Of one world; everything on them is gone with their processes, or with the world."""
+    """The local disks of one world. Their contents are removed with their process or with the world."""
 
     def __init__(self) -> None:
         self._directory: Path | None = None
@@ -28,7 +28,7 @@ class LocalDisks:
     def open(
         self, process: VirtualProcess, operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int
     ) -> RocksState[Any]:
-        """A new state of a process."""
+        """Opens a new state for a process."""
         if self._directory is None:
             base = IN_MEMORY if IN_MEMORY.is_dir() else None
             self._directory = Path(tempfile.mkdtemp(prefix="tidegate-simulated-", dir=base))
@@ -38,7 +38,7 @@ class LocalDisks:
         return state
 
     def close(self) -> None:
-        """Remove everything."""
+        """Removes everything."""
         for state in self._opened:
             state.close()
         if self._directory is not None:
@@ -46,7 +46,7 @@ class LocalDisks:
 
 
 class _State(RocksState[Any]):
-    """Closed once, by its process or after its death."""
+    """A state that is closed once, by its process or after its death."""
 
     _closed = False
 

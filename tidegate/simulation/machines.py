@@ -1,4 +1,4 @@
-"""The machines of a world: every process has one of its own, with its clocks and what it mounts."""
+"""The machines of a world: each process has its own, with its own clocks and mounts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidegate.simulation.world import World
 
 BOOTED_S: Final = 1e6
-"""Machines have run for up to N seconds."""
+"""Maximum uptime of a machine at virtual second 0."""
 
 
 class Machines:
@@ -26,7 +26,7 @@ class Machines:
         """Holds the checkpoint directory and savepoints; all processes mount it."""
         self.local_disks = LocalDisks()
         self.unshared: set[str] = set()
-        """Slots whose machines mount nothing where the checkpoint directory is to be."""
+        """Slots whose machines have nothing mounted at the checkpoint directory."""
         self.apart: set[VirtualProcess] = set()
         """Processes that have started on such a machine."""
 
@@ -36,14 +36,14 @@ class Machines:
         return Objects(self.disk, "/")
 
     def file_tools(self, process: VirtualProcess) -> SimFileTools:
-        """Make what the storages of a process use."""
+        """Creates the file tools for the storages of a process."""
         unshared = process.alias in self.unshared
         if unshared:
             self.apart.add(process)
         return SimFileTools(process, Disk() if unshared else self.disk, self._world.faults, self._world.outages)
 
     def set_clock(self, process: VirtualProcess) -> None:
-        """Give a process clocks that are wrong in their own way."""
+        """Gives a process clocks with errors of their own."""
         seed, workload = self._world.schedule.seed, self._world.schedule.workload
         random = generator(seed, f"clock/{process.name}")
         skew_ms = random.randint(-workload.skew_ms, workload.skew_ms)

@@ -1,4 +1,7 @@
-"""Connections between processes: bytes in order, late; an end that is noticed, or, behind a partition, is not."""
+"""Connections between processes: bytes in order, with latency.
+
+The end of a connection is noticed, except across a partition.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from tidegate.task.wire import HEADER, FrameKind
 
 LATENCY_S: Final = (0.0001, 0.002)
 CAPACITY_BYTES: Final = (1_500, 40_000)
-"""Of a data connection: what is sent and not read yet."""
+"""Limits of a data connection's capacity: bytes sent and not read yet."""
 
 
 class Endpoint:
-    """One end of a connection. Data of a dead or closed end goes nowhere; what it had sent may still arrive."""
+    """One end of a connection. Data sent to a dead or closed end is dropped; data it sent before may still arrive."""
 
     def __init__(self, network: Network, process: VirtualProcess) -> None:
         self.process = process
@@ -31,12 +34,12 @@ class Endpoint:
         self._arrival_s = 0.0
 
     def send(self, data: bytes) -> None:
-        """On its way."""
+        """Sends data, which arrives later."""
         if self.open and self.process.alive:
             self._deliver(lambda peer: peer.on_data(data))
 
     def close(self) -> None:
-        """The other end notices after all data."""
+        """Closes this end. The other end notices it after all data."""
         if self.open:
             self.open = False
             self._network.forget(self)
@@ -44,7 +47,7 @@ class Endpoint:
                 self._deliver(Endpoint._end)
 
     def break_off(self) -> None:
-        """The connection is reset: both ends notice, what is on its way is lost."""
+        """Resets the connection. Both ends notice it, and data on its way is lost."""
         for end in (self, self.peer):
             if end.open:
                 end.open = False
@@ -52,7 +55,7 @@ class Endpoint:
                 self._network.kernel.at(self._network.latency(), end.on_end, end.process)
 
     def died(self) -> None:
-        """The process is gone: its machine closes the connection, with or without what was on its way."""
+        """Closes the connection of a dead process, with or without the data on its way."""
         self.open = False
         if self._network.random.random() < 0.5:
             self.peer.break_off()
@@ -77,7 +80,7 @@ class Endpoint:
 
 
 class Network:
-    """Who listens where, and which pairs cannot reach each other."""
+    """The listening ports, and the pairs of processes that cannot reach each other."""
 
     def __init__(self, kernel: Kernel, faults: FaultPlan) -> None:
         self.kernel = kernel
@@ -89,21 +92,21 @@ class Network:
         self._blocked: dict[frozenset[str], float] = {}
 
     def latency(self) -> float:
-        """Of one message."""
+        """Draws the latency of one message."""
         return self.random.uniform(*LATENCY_S)
 
     def listen(self, process: VirtualProcess, accept: Callable[[Endpoint], None]) -> int:
-        """The port."""
+        """Opens a port and returns it."""
         self._next_port += 1
         self._ports[self._next_port] = (process, accept)
         return self._next_port
 
     def close_port(self, port: int) -> None:
-        """Nobody listens any more."""
+        """Stops listening on a port."""
         self._ports.pop(port, None)
 
     def connect(self, process: VirtualProcess, port: int) -> Endpoint:
-        """Raises ConnectionRefusedError, TimeoutError behind a partition. Blocks."""
+        """Connects to a port. Blocks. Raises ConnectionRefusedError, and TimeoutError across a partition."""
         self.kernel.block(self.latency())
         host, accept = self._ports.get(port, (None, _nothing))
         if host is None or not host.alive:
@@ -119,29 +122,29 @@ class Network:
                 end.process.at_death.append(partial(self._died, end.process))
             ends.append(end)
         way_s = self.latency()
-        mine._arrival_s = self.kernel.now + way_s  # noqa: SLF001 - no data comes before the connection itself
+        mine._arrival_s = self.kernel.now + way_s  # noqa: SLF001 - no data arrives before the connection itself
         self.kernel.at(way_s, lambda: accept(theirs), host)
         return mine
 
     def forget(self, end: Endpoint) -> None:
-        """It is closed."""
+        """Forgets a closed end."""
         ends = self._ends.get(end.process, [])
         if end in ends:
             ends.remove(end)
 
     def partition(self, one: str, other: str, seconds: float) -> None:
-        """Nothing passes between two processes for a while; TCP brings it later."""
+        """Blocks all messages between two processes for a while; TCP delivers them later."""
         pair = frozenset((one, other))
         self._blocked[pair] = max(self._blocked.get(pair, 0.0), self.kernel.now + seconds)
 
     def blocked_until(self, one: VirtualProcess, other: VirtualProcess) -> float:
-        """When a message between two may leave at the earliest."""
+        """Returns the earliest time at which a message between two processes may leave."""
         if not self._blocked:
             return 0.0
         return self._blocked.get(frozenset((one.name, other.name)), 0.0)
 
     def connections(self, one: str, other: str) -> list[Endpoint]:
-        """Open ones between two processes, by name."""
+        """Returns the open connections between two processes, given by name."""
         return [
             end
             for process, ends in self._ends.items()
@@ -156,7 +159,10 @@ class Network:
 
 
 class SimSocket:
-    """The end of a data connection as tidegate.slot.transport uses a socket; `wake` notifies its owner of news."""
+    """The end of a data connection, with the socket methods that `tidegate.slot.transport` uses.
+
+    `wake` notifies its owner.
+    """
 
     def __init__(self, end: Endpoint, capacity: int, wake: Callable[[], None], network: Network) -> None:
         self._end = end
@@ -172,16 +178,16 @@ class SimSocket:
 
     @property
     def readable(self) -> bool:
-        """For the selector."""
+        """True if the selector reports it as readable."""
         return bool(self._received) or self._ended
 
     @property
     def writable(self) -> bool:
-        """For the selector."""
+        """True if the selector reports it as writable."""
         return self._unread < self._capacity or self._ended
 
     def sendmsg(self, parts: Sequence[memoryview]) -> int:
-        """How many bytes were taken. Raises BlockingIOError, BrokenPipeError."""
+        """Sends as much as fits and returns the number of bytes. Raises BlockingIOError, BrokenPipeError."""
         if self._ended or not self._end.open:
             raise BrokenPipeError("the connection has ended")
         room = self._capacity - self._unread
@@ -198,7 +204,7 @@ class SimSocket:
         return len(data)
 
     def recv(self, limit: int) -> bytes:
-        """All that has arrived; empty at the end. Raises BlockingIOError."""
+        """Returns received data, or b"" at the end. Raises BlockingIOError."""
         if not self._received:
             if self._ended:
                 return b""
@@ -213,14 +219,14 @@ class SimSocket:
         return data
 
     def read_by_peer(self, count: int) -> None:
-        """There is room again."""
+        """Frees capacity after the peer has read."""
         full = self._unread >= self._capacity
         self._unread -= count
         if full and self._unread < self._capacity:
             self._wake()
 
     def close(self) -> None:
-        """End the connection."""
+        """Ends the connection."""
         self._end.close()
 
     def _send(self, data: bytes) -> None:
@@ -248,23 +254,23 @@ class SimListener:
 
     @property
     def readable(self) -> bool:
-        """For the selector."""
+        """True if the selector reports it as readable."""
         return bool(self._waiting)
 
     writable = False
 
     def accept(self) -> tuple[SimSocket, None]:
-        """The next connection. Raises BlockingIOError."""
+        """Returns the next connection. Raises BlockingIOError."""
         if not self._waiting:
             raise BlockingIOError
         return self._waiting.popleft(), None
 
     def getsockname(self) -> tuple[str, int]:
-        """Address and port."""
+        """Returns address and port."""
         return self._process.name, self.port
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Stops listening."""
         self._network.close_port(self.port)
 
     def _accept(self, end: Endpoint) -> None:
@@ -276,7 +282,7 @@ class SimListener:
 
 
 class SimSockets:
-    """Where the transport of one slot gets its sockets."""
+    """The sockets of one slot's transport, in the form of `tidegate.slot.channel_sockets.Sockets`."""
 
     def __init__(self, network: Network, process: VirtualProcess, wake: Callable[[], None]) -> None:
         self._network = network
@@ -284,15 +290,15 @@ class SimSockets:
         self._wake = wake
 
     def listen(self, _host: str) -> SimListener:
-        """See tidegate.slot.channel_sockets.Sockets."""
+        """Opens a listening socket."""
         return SimListener(self._network, self._process, self._wake)
 
     def accept(self, listening: SimListener) -> SimSocket:
-        """See tidegate.slot.channel_sockets.Sockets."""
+        """Accepts the next connection."""
         return listening.accept()[0]
 
     def connect(self, _host: str, port: int) -> SimSocket:
-        """See tidegate.slot.channel_sockets.Sockets."""
+        """Connects to another slot."""
         end = self._network.connect(self._process, port)
         return SimSocket(end, _capacity(self._network), self._wake, self._network)
 
@@ -304,19 +310,19 @@ class SimSelector:
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> None:
-        """See selectors."""
+        """Adds a socket."""
         self._keys[id(fileobj)] = selectors.SelectorKey(fileobj, 0, events, data)
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> None:
-        """See selectors."""
+        """Changes the events of a socket."""
         self.register(fileobj, events, data)
 
     def unregister(self, fileobj: Any) -> None:
-        """See selectors."""
+        """Removes a socket."""
         self._keys.pop(id(fileobj), None)
 
     def select(self, _timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now."""
+        """Returns what is ready now."""
         found = []
         for key in list(self._keys.values()):
             sock: Any = key.fileobj
@@ -333,7 +339,7 @@ def _capacity(network: Network) -> int:
 
 
 def _first_frame(parts: Sequence[memoryview]) -> list[memoryview] | None:
-    """Header and body of a data or control frame that stands whole at the beginning."""
+    """Returns header and body of a data or control frame that is complete at the start of `parts`, or None."""
     if len(parts) < 2 or len(parts[0]) != HEADER.size:
         return None
     length, kind, _, _ = HEADER.unpack(parts[0])

@@ -1,4 +1,7 @@
-"""Parts of the product that say what they do: nothing is changed, only counted; what must never happen is reported."""
+"""Parts of the product that report what they do.
+
+They change nothing: they count, and they report what must never happen.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,11 @@ if TYPE_CHECKING:
     from tidegate.task.outputs import EdgeOutput
 
 RECENT_MAX: Final = 3
-"""Decided checkpoints that a coordinator remembers: few, so that acks can be too late for it."""
+"""Decided checkpoints that a coordinator remembers; few, so that acknowledgements can arrive too late."""
 
 
 class WatchedCoordinator(Coordinator):
-    """See Coordinator."""
+    """A coordinator that counts declines and refused acknowledgements, and reports cancellations that went missing."""
 
     def __init__(self, settings: CheckpointPolicy, job: Job, world: World) -> None:
         super().__init__(settings, job, RECENT_MAX)
@@ -74,7 +77,10 @@ class WatchedCoordinator(Coordinator):
 
 
 class WatchedJournal(Journal):
-    """See Journal. What is skipped between two attempts is noted, although no attempt may ever begin with it."""
+    """A journal that notes lost input.
+
+    Input skipped between two attempts is noted even if no attempt ever begins with that entry.
+    """
 
     def __init__(self, world: World, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -90,7 +96,7 @@ class WatchedJournal(Journal):
 
 
 class WatchedMetrics:
-    """See PipelineMetrics. Takes every figure, counts what is rare, and keeps the state."""
+    """Metrics that accept every value, count rare events, and keep the pipeline state."""
 
     def __init__(self, world: World) -> None:
         self.current_state = (PipelineState.STARTING, "")
@@ -98,19 +104,20 @@ class WatchedMetrics:
         self._history = CheckpointHistory()
 
     def coordinator_answered(self, event: Event, instructions: Sequence[Instruction]) -> None:
-        """See PipelineMetrics. The history is shown whatever happens."""
+        """Observes the history, which must be consistent after every event."""
         self._history.observe(event, instructions)
         if isinstance(event, AttemptEnded) and self._history.summarise(()).under_way:
             self._world.problems.append("the history has checkpoints under way although their attempt has ended")
 
     def state(self, state: PipelineState, reason: str = "") -> None:
-        """See PipelineMetrics."""
+        """Keeps the pipeline state."""
         self.current_state = (state, reason)
 
     def checkpoint_failed(self, reason: str) -> None:
-        """See PipelineMetrics.
+        """Counts a failed checkpoint.
 
-        Nothing that is right builds on state that is gone: the coordinator would only notice somebody else's mistake.
+        A correct slot never builds on state that has been removed; the coordinator would only detect another part's
+        mistake.
         """
         failure = CheckpointFailure(reason)
         self._world.reach.note(f"checkpoints given up: {failure.name.lower()}")
@@ -118,16 +125,16 @@ class WatchedMetrics:
             self._world.problems.append("a checkpoint builds on state files that no retained checkpoint lists")
 
     def transactions_ended(self, result: TransactionResult, count: int) -> None:
-        """See PipelineMetrics. Every end of an attempt aborts some."""
+        """Counts ended transactions, except aborted ones: every end of an attempt aborts some."""
         if result is not TransactionResult.ABORTED:
             self._world.reach.note(f"transactions: {result.value}", max(1, count))
 
     def reached(self) -> Offsets:
-        """See PipelineMetrics. Figures only: positions of checkpoints do as well."""
+        """Returns nothing. The offsets are only metrics, and the positions of checkpoints serve as well."""
         return {}
 
     def marker_written(self, end: str) -> None:
-        """See PipelineMetrics."""
+        """Counts a missing marker that was written."""
         self._world.reach.note(f"missing markers written: {end}")
 
     def __getattr__(self, _name: str) -> Any:
@@ -139,7 +146,7 @@ def _ignore(*_values: object, **_named: object) -> None:
 
 
 class WatchedOutput(RemoteOutput):
-    """See RemoteOutput."""
+    """An output that counts credits."""
 
     def __init__(self, reach: ReachTable, edge: int, credit_bytes: int) -> None:
         super().__init__(edge, credit_bytes, min(credit_bytes, QUEUE_BYTES_MAX))
@@ -154,7 +161,7 @@ class WatchedOutput(RemoteOutput):
 
 
 class WatchedInput(InputChannel):
-    """See InputChannel."""
+    """An input that notes cancellation markers."""
 
     def __init__(self, given_up: GivenUp, attempt: Attempt, edge: int, credit_bytes: int) -> None:
         super().__init__(edge, credit_bytes)
@@ -169,7 +176,7 @@ class WatchedInput(InputChannel):
 
 
 def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
-    """Note what its subtasks give up, and count what its handlers receive."""
+    """Watches a slot's loop: notes checkpoints that subtasks give up, and counts what barrier handlers receive."""
     decline, take_upload = loop.decline, loop.on_uploaded
     edges = {task.subtask: tuple(task.chain.outputs) for task in loop.tasks}
 
@@ -182,8 +189,8 @@ def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
             world.given_up.given_up(attempt, uploaded.checkpoint, world.kernel.now)
         take_upload(uploaded)
 
-    loop.decline = on_decline  # type: ignore[method-assign]  # of this one only
-    loop.on_uploaded = on_uploaded  # type: ignore[method-assign]  # of this one only
+    loop.decline = on_decline  # type: ignore[method-assign]  # only for this loop
+    loop.on_uploaded = on_uploaded  # type: ignore[method-assign]  # only for this loop
     for task in loop.tasks:
         for edge, output in task.chain.outputs.items():
             watch_output(world, attempt, task.subtask, edge, output)
@@ -192,7 +199,7 @@ def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
 
 
 def watch_output(world: World, attempt: Attempt, subtask: SubtaskId, edge: int, output: EdgeOutput) -> None:
-    """Note which cancellations go out: the rest of what a subtask sends comes after those that it has to send."""
+    """Notes the cancellations that an output sends. A subtask must send them before anything else."""
     broadcast = output.broadcast
 
     def on_broadcast(control: Control) -> None:
@@ -202,11 +209,11 @@ def watch_output(world: World, attempt: Attempt, subtask: SubtaskId, edge: int, 
             world.problems += world.given_up.check_sent(attempt, subtask)
         broadcast(control)
 
-    output.broadcast = on_broadcast  # type: ignore[method-assign]  # of this one only
+    output.broadcast = on_broadcast  # type: ignore[method-assign]  # only for this output
 
 
 def watch_handler(reach: ReachTable, handler: BarrierHandler) -> None:
-    """Count the cancellations that it takes, by what it is doing."""
+    """Counts the cancellations that a barrier handler receives, by its state."""
     if handler.watches_arrivals:
         arrival = handler.on_arrival
 
@@ -215,7 +222,7 @@ def watch_handler(reach: ReachTable, handler: BarrierHandler) -> None:
                 reach.note(f"cancellations: {_derive_state(handler, control.checkpoint)}")
             return arrival(channel, control, now_ms)
 
-        handler.on_arrival = on_arrival  # type: ignore[method-assign]  # of this one only
+        handler.on_arrival = on_arrival  # type: ignore[method-assign]  # only for this handler
     else:
         cancel = handler.on_cancel
 
@@ -223,7 +230,7 @@ def watch_handler(reach: ReachTable, handler: BarrierHandler) -> None:
             reach.note(f"cancellations: {_derive_state(handler, checkpoint)}")
             return cancel(channel, checkpoint)
 
-        handler.on_cancel = on_cancel  # type: ignore[method-assign]  # of this one only
+        handler.on_cancel = on_cancel  # type: ignore[method-assign]  # only for this handler
 
 
 def _derive_state(handler: BarrierHandler, checkpoint: CheckpointId) -> str:
@@ -235,12 +242,12 @@ def _derive_state(handler: BarrierHandler, checkpoint: CheckpointId) -> str:
         case Tracker():
             if checkpoint > handler.latest:
                 return "a tracker that has seen nothing of it"
-            return "a tracker that counts it" if checkpoint in handler._pending else "a tracker that has done with it"  # noqa: SLF001 - to watch
+            return "a tracker that counts it" if checkpoint in handler._pending else "a tracker that has done with it"  # noqa: SLF001 - only observed
         case Alternating():
             if checkpoint > handler.newest:
                 return "an alternating handler that has seen nothing of it"
-            if checkpoint in handler._waiting:  # noqa: SLF001 - to watch
+            if checkpoint in handler._waiting:  # noqa: SLF001 - only observed
                 return "an alternating handler where it waits"
-            tracked = checkpoint in handler._unaligner  # noqa: SLF001 - to watch
+            tracked = checkpoint in handler._unaligner  # noqa: SLF001 - only observed
             return f"an alternating handler that {'has it overtaking' if tracked else 'has done with it'}"
     raise TypeError(f"{type(handler).__name__} is not watched")

@@ -1,4 +1,4 @@
-"""The person who operates the pipeline: starts daemons again, goes back to savepoints, moves to another directory."""
+"""The operator of the pipeline, who restarts daemons, restores savepoints, and moves to another directory."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 
 RESTART_S: Final = (0.1, 1.5)
 STOPPED: Final = (2, 4)
-"""Exit codes with which nobody starts a daemon again before something is put right."""
+"""Exit codes after which a daemon is restarted only once something has been repaired."""
 
 
 class Operations:
-    """What is done to the pipeline of one world, and with which wishes its daemons are started."""
+    """The operation of one world's pipeline, including the options with which its daemons are started."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.daemons: list[SimDaemon] = []
-        """All that were started, oldest first."""
+        """All daemons that were started, oldest first."""
         self.starting = False
         """Another daemon is about to be started."""
         self.parallelism = world.schedule.workload.parallelism
         self.directory = CHECKPOINTS
-        """The checkpoint directory in which the pipeline continues: somebody may have moved it."""
+        """The checkpoint directory in which the pipeline continues; it may have been moved."""
         self.origin = ""
-        """What the journal was last made to go back to; asked for the same again, a daemon continues."""
+        """The origin that the journal last restored. If it is requested again, a daemon just continues."""
         self.savepoints: list[str] = []
         """Paths of finished savepoints."""
         self.restore: RestoreOption | None = None
         self.going_back: tuple[str, frozenset[int]] | None = None
-        """The origin that the journal will name, and the records that had been processed then."""
+        """The origin that the journal will name, and the records processed up to there."""
         self.refusals: list[str] = []
-        """Why daemons stopped for good where that was right: a file was damaged, and somebody then puts it back."""
+        """Messages of daemons that rightly stopped for good because of a damaged file, which is then put back."""
         self._not_insisted: tuple[str, frozenset[int]] | None = None
-        """`going_back` of a wish that was refused: it may have been written into a volume that comes back."""
+        """`going_back` of a refused restore. The restore may have been written to a volume that comes back."""
         self._dropped: RestoreOption | None = None
-        """The wish that was refused."""
+        """The restore option that was refused."""
         self._random = generator(world.schedule.seed, "operator")
         self._releases = Releases(world.schedule.seed)
 
     @property
     def daemon(self) -> SimDaemon | None:
-        """The newest one that lives; an older one may live beside it, or win against it."""
+        """The newest daemon that is alive. An older one may still be alive, or win against it."""
         return next((daemon for daemon in reversed(self.daemons) if daemon.process.alive), None)
 
     @property
     def is_running(self) -> bool:
-        """Whether an attempt of the newest daemon runs."""
+        """True if an attempt of the newest daemon is running."""
         return self.daemon is not None and self.daemon.is_running
 
     @property
@@ -66,17 +66,17 @@ class Operations:
         return Objects(self._world.machines.disk, self.directory)
 
     def start(self) -> None:
-        """Start a daemon with the present wishes."""
+        """Starts a daemon with the current options."""
         self.starting = False
         self._start_in(self.directory, self.restore)
 
     def start_later(self, seconds: float) -> None:
-        """Start a daemon after some time."""
+        """Starts a daemon after some time."""
         self.starting = True
         self._world.kernel.at(seconds, self.start)
 
     def start_copy(self, directory: str, restore: RestoreOption | None) -> None:
-        """Start a daemon with a copy of the checkpoint directory."""
+        """Starts a daemon with a copy of the checkpoint directory."""
         self._world.kernel.at(0.0, lambda: self._start_in(directory, restore))
 
     def _start_in(self, directory: str, restore: RestoreOption | None) -> None:
@@ -100,7 +100,7 @@ class Operations:
         daemon.process.at_death.append(lambda: self._on_daemon_gone(daemon))
 
     def _on_daemon_gone(self, daemon: SimDaemon) -> None:
-        """Start it again, unless it is finished or must not go on."""
+        """Restarts the daemon, unless it has finished or must not go on."""
         world = self._world
         world.course.on_ended(finished=daemon.over and daemon.error is None)
         if daemon.over and daemon.error is not None and daemon.error.exit_code in STOPPED:
@@ -114,7 +114,7 @@ class Operations:
             self.start_later(away_s or self._random.uniform(*RESTART_S))
 
     def _accepts(self, daemon: SimDaemon) -> bool:
-        """Whether a daemon was right to stop for good; what can be put right is."""
+        """Returns whether a daemon was right to stop for good, and repairs what can be repaired."""
         world = self._world
         assert daemon.error is not None
         refused = isinstance(daemon.error, RestoreRefused)
@@ -123,7 +123,7 @@ class Operations:
             world.reach.note("refused with a copy of the directory")
             self._go_on_in(elsewhere)
         elif refused and self.going_back is not None and daemon.restore is self.restore:
-            # It is not retained any more: nobody insists.
+            # The checkpoint is no longer retained, so the request is dropped.
             self._dropped, self.restore = self.restore, None
             self._not_insisted, self.going_back = self.going_back, None
         elif refused and daemon.restore is not None and daemon.restore is self._dropped:
@@ -133,9 +133,9 @@ class Operations:
         return True
 
     def on_recovered(self, origin: str, directory: str) -> frozenset[int] | None:
-        """Take note of a daemon that has recovered.
+        """Notes that a daemon has recovered.
 
-        When it was the one that went back, returns the records that had been processed at the place where it begins.
+        If it restored what was requested, returns the records processed up to the restored state.
         """
         self.origin = origin
         self._go_on_in(directory)
@@ -150,7 +150,7 @@ class Operations:
         return None
 
     def go_back(self, target: str, origin: str, checkpoint: CompletedCheckpoint) -> None:
-        """From the next start on, the pipeline is to continue at a checkpoint or savepoint."""
+        """Requests that the pipeline continues from a checkpoint or savepoint at the next start."""
         self.going_back = (origin, self._world.account.processed(checkpoint))
         self.restore = RestoreOption(target, repeat_output=True)
 

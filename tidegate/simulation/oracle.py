@@ -1,4 +1,4 @@
-"""What the committed output must be, computed from the input alone, in plain Python."""
+"""The expected committed output, computed from the input alone, in plain Python."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Total = tuple[int, int]
 
 
 class OracleHistory(msgspec.Struct, frozen=True):
-    """A part of the output: a new one begins where somebody goes back to a savepoint or an older checkpoint."""
+    """A part of the output. A new history begins whenever a savepoint or an older checkpoint is restored."""
 
     done: frozenset[int]
-    """Records that were processed before it."""
+    """Records that were processed before this history."""
     output: Output
 
 
@@ -36,13 +36,13 @@ class Keyed(msgspec.Struct, frozen=True):
     """A topic of running totals."""
 
     key: str
-    """Column of the key, in the output and in the input."""
+    """Key column, in both the output and the input."""
     amount: Callable[[InputRecord], Total]
-    """What a record adds."""
+    """The amount that a record adds to a total."""
     total: Callable[[Row], Total]
-    """What a row says."""
+    """The total that a row contains."""
     lane: Callable[[InputRecord], tuple[str, ...]]
-    """Records of the same lane and input partition keep their order: those of one key on every exchange."""
+    """Records of the same lane and input partition keep their order: those with the same key on every exchange."""
 
 
 KEYED: Final[Mapping[str, Keyed]] = {
@@ -62,7 +62,7 @@ KEYED: Final[Mapping[str, Keyed]] = {
 
 
 def id_of(topic: str, row: Row) -> Hashable:
-    """The record of the input that a row of an output was made from, or its window."""
+    """Returns the input record that an output row was made from, or its window."""
     if topic in WINDOW_TOPICS:
         return name_of(topic, row)
     return _record_of(topic, row)
@@ -74,12 +74,12 @@ def _record_of(topic: str, row: Row) -> int:
 
 
 def topics_of_records(workload: Workload) -> list[str]:
-    """Outputs whose rows are each made from one record; the oracle of the others is in `windows.py`."""
+    """Returns the outputs whose rows are each made from one record. The oracle of the others is in `windows.py`."""
     return [topic for topic in workload.shape.topics if topic not in WINDOW_TOPICS]
 
 
 def derive_wanted(topic: str, records: Sequence[InputRecord], done: frozenset[int]) -> dict[int, InputRecord]:
-    """The records that have a row in this topic and were not processed before."""
+    """Returns the records that have a row in this topic and were not processed before."""
     return {record.id: record for record in records if _belongs(topic, record) and record.id not in done}
 
 
@@ -90,7 +90,10 @@ def has_come_out(
     now: AbstractSet[Hashable],
     ever: AbstractSet[Hashable],
 ) -> bool:
-    """Whether this topic is complete; `now`: since somebody went back to after `done`. Letters may wait there."""
+    """Returns whether this topic is complete.
+
+    `now`: the output since a restore that continued after `done`. Dead letters may have waited in the checkpoint.
+    """
     whole = derive_wanted(topic, records, done).keys() <= now
     return whole and (topic != DEAD_TOPIC or derive_wanted(topic, records, frozenset()).keys() <= ever)
 
@@ -112,9 +115,10 @@ def check_output(
     complete: bool = True,
     moved: bool = False,
 ) -> list[str]:
-    """Everything that is wrong with it. One that is not complete must end between two records everywhere.
+    """Returns everything that is wrong with a history. An incomplete history must end between two records everywhere.
 
-    `moved`: partitions of the sources have gone to other slots. Letters that waited have not: later ones overtake them.
+    `moved`: source partitions have moved to other slots. Dead letters that waited have not, so later ones overtake
+    them.
     """
     problems: list[str] = []
     for topic in topics_of_records(workload):
@@ -140,7 +144,7 @@ def check_output(
 
 
 def count_releases(histories: Sequence[OracleHistory]) -> int:
-    """Those with totals in the output, at least 1."""
+    """Returns the number of releases with totals in the output, at least 1."""
     found = {row["release"] for history in histories for row in _rows(history.output["sums"])}
     return max(1, len(found))
 
@@ -148,9 +152,10 @@ def count_releases(histories: Sequence[OracleHistory]) -> int:
 def check_committed(
     workload: Workload, records: Sequence[InputRecord], histories: Sequence[OracleHistory]
 ) -> list[str]:
-    """What a place to go back to says is processed has come out before it.
+    """Checks that what a restored checkpoint counts as processed was in the output before it.
 
-    Letters may have waited in it, for their bytes or for an earlier one that did: they come out before it or after it.
+    Dead letters may have waited in the checkpoint, for their bytes or for an earlier one that did. They come before or
+    after it.
     """
     problems: list[str] = []
     for number, history in enumerate(histories):
@@ -180,7 +185,7 @@ def _check_paid(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence
 
 
 def _check_dead_letters(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]]) -> list[str]:
-    """The bytes are the record's; only those that had to be read back may be missing."""
+    """Checks that dead letters have the bytes of their record. Only bytes that had to be read back may be missing."""
     problems = []
     for row in _rows(partitions):
         record = wanted.get(row["id"])
@@ -201,9 +206,9 @@ def _check_totals(
     partitions: Sequence[Sequence[Row]],
     changed: str,
 ) -> list[str]:
-    """Every row has the total of its key as of its record, in the order of the output.
+    """Checks that every row has the total of its key as of its record, in output order.
 
-    `changed`: as in Workload. What is reset or added counts the rows of its own release alone.
+    `changed`: see Workload. Totals that are reset or added count only the rows of their own release.
     """
     keyed, problems = KEYED[topic], []
     totals: dict[str, Total] = defaultdict(lambda: (0, 0))
@@ -234,12 +239,14 @@ def _check_totals(
 def _check_bounds(
     topic: str, wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]], *, complete: bool
 ) -> list[str]:
-    """At least once: a total may count a record again, but leaves none out, and counts nothing that has no row.
+    """Checks totals with at-least-once: records may count twice, but none is omitted, and none counts without a row.
 
-    A row has every record of its lane up to its own in it. Whatever a state has counted has come out before, since a
-    checkpoint waits for the delivery of all that its state has seen: so no total is above the sum of the rows so far.
-    At the end some row of every key has the whole total in it; not always the last one, for a slot of an older attempt
-    may deliver what it had in hand when the others are done.
+    A row includes every record of its lane up to its own. A checkpoint waits for the delivery of everything that its
+    state has seen, so every record that a state has counted is already in the output. No total therefore exceeds the
+    sum of the rows so far.
+
+    At the end, some row of every key includes the whole total. This need not be the last row, because a slot of an
+    older attempt may deliver its remaining rows when the others are done.
     """
     keyed, problems = KEYED[topic], []
     least = _least_totals(keyed, wanted)
@@ -271,7 +278,7 @@ def _check_bounds(
 
 
 def _least_totals(keyed: Keyed, wanted: Mapping[int, InputRecord]) -> dict[int, Total]:
-    """For every record: it, and those before it in its lane."""
+    """Returns for every record the total of it and of those before it in its lane."""
     lanes: dict[object, Total] = defaultdict(lambda: (0, 0))
     least = {}
     for record in wanted.values():
@@ -289,7 +296,7 @@ def _covers(total: Total, other: Total) -> bool:
 
 
 def _lane_of(topic: str, record: InputRecord) -> tuple[object, ...]:
-    """Records of one lane keep their order."""
+    """Returns the lane of a record. Records of one lane keep their order."""
     if topic == DEAD_TOPIC:
         return record.bad, record.place
     lane = KEYED[topic].lane(record) if topic in KEYED else (record.customer,)
@@ -297,9 +304,10 @@ def _lane_of(topic: str, record: InputRecord) -> tuple[object, ...]:
 
 
 def _check_no_gap(topic: str, wanted: Mapping[int, InputRecord], found: set[int]) -> list[str]:
-    """Of every input partition the first so many records, none left out; after an exchange of every key in it.
+    """Checks that the output has the first records of every input partition without a gap.
 
-    Rows of other keys may have been in flight when the last checkpoint was taken.
+    After an exchange this holds for every key in a partition, because rows of other keys may have been in flight when
+    the last checkpoint was taken.
     """
     lanes: dict[object, list[int]] = defaultdict(list)
     for record in wanted.values():
@@ -329,7 +337,7 @@ def _check_set(
 def _check_order(
     topic: str, wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]], *, moved: bool
 ) -> list[str]:
-    """Records of one lane come in input order, and all rows of a key in one output partition."""
+    """Checks that records of one lane come in input order, and that all rows of a key are in one output partition."""
     problems = []
     key_column = KEYED[topic].key if topic in KEYED else "place" if topic == DEAD_TOPIC else "customer"
     newest: dict[object, int] = {}

@@ -1,4 +1,4 @@
-"""What read-committed readers see of the output topics, read on and on, and cut where somebody went back."""
+"""The output topics as read-committed readers see them, split where an older state is restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FETCH_MAX: Final = 1_000_000
 
 
 class Outputs:
-    """Readers of all partitions of the topics of a shape."""
+    """Readers of all partitions of a shape's topics."""
 
     def __init__(
         self,
@@ -35,21 +35,21 @@ class Outputs:
         topics = shape.topics
         self.places = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
         self.ids: dict[str, set[Hashable]] = {topic: set() for topic in topics}
-        """Topic -> records, or windows, that have come out since somebody went back last."""
+        """Topic -> records or windows that have come out since the last restore of an older state."""
         self.ever: dict[str, set[Hashable]] = {topic: set() for topic in topics}
-        """And at any time."""
+        """Topic -> records or windows that have come out at any time."""
         self._next = dict.fromkeys(self.places, 0)
         self._rows: dict[TopicPartition, list[tuple[int, Any]]] = {place: [] for place in self.places}
         self._cuts: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
-        """Records processed before each history, and where each begins."""
+        """Per history: the records processed before it, and its first offsets."""
 
     @property
     def done(self) -> frozenset[int]:
-        """Records that were processed before the place that somebody went back to last."""
+        """Records processed before the restored state of the current history."""
         return self._cuts[-1][0]
 
     def read(self, now_ms: int) -> bool:
-        """Read on; False while a partition has no leader."""
+        """Reads on. Returns False while a partition has no leader."""
         whole = True
         for place in self.places:
             try:
@@ -70,7 +70,7 @@ class Outputs:
         return whole
 
     def _read(self, place: TopicPartition, offset: int, record: Record) -> tuple[Any, Hashable]:
-        """What a record says, and its name."""
+        """Decodes a record. Returns its row or contents, and its name."""
         if isinstance(self._shape, DerivedShape):
             content = read_content(record)
             return content, self._shape.name_of(place.topic, content)
@@ -78,20 +78,20 @@ class Outputs:
         return row, id_of(place.topic, row)
 
     def empty(self, now_ms: int) -> None:
-        """Retention removes everything that has been read; so is what leaders knew about producers forgotten."""
+        """Removes everything that has been read, as retention does, and what leaders know about producers."""
         self.read(now_ms)
         for place in self.places:
             self._broker.delete_records(now_ms, place, self._broker.offsets(now_ms, place).stable)
             self._broker.forget_producers(now_ms, place)
 
     def go_back(self, done: frozenset[int]) -> None:
-        """What is committed from now on belongs to another history, before which `done` had been processed."""
+        """Begins another history, before which `done` had been processed."""
         self._cuts.append((done, {place: self._broker.end_offset(place) for place in self.places}))
         for ids in self.ids.values():
             ids.clear()
 
     def histories(self) -> list[OracleHistory]:
-        """All, oldest first."""
+        """Returns all histories, oldest first."""
         ends = [begins for _, begins in self._cuts[1:]] + [dict.fromkeys(self.places, FETCH_MAX)]
         histories = []
         for (done, begins), end in zip(self._cuts, ends, strict=True):
@@ -104,7 +104,7 @@ class Outputs:
 
 
 def _row_of(place: TopicPartition, offset: int, record: Record) -> dict[str, Any]:
-    """Of a letter what it says: of the record's id, where it is from, and its bytes."""
+    """Decodes a record. For a dead letter: the id of its record, where it came from, and its bytes."""
     if place.topic != DEAD_TOPIC:
         row: dict[str, Any] = msgspec.json.decode(record.value or b"")
         return row

@@ -1,4 +1,4 @@
-"""One process's way to the broker. Every request may be late, lost, or the last one."""
+"""The connection of one process to the broker. Every request may be late, lost, or the last one."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ T = TypeVar("T")
 
 WAY_S: Final = (0.0002, 0.003)
 LOST_AFTER_S: Final = 0.7
-"""Until a client notices that a connection is broken."""
+"""Time until a client notices a broken connection."""
 PATIENCE_S: Final = 10.0
-"""How long a client waits for an answer."""
+"""Maximum time that a client waits for an answer."""
 FETCH: Final = "fetch"
 NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class LinkLost(Exception):
-    """No answer came: the request had its effect, or it had not."""
+    """No answer arrived. The request may or may not have had its effect."""
 
 
 class LinkSilent(LinkLost):
-    """No answer came in time: the request may have its effect later on."""
+    """No answer arrived in time. The request may still have its effect later."""
 
 
 class Outages:
-    """What cannot be reached, until when (virtual seconds), and how long the ways are."""
+    """Outages with their ends (in virtual seconds), and the latencies."""
 
     def __init__(self, broker_pace: float = 1.0, storage_pace: float = 1.0) -> None:
         self.broker_way_s = (WAY_S[0], WAY_S[1] * broker_pace)
@@ -39,19 +39,22 @@ class Outages:
         self.broker = 0.0
         self.storage = 0.0
         self.cut_off: dict[str, float] = {}
-        """By process name: a partition between it and the broker."""
+        """Process name -> end of a partition between the process and the broker."""
         self.late_fetches: dict[str, float] = {}
-        """By process name: the broker is slow to read what it has for it, and quick at all else."""
+        """Process name -> until when the broker answers its fetches late, but all other requests quickly."""
 
     def clear(self) -> None:
-        """Everything can be reached."""
+        """Makes everything reachable."""
         self.broker = self.storage = 0.0
         self.cut_off.clear()
         self.late_fetches.clear()
 
 
 class BrokerPort:
-    """One process's way to the broker. A request that has left arrives even when its process has ended meanwhile."""
+    """The connection of one process to the broker.
+
+    A request that has been sent arrives even if its process has ended meanwhile.
+    """
 
     def __init__(self, process: VirtualProcess, faults: FaultPlan, outages: Outages) -> None:
         self.process = process
@@ -62,18 +65,18 @@ class BrokerPort:
 
     @property
     def clock(self) -> Clock:
-        """Of the broker; the model of its clients goes by it, too."""
+        """The broker's clock, which the model clients use as well."""
         return self.kernel.clock
 
     @property
     def broker_away(self) -> bool:
-        """Nobody takes a connection now."""
+        """True if the broker accepts no connections now."""
         return self._outages.broker > self.kernel.now
 
     def call(self, name: str, request: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
-        """Run `request` at the broker and wait for its answer, which may be the RequestRefused that it raised.
+        """Runs `request` at the broker and waits for its answer, which may be the RequestRefused that it raised.
 
-        Raises LinkLost, with or without the effect, and LinkSilent when the time is over.
+        Raises LinkLost, with or without the effect, and LinkSilent if the timeout is over.
         """
         kernel, process = self.kernel, self.process
         kernel.check_alive()
@@ -119,15 +122,15 @@ class BrokerPort:
         return result  # type: ignore[return-value]  # what the request returned
 
     def connect(self) -> Connection:
-        """A connection for requests that nobody waits for."""
+        """Opens a connection for requests that are not awaited."""
         return Connection(self)
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Call `action` later on, unless the process has ended."""
+        """Calls `action` later, unless the process has ended."""
         self.kernel.at(seconds, action, self.process)
 
     def strike(self, name: str) -> Fault | None:
-        """The fault that is planned for this request; a crash before it has happened already."""
+        """Returns the fault planned for this request. A crash before it has already been carried out."""
         fault = self._faults.strike(f"{self.process.kind}.broker.{name}")
         if fault is not None:
             self.kernel.trace.tell(f"{self.process.name}: {fault}")
@@ -136,7 +139,7 @@ class BrokerPort:
         return fault
 
     def way_s(self, fault: Fault | None, name: str = "") -> float:
-        """To the broker. Across a partition a request is on its way until that is over."""
+        """Draws the latency to the broker. Across a partition, a request is on its way until the partition ends."""
         way_s = self.back_s()
         if fault is not None and fault.kind == "slow":
             way_s += fault.seconds
@@ -145,12 +148,15 @@ class BrokerPort:
         return way_s + max(0.0, until_s - self.kernel.now)
 
     def back_s(self) -> float:
-        """And back."""
+        """Draws the latency back."""
         return self.random.uniform(*self._outages.broker_way_s)
 
 
 class Connection:
-    """Of one client to one node: requests arrive, and are answered, in their order, until it breaks; then it is new."""
+    """A connection of one client to one node.
+
+    Requests arrive and are answered in order until it breaks and a new one replaces it.
+    """
 
     def __init__(self, port: BrokerPort) -> None:
         self._port = port
@@ -158,7 +164,7 @@ class Connection:
         self._arrival_s = 0.0
         self._answers = 0.0
         self._number = 0
-        """Of the present connection, of those that have broken one after the other."""
+        """Number of connections that have broken so far."""
 
     def post(
         self,
@@ -169,11 +175,12 @@ class Connection:
         timeout_s: float = PATIENCE_S,
         instead: Mapping[str, T] = NOTHING,
     ) -> None:
-        """Send `request`, which raises nothing, and go on. It may arrive even when the process ends meanwhile.
+        """Sends `request`, which raises nothing, and returns at once.
 
-        Later, on the process's time, either `answered` or `lost` is called once; when the process has ended, neither.
-        What has no answer in time is lost, and the connection with it; it arrives all the same. Under a fault of a kind
-        in `instead` this is the answer, and the request has no effect.
+        The request may arrive even if the process ends meanwhile. Later, on the process's time, either `answered` or
+        `lost` is called once, or neither if the process has ended. A request without an answer in time is lost together
+        with its connection, but still arrives. If a fault has a kind in `instead`, that value is the answer and the
+        request has no effect.
         """
         kernel, process = self._kernel, self._port.process
         if not process.alive:
@@ -210,7 +217,7 @@ class Connection:
 
         if late:
             kernel.at(timeout_s, give_up, process)
-            kernel.at(self._arrival_s - kernel.now, request)  # type: ignore[arg-type]  # nobody waits for its answer
+            kernel.at(self._arrival_s - kernel.now, request)  # type: ignore[arg-type]  # its answer is not awaited
         else:
             kernel.at(self._arrival_s - kernel.now, arrive)
 

@@ -1,4 +1,4 @@
-"""How far the input of windows has been processed, and whether one comes out too early: looked at while it happens."""
+"""The progress of processing the input of windows, and windows that come out too early, observed as they happen."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tidegate.simulation.world import World
 
 EARLY_MAX: Final = 3
-"""So many windows that are too early are reported."""
+"""Maximum number of early windows that are reported."""
 
 
 class Progress:
-    """Of one world with windows."""
+    """The progress of one world with windows."""
 
     def __init__(self, world: World, timing: Timing) -> None:
         self.all_read = False
@@ -30,17 +30,17 @@ class Progress:
         self._timing = timing
         self._settled: dict[int, int] = {}
         self._next: dict[TopicPartition, int] = {}
-        """How many records of a partition are settled."""
+        """Number of settled records per partition."""
         self._early = 0
         self._parallelism = 0
-        """Of the last attempt."""
+        """Parallelism of the last attempt."""
         self.sizes: dict[str, dict[Name, list[int]]] = defaultdict(lambda: defaultdict(list))
-        """How many records each result of a window holds, in their order."""
+        """Topic -> window -> the number of records in each of its results, in order."""
         self._open: dict[str, set[Name]] = {}
-        """Windows that were open at a restore, of each topic."""
+        """Topic -> windows that were open at a restore."""
 
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        """A checkpoint is committed."""
+        """Notes that a checkpoint is committed."""
         feed, offsets = self._world.feed, merge_offsets(checkpoint.positions)
         self.all_read = all(offsets.get(place, 0) > ids[-1][0] for place, ids in feed.places.items())
         if checkpoint.inflight_bytes:
@@ -51,7 +51,7 @@ class Progress:
         self._world.account.outputs.read(self._world.kernel.clock.now_ms())
 
     def on_recovered(self, checkpoint: CompletedCheckpoint, parallelism: int) -> None:
-        """An attempt begins with it."""
+        """Notes that an attempt begins with a checkpoint."""
         reach = self._world.reach
         rescaled, self._parallelism = self._parallelism not in (0, parallelism), parallelism
         if any(part.watermarks for part in checkpoint.positions):
@@ -64,7 +64,7 @@ class Progress:
             reach.note("restores with open windows at another parallelism", int(bool(names) and rescaled))
 
     def go_back(self, done: frozenset[int]) -> None:
-        """What comes after `done` is processed again, later."""
+        """Forgets everything after `done`, which will be processed again."""
         self._settled = {number: arrived for number, arrived in self._settled.items() if number in done}
         for place, ids in self._world.feed.places.items():
             self._next[place] = sum(number in done for _, number in ids)
@@ -72,13 +72,13 @@ class Progress:
         self.sizes.clear()
 
     def oracle(self, skipped: frozenset[int]) -> WindowOracle:
-        """For what is known now."""
+        """Returns the oracle for what is known now."""
         clocks_set = any(fault.kind == "clock" for fault in self._world.faults.fired)
         reading = ObservedWatermark(self._world.feed.records, skipped, self._settled, clocks_set)
         return WindowOracle(self._world.schedule.workload, self._timing, reading)
 
     def on_row(self, topic: str, row: Mapping[str, Any]) -> None:
-        """A window has come out: everything may be known that has arrived by now, and no more."""
+        """Checks a window that has come out. At most the records that have arrived by now can be known."""
         if topic not in WINDOW_TOPICS:
             return
         open_then, name = self._open.get(topic, set()), name_of(topic, row)
@@ -97,12 +97,15 @@ class Progress:
             self._world.problems.append(f"{topic}: {row} came out before its end was passed, at {passed}")
 
     def _first_due_ms(self, topic: str, start_ms: int) -> int:
-        """Of early results: sessions have them at multiples of the interval."""
+        """Returns when the first early result is due. Sessions have them at multiples of the interval."""
         every_ms = self._timing.early_ms
         return start_ms + every_ms - (start_ms % every_ms if WINDOW_TOPICS[topic].sessions else 0)
 
     def _passed_ms(self) -> int | None:
-        """No watermark can be higher: where nothing is ever idle, not above any partition's that was there at first."""
+        """Returns an upper bound of any watermark.
+
+        If nothing is ever idle, the watermark does not exceed that of any partition that existed at the start.
+        """
         world, highest = self._world, self._world.feed.highest
         if self._timing.idle != "never":
             return max(highest.values(), default=0) - self._timing.delay_ms - 1

@@ -1,7 +1,7 @@
-"""What schedules reach: counted where it happens, printed as a table, and held to a floor.
+"""The situations that schedules reach: counted where they occur, printed as a table, and compared with a minimum.
 
-A simulation that never gets to a place proves nothing about it, and nobody notices: so a run of many seeds fails when
-something was reached more rarely than stated here.
+A simulation that never reaches a situation proves nothing about it, without anyone noticing. A run of many seeds
+therefore fails if a situation was reached less often than stated here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidegate.ids import CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.storage.names import checkpoint_of_state
 
 PER: Final = 1000
-"""Floors are for so many seeds."""
+"""Number of seeds that the floors refer to."""
 ENOUGH_SEEDS: Final = 200
-"""A run of fewer says what it has reached and holds nobody to it."""
+"""A run with fewer seeds reports what it has reached but is not held to the floors."""
 CHANCE: Final = 2.0
-"""Standard deviations."""
+"""Tolerance below a floor, in standard deviations."""
 
 FLOORS: Final[Mapping[str, int]] = {
     "acks: discarded": 25,
@@ -163,23 +163,23 @@ FLOORS: Final[Mapping[str, int]] = {
     "windows closed after a restore": 2000,
     "windows that replay rows in flight": 50,
 }
-"""What -> how often at least in PER seeds: a third of what was measured."""
+"""Situation -> minimum count in PER seeds, a third of what was measured."""
 
 
 class ReachTable:
-    """Of one schedule."""
+    """The counts of one schedule."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def note(self, what: str, times: int = 1) -> None:
-        """It has happened."""
+        """Counts a situation."""
         if times:
             self.counts[what] += times
 
 
 def note_cut(reach: ReachTable, event: Literal["checkpoints", "restores"], checkpoint: CompletedCheckpoint) -> None:
-    """It is committed, or an attempt begins with it."""
+    """Counts a checkpoint that is committed or with which an attempt begins."""
     reach.note(event)
     if checkpoint.inflight_bytes:
         reach.note(f"{event} with rows in flight")
@@ -191,7 +191,7 @@ def note_cut(reach: ReachTable, event: Literal["checkpoints", "restores"], check
 
 
 def count_increments(checkpoint: CompletedCheckpoint) -> int:
-    """The largest number of increments on a full snapshot, of one state in one subtask."""
+    """Returns the largest number of increments on a full snapshot, of one state in one subtask."""
     layers: dict[tuple[OperatorName, StateName, SlotIndex], set[CheckpointId | None]] = defaultdict(set)
     for handle in checkpoint.states:
         if handle.increment:
@@ -206,11 +206,11 @@ class ReachRow(msgspec.Struct, frozen=True):
     reached: int
     seeds: int
     floor: int
-    """At least so often in PER seeds; 0: it is only counted."""
+    """Minimum count in PER seeds; 0 means it is only counted."""
 
     @property
     def missed(self) -> bool:
-        """Whether it was reached more rarely than its floor says, by more than chance makes of a small number."""
+        """True if the count is below the floor by more than chance explains."""
         expected = self.floor * self.seeds / PER
         return self.seeds >= ENOUGH_SEEDS and self.reached < expected - CHANCE * math.sqrt(expected)
 
@@ -223,5 +223,5 @@ HEADING: Final = f"{'what':<60} {'reached':>8} {f'per {PER:,}':>10} {'floor':>6}
 
 
 def derive_rows(reached: Mapping[str, int], seeds: int) -> list[ReachRow]:
-    """All that has a floor or was reached, in alphabetical order."""
+    """Returns a row for everything that has a floor or was reached, in alphabetical order."""
     return [ReachRow(what, reached.get(what, 0), seeds, FLOORS.get(what, 0)) for what in sorted({*FLOORS, *reached})]

@@ -1,8 +1,8 @@
-"""A user who puts out releases of the pipeline between two starts, each with a change in the step `totals`.
+"""A user who releases changed versions of the pipeline between starts, each with a change in the step `totals`.
 
-`reset`: the step begins with empty state. `added`: it gets an aggregate of its own, and the one of the release before
-is given up; its other totals go on. Each row of `sums` says which release counted it, so that what it must be follows
-from the rows alone: a release whose daemon never completed a checkpoint has none.
+`reset`: the step begins with empty state. `added`: the step gets a new aggregate, and that of the previous release is
+dropped; its other totals continue. Each row of `sums` contains the release that counted it, so the expected output
+follows from the rows alone. A release whose daemon never completed a checkpoint has no rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 CHANGES: Final = ("reset", "added")
 STEP: Final = "totals"
 NEW: Final = 0.6
-"""Of the daemons, this part is started with another release than the one before."""
+"""The fraction of daemons that start with a new release."""
 _STAMPED: Final = "stamped"
 _COLUMNS: Final = ("sku", "orders", "revenue_cents", "last_id")
 
 
 class Releases:
-    """Which one each daemon is started with."""
+    """The release that each daemon is started with."""
 
     def __init__(self, seed: int) -> None:
         self._random = generator(seed, "releases")
@@ -31,10 +31,10 @@ class Releases:
         self.number = -1
 
     def draw(self, restore: RestoreOption | None, *, alone: bool) -> int:
-        """The next one; or the same again, where whoever starts has no other wish: then nothing is to be reset again.
+        """Returns the next release, or the same one again. With an unchanged release nothing is reset again.
 
-        Where somebody goes back is always another one, so no history has a release of an earlier one. A daemon that is
-        not `alone` has the file of the other one: either may take over from the other, and continue its totals.
+        A restore always starts another release, so no history contains a release of an earlier one. A daemon that is
+        not `alone` gets the file of the other daemon: either may take over from the other and continue its totals.
         """
         if self.number < 0 or restore != self._restore or (alone and self._random.random() < NEW):
             self.number += 1
@@ -43,7 +43,7 @@ class Releases:
 
 
 def release(document: dict[str, Any], change: str, number: int) -> dict[str, Any]:
-    """The file of release `number`, from 0 on."""
+    """Returns the file of release `number`, counted from 0."""
     counter = f"since_{number}"
     words: dict[str, Any] = {}
     select: dict[str, Any] = {**{name: name for name in _COLUMNS}, "release": str(number)}
@@ -64,5 +64,5 @@ def release(document: dict[str, Any], change: str, number: int) -> dict[str, Any
 
 
 def _aggregate(step: dict[str, Any], change: str, counter: str) -> dict[str, str]:
-    """With the counter before the others: it moves the places of their accumulators."""
+    """Puts the counter before the other aggregates, which moves the positions of their accumulators."""
     return {**({counter: "count(*)"} if change == "added" else {}), **step["aggregate"]}

@@ -1,4 +1,4 @@
-"""A user who gives every step another name each time the pipeline is started, and says so (`was`)."""
+"""A user who renames every step at each start of the pipeline, and declares it with `was`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ OTHER: Final = "-2"
 
 
 def rename_steps(document: dict[str, Any], turn: int) -> dict[str, Any]:
-    """The file, whose steps have their own names in even turns, and others in odd ones."""
+    """Returns the file with the original step names in even turns, and with other names in odd ones."""
     names = {step["name"]: f"{step['name']}{OTHER}" for step in document["steps"]}
     now = names if turn % 2 else {name: name for name in names}
     was = {other: name for name, other in names.items()} if turn % 2 else names

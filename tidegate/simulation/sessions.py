@@ -1,7 +1,8 @@
-"""Which sessions the input makes, record by record, in plain Python.
+"""The sessions that the input makes, derived record by record in plain Python.
 
-Records are taken in the order of where their partitions were when they were read: each closes the sessions that had
-ended by then, and joins what it touches of those that are open. One that would be a session that has ended is late.
+Records are processed in the order of their partitions' watermarks when they were read. Each record closes the sessions
+that had ended by then and joins the open sessions that it touches. A record whose own session would already have ended
+is late.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tidegate.simulation.workload import InputRecord
 
 
 class Session(msgspec.Struct):
-    """Records of one key none of which is alone for longer than the gap."""
+    """Records of one key, each within the gap of the next."""
 
     first_ms: int
     end_ms: int
@@ -26,12 +27,12 @@ class Session(msgspec.Struct):
 
 
 def derive_sessions(records: Sequence[InputRecord], timing: Timing) -> list[Session]:
-    """Those of all skus; nothing is ever idle, and the input has no end."""
+    """Derives the sessions of all skus. Nothing is ever idle, and the input has no end."""
     return _join(_placed(records, timing), timing.size_ms)
 
 
 def derive_early(records: Sequence[InputRecord], timing: Timing) -> list[Session]:
-    """What there may be early results of: the open sessions at each due time, of what is older."""
+    """Derives the possible early results: the open sessions at each due time, from the records before it."""
     placed, every_ms = _placed(records, timing), timing.early_ms
     dues = [
         (one, after - after % every_ms + every_ms) for one in placed for after in (max(time_of(one[1]), one[0] + 1),)
@@ -45,11 +46,11 @@ def derive_early(records: Sequence[InputRecord], timing: Timing) -> list[Session
 
 
 _Placed = tuple[int, InputRecord]
-"""The watermark of its partition in front of a record, and the record."""
+"""The watermark of the record's partition before it, and the record."""
 
 
 def _placed(records: Sequence[InputRecord], timing: Timing) -> list[_Placed]:
-    """In the order of where their partitions were."""
+    """Returns the records in the order of their partitions' watermarks."""
     highest: dict[TopicPartition, int] = {}
     placed = []
     for record in records:

@@ -1,4 +1,4 @@
-"""From a failing schedule to a small one that still fails: fewer faults, then a shorter life and fewer records."""
+"""Reduces a failing schedule to a small one that still fails: fewer faults, then a shorter life and fewer records."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tidegate.simulation.world import Schedule
 
 RUNS_MAX = 150
 PARTS: Final = (("life", "quiet"), ("life", "after"), ("workload", "backlog"), ("workload", "wave"))
-"""What can be smaller, down to nothing."""
+"""Values that can be reduced, down to zero."""
 
 
 class Shrinker:
-    """Delta debugging. `fails` plays a schedule; it is asked at most RUNS_MAX times."""
+    """Delta debugging. `fails` plays a schedule; it is called at most RUNS_MAX times."""
 
     def __init__(self, fails: Callable[[Schedule], bool]) -> None:
         self._fails = fails
         self.runs = 0
 
     def shrink(self, schedule: Schedule) -> Schedule:
-        """The smallest failing schedule that was found."""
+        """Returns the smallest failing schedule that was found."""
         schedule = self._fewer_faults(schedule)
         schedule = self._less(schedule)
         return self._fewer_faults(schedule)
 
     def _fewer_faults(self, schedule: Schedule) -> Schedule:
-        """Leave out half of them, then quarters, then one at a time."""
+        """Leaves out half of the faults, then quarters, and finally one at a time."""
         size = max(1, len(schedule.faults) // 2)
         while schedule.faults:
             smaller = self._without(schedule, size)
@@ -51,7 +51,7 @@ class Shrinker:
         return None
 
     def _less(self, schedule: Schedule) -> Schedule:
-        """Fewer records and a shorter life."""
+        """Reduces the number of records and the length of the life."""
         for part, name in PARTS:
             step = getattr(getattr(schedule, part), name) // 2
             while step >= 1:

@@ -72,11 +72,11 @@ TURN_S: Final = (0.0002, 0.003)
 ROWS_AT_ONCE: Final = 6
 HELLO_TIMEOUT_S: Final = 10.0
 ZOMBIE_S: Final = 0.05
-"""How long a process goes on whose lease was over when it woke up."""
+"""Maximum time that a process continues if its lease was over when it woke up."""
 
 
 class SimThreads(Threads):
-    """Virtual ones of one process."""
+    """The virtual threads of one process."""
 
     def __init__(self, process: VirtualProcess) -> None:
         self._process = process
@@ -91,21 +91,21 @@ class SimThreads(Threads):
 
 
 class SimTools(SimThreads, KafkaTools):
-    """Clients of the model broker, for the sinks of one process, or its daemon."""
+    """Clients of the model broker for the sinks of one process, or for its daemon."""
 
     def __init__(self, world: World, process: VirtualProcess) -> None:
         super().__init__(process)
         self.clock = process.clock
         self.port = BrokerPort(process, world.faults, world.outages)
-        """The process's way to the broker."""
+        """The connection of the process to the broker."""
         self._broker = world.broker
 
     @override
-    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:  # as KafkaTools
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:
         return open_model_channel(self._broker, self.port, timeout_s)
 
     def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
-        """Nothing more is known."""
+        """Does nothing: the simulation knows no further explanation."""
 
     @override
     def producer(self, config: Mapping[str, Any]) -> ModelProducer:
@@ -125,18 +125,18 @@ class SimSourceTools(SimThreads, SourceTools):
         self._broker = world.broker
         self._port = port
         self.ends: set[tuple[TopicPartition, int]] = set()
-        """Last stable offsets that a broker has said."""
+        """Last stable offsets that a broker has returned."""
 
     @override
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
         return HeardConsumer(self.ends, self._broker, self._port, config, on_error)
 
     def find_obstacle(self, kafka: Mapping[str, str]) -> None:
-        """Nothing more is known."""
+        """Returns None: the simulation knows no obstacle."""
 
 
 class HeardConsumer(ModelConsumer):
-    """Keeps the last stable offsets that it was answered."""
+    """A consumer that records the last stable offsets it receives."""
 
     def __init__(self, ends: set[tuple[TopicPartition, int]], *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -150,10 +150,13 @@ class HeardConsumer(ModelConsumer):
 
 
 class SimSource(SourceRuntime):
-    """Gives few rows at once, so that a small input makes many batches, some of which a barrier finds in flight."""
+    """A source that returns few rows at a time.
+
+    A small input then makes many batches, some of which are in flight when a barrier arrives.
+    """
 
     def note_idle(self, world: World, tools: SimSourceTools) -> None:
-        """Count its partitions that fall idle: where a broker has said that there is nothing more."""
+        """Counts partitions that become idle, and checks that a broker has reported their end."""
         watermarks = self.watermarks
         if watermarks is None:
             return
@@ -167,7 +170,7 @@ class SimSource(SourceRuntime):
                 )
             real(part, question)
 
-        watermarks.on_caught_up = on_caught_up  # type: ignore[method-assign]  # of this one only
+        watermarks.on_caught_up = on_caught_up  # type: ignore[method-assign]  # only for this source
 
     @override
     def take(self, rows_max: int) -> SourceBatch | None:
@@ -175,7 +178,7 @@ class SimSource(SourceRuntime):
 
 
 class SimParts(SlotParts):
-    """See SlotParts."""
+    """The simulated parts of a slot."""
 
     def __init__(self, world: World, process: VirtualProcess, attempt: Attempt) -> None:
         self._world = world
@@ -218,7 +221,7 @@ class SimParts(SlotParts):
 
     @override
     def open_caller(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> Caller:
-        loop = VirtualLoop(self._process, self._world.on_bug)  # type: ignore[abstract]  # it has what is used
+        loop = VirtualLoop(self._process, self._world.on_bug)  # type: ignore[abstract]  # it has every method that is used
         self._world.loops.append(loop)
         return SimCaller(name, target, policy, wake, loop)
 
@@ -228,7 +231,10 @@ class SimParts(SlotParts):
 
 
 class SimControlLink:
-    """See tidegate.slot.control_link.ControlLink: the same lease, heartbeats and ends, on the kernel's time."""
+    """The control connection of a slot, on the kernel's time.
+
+    It has the lease, heartbeats and ends of `tidegate.slot.control_link.ControlLink`.
+    """
 
     def __init__(self, world: World, process: VirtualProcess, end: Endpoint, wake: Callable[[], None]) -> None:
         self.local_host = process.name
@@ -245,12 +251,12 @@ class SimControlLink:
         self._closing = False
         self._heard = self._kernel.now
         self._orders_due = 0.0
-        """No order is taken before this moment: a slow one holds up those after it."""
+        """No order is taken before this time, because a slow one holds up those after it."""
         end.on_data = self._on_data
         end.on_end = self._on_end
 
     def exchange(self, hello: SlotMessage, timeout_s: float) -> DriverMessage:
-        """Say hello and wait for the first order. Raises ControlLost."""
+        """Sends hello and waits for the first order. Raises ControlLost."""
         self._end.send(encode_message(hello))
         self._kernel.wait(self._news, timeout_s)
         if self._first is None:
@@ -258,7 +264,7 @@ class SimControlLink:
         return self._first
 
     def start(self, heartbeat: Callable[[], Heartbeat], interval_s: float, lease_s: float) -> None:
-        """Begin to beat and to watch the lease."""
+        """Starts the heartbeats and the watch over the lease."""
         self._serving = True
         self._heard = self._kernel.now
 
@@ -271,7 +277,7 @@ class SimControlLink:
             if self._closing:
                 return
             left_s = self._heard + lease_s - self._kernel.now
-            if left_s <= 0:  # the other threads of a process that wakes up may be quicker
+            if left_s <= 0:  # other threads of a process that wakes up may run first
                 late_s = self._process.random.uniform(0.0, ZOMBIE_S)
                 self._kernel.at(late_s, lambda: self._process.kill("its lease is over"), self._process)
             else:
@@ -281,7 +287,7 @@ class SimControlLink:
         watch()
 
     def send(self, message: SlotMessage) -> None:
-        """Queue an answer."""
+        """Sends an answer, unless a fault delays, duplicates or drops it."""
         times, delay_s, before = 1, 0.0, b""
         if isinstance(message, Acknowledged | Declined):
             fault = self._world.faults.strike("slot.ack")
@@ -297,11 +303,11 @@ class SimControlLink:
         self._kernel.at(delay_s, lambda: self._end.send(data), self._process)
 
     def waiting(self) -> int:
-        """Nothing ever waits."""
+        """Returns 0, because nothing ever waits."""
         return 0
 
     def close(self, _timeout_s: float) -> None:
-        """End the connection after what was sent."""
+        """Closes the connection after everything that was sent."""
         self._kernel.block(0.001)
         self._closing = True
         self._end.close()
@@ -336,7 +342,7 @@ class SimControlLink:
             self._world.trace.tell(f"{self._process.name}: {fault}")
         times = 1 if fault is None else {"double": 2, "lose": 0}.get(fault.kind, 1)
         due = self._kernel.now + (fault.seconds if fault is not None else 0.0)
-        self._orders_due = max(self._orders_due, due)  # nothing overtakes on a connection
+        self._orders_due = max(self._orders_due, due)  # messages on a connection keep their order
         if times and self._orders_due <= self._kernel.now:
             self._order(message, times)
         elif times:
@@ -351,7 +357,7 @@ class SimControlLink:
 
 
 class SlotSelector(SimSelector):
-    """The selector of a slot, which also says how long a turn of its loop takes."""
+    """The selector of a slot, which also determines how long a turn of its loop takes."""
 
     def __init__(self, process: VirtualProcess, pace: float) -> None:
         super().__init__()
@@ -362,12 +368,12 @@ class SlotSelector(SimSelector):
         self._changed = SimCondition(process.kernel)
 
     def wake(self) -> None:
-        """There is news. See Waker."""
+        """Wakes the selector, as `Waker` does."""
         self._woken = True
         self._changed.notify_all()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready after a turn that moved something (timeout 0), or when somebody has called `wake`."""
+        """Returns what is ready: after a turn that moved something (timeout 0), or after `wake` or the timeout."""
         if timeout:
             self._changed.wait_for(lambda: self._woken, timeout)
         if self._woken or not timeout:
@@ -377,7 +383,7 @@ class SlotSelector(SimSelector):
 
 
 class SimSlot:
-    """One slot process of one job. `returned`: it has ended by itself."""
+    """One slot process of one job. `returned` is set when it has ended by itself."""
 
     def __init__(self, world: World, process: VirtualProcess, bootstrap: SlotBootstrap, partition: int) -> None:
         self.process = process
@@ -389,7 +395,7 @@ class SimSlot:
         process.kernel.spawn(process, "main", self._run)
 
     def _run(self) -> None:
-        """See run_slot."""
+        """Connects, waits for the deployment and serves it, as `run_slot` does."""
         bootstrap, process, world = self._bootstrap, self.process, self._world
         selector: Any = SlotSelector(process, world.schedule.workload.slot_pace)
         try:
@@ -421,7 +427,7 @@ class SimSlot:
 
 
 class _SlotProcess(SlotProcess):
-    """The product's, with the parts of the simulation; the world hears what fails."""
+    """The real slot process with the parts of the simulation. It reports failures to the world."""
 
     def __init__(
         self,
@@ -438,7 +444,7 @@ class _SlotProcess(SlotProcess):
         self._process = process
 
     def _forward_logs(self, level: int) -> None:
-        """Nobody reads them."""
+        """Does nothing, because the logs are not read."""
 
     def _build(self) -> None:
         super()._build()
@@ -452,7 +458,7 @@ class _SlotProcess(SlotProcess):
         self._world.reach.note("windows that replay rows in flight", len(windows))
 
     def _check_parent(self) -> None:
-        """Slots are not forked here."""
+        """Does nothing, because slots are not forked here."""
 
     def _report(self, error: BaseException) -> None:
         self._world.trace.tell(f"{self._process.name} fails: {type(error).__name__}: {str(error)[:200]}")
@@ -461,7 +467,7 @@ class _SlotProcess(SlotProcess):
 
     @staticmethod
     def _settle_memory() -> None:
-        """The simulation's memory is its own business."""
+        """Does nothing, because memory settings belong to the simulation's own process."""
 
     def _make_deployment(self) -> Deployment:
         parts = SimParts(self._world, self._process, self._deploy.attempt)

@@ -1,4 +1,4 @@
-"""Spark, as far as Tidegate sees it: a job brings slots up, notices after a while that one is gone, and ends."""
+"""Spark as Tidegate sees it: a job starts slots, notices after a while that one is gone, and ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 START_S: Final = (0.02, 0.2)
 NOTICE_S: Final = (0.05, 0.8)
 KILL_S: Final = (0.2, 2.5)
-"""Until Spark has killed what is left of a job that failed or was cancelled."""
+"""Time until Spark has killed the remaining slots of a job that failed or was cancelled."""
 
 
 class SimSparkHost:
-    """See tidegate.spark.host.SparkHost."""
+    """The part of `tidegate.spark.host.SparkHost` that the product uses."""
 
     jvm_alive = True
 
@@ -28,12 +28,12 @@ class SimSparkHost:
         self._daemon = daemon
 
     def job(self, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]) -> SimJob:
-        """See SparkHost."""
+        """Creates a job."""
         return SimJob(self._world, self._daemon, bootstrap, parallelism, ended)
 
 
 class SimJob:
-    """See tidegate.spark.host.SparkJob."""
+    """The part of `tidegate.spark.host.SparkJob` that the product uses."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class SimJob:
         daemon.at_death.append(self.cancel)
 
     def start(self) -> None:
-        """Slots come up one by one."""
+        """Starts the slots one by one."""
         for partition in range(self._parallelism):
             self._kernel.at(self._random.uniform(*START_S), lambda partition=partition: self._start(partition))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 
     def cancel(self) -> None:
-        """What is left is killed, sooner or later."""
+        """Kills the remaining slots after a while."""
         for slot in self._slots:
             process = slot.process
             if process.alive:

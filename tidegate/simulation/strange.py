@@ -1,4 +1,4 @@
-"""Acks that nobody waits for: no connection brings them, but what a wrong peer reports must not count."""
+"""Unexpected acknowledgements. No connection delivers them, but a wrong report from a peer must not count."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from tidegate.task.messages import Acknowledged
 
 KEPT: Final = 64
 NOWHERE: Final = SlotIndex(99)
-"""No plan has so many slots."""
+"""A slot index beyond that of any plan."""
 
 
 class UnexpectedAcks:
-    """Of one world."""
+    """The unexpected acknowledgements of one world."""
 
     def __init__(self) -> None:
         self._sent: deque[Acknowledged] = deque(maxlen=KEPT)
 
     def note(self, message: Acknowledged) -> None:
-        """It is sent."""
+        """Remembers an acknowledgement that is sent."""
         self._sent.append(message)
 
     def make(self, kind: str, message: Acknowledged) -> list[Acknowledged]:
-        """What comes in front of an ack: "stale", the newest one of the same subtask in an older attempt, if any;
-        "unknown", the same of a subtask that there is not.
+        """Returns what precedes an acknowledgement.
+
+        "stale": the newest one of the same subtask in an older attempt, if any. "unknown": the same one for a subtask
+        that does not exist.
         """
         ack = message.ack
         if kind == "unknown":

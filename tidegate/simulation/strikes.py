@@ -1,4 +1,4 @@
-"""Faults at a moment, and what people do meanwhile. Each says whether it really happened."""
+"""Faults at a moment, and what people do meanwhile. Each action returns whether it really happened."""
 
 from __future__ import annotations
 
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 
 
 STEPS_MS: Final = {"ahead": 3_600_000, "back": -3_600_000, "week": 8 * 24 * 3_600_000}
-"""With the last of them every idle transactional id is forgotten."""
+"""The last one makes brokers forget every idle transactional id."""
 OWN_IDS: Final = f"{PIPELINE}."
 COPY: Final = "/copy"
 NOTHING_THERE: Final = " is empty, but "
-"""Where a refusal says so, the directory that refused was not the volume, whatever is mounted by now."""
+"""Text of a refusal whose directory was not the volume, even if the volume is mounted by now."""
 TRIED_AGAIN: Final = 0.5
-"""How often somebody just starts a daemon again whose directory has vanished."""
+"""Probability that a daemon whose directory has vanished is simply restarted."""
 KEPT: Final = 0.5
-"""How often a power cut leaves what was not synced."""
+"""Probability that unsynced data survives a power cut."""
 
 
 class Striker:
-    """Carries them out in one world."""
+    """Carries out the faults of one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._operations = world.operations
         self._random = generator(world.schedule.seed, "strikes")
         self._damaged: dict[str, tuple[bytes, bytes]] = {}
-        """Object -> what it was, what it is."""
+        """Object -> its original and its damaged contents."""
         self._volume: Folder | None = None
-        """What is to be at the place of the checkpoint directory, and is not mounted."""
+        """The volume of the checkpoint directory while it is not mounted."""
         self._covered: Folder | None = None
-        """What was there before it was mounted again."""
+        """The directory that the volume has covered since it was mounted again."""
         self._forgotten = False
-        """Kafka has forgotten ids."""
+        """Kafka has forgotten transactional ids."""
         self._lost_once = False
         self._moving = False
-        """With the next savepoint."""
+        """Continue in a new directory after the next savepoint."""
         self._unshared_once = False
         self._actions: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill,
@@ -92,7 +92,7 @@ class Striker:
         }
 
     def strike(self, fault: Fault) -> None:
-        """Its moment has come."""
+        """Carries out a fault whose moment has come."""
         world = self._world
         if world.faults.active and self._actions[fault.kind](fault):
             world.faults.happened(fault)
@@ -121,7 +121,7 @@ class Striker:
         return True
 
     def _replace(self, fault: Fault) -> bool:
-        """A second daemon starts while the first one is there, frozen for a while or in full health."""
+        """Starts a second daemon while the first one is frozen for a while, or runs normally."""
         daemon = self._operations.daemon
         if daemon is None or self._operations.starting:
             return False
@@ -131,7 +131,7 @@ class Striker:
         return True
 
     def _rescale(self, fault: Fault) -> bool:
-        """Kill the daemon; the next one has another parallelism."""
+        """Kills the daemon; the next one has another parallelism."""
         daemon = self._operations.daemon
         if daemon is None:
             return False
@@ -140,7 +140,10 @@ class Striker:
         return True
 
     def _stop(self, fault: Fault) -> bool:
-        """SIGTERM: a final checkpoint, and a new daemon later on; `damage`: of what the old one has left."""
+        """Sends SIGTERM: a final checkpoint, and a new daemon later.
+
+        With target `damage`, a state object is damaged as soon as the old daemon has ended.
+        """
         daemon = self._operations.daemon
         if daemon is None:
             return False
@@ -150,7 +153,7 @@ class Striker:
         return True
 
     def _hurry(self, fault: Fault) -> bool:
-        """SIGTERM, and soon a second one; `grace`: nobody sends that, but the time for the final checkpoint is over."""
+        """Sends SIGTERM and soon a second one. With target `grace`, the time for the final checkpoint ends instead."""
         daemon = self._operations.daemon
         if daemon is None:
             return False
@@ -160,7 +163,10 @@ class Striker:
         return True
 
     def _savepoint(self, fault: Fault) -> bool:
-        """Somebody asks for a savepoint; `moved`: and continues from it with a new checkpoint directory at once."""
+        """Requests a savepoint.
+
+        With target `moved`, the pipeline continues from it at once in a new checkpoint directory.
+        """
         daemon = self._operations.daemon
         if daemon is None:
             return False
@@ -169,7 +175,7 @@ class Striker:
         return True
 
     def on_savepoint(self) -> None:
-        """One is finished."""
+        """Notes that a savepoint is finished."""
         if self._moving and self._world.faults.active and self._volume is None and self._restart(newest=True):
             self._moving = False
             self._damaged.clear()
@@ -177,23 +183,23 @@ class Striker:
             self._world.reach.note("continued from a savepoint with a new directory")
 
     def _go_back(self, _fault: Fault) -> bool:
-        """Somebody restores a savepoint, or the oldest checkpoint that is retained."""
+        """Restores a savepoint or the oldest retained checkpoint."""
         return self._restart(newest=False)
 
     def _restart(self, *, newest: bool) -> bool:
-        """The daemon is killed and started again from the newest savepoint or any, or from a checkpoint."""
+        """Kills the daemon and restarts it from the newest savepoint, from any savepoint, or from a checkpoint."""
         daemon, workload = self._operations.daemon, self._world.schedule.workload
         if daemon is None or self._operations.going_back is not None or workload.bounded or not workload.exactly_once:
             return False
         if sum(one.process.alive for one in self._operations.daemons) > 1:
-            return False  # the other one would go on as if nothing had been asked for
+            return False  # the other daemon would go on as if nothing had been requested
         if self._operations.savepoints:
             target = self._operations.savepoints[-1] if newest else self._random.choice(self._operations.savepoints)
             body = unseal(METADATA, self._world.machines.files[f"{target}/{METADATA}"])
             savepoint = msgspec.json.decode(body, type=Savepoint)
             origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
         else:
-            # Rows in flight are before the positions and yet to come out: the oracle asks for a clean cut.
+            # Rows in flight are before the positions but not yet in the output; the oracle requires a clean cut.
             whole = [one for one in daemon.retained if not any(state.in_flight for state in one.states)]
             if not whole:
                 return False
@@ -201,20 +207,20 @@ class Striker:
             target = str(checkpoint.id)
             origin = f"checkpoint {target}"
         if not newest and origin == self._operations.origin:
-            return False  # the journal has it already: asked for again, by a supervisor for instance, nothing is done
+            return False  # already in the journal: a repeated request, by a supervisor for instance, has no effect
         self._operations.go_back(target, origin, checkpoint)
         daemon.process.kill(f"to go back to {origin}")
         return True
 
     def _damage(self, fault: Fault) -> bool:
-        """One bit of a stored object is wrong; mostly of the newest one."""
+        """Flips one bit of a stored object, usually of the newest one."""
         return self._damage_one(f"{fault.target}/", 0.6)
 
     def _damage_state(self) -> None:
         self._damage_one("state/")
 
     def _damage_one(self, prefix: str, newest: float = 1.0) -> bool:
-        """`newest`: so often the newest one, else any."""
+        """Damages the newest object with probability `newest`, otherwise any object."""
         names = sorted(name for name in self._operations.objects if name.startswith(prefix))
         if not names:
             return False
@@ -228,7 +234,10 @@ class Striker:
         return True
 
     def repair(self, error: TidegateError) -> bool:
-        """Put right what somebody can, by what the error says; whether it says something that is or was wrong."""
+        """Repairs what an operator can repair according to the error.
+
+        Returns whether the error reports something that is or was wrong.
+        """
         world = self._world
         if isinstance(error, StorageNotShared) and self._unshared_once:
             world.machines.unshared.clear()
@@ -239,12 +248,15 @@ class Striker:
         if self._volume is not None or (self._lost_once and isinstance(error, PipelineKnown | JournalVanished)):
             world.reach.note(f"refused without its directory: {error.code}")
             if not isinstance(error, JournalVanished) or self._random.random() < TRIED_AGAIN:
-                self._mount()  # unless somebody else has done it meanwhile
+                self._mount()  # unless it has been mounted meanwhile
             return True
         return self._put_back(error.message)
 
     def end(self) -> None:
-        """The faults are over. A volume comes back to nobody who has gone on without it."""
+        """Ends the faults and mounts the volume again.
+
+        Processes that went on without the volume are killed first.
+        """
         world = self._world
         if world.machines.unshared or self._volume is not None:
             for process in [process for process in world.kernel.processes if process.alive]:
@@ -260,8 +272,10 @@ class Striker:
         self._world.trace.tell("the volume is mounted again")
 
     def _uncover(self) -> bool:
-        """The volume knows less than Kafka: somebody has gone on without it, from an entry that the daemon under which
-        it vanished had just written. Where that one is, everything is.
+        """Mounts the directory that the volume covers, if the volume is behind Kafka's record.
+
+        A daemon then went on without the volume, from an entry that the daemon had just written when the volume
+        vanished. The directory with that entry is complete.
         """
         world = self._world
         if (
@@ -276,7 +290,7 @@ class Striker:
         return True
 
     def _put_back(self, message: str) -> bool:
-        """Damaged objects, from a backup; whether the message names a file that is or was damaged."""
+        """Restores damaged objects from a backup. Returns whether the message names a file that is or was damaged."""
         for name, (right, wrong) in self._damaged.items():
             if self._operations.objects.get(name) == wrong:
                 self._operations.objects[name] = right
@@ -284,7 +298,7 @@ class Striker:
         return any(name in message for name in self._damaged)
 
     def _cut(self, fault: Fault) -> bool:
-        """Break the connections between two processes."""
+        """Breaks the connections between two processes."""
         one, other = (self._target(name) for name in fault.target.split("/"))
         if one is None or other is None:
             return False
@@ -329,19 +343,20 @@ class Striker:
         return True
 
     def _time_out(self, _fault: Fault) -> bool:
-        """The broker aborts the pipeline's oldest open transaction before its time, prepared or not."""
+        """Makes the broker abort the pipeline's oldest open transaction before its timeout, prepared or not."""
         return self._world.broker.time_out(self._now_ms(), OWN_IDS) is not None
 
     def _taken(self, _fault: Fault) -> bool:
-        """Somebody else uses the pipeline's transactional ids. Nothing is open, but epochs go up: who committed is
-        fenced (ADR 5).
+        """Uses the pipeline's transactional ids from another client.
+
+        Nothing stays open, but epochs increase: the producer that committed is fenced (ADR 5).
         """
         if self._world.broker.count_lost_markers(self._now_ms()):
-            return False  # with its coordinator's word gone, too, that needs a person
+            return False  # if the coordinator's state is lost as well, this needs a person
         return bool(self._world.broker.take_ids(self._now_ms(), OWN_IDS))
 
     def _power_cut(self, _fault: Fault) -> bool:
-        """Of everything but the brokers: what is not synced may be lost."""
+        """Cuts the power of everything except the brokers. Data that is not synced may be lost."""
         alive = [process for process in self._world.kernel.processes if process.alive]
         for process in alive:
             process.kill("the power is cut")
@@ -349,7 +364,7 @@ class Striker:
         return bool(alive)
 
     def _volume_lost(self, _fault: Fault) -> bool:
-        """The checkpoint directory's volume is not mounted any more: an empty directory is there, which can be used."""
+        """Unmounts the volume of the checkpoint directory. An empty, usable directory remains."""
         world = self._world
         if self._volume is not None or self._operations.directory != CHECKPOINTS or self._record() is None:
             return False
@@ -357,10 +372,10 @@ class Striker:
             self._lost_once = True
             self._volume = world.machines.disk.mount(Path(CHECKPOINTS), Folder(world.kernel.now, ROOT_MODE))
             return True
-        return False  # there is nothing in it yet
+        return False  # the volume is still empty
 
     def _retention(self, _fault: Fault) -> bool:
-        """All that is committed in a partition of the input is removed, whether it has been read or not."""
+        """Removes everything committed in one input partition, whether or not it has been read."""
         world = self._world
         place = self._random.choice(world.feed.first_places)
         stable = world.broker.offsets(self._now_ms(), place).stable
@@ -368,13 +383,13 @@ class Striker:
         return world.account.positions.get(place, 0) < stable
 
     def _unshared(self, fault: Fault) -> bool:
-        """A machine mounts nothing: a slot that starts there has a directory of its own."""
+        """Leaves the volume of one machine unmounted: a slot that starts there has a directory of its own."""
         self._world.machines.unshared.add(fault.target)
         self._unshared_once = True
         return True
 
     def _doubled(self, fault: Fault) -> bool:
-        """Somebody copies the checkpoint directory, and starts a daemon with the copy later on."""
+        """Copies the checkpoint directory and starts a daemon with the copy later."""
         world = self._world
         if (
             self._volume is not None
@@ -391,9 +406,10 @@ class Striker:
         return True
 
     def _start_copy(self, copy: str, restore: RestoreOption | None) -> None:
-        """With the command line as it was when the copy was made: what it asks for is done there.
+        """Starts a daemon with the copy.
 
-        Not within the second that Kafka's record of the pipeline may be behind (ADR 20).
+        It uses the command line from when the copy was made, so a request in it is executed there. It does not start
+        within the second by which Kafka's record of the pipeline may be behind (ADR 20).
         """
         world = self._world
         there, here = (newest_checkpoint(Objects(world.machines.disk, place)) for place in (copy, CHECKPOINTS))
@@ -404,7 +420,9 @@ class Striker:
             self._operations.start_copy(copy, restore)
 
     def goes_on_elsewhere(self, daemon: SimDaemon) -> str:
-        """The directory of the daemon that Kafka says the pipeline is of, where it is another one; else nothing."""
+        """Returns the directory of the daemon that owns the pipeline according to Kafka, or "" if it is the same
+        one.
+        """
         record = self._record()
         if record is None:
             return ""
@@ -412,16 +430,16 @@ class Striker:
         return owner.directory if owner.directory != daemon.directory else ""
 
     def _record(self) -> OwnerRecord | None:
-        """What Kafka remembers of the pipeline."""
+        """Returns the newest ownership record in Kafka."""
         return derive_newest_record(text for _, text in self._world.broker.group_offsets(PIPELINE).values())
 
     def _clock(self, fault: Fault) -> bool:
-        """Somebody sets a wall clock: `daemon ahead`, `slot 0 back`, `brokers week`."""
+        """Steps a wall clock. Targets are, for example, `daemon ahead`, `slot 0 back` and `brokers week`."""
         whose, _, step = fault.target.rpartition(" ")
         if whose == "brokers":
             if step == "week":
                 if self._forgotten or self._world.broker.count_lost_markers(self._now_ms()):
-                    return False  # a marker that is lost for a week, and then forgotten, needs a person
+                    return False  # a marker that is lost for a week and then forgotten needs a person
                 self._forgotten = True
             self._world.broker.step_clock(self._now_ms(), STEPS_MS[step])
             return True

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class JobQueue:
-    """Jobs of one process, done one after the other; a virtual thread exists only while there are any."""
+    """Jobs of one process, run in order. A virtual thread exists only while there are any."""
 
     def __init__(self, process: VirtualProcess, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._process = process
@@ -29,13 +29,13 @@ class JobQueue:
         self.thread: VirtualThread | None = None
 
     def add(self, job: Callable[[], None]) -> None:
-        """Do it after those that are waiting."""
+        """Adds a job behind those that are waiting."""
         self._jobs.append(job)
         if self.thread is None and self._process.alive:
             self.thread = self._process.kernel.spawn(self._process, self._name, self._serve)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until nothing is left to do."""
+        """Waits until no job is left. Returns whether that is so."""
         return self.thread is None or self._process.kernel.join(self.thread, timeout_s)
 
     def _serve(self) -> None:
@@ -51,7 +51,7 @@ class JobQueue:
 
 
 class SimHelper(HelperThread):
-    """See HelperThread."""
+    """A helper thread with a job queue."""
 
     def __init__(self, process: VirtualProcess, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._queue = JobQueue(process, name, on_error)
@@ -61,7 +61,7 @@ class SimHelper(HelperThread):
         self._queue.add(job)
 
     def stop(self) -> None:
-        """It ends by itself when nothing is left to do."""
+        """Does nothing: the thread ends by itself when no job is left."""
 
     @override
     def join(self, timeout_s: float) -> bool:
@@ -69,7 +69,7 @@ class SimHelper(HelperThread):
 
 
 class SimUploads(Uploads):
-    """See Uploads."""
+    """Uploads on a virtual thread."""
 
     def __init__(self, process: VirtualProcess, storage: Storage, wake: Callable[[], None]) -> None:
         self._queue = JobQueue(process, "uploads", _raise)
@@ -80,7 +80,7 @@ class SimUploads(Uploads):
         self._queue.join(timeout_s)
 
     def _start(self) -> None:
-        """The thread starts with the first job."""
+        """Does nothing: the thread starts with the first job."""
 
     def _put(self, job: UploadJob | StateHandle) -> None:
         self._queue.add(lambda: self._do(job))

@@ -1,6 +1,6 @@
-"""Event times of the input, and the windows over them: out of order, some late, partitions that fall silent.
+"""Event times of the input and the windows over them: out of order, some late, with partitions that fall silent.
 
-All is drawn by generators of its own, so that nothing else of a schedule is another one by it.
+Everything is drawn from separate generators, so that the rest of a schedule does not change.
 """
 
 from __future__ import annotations
@@ -31,62 +31,63 @@ LULL_S: Final = (1.3, 3.0)
 """Long enough for all partitions to be known to be idle."""
 LULL_LAG_MS: Final = 1200
 LOAD: Final = 4
-"""As many records for each partition at most, after a lull."""
+"""Maximum number of records per partition after a lull."""
 LATE_ROW_S: Final = (0.02, 0.5)
 FROZEN: Final = 0.5
 STEADY: Final = 0.4
 STEADY_S: Final = 0.3
-"""How long a steady partition is without records, at most about twice."""
+"""Time that a steady partition is without records; at most about twice this."""
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 BY_CLOCK: Final = "wall-clock"
 ZONE: Final = "Europe/Berlin"
 CHANGES_MS: Final = (1_774_746_000_000, 1_792_890_000_000)
-"""When clocks are changed there in 2026: a day of 23 hours, and one of 25."""
+"""The clock changes there in 2026: a day of 23 hours, and one of 25."""
 DAYS: Final = 43_200
-"""A second of the schedule is so many of event time, where windows are days."""
+"""Seconds of event time per second of the schedule, if windows are days."""
 PAUSE_MS: Final = 60_000
-"""A longer time without records counts as this: summer time is known up to 2099 (`docs/windows.md`), and a daemon that
-was away for a week would wake up centuries later."""
+"""Maximum time that a pause without records adds. Summer time is known up to 2099 (`docs/windows.md`), and a daemon
+that was down for a week would otherwise wake up centuries later.
+"""
 FAR_MS: Final = 3_600_000
-"""The records that close the windows of all others are so far ahead; those that follow continue from there."""
+"""Lead of the records that close the windows of all others. Later records continue from there."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """How event times come, and what is made of them."""
+    """The distribution of event times, and the windows over them."""
 
     size_ms: int
-    """Of a window."""
+    """Size of a window."""
     every_ms: int | None = None
-    """How often a sliding window begins; None: one after the other."""
+    """Interval between the starts of sliding windows; None for tumbling windows."""
     allowed_ms: int = 0
-    """So late a record may still come for a window that has come out."""
+    """Time for which late records are still added to a window that has been emitted."""
     delay_ms: int
-    """Of the watermark."""
+    """Delay of the watermark."""
     idle: str
-    """When a partition holds no watermark back, as a source's file says it."""
+    """When a partition stops holding the watermark back: the value of the source option `idle`."""
     disorder_ms: int
-    """Records are out of order by up to so much."""
+    """Maximum disorder of records."""
     stray: float
-    """This part of the records comes much later."""
+    """The fraction of records that come much later."""
     silence: float
-    """With so many records their partition falls silent for a while."""
+    """The fraction of records after which their partition falls silent for a while."""
     lulls: float = 0.0
-    """After so many bursts nothing comes to any partition for a while, and then a load to all of them at once."""
+    """The fraction of bursts after which all partitions receive nothing for a while, and then a load at once."""
     steady: bool
-    """No partition is without records for as long as it takes to be idle, but those that fall silent."""
+    """No partition is without records long enough to become idle, except those that fall silent."""
     lag_ms: int
-    """The records of a whole partition come later by up to so much."""
+    """Maximum delay of the event times of a whole partition."""
     early_ms: int = 0
-    """How often a window gives an early result; 0: never."""
+    """Interval of early results of a window; 0 means none."""
     zone: str = ""
-    """Windows are the days of this time zone, and a second of the schedule is half a day; empty: they are not."""
+    """Time zone whose days are the windows; a second of the schedule is then half a day. Empty for other windows."""
     first_ms: int = 0
-    """With a zone: the event time of what comes at the beginning."""
+    """Event time at the beginning, if there is a time zone."""
 
     @property
     def title(self) -> str:
-        """What is special about the windows; empty for nothing."""
+        """The special feature of the windows; empty if there is none."""
         if self.early_ms:
             return "windows with early results"
         if self.zone:
@@ -95,16 +96,16 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def by_clock(self) -> bool:
-        """While all is idle the watermark follows the clock."""
+        """True if the watermark follows the clock while everything is idle."""
         return self.idle == BY_CLOCK
 
     def least(self, partitions: int) -> int:
-        """So many, or as many as there must be: a lull of one partition is only a silence."""
+        """Returns the number of partitions, raised to the minimum: a lull of a single partition is only a silence."""
         return max(partitions, 2) if self.lulls else partitions
 
 
 def draw_timing(draw: random.Random, *, single: bool) -> Timing:
-    """Of one schedule; `single`: a record is in one window, which comes out once."""
+    """Draws the timing of one schedule. `single`: a record is in one window, which comes out once."""
     size_ms = draw.choice(SIZES_MS)
     return Timing(
         size_ms=size_ms,
@@ -121,9 +122,9 @@ def draw_timing(draw: random.Random, *, single: bool) -> Timing:
 
 
 def draw_lulls(draw: random.Random, timing: Timing) -> Timing:
-    """The same, with lulls or without: they say something only where partitions that are caught up are idle.
+    """Adds lulls to the timing of some schedules. They have an effect only if partitions that have caught up are idle.
 
-    Partitions lag by less than a lull, so that each goes on where the others were or later (ADR 52).
+    Partitions lag by less than a lull, so that each resumes where the others were, or later (ADR 52).
     """
     lulls = draw.choice(LULLS) if timing.idle == "caught-up" and not timing.zone else 0.0
     if not lulls:
@@ -134,7 +135,7 @@ def draw_lulls(draw: random.Random, timing: Timing) -> Timing:
 
 
 def draw_more(draw: random.Random, timing: Timing) -> Timing:
-    """The same windows, with early results, or following the clock, or as days of a time zone. One of three."""
+    """Changes the windows to have early results, to follow the clock, or to be days of a time zone."""
     kind = draw.choice(("early", "clock", "zone"))
     timing = msgspec.structs.replace(timing, every_ms=None)
     if kind == "clock":
@@ -156,12 +157,12 @@ def draw_more(draw: random.Random, timing: Timing) -> Timing:
 
 
 def derive_ms(now_s: float) -> int:
-    """What a right clock shows at a moment of a schedule."""
+    """Returns what a correct clock shows at a moment of a schedule, in ms since 1970."""
     return EPOCH_MS + int(now_s * 1000)
 
 
 def day_of(at: int, zone: str) -> tuple[int, int]:
-    """Where the day begins that a moment is in, on the walls of a zone, and where the next one does."""
+    """Returns the start of the local day that contains a time, and that of the next day."""
     day = datetime.fromtimestamp(at / 1000, ZoneInfo(zone)).date()
     begin, end = (
         datetime.combine(one, time(), tzinfo=ZoneInfo(zone)).timestamp() for one in (day, day + timedelta(days=1))
@@ -170,7 +171,7 @@ def day_of(at: int, zone: str) -> tuple[int, int]:
 
 
 class EventTimeModel:
-    """Of the records of one schedule."""
+    """The event times of one schedule's records."""
 
     def __init__(self, seed: int, timing: Timing) -> None:
         self._timing = timing
@@ -185,7 +186,7 @@ class EventTimeModel:
         self._lags_ms: dict[TopicPartition, int] = {}
 
     def choose(self, places: Sequence[TopicPartition], now_s: float) -> TopicPartition:
-        """Where the next record goes: a partition that is not silent, if there is one; it may fall silent with it."""
+        """Chooses the partition of the next record: one that is not silent, if any. It may fall silent afterwards."""
         awake = [place for place in places if self._silent_until.get(place, 0.0) <= now_s]
         place = self._draw.choice(awake or places)
         self._newest[place] = now_s
@@ -194,31 +195,31 @@ class EventTimeModel:
         return place
 
     def draw_lull_s(self) -> float:
-        """For how long nothing comes from now on; 0: no lull begins."""
+        """Draws how long nothing arrives from now on; 0 if no lull begins."""
         return self._lulls.uniform(*LULL_S) if self._lulls.random() < self._timing.lulls else 0.0
 
     def draw_load(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Where the records go that end a lull."""
+        """Draws the partitions of the records that end a lull."""
         load = [place for place in places for _ in range(self._lulls.randint(1, LOAD))]
         self._lulls.shuffle(load)
         return load
 
     def draw_late_row(self, slots: int) -> tuple[int, float, bool]:
-        """Which slot takes a load later than the others, by how many seconds, and whether it is frozen for so long.
+        """Draws which slot takes a load later than the others, by how many seconds, and whether it is frozen meanwhile.
 
-        If not, what it reads comes late to it.
+        If it is not frozen, its fetches are late.
         """
         return self._lulls.randrange(slots), self._lulls.uniform(*LATE_ROW_S), self._lulls.random() < FROZEN
 
     def find_quiet(self, places: Sequence[TopicPartition], now_s: float) -> Iterator[TopicPartition]:
-        """Partitions that need a record to be steady: the last one was some time ago."""
+        """Yields the partitions that need a record to be steady, because their last one is too long ago."""
         for place in places if self._timing.steady else ():
             if self._silent_until.get(place, 0.0) <= now_s and now_s - self._newest.get(place, START_S) >= STEADY_S:
                 self._newest[place] = now_s
                 yield place
 
     def next_ms(self, place: TopicPartition, now_ms: int) -> int:
-        """The event time of a record that comes now."""
+        """Draws the event time of a record that arrives now."""
         timing, draw = self._timing, self._draw
         before_ms = self._lag_ms(place) + draw.randint(0, timing.disorder_ms)
         if draw.random() < timing.stray:
@@ -226,18 +227,21 @@ class EventTimeModel:
         return self._base_ms(now_ms) + self._ahead_ms - before_ms
 
     def choose_closing(self, places: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
-        """Where records close all windows: everywhere, or, where nobody waits for what is caught up, in some."""
+        """Chooses the partitions whose records close all windows.
+
+        Some are enough if partitions that have caught up do not hold the watermark back.
+        """
         if self._timing.idle == "never":
             return places
         return self._draw.sample(places, self._draw.randint(1, len(places)))
 
     def jump(self, now_ms: int) -> int:
-        """The event time of records that close the windows of all others; those that follow are later still."""
+        """Returns the event time of records that close the windows of all others. Later records are later still."""
         self._ahead_ms += FAR_MS * (240 if self._timing.zone else 1)
         return self._base_ms(now_ms) + self._ahead_ms
 
     def _base_ms(self, now_ms: int) -> int:
-        """The event time of this moment."""
+        """Returns the event time that corresponds to now."""
         timing = self._timing
         self._passed_ms += min(max(now_ms - self._seen_ms, 0), PAUSE_MS)
         self._seen_ms = max(now_ms, self._seen_ms)

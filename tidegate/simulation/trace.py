@@ -1,4 +1,4 @@
-"""What happened, line by line. Nothing is made into text before somebody asks: most traces are never printed."""
+"""The events of a run, line by line. Text is formatted only on request, because most traces are never printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANSWER_MAX: Final = 160
 
 
 class Trace:
-    """Lines with their virtual times. Two runs of one schedule have the same digest."""
+    """Lines with their virtual times. Two runs of the same schedule have the same digest."""
 
     def __init__(self, keep: int = LINES_MAX) -> None:
         self.clock: Callable[[], float] = float
@@ -20,13 +20,13 @@ class Trace:
         self._kept: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=keep)
 
     def tell(self, text: str, *answer: object) -> None:
-        """Add a line, maybe with an answer, which is shown as it is when the line is asked for."""
+        """Adds a line, optionally with an answer, which is formatted only when the line is requested."""
         self._told += 1
         self._kept.append((self.clock(), text, answer))
 
     @property
     def lines(self) -> list[str]:
-        """The last ones."""
+        """The last lines."""
         return [
             f"{at_s:11.6f} {text}" + "".join(f" -> {str(value)[:ANSWER_MAX]}" for value in answer)
             for at_s, text, answer in self._kept
@@ -34,5 +34,5 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """Of the last lines, and of how many there were."""
+        """A digest of the last lines and of the total number of lines."""
         return hashlib.sha256("\n".join([str(self._told), *self.lines]).encode()).hexdigest()

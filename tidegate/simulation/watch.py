@@ -1,4 +1,4 @@
-"""What is looked at while a schedule is played, and what is left at its end."""
+"""Checks that are made while a schedule is played, and of what remains at its end."""
 
 from __future__ import annotations
 
@@ -27,23 +27,26 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 6
 STANDING_S: Final = LOOK_S + JANITOR_S
-"""How long readers of a partition may be blocked while an attempt runs and brokers can be reached: until a transaction
-of a zombie is fenced, and until a lost marker is written. All others end by their checkpoint or before the attempt."""
+"""Maximum time for which readers of a partition may be blocked while an attempt runs and brokers can be reached.
+
+In this time a zombie's transaction is fenced and a lost marker is written. All other transactions end with their
+checkpoint or before the attempt.
+"""
 
 
 class RuleWatch:
-    """Of one world."""
+    """The watch over one world."""
 
     def __init__(self, world: World) -> None:
         self.longest_standing_s = 0.0
-        """How long readers of a partition did not get on although they should have."""
+        """The longest time that readers of a partition were blocked although they should not have been."""
         self._world = world
         self._stands: dict[TopicPartition, tuple[int, float]] = {}
-        """Where read-committed readers end in front of records, and for how long."""
+        """Partition -> where read-committed readers are blocked before further records, and for how long."""
         self._checked_at = world.kernel.now
 
     def look(self) -> None:
-        """At the end of the committed part of every output."""
+        """Checks the end of the committed part of every output."""
         world = self._world
         world.problems += world.broker.strays
         world.broker.strays.clear()
@@ -69,7 +72,7 @@ class RuleWatch:
 
 
 def check_left(world: World) -> list[str]:
-    """Everything that the last daemon, which nothing disturbed, has left although it should not."""
+    """Returns everything that the last daemon, which was not disturbed, has left although it should not."""
     return [*_check_transactions(world), *_check_objects(world), *_check_savepoints(world)]
 
 
@@ -93,7 +96,7 @@ def _check_transactions(world: World) -> list[str]:
 
 
 def read_journal(objects: Mapping[str, bytes]) -> dict[JournalSequence, AnyEntry]:
-    """What is in a checkpoint directory, seen from outside."""
+    """Reads the journal of a checkpoint directory from outside."""
     return {
         number: decode_entry(number, data)
         for name, data in objects.items()
@@ -102,7 +105,7 @@ def read_journal(objects: Mapping[str, bytes]) -> dict[JournalSequence, AnyEntry
 
 
 def newest_checkpoint(objects: Mapping[str, bytes]) -> CheckpointId:
-    """Of a journal; 0 without one, or when an entry is damaged."""
+    """Returns the newest checkpoint of a journal; 0 without a journal or if an entry is damaged."""
     try:
         entries = read_journal(objects).values()
     except TidegateError:
@@ -111,7 +114,7 @@ def newest_checkpoint(objects: Mapping[str, bytes]) -> CheckpointId:
 
 
 def _check_objects(world: World) -> list[str]:
-    """In the checkpoint directory is what the retained checkpoints list, their entries, and nothing else."""
+    """Checks that the checkpoint directory contains exactly the retained checkpoints' files and entries."""
     entries = read_journal(world.operations.objects)
     state = derive(list(entries.items()))
     assert state.newest is not None, "the last daemon has ended as it was asked to"
@@ -130,7 +133,7 @@ def _check_objects(world: World) -> list[str]:
 
 
 def _check_savepoints(world: World) -> list[str]:
-    """They are their owners': whole for ever once they are reported as finished."""
+    """Checks that savepoints stay complete once they are reported as finished, because they belong to their owners."""
     problems = []
     for path in world.operations.savepoints:
         metadata = world.machines.files.get(f"{path}/{METADATA}")

@@ -1,7 +1,8 @@
-"""What windows over the committed input must say, in plain Python.
+"""The expected results of windows over the committed input, in plain Python.
 
-Every window of a key comes out once, with all records that are not late for it and nothing else, in the order of the
-windows; none before its end has been passed, and all whose end has been passed when everything was read.
+Every window of a key comes out once, with exactly those of its records that are not late for it, in window order. No
+window comes out before its end has been passed. When everything has been read, all windows whose end has been passed
+have come out.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from tidegate.simulation.workload import MOST_SUBTASKS, InputRecord, Workload
 
 SHOWN: Final = 6
 CHOICES_MAX: Final = 10
-"""Records of one window that may be late: of more not every choice is tried."""
+"""Maximum number of possibly late records in a window for which every choice is tried."""
 
 Row = Mapping[str, Any]
 Name = tuple[str, ...]
-"""Key and begin of a window."""
+"""Key and start of a window."""
 Total = tuple[int, ...]
 
 
@@ -44,7 +45,7 @@ class Windowed(msgspec.Struct, frozen=True):
 
     key: tuple[str, ...]
     times: int = 1
-    """Larger than the windows of the timing, which it is made of."""
+    """Size factor compared with the windows of the timing, which it is made from."""
     sessions: bool = False
 
 
@@ -66,11 +67,11 @@ class Pane(msgspec.Struct):
 
 
 class WindowHistory(Protocol):
-    """See the oracle's."""
+    """A part of the output, as the oracle's `OracleHistory`."""
 
     @property
     def done(self) -> frozenset[int]:
-        """Records that were processed before it."""
+        """Records that were processed before this history."""
 
     @property
     def output(self) -> Mapping[str, Sequence[Sequence[Row]]]:
@@ -78,7 +79,7 @@ class WindowHistory(Protocol):
 
 
 def read_ms(value: str | int) -> int:
-    """A timestamp of the output."""
+    """Reads a timestamp of the output as ms since 1970."""
     if isinstance(value, int):
         return value
     at = datetime.fromisoformat(value)
@@ -86,12 +87,15 @@ def read_ms(value: str | int) -> int:
 
 
 def name_of(topic: str, row: Row) -> Name:
-    """Of the window of a row."""
+    """Returns the name of a row's window."""
     return *(row[column] for column in WINDOW_TOPICS[topic].key), str(read_ms(row["window_start"]))
 
 
 def names_in(topic: str, record: InputRecord, timing: Timing) -> list[Name]:
-    """Of the windows that a record is in; of sessions only all records together know."""
+    """Returns the names of the windows that contain a record.
+
+    Sessions follow only from all records together, so there are none.
+    """
     windowed = WINDOW_TOPICS[topic]
     if windowed.sessions:
         return []
@@ -103,12 +107,12 @@ def names_in(topic: str, record: InputRecord, timing: Timing) -> list[Name]:
 
 
 def begin_of(name: Name) -> int:
-    """The first moment of a window."""
+    """Returns the first millisecond of a window."""
     return int(name[-1])
 
 
 class WindowOracle:
-    """Of one workload, when the input was read so."""
+    """The oracle of one workload, given the observed reading of its input."""
 
     def __init__(self, workload: Workload, timing: Timing, reading: ObservedWatermark) -> None:
         self._workload = workload
@@ -123,23 +127,26 @@ class WindowOracle:
         everything = frozenset(record.id for record in self._records)
         lowest, self._highest = passed_by(self._records, everything, timing)
         self._reached = lowest if timing.idle == "never" else self._highest
-        """The watermark when everything was read: nobody waits for a partition that is caught up."""
+        """The watermark when everything has been read. Partitions that have caught up do not hold it back."""
         if timing.by_clock:
             self._reached = self._by_clock(reading)
 
     def _by_clock(self, reading: ObservedWatermark) -> int | None:
-        """Clocks have come as far as the last record, at least, unless somebody has set one."""
+        """Returns a lower bound of the clocks: they have reached the last record, unless a clock has been set."""
         if reading.clocks_set or not reading.arrived:
             return None
         return min(max(time_of(record) for record in reading.arrived), derive_ms(reading.arrived[-1].arrived_s))
 
     @property
     def topics(self) -> list[str]:
-        """Those of windows."""
+        """Topics of windows."""
         return [topic for topic in self._workload.shape.outputs if topic in WINDOW_TOPICS]
 
     def outcome(self, topic: str, record: InputRecord, name: Name) -> RowOutcome:
-        """Of a record in one of its windows. What a window of windows is made of may have been late before it."""
+        """Returns the outcome of a record in one of its windows.
+
+        In a window over windows, it may already have been late for the inner one.
+        """
         times, size_ms = WINDOW_TOPICS[topic].times, self._timing.size_ms
         outcome = self._limits[times][record.id].outcome(self._last_ms(topic, name) + self._timing.allowed_ms)
         if times == 1:
@@ -148,7 +155,7 @@ class WindowOracle:
         return max(outcome, self._limits[1][record.id].outcome(begin + size_ms - 1), key=list(RowOutcome).index)
 
     def panes(self, topic: str) -> dict[Name, Pane]:
-        """Every window that may have a record in it."""
+        """Returns every window that may contain a record."""
         if WINDOW_TOPICS[topic].sessions:
             return {name: Pane(one.records, []) for name, one in self._sessions.items()}
         panes: dict[Name, Pane] = defaultdict(lambda: Pane([], []))
@@ -160,7 +167,7 @@ class WindowOracle:
         return panes
 
     def count_row_outcomes(self) -> Counter[RowOutcome]:
-        """Of records in windows."""
+        """Counts the outcomes of records in windows."""
         topic = self.topics[0]
         if WINDOW_TOPICS[topic].sessions:
             counted = sum(len(one.records) for one in self._sessions.values())
@@ -179,24 +186,24 @@ class WindowOracle:
         ever: AbstractSet[Hashable],
         sizes: Mapping[Name, Sequence[int]] | None = None,
     ) -> list[Name]:
-        """Windows whose end has been passed and that have not come out since somebody went back to after `done`.
+        """Returns the windows that are missing in the output since a restore to a point after `done`.
 
-        Those whose end had been passed somewhere in `done` may have come out before that. `sizes`: how many records
-        each result holds, where there are early ones.
+        These are windows whose end has been passed. Those whose end had been passed somewhere in `done` may have come
+        out before the restore. `sizes`: the number of records in each result, if there are early ones.
         """
         _, before = passed_by(self._records, done, self._timing)
         missing = []
         for name, pane in self.panes(topic).items():
             last_ms = self._last_ms(topic, name)
             whole = sizes is None or not self._timing.early_ms or self._is_whole(topic, pane, sizes.get(name, ()))
-            passed = self._timing.by_clock or (before is not None and last_ms <= before)  # which went further by itself
+            passed = self._timing.by_clock or (before is not None and last_ms <= before)  # the clock advances by itself
             came = (name in now and whole) or (passed and name in ever)
             if pane.sure and not came and self._is_passed(last_ms):
                 missing.append(name)
         return missing
 
     def check(self, histories: Sequence[WindowHistory]) -> list[str]:
-        """Everything that is wrong with the output; all but the last history may end anywhere."""
+        """Returns everything that is wrong with the output. All but the last history may end anywhere."""
         problems = []
         for topic in self.topics:
             panes = self.panes(topic)
@@ -224,13 +231,15 @@ class WindowOracle:
 
     @staticmethod
     def _is_whole(topic: str, pane: Pane, sizes: Sequence[int]) -> bool:
-        """Whether the last result has all records. After a session has ended, another one may begin where it did, and
-        take another name later on: its early results are newer.
+        """Returns whether the last result has all records.
+
+        After a session has ended, another one may begin at the same start and move to another name later. Its early
+        results are newer.
         """
         return len(pane.sure) in (sizes if WINDOW_TOPICS[topic].sessions else sizes[-1:])
 
     def _last_ms(self, topic: str, name: Name) -> int:
-        """The last moment of a window."""
+        """Returns the last millisecond of a window."""
         if WINDOW_TOPICS[topic].sessions:
             return self._sessions[name].end_ms - 1 if name in self._sessions else NEVER
         if self._timing.zone:
@@ -243,13 +252,16 @@ class WindowOracle:
         return derive_sessions(self._records, self._timing)
 
     def _is_passed(self, last_ms: int) -> bool:
-        """By the watermark, when everything was read."""
+        """Returns whether the watermark passes this time when everything has been read."""
         return self._workload.bounded or (self._reached is not None and last_ms <= self._reached)
 
     def _check_rows(
         self, topic: str, panes: Mapping[Name, Pane], partitions: Sequence[Sequence[Row]], *, complete: bool
     ) -> list[str]:
-        """Once, and exact; with corrections each has more records than the one before it, and the last one is exact."""
+        """Checks that each window comes once and is exact.
+
+        With corrections, each result has more records than the previous one, and the last one is exact.
+        """
         problems, newest, closed = [], dict[Name, Row](), set[Name]()
         for row in _rows(partitions):
             name = name_of(topic, row)
@@ -261,7 +273,7 @@ class WindowOracle:
                 continue
             before = newest[name]["orders"] if name in newest and self._timing.early_ms else 0
             if before and name not in closed and before == row["orders"] == len(panes[name].sure):
-                closed.add(name)  # on close, after an early result that had everything
+                closed.add(name)  # the result on close, after an early result that was already complete
             elif name in newest and not self._corrects(row, newest[name]):
                 problems.append(f"{topic}: window {name} is there more than once")
             if name in newest and self._timing.early_ms:
@@ -282,10 +294,9 @@ class WindowOracle:
         return problems[:SHOWN]
 
     def _check_early(self, topic: str, row: Row, name: Name, pane: Pane) -> list[str]:
-        """It holds the records that are older than some moment at which one is due, and perhaps of those that were late
-        for it.
+        """Checks that an early result holds the records older than some due time, perhaps without those late for it.
 
-        Or it is the result on close, after which nothing comes that is not in it.
+        It may also be the result on close, after which no further record is added.
         """
         every_ms, columns = self._timing.early_ms, self._columns(topic)
         for due_ms in range(begin_of(name) + every_ms, self._last_ms(topic, name) + 2, every_ms):
@@ -300,9 +311,10 @@ class WindowOracle:
     def _check_changes(
         self, topic: str, partitions: Sequence[Sequence[Row]], *, begun: bool, complete: bool
     ) -> list[str]:
-        """Early results of sessions: each is one at some due time or on close, and none is left that is none any more.
+        """Checks early results of sessions: each is one at some due time or on close, and no superseded one remains.
 
-        `begun`: what is taken back may have come out before; unless `complete` it may be taken back later.
+        `begun`: a retracted result may have come out before this history. Unless `complete`, results may be retracted
+        later.
         """
         problems = []
         final = self._found
@@ -325,7 +337,7 @@ class WindowOracle:
         return problems[:SHOWN]
 
     def _is_older_twin(self, topic: str, row: Row) -> bool:
-        """Whether it is a session after whose end another one began where it had begun."""
+        """Returns whether a row is a session after whose end another one began at the same start."""
         if not WINDOW_TOPICS[topic].sessions:
             return False
         name = name_of(topic, row)
@@ -334,15 +346,15 @@ class WindowOracle:
         return any(self._told(topic, one) == told for one in twins)
 
     def _told(self, topic: str, session: Session) -> tuple[Any, ...]:
-        """A session as its result has it."""
+        """Returns a session in the form of its result."""
         return session.records[0].sku, str(session.first_ms), session.end_ms, *self._total(topic, session.records)
 
     def _corrects(self, row: Row, before: Row) -> bool:
-        """Whether a second result of a window may come after the first one."""
+        """Returns whether a second result of a window may follow the first one."""
         return bool(self._timing.allowed_ms or self._timing.early_ms) and row["orders"] > before["orders"]
 
     def _check_least(self, topic: str, panes: Mapping[Name, Pane], partitions: Sequence[Sequence[Row]]) -> list[str]:
-        """At least once: a window may come again, and count records again, but has all of its records."""
+        """Checks windows with at-least-once: one may come again and count records again, but has all of its records."""
         problems = []
         for row in _rows(partitions):
             name = name_of(topic, row)
@@ -363,10 +375,11 @@ class WindowOracle:
         partitions: Sequence[Sequence[Row]],
         ever: set[Name],
     ) -> list[str]:
-        """Windows whose end all partitions had passed where somebody went back to: they have come out, and stay closed.
+        """Checks windows that were closed at a restored checkpoint: they came out before it and stay closed.
 
-        A barrier overtakes watermarks where it is unaligned, and where they wait until channels that are idle have
-        answered (ADR 52): what they close comes out after it.
+        A window is closed if all partitions had passed its end. A barrier overtakes watermarks if it is unaligned, or
+        if they wait until idle channels have answered (ADR 52). Windows closed by such watermarks come out after the
+        barrier.
         """
         passed, _ = passed_by(self._records, done, self._timing)
         overtaken = self._workload.unaligned_after_ms is not None or self._may_be_asked()
@@ -384,11 +397,14 @@ class WindowOracle:
         return problems
 
     def _may_be_asked(self) -> bool:
-        """Whether there may be channels that are idle: of a partition, or of a subtask that has none."""
+        """Returns whether there may be idle channels: of a partition, or of a subtask without one."""
         return self._timing.idle != "never" or self._workload.partitions < MOST_SUBTASKS
 
     def _check_order(self, topic: str, partitions: Sequence[Sequence[Row]]) -> list[str]:
-        """The windows of a key come in the order of their ends, but for corrections, all in one output partition."""
+        """Checks that the windows of a key come in the order of their ends and in one output partition.
+
+        Corrections are exempt from the order.
+        """
         problems = []
         in_order = not self._timing.allowed_ms and not (self._timing.early_ms and self._overlapping(topic))
         newest: dict[Name, int] = {}
@@ -404,11 +420,11 @@ class WindowOracle:
         return problems[:SHOWN]
 
     def _overlapping(self, topic: str) -> bool:
-        """Whether several windows of a key are open at the same time, and give early results in turn."""
+        """Returns whether several windows of a key can be open at the same time and emit early results alternately."""
         return WINDOW_TOPICS[topic].sessions or self._timing.every_ms is not None
 
     def _fits(self, topic: str, row: Row, pane: Pane) -> bool:
-        """Whether some choice of the records that may be late gives the row."""
+        """Returns whether some choice of the possibly late records yields the row."""
         found = tuple(row[column] for column in self._columns(topic))
         if len(pane.either) > CHOICES_MAX:
             most, least = len(pane.sure) + len(pane.either), len(pane.sure)

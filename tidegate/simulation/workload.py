@@ -1,4 +1,4 @@
-"""What a schedule processes: the shape of its pipeline, and how much arrives when; drawn from a seed."""
+"""The workload of a schedule: the shape of its pipeline and the arrival of its records, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -20,107 +20,110 @@ from tidegate.simulation.shapes.shape import DEAD_TOPIC, SCHEMA, TIMED_SCHEMA, S
 from tidegate.simulation.timing import Timing, draw_lulls, draw_more, draw_timing
 
 MOST_SUBTASKS: Final = 3
-"""Of a vertex, also after it was rescaled."""
+"""Maximum number of subtasks of a vertex, including after a rescale."""
 WINDOWS: Final = 0.3
-"""This part of the schedules has one of them."""
+"""The fraction of schedules that have windows."""
 SHAPED: Final = 0.2
-"""And of those without windows this part has one of the rare shapes."""
+"""The fraction of schedules without windows that have one of the rare shapes."""
 MORE_TIMING: Final = 0.2
-"""Of the schedules with windows this part has early results, a time zone, or a watermark that follows the clock."""
+"""The fraction of schedules with windows that have early results, a time zone, or a watermark by the clock."""
 EARLY_SESSIONS: Final = 0.4
-"""And of those with early results this part has sessions."""
+"""The fraction of schedules with early results that have sessions."""
 RENAMED: Final = 0.15
-"""In this part of the schedules each daemon is started with other names of steps."""
+"""The fraction of schedules in which each daemon starts with different step names."""
 CHANGED: Final = 0.2
-"""And of those with totals, exactly once, in this part the pipeline has releases."""
+"""The fraction of exactly-once schedules with totals in which the pipeline has releases."""
 BOUNDED: Final = 0.1
-"""This part of the schedules ends by itself."""
+"""The fraction of schedules that end by themselves."""
 LATEST: Final = 0.1
-"""This part of the schedules begins at the latest record."""
+"""The fraction of schedules that begin at the latest record."""
 BACKENDS: Final = {("memory",): 6, ("rocksdb",): 1, ("rocksdb", "memory"): 1}
-"""How often each is drawn: RocksDB is real, and costs a few milliseconds for every slot."""
+"""Weight of each choice. RocksDB is real and costs a few milliseconds per slot."""
 PIPELINE: Final = "simulated"
 HOUR_MS: Final = 3_600_000
 METADATA_LAGS_MS: Final = (0, 0, 50, 400)
 SLOW_PACE: Final = 20.0
-"""Before slots as slow as this the input comes in waves, so that rows wait in the channels. Their transactions get more
-time: with 1.5 s no checkpoint could ever complete."""
+"""For slots as slow as this, the input comes in waves, so that rows wait in the channels. Their transactions get more
+time: with 1.5 s no checkpoint could ever complete.
+"""
 GAP_S: Final = 0.05
 SLOW_INTERVAL_MS: Final = {20.0: 150, 40.0: 400}
-"""And barriers come no faster than their loops turn, once for each channel and then for rows."""
+"""Barriers come no faster than the loops of slow slots turn: once per channel, and then for rows."""
 SLOW_STORAGE: Final = 15.0
 PATIENT_MS: Final = 10_000
-"""Nor with storage as slow as this where a snapshot is of many files."""
+"""Transaction timeout for slow slots, and for storage as slow as this if a snapshot consists of many files."""
 SLOW_GAP_S: Final = 0.2
-"""They get so much time at least between two bursts: nobody keeps up with more than can be processed."""
+"""Minimum time between two bursts for slow slots, so that no more arrives than can be processed."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything of a schedule but its life and its faults."""
+    """Everything about a schedule except its life and its faults."""
 
     topology: str
-    """Name of its shape."""
+    """Name of the shape."""
     parallelism: int
     partitions: int
-    """Of every topic."""
+    """Partitions of every topic."""
     backlog: int
-    """Records that are there before the first daemon."""
+    """Records written before the first daemon starts."""
     burst: int
-    """Of the records that follow at most so many come at once."""
+    """Maximum number of the following records that arrive at once."""
     gap_s: float
-    """Between two bursts, on the average."""
+    """Average time between two bursts."""
     wave: int = 0
-    """Now and then as many come as are needed for so many to wait."""
+    """From time to time, as many records arrive as are needed for this many to wait."""
     customers: int
     skus: int
-    """Keys of the totals. With many of them few change between two checkpoints: most snapshots are increments."""
+    """Number of keys of the totals. With many keys, few change between two checkpoints: most snapshots are
+    increments.
+    """
     exactly_once: bool
     interval_ms: int
     max_concurrent: int
     checkpoint_timeout_ms: int = 2000
     transaction_timeout_ms: int
     unaligned_after_ms: int | None = None
-    """As in SlotSettings."""
+    """The same option as in SlotSettings."""
     noisy: bool = False
-    """Other producers write into the input within transactions that they abort."""
+    """Other producers write to the input in transactions that they abort."""
     growing: bool = False
     """Input topics get more partitions while they are read."""
     broker_pace: float = 1.0
-    """How much longer than usual the way to the broker is."""
+    """Factor by which requests to the broker are slower than usual."""
     storage_pace: float = 1.0
     slot_pace: float = 1.0
-    """How much longer than usual a turn of a slot's loop is: rows wait in the channels."""
+    """Factor by which a turn of a slot's loop is slower than usual, so that rows wait in the channels."""
     credit_bytes: int | None = None
-    """What a receiver grants on a channel at a time; None: as in production."""
+    """Bytes that a receiver grants on a channel at a time; None means the production value."""
     skew_ms: int = 0
-    """The processes' wall clocks are wrong by up to so much."""
+    """The wall clocks of the processes are wrong by up to this much."""
     drift: float = 0.0
-    """And go too fast or too slowly by up to this part of the time."""
+    """The wall clocks run fast or slow by up to this fraction."""
     retained: int = 2
-    """Completed checkpoints that are kept."""
+    """Number of completed checkpoints that are retained."""
     bounded: bool = False
-    """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
+    """`until: latest`: the pipeline ends by itself, and is restarted until everything has been read."""
     from_latest: bool = False
-    """`start: latest`: what is there when the first daemon looks is never read."""
+    """`start: latest`: records that exist when the first daemon reads the offsets are never read."""
     backends: tuple[str, ...] = ("memory",)
-    """Of state: what the first daemon's slots use, then the second's, and from the beginning."""
+    """State backends, one per daemon in turn, repeated cyclically."""
     metadata_lag_ms: int = 0
-    """How long clients are given the leaders and coordinators of before."""
+    """Time for which clients are still given the previous leaders and coordinators."""
     timing: Timing | None = None
-    """Only of topologies with event time."""
+    """Only used by topologies with event time."""
     renamed: bool = False
-    """Whoever starts a daemon has given all steps other names."""
+    """All steps are renamed at every start of a daemon."""
     changed: str = ""
-    """One of CHANGES: each release of the pipeline changes the totals like this; empty: there is one release."""
+    """One of CHANGES: how each release of the pipeline changes the totals. Empty means a single release."""
 
     @property
     def windows(self) -> Timing | None:
-        """`timing`, where it counts."""
+        """The timing, if the shape has windows."""
         return self.timing if self.shape.windowed else None
 
     @property
     def checkpoints(self) -> CheckpointPolicy:
-        """As the coordinator takes it."""
+        """The checkpoint settings in the coordinator's form."""
         return CheckpointPolicy(
             interval_ms=self.interval_ms,
             timeout_ms=self.checkpoint_timeout_ms,
@@ -146,22 +149,22 @@ class InputRecord(msgspec.Struct, frozen=True):
     price_cents: int
     status: str
     at: int | None = None
-    """Event time, ms since 1970, where there are windows."""
+    """Event time in ms since 1970, if the shape has windows."""
     arrived_s: float = 0.0
-    """Virtual time at which it was written."""
+    """Virtual time at which the record was written."""
     bad: str = ""
-    """Where it fails: `source`, `step` (if it comes so far), or nowhere."""
+    """The place where the record fails: `source`, `step` (if it gets that far), or empty."""
 
     @property
     def value(self) -> bytes:
-        """As JSON."""
+        """The record as JSON."""
         columns = SCHEMA if self.at is None else TIMED_SCHEMA
         row = {name: getattr(self, name) for name in columns}
         return msgspec.json.encode({**row, "quantity": "many"} if self.bad == "source" else row)
 
 
 def draw_workload(seed: int) -> Workload:
-    """Everything is drawn from the seed."""
+    """Draws the workload from the seed."""
     renamed = generator(seed, "renamed steps").random() < RENAMED
     workload = msgspec.structs.replace(_draw_topology(seed), renamed=renamed)
     if workload.windows is not None:
@@ -198,7 +201,11 @@ def _draw_topology(seed: int) -> Workload:
 
 
 def _decide_more(workload: Workload, timing: Timing, *, sessions: bool) -> Workload:
-    """What early results hold, and what the clock closes, is not left to who is faster, or to clocks that are wrong."""
+    """Adjusts a workload for further timing.
+
+    The contents of early results must not depend on which slot is faster, and what a clock closes must not depend on
+    wrong clocks.
+    """
     workload = msgspec.structs.replace(workload, topology="windows", timing=timing, bounded=False)
     if timing.early_ms and sessions:
         timing = msgspec.structs.replace(timing, every_ms=None)
@@ -209,7 +216,7 @@ def _decide_more(workload: Workload, timing: Timing, *, sessions: bool) -> Workl
 
 
 def _draw_shape(seed: int, workload: Workload) -> Workload:
-    """Mostly the same."""
+    """Replaces the shape by a rare one in some of the schedules."""
     draw = generator(seed, "topology shape kind")
     if draw.random() >= SHAPED:
         return workload
@@ -225,13 +232,16 @@ def _draw_shape(seed: int, workload: Workload) -> Workload:
 
 
 def _decide_sessions(workload: Workload, timing: Timing) -> Workload:
-    """Which records are in one session depends on all of them: so nothing of them is left to who is faster."""
+    """Adjusts a workload for sessions.
+
+    Which records share a session depends on all of them, so no record may depend on timing.
+    """
     timing = msgspec.structs.replace(timing, idle="never")
     return msgspec.structs.replace(workload, timing=timing, bounded=False, growing=False, exactly_once=True)
 
 
 def _draw_without_windows(seed: int) -> Workload:
-    """What the seed was before there were windows."""
+    """Draws what a seed meant before there were windows."""
     draw = generator(seed, "workload")
     exactly_once = draw.random() < 0.92
     slot_pace = draw.choice((1.0, 1.0, 5.0, 20.0, 20.0, 40.0))
@@ -271,7 +281,7 @@ def _draw_without_windows(seed: int) -> Workload:
     )
 
 
-@lru_cache(maxsize=512)  # with event time hardly any two are the same
+@lru_cache(maxsize=512)  # with event time hardly any two plans are the same
 def plan_of(
     topology: str,
     parallelism: int,
@@ -283,7 +293,7 @@ def plan_of(
     changed: str = "",
     number: int = 0,
 ) -> Plan:
-    """The physical plan of a pipeline file as a user would write it.
+    """Builds the physical plan of a pipeline file as a user would write it.
 
     `turn`: see `rename_steps`; `changed` and `number`: see `release`.
     """

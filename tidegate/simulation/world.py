@@ -1,4 +1,4 @@
-"""One schedule: a cluster, a pipeline, its daemons, an operator who starts them again, and what goes wrong."""
+"""One schedule: a cluster, a pipeline, its daemons, an operator who restarts them, and the faults."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tidegate.task.barriers.handler import StreamCorrupt
 from tidegate.task.wire import ChannelBroken
 
 VIRTUAL_S_MAX: Final = 3600.0
-"""Beyond all deadlines of a course, but for the time in which nothing runs."""
+"""Longer than all deadlines of a course together, apart from the time in which nothing runs."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides a run."""
+    """Everything that determines a run."""
 
     seed: int
     workload: Workload
@@ -44,7 +44,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of it."""
+    """The outcome of a schedule."""
 
     schedule: Schedule
     problems: tuple[str, ...]
@@ -57,15 +57,15 @@ class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     events: int
     recovered_s: float
-    """See Course."""
+    """Time from the end of the last disturbance to the next committed checkpoint."""
     standing_s: float
-    """See Watch."""
+    """The longest time that readers were blocked while an attempt ran."""
     trace: Trace
     passed: dict[str, int]
 
 
 class World:
-    """See the module. `run` plays it once."""
+    """Everything that takes part in one schedule. `run` plays it once."""
 
     def __init__(self, schedule: Schedule) -> None:
         workload = schedule.workload
@@ -85,7 +85,7 @@ class World:
         self.account = Account(self)
         self.operations = Operations(self)
         self.problems: list[str] = []
-        self.loops: list[VirtualLoop] = []  # of slots
+        self.loops: list[VirtualLoop] = []  # event loops of slots
         self.striker = Striker(self)
         self.strange_acks = UnexpectedAcks()
         self.given_up = GivenUp(aligned=workload.unaligned_after_ms is None)
@@ -93,13 +93,13 @@ class World:
         self.course = Course(self)
 
     def run(self) -> ScheduleResult:
-        """Play the schedule."""
+        """Plays the schedule."""
         try:
             self.course.begin()
             self.operations.start()
             self.kernel.run(VIRTUAL_S_MAX + self.schedule.life.away_s)
             self.problems += self.account.check()
-        except Exception as error:  # noqa: BLE001 - a bug of the product or of the simulation: reported as a violation
+        except Exception as error:  # noqa: BLE001 - a bug in the product or in the simulation is reported as a violation
             self.problems.append("".join(format_exception(error))[-3000:])
         finally:
             self.kernel.close()
@@ -126,12 +126,12 @@ class World:
         )
 
     def on_bug(self, error: BaseException, message: str) -> None:
-        """Something escaped into an event loop."""
+        """Records an error that escaped into an event loop."""
         self.trace.tell(f"uncaught: {message}: {error!r}")
         self.kernel.failure = self.kernel.failure or error
 
     def judge(self, process: VirtualProcess, error: BaseException) -> None:
-        """An attempt ends: for a reason that a fault can make, or because the program is wrong."""
+        """Reports a problem if an attempt ended for a reason that no fault can cause, that is, because of a bug."""
         broken = isinstance(error, ProtocolBroken | StreamCorrupt) or not isinstance(error, TidegateError)
         if isinstance(error, ChannelBroken):
             broken = not any(fault.point == "slot.frame" for fault in self.faults.fired)
@@ -139,7 +139,7 @@ class World:
             self.problems.append(f"{process.name} met a bug: {error!r}\n{''.join(format_exception(error))[-1500:]}")
 
     def end_faults(self) -> None:
-        """No more of them, and what can be reached again is."""
+        """Ends all faults and makes everything reachable again."""
         self.faults.end()
         self.striker.end()
         self.outages.clear()
@@ -147,5 +147,5 @@ class World:
 
 
 def play(schedule: Schedule) -> ScheduleResult:
-    """Run a schedule."""
+    """Runs a schedule."""
     return World(schedule).run()

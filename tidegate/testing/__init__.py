@@ -1,1 +1,1 @@
-"""Runs a pipeline without Kafka and Spark: the cases of `tidegate test`, and `tidegate preview`."""
+"""Pipelines without Kafka and Spark, for the cases of `tidegate test` and for `tidegate preview`."""

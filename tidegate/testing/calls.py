@@ -1,4 +1,4 @@
-"""Calls to what is outside, made at once: a case waits for their answers, which come in the order of the rows."""
+"""External calls of a case, made immediately: the case waits for the answers, which come in the order of the rows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from tidegate.operators.calls.caller import Asked, Caller, CallTarget, close_tar
 
 
 class PromptCaller(Caller):
-    """See Caller. Limits and pauses are those of the step, in real time; pauses are as short as they can be."""
+    """A caller that answers before `take` returns.
 
-    def __init__(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> None:  # noqa: ARG002  # as ThreadCaller
+    Limits and timeouts are those of the step, in real time; pauses are minimal.
+    """
+
+    def __init__(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> None:  # noqa: ARG002  # same signature as ThreadCaller
         self._name = name
         self._target = target
         self._policy = policy
@@ -28,7 +31,7 @@ class PromptCaller(Caller):
 
     @override
     def take(self) -> list[PendingCall]:
-        """Everything that was asked is answered when it returns. Raises CallsFailed."""
+        """Answers all submitted calls and returns them. Raises CallsFailed."""
         asked, self._asked = self._asked, []
         if not asked:
             return []

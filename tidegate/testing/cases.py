@@ -1,4 +1,4 @@
-"""Runs a case: once as it is, and once with a restart in the middle, which must not change what comes out."""
+"""Runs a case twice: once as it is, and once with a restart in the middle, which must not change the output."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ Output = Mapping[OperatorName, Sequence[WrittenRecord]]
 
 
 class CaseFailure(msgspec.Struct, frozen=True):
-    """One reason why a case fails. `difference` where records differ; `sink` is empty for what concerns no sink."""
+    """One reason why a case fails. `difference` is set if records differ; `sink` is empty if no sink is concerned."""
 
     message: str
     sink: str = ""
     difference: Difference | None = None
     by_restart: bool = False
-    """The difference is between the runs without and with a restart."""
+    """The runs without and with a restart differ."""
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """A case that has run; it has passed when nothing has failed."""
+    """The result of a case. It has passed if there are no failures."""
 
     case: CaseSettings
     failures: tuple[CaseFailure, ...]
     seconds: float
     output: dict[str, list[Record]]
-    """By sink, every record as people read it; empty when the pipeline stopped."""
+    """Sink -> its records in readable form; empty if the pipeline stopped."""
 
     @property
     def passed(self) -> bool:
-        """Whether it is as expected."""
+        """True if the case has passed."""
         return not self.failures
 
 
 def expects_nothing(case: CaseSettings) -> bool:
-    """Whether nothing at all is expected of it."""
+    """Returns whether the case states no expectation."""
     return not case.expect and not case.model_fields_set & {"bad_records", "late", "fails"}
 
 
 class CaseRunner:
-    """Runs the cases of one file; `parallelism` is that of cases that say nothing."""
+    """Runs the cases of one file. `parallelism` applies to cases that do not set their own."""
 
     def __init__(self, loaded: LoadedPipeline, plan: Plan, parallelism: int | None = None) -> None:
         self._sources = loaded.settings.sources
@@ -73,7 +73,7 @@ class CaseRunner:
         self._sinks = {name: sinks[name] for name in map(OperatorName, loaded.settings.sinks)}
 
     def run(self, case: CaseSettings) -> CaseResult:
-        """Both runs of a case, and what they differ in from what is expected, and from each other."""
+        """Runs a case with and without a restart. Compares the output with the expectations, and the two runs."""
         started = time.perf_counter()
         try:
             written, failures = self._judge(case)
@@ -155,7 +155,10 @@ def _describe(wanted: int, actual: int) -> str:
 def _judge_counts(
     what: str, wanted: int | Mapping[str, int] | None, came: Mapping[str, int], lines: Sequence[str]
 ) -> list[CaseFailure]:
-    """`wanted` in all, or by kind or step; None is not compared. `lines` say more of those that came."""
+    """Compares counts: `wanted` in total, or by kind or step; None is not compared.
+
+    `lines` describe individual records.
+    """
     total = sum(came.values())
     if wanted is None or (wanted == total if isinstance(wanted, int) else _counted(wanted) == _counted(came)):
         return []
@@ -175,7 +178,7 @@ def _counts_text(counts: int | Mapping[str, int]) -> str:
 
 
 def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
-    """Late records, and of steps that go by event time what they hold and where their watermarks are."""
+    """Yields notes on late records and, for steps that use event time, on what they hold and their watermarks."""
     remedies = {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
     timed = {node.operator.name for node in plan.nodes if Requirement.EVENT_TIME in node.operator.requires()}
     for name, one in counts.items():
@@ -203,13 +206,13 @@ def _moment(watermark_ms: int | None) -> str:
 
 
 class _Played(msgspec.Struct, frozen=True):
-    """What came of a run without a restart."""
+    """The outcome of a run without a restart."""
 
     written: Output
     bad: dict[str, int]
     late: dict[str, int]
     notes: list[str]
-    """What may explain that records are missing."""
+    """Notes that may explain missing records."""
 
 
 class _Run:
@@ -230,7 +233,7 @@ class _Run:
         self._on_skipped = on_skipped
 
     def play(self) -> _Played:
-        """Without a restart."""
+        """Plays the case without a restart."""
         log, clock = Log(self._ends), VirtualClock(self._case.begins_ms)
         harness = Harness(self._plan, log, clock, self._on_skipped)
         try:
@@ -246,7 +249,7 @@ class _Run:
             harness.close()
 
     def play_with_restart(self) -> Output:
-        """With one after half of the events, while the last of them is on its way."""
+        """Plays the case with a restart after half of the events, while the last of them is in flight."""
         middle = max(0, (len(self._events) - 1) // 2)
         log, clock = Log(self._ends), VirtualClock(self._case.begins_ms)
         snapshot = self._play_until(middle, log, clock)
@@ -289,4 +292,4 @@ class _Run:
 
 
 def _ignore(where: str) -> None:
-    """It was reported by the run without a restart."""
+    """Ignores a bad record, which the run without a restart has already reported."""

@@ -1,4 +1,4 @@
-"""Runs the chosen cases of a file, and writes what came out into it if asked to."""
+"""Runs the chosen cases of a file, and writes their output to it on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BOM = "\ufeff"
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """Of all chosen cases, in the order of the file."""
+    """The results of all chosen cases, in file order."""
 
     results: tuple[CaseResult, ...]
     left_out: int
@@ -29,12 +29,12 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Whether all of them have passed."""
+        """True if all of them have passed."""
         return all(result.passed for result in self.results)
 
 
 def choose_cases(cases: Sequence[CaseSettings], names: Sequence[str], pattern: str | None) -> list[CaseSettings]:
-    """Those with one of the names, and with the pattern in their name, whatever its case."""
+    """Chooses the cases with one of the names and with the pattern in their name, ignoring upper and lower case."""
     return [
         case
         for case in cases
@@ -49,7 +49,7 @@ def run_cases(
     parallelism: int | None,
     on_result: Callable[[CaseResult], None],
 ) -> RunOutcome:
-    """All of them, one after the other."""
+    """Runs the chosen cases one after the other."""
     started = time.perf_counter()
     runner = CaseRunner(loaded, plan, parallelism)
     results = []
@@ -60,7 +60,10 @@ def run_cases(
 
 
 def write_output(file: Path, environ: Mapping[str, str], loaded: LoadedPipeline, results: Sequence[CaseResult]) -> int:
-    """Put what came out into the cases whose records differ; how many those were. Raises UpdateRefused, OSError."""
+    """Writes the output into the cases whose records differ.
+
+    Returns the number of these cases. Raises UpdateRefused, OSError.
+    """
     changes = {
         loaded.settings.tests.index(result.case): (result.case, wanted)
         for result in results
@@ -79,7 +82,7 @@ def write_output(file: Path, environ: Mapping[str, str], loaded: LoadedPipeline,
 def _is_same_but_expected(
     loaded: LoadedPipeline, updated: str, environ: Mapping[str, str], changed: Collection[int]
 ) -> bool:
-    """Whether the text is still the same pipeline, with the same cases but for what those `changed` expect."""
+    """Returns whether the text is the same pipeline with the same cases, except for what the `changed` ones expect."""
     try:
         again = parse_pipeline(updated, loaded.file, environ)
     except ConfigErrors:
@@ -99,7 +102,7 @@ def _without_expected(settings: PipelineSettings, changed: Collection[int]) -> P
 
 
 def _changed(result: CaseResult) -> dict[str, list[Record]]:
-    """By sink what is to be written; nothing for a case that fails otherwise."""
+    """Returns the records to write by sink. A case that fails for another reason has none."""
     if expects_nothing(result.case):
         return dict(result.output)
     return {failure.sink: result.output[failure.sink] for failure in result.failures if _can_update(failure)}

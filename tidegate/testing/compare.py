@@ -1,4 +1,4 @@
-"""What came out against what was expected, as data: which records agree, which do not, and in which fields. Pure."""
+"""Comparison of output with expectations, as data: which records agree, which do not, and in which fields. Pure."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tidegate.testing.parts import WrittenRecord
 
 FIELDS: Final = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition", "topic")
 ALIGNED_MAX: Final = 400_000
-"""Pairs of records that are looked at to find the best alignment; beyond them records are compared by their place."""
+"""Maximum number of record pairs compared for the best alignment. Beyond it, records are compared by position."""
 
 Record = dict[str, Any]
-"""Fields of a record by their names in the file; of an expected one those that it gives."""
+"""Fields of a record by their names in the file. An expected record has only those in the file."""
 
 
 class Line(msgspec.Struct, frozen=True):
     """A line of a difference: a record that agrees (" "), is missing ("-"), or was not expected ("+").
 
-    `fields` of a record that stands in the place of a missing one: paths that differ, with what was expected and came.
+    If the record replaces a missing one, `fields` lists the paths that differ, with the expected and the actual value.
     """
 
     sign: str
@@ -44,18 +44,18 @@ _NUMBERS: Final = (int, float, Decimal)
 
 
 class JsonText(str):
-    """A value as JSON, in the digits and the order in which a sink has written it."""
+    """A value as JSON, with the digits and the field order that a sink has written."""
 
     __slots__ = ()
 
 
 def derive_records(written: Sequence[WrittenRecord], sink: SinkOperator) -> list[Record]:
-    """As people read them: the value decoded by the sink's format, bytes that are no text in base64."""
+    """Returns records in readable form: values decoded by the sink's format, and bytes that are not text in base64."""
     return [_record(one, sink, FORMATS[sink.format].to_plain) for one in written]
 
 
 def derive_written(written: Sequence[WrittenRecord], sink: SinkOperator) -> list[Record]:
-    """As `derive_records`, with values that are not decoded: each is JsonText."""
+    """Returns records like `derive_records`, but with values that are not decoded: each is a JsonText."""
     return [_record(one, sink, lambda *one: JsonText(FORMATS[sink.format].to_json(*one).decode())) for one in written]
 
 
@@ -78,7 +78,7 @@ def _record(one: WrittenRecord, sink: SinkOperator, read: Callable[[bytes, Forma
 
 
 def _key_of(key: bytes | None, sink: SinkOperator) -> Record:
-    """Of a format with schemas as JSON."""
+    """Returns the key as a field; a key in a format with schemas as plain JSON data."""
     if key is None or sink.key_format != keys.AVRO:
         return _text_or_base64("key", key)
     return {"key": key_to_plain(key, bare_options(sink.key_options))}
@@ -94,13 +94,13 @@ def _text_or_base64(name: str, data: bytes | None) -> Record:
 
 
 def _header(name: str, data: bytes | None) -> list[Any]:
-    """As the file has it."""
+    """Returns a header in the form of the file."""
     found = _text_or_base64("value", data)
     return [name, found["value"] if "value" in found else {"base64": found["value_base64"]}]
 
 
 def derive_expected(one: ExpectedSettings) -> Record:
-    """The fields that the file gives."""
+    """Returns the fields that the file sets."""
     found: Record = {}
     for name in FIELDS:
         if name in one.written:
@@ -114,12 +114,12 @@ def derive_expected(one: ExpectedSettings) -> Record:
 
 
 def agrees(expected: Record, actual: Record) -> bool:
-    """Whether all that is expected is so."""
+    """Returns whether all expected fields agree."""
     return all(is_same(value, _field(actual, name)) for name, value in expected.items())
 
 
 def _field(actual: Record, name: str) -> Any:
-    """A field, in the form in which it is asked for."""
+    """Returns a field in the form in which it is requested."""
     if name in actual:
         return actual[name]
     if name == "headers":
@@ -133,9 +133,11 @@ def _field(actual: Record, name: str) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Equal as data: 5 and 5.0 are one number, true is none; fields of an object have no order.
+    """Returns whether two values are equal as data.
 
-    A number that came is the one that is written so: `12.5` is 12.50, too, and the text `"12.50"` says its digits.
+    5 and 5.0 are the same number, true is not a number, and fields of an object have no order. A decimal from the
+    output equals the number that is written in the file: `12.5` matches 12.50, and the text `"12.50"` matches its
+    digits.
     """
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
@@ -157,7 +159,7 @@ def _is_same_number(one: Any, other: Any) -> bool:
 
 
 def _digits_of(value: Any) -> Any:
-    """Of a number, or the text of one; anything else is itself."""
+    """Returns the digits of a number or of its text, and any other value unchanged."""
     try:
         return Decimal(value).as_tuple() if isinstance(value, str | Decimal) else value
     except InvalidOperation:
@@ -165,7 +167,10 @@ def _digits_of(value: Any) -> Any:
 
 
 def compare(expected: Sequence[Record], actual: Sequence[Record], *, ordered: bool) -> Difference | None:
-    """None when they agree: `ordered` for each key in each topic, else each record somewhere."""
+    """Returns the difference, or None if the records agree.
+
+    `ordered`: in order per key and topic; otherwise in any order.
+    """
     if ordered:
         return None if _matches_in_order(expected, actual) else _difference_by_key(expected, actual)
     partners = _match(expected, actual)
@@ -180,7 +185,7 @@ def compare(expected: Sequence[Record], actual: Sequence[Record], *, ordered: bo
 def match_records(
     expected: Sequence[Record], actual: Sequence[Record], *, ordered: bool
 ) -> tuple[list[int | None], Sequence[Record]]:
-    """For each expected record the place of the one that agrees, growing, and the actual ones in that order."""
+    """Returns for each expected record the increasing position of its match, and the actual records in that order."""
     if ordered:
         common = dict(_common(expected, actual))
         return [common.get(at) for at in range(len(expected))], actual
@@ -193,7 +198,7 @@ def match_records(
 
 
 def compare_runs(before: Sequence[Record], after: Sequence[Record], *, ordered: bool) -> Difference | None:
-    """Two runs of one case: every field counts. Absent fields are equal to absent ones only."""
+    """Compares two runs of a case in every field. Absent fields only equal absent fields."""
     return compare([_whole(one) for one in before], after, ordered=ordered)
 
 
@@ -206,7 +211,7 @@ def _key(record: Record) -> Any:
 
 
 def _lane(record: Record) -> Any:
-    """Records of one have an order."""
+    """Returns the lane of a record. Records of one lane have an order."""
     return _key(record), record.get("topic")
 
 
@@ -215,7 +220,7 @@ def _names_key(record: Record) -> bool:
 
 
 def _matches_in_order(expected: Sequence[Record], actual: Sequence[Record]) -> bool:
-    """Each expected record takes the oldest one that it agrees with of those that are next for their key."""
+    """Matches each expected record with the oldest agreeing one among the next records of all keys."""
     if len(expected) != len(actual):
         return False
     waiting: dict[Any, list[int]] = {}
@@ -234,7 +239,7 @@ def _matches_in_order(expected: Sequence[Record], actual: Sequence[Record]) -> b
 
 
 def _difference_by_key(expected: Sequence[Record], actual: Sequence[Record]) -> Difference:
-    """Each key by itself when all expected records name theirs, else all together."""
+    """Aligns each key separately if all expected records name theirs, otherwise all records together."""
     if not all(map(_names_key, expected)):
         return _align(expected, actual)
     lines: Difference = []
@@ -244,7 +249,7 @@ def _difference_by_key(expected: Sequence[Record], actual: Sequence[Record]) -> 
 
 
 def _align(expected: Sequence[Record], actual: Sequence[Record]) -> Difference:
-    """The longest common subsequence agrees; what lies between its members is missing or added."""
+    """Aligns by the longest common subsequence; the records between its members are missing or added."""
     lines: Difference = []
     done, came = 0, 0
     for place, partner in [*_common(expected, actual), (len(expected), len(actual))]:
@@ -281,7 +286,7 @@ def _common(expected: Sequence[Record], actual: Sequence[Record]) -> list[tuple[
 
 
 def _changed(missing: Sequence[Record], added: Sequence[Record]) -> Difference:
-    """Missing ones, each followed by the one that came in its place, if there is one."""
+    """Returns the missing records, each followed by the added one that replaces it, if any."""
     lines: Difference = []
     for place in range(max(len(missing), len(added))):
         if place < len(missing):
@@ -293,7 +298,10 @@ def _changed(missing: Sequence[Record], added: Sequence[Record]) -> Difference:
 
 
 def find_fields(expected: Record, actual: Record) -> list[tuple[str, Any, Any]]:
-    """Paths of the fields that differ, `value.net`, with both values; None stands for a field that is not there."""
+    """Returns the paths of the fields that differ, such as `value.net`, with both values.
+
+    Absent fields have a special value.
+    """
     found: list[tuple[str, Any, Any]] = []
     for name, value in expected.items():
         _descend(name, value, _field(actual, name), lambda *one: found.append(one))
@@ -311,12 +319,12 @@ def _descend(path: str, one: Any, other: Any, report: Callable[[str, Any, Any], 
 
 
 def is_absent(value: object) -> bool:
-    """Whether it stands for a field that is not there."""
+    """Returns whether a value stands for an absent field."""
     return value is _ABSENT
 
 
 def _match(expected: Sequence[Record], actual: Sequence[Record]) -> list[int | None]:
-    """A partner among the actual ones for as many expected ones as there can be (augmenting paths)."""
+    """Matches as many expected records as possible with actual ones (augmenting paths)."""
     choices = [[place for place, other in enumerate(actual) if agrees(one, other)] for one in expected]
     taken: dict[int, int] = {}
     for start in range(len(expected)):
@@ -328,7 +336,7 @@ def _match(expected: Sequence[Record], actual: Sequence[Record]) -> list[int | N
 
 
 def _augment(start: int, choices: Sequence[Sequence[int]], taken: dict[int, int]) -> None:
-    """A free partner for one, those that were given before may move to another. Breadth first, without recursion."""
+    """Finds a free partner for one record, possibly by moving others. Breadth first, without recursion."""
     came_from: dict[int, int] = {}
     waiting = [start]
     for one in waiting:
@@ -340,7 +348,7 @@ def _augment(start: int, choices: Sequence[Sequence[int]], taken: dict[int, int]
                 waiting.append(taken[place])
                 continue
             free: int | None = place
-            while free is not None:  # back along the path: each takes the place that it was reached by
+            while free is not None:  # back along the path: each takes the position that it was reached by
                 owner = came_from[free]
                 before = next((other for other, who in taken.items() if who == owner), None)
                 taken[free] = owner

@@ -1,4 +1,4 @@
-"""What a case gives, as events in the order of their time, and the log that they need. Pure."""
+"""The input of a case as events in time order, and the log that they need. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 
 Copies = Callable[[int | str], SchemaText | None]
-"""Of the registry's schemas, by id or GUID."""
+"""Looks up a copy of a registry's schema by id or GUID."""
 _KEY_ID: Final = 2**31 - 1
-"""Of keys' schemas that have none: values have 0."""
+"""Id of a key schema that has none; value schemas have 0."""
 
 
 NO_TIMESTAMP: Final = -1
-"""What Kafka's clients write for a record without timestamp."""
+"""The timestamp that Kafka's clients write for a record without one."""
 
 
 class ProducedRecord(msgspec.Struct, frozen=True):
-    """A record of a topic; `timestamp_ms` None is what the clock shows, and `NO_TIMESTAMP` none."""
+    """A record of a topic. A `timestamp_ms` of None means the clock's time, and `NO_TIMESTAMP` means none."""
 
     partition: TopicPartition
     key: bytes | None
@@ -42,7 +42,7 @@ class ProducedRecord(msgspec.Struct, frozen=True):
 
 
 class NoCopy(UnknownSchema):
-    """Nobody here has asked the registry for the schema of a record."""
+    """There is no local copy of a record's schema."""
 
     def __init__(self, schema_id: int | str) -> None:
         super().__init__(schema_id)
@@ -50,7 +50,7 @@ class NoCopy(UnknownSchema):
 
 
 class CopiedSchemas(KnownSchemas):
-    """See Schemas. Records that were read from a topic have the ids of its registry."""
+    """Schemas including copies from a registry, whose ids the records read from a topic carry."""
 
     def __init__(self, schemas: Mapping[int, SchemaText], copies: Copies) -> None:
         super().__init__(schemas)
@@ -68,7 +68,7 @@ class CopiedSchemas(KnownSchemas):
 
 
 class ValueRefused(TidegateError):
-    """A value of a case that the format of its source has no bytes for."""
+    """The format of the source cannot encode a value of a case."""
 
     code = "value-refused"
     exit_code = 2
@@ -76,29 +76,29 @@ class ValueRefused(TidegateError):
 
 
 class FeedEvent(msgspec.Struct, frozen=True):
-    """`after_ms`: since the beginning of the case. Nothing may happen but that time has passed."""
+    """An event of a case, `after_ms` after its start. An event without record or watermark only lets time pass."""
 
     after_ms: int
     record: ProducedRecord | None = None
     source: str = ""
     watermark_ms: int | None = None
-    """The watermark of `source` comes to it."""
+    """The new watermark of `source`."""
 
 
 def plain_options(plan: Plan) -> dict[str, FormatOptions]:
-    """With what schema the values of each source are written; one of its columns where the file names none."""
+    """Returns the schemas of the sources' values, derived from the columns if the file names none."""
     return {str(one.name): _plain_options(one) for one in plan.operators(SourceOperator)}
 
 
 def plain_schemas(source: SourceOperator, of_file: SchemaText | None, copies: Copies | None) -> Schemas:
-    """Those that values and keys are written with, that of a file's values, and copies: there is no registry."""
+    """Returns the schemas of values and keys, that of a file's values, and copies. There is no registry."""
     found = [_plain_options(source).schema, _plain_key_options(source).schema, of_file]
     known = {one.id: one for one in found if one is not None}
     return KnownSchemas(known) if copies is None else CopiedSchemas(known, copies)
 
 
 def plain_key_options(plan: Plan) -> dict[str, FormatOptions]:
-    """As plain_options, of keys in a format with schemas."""
+    """Returns the schemas of keys in a format with schemas, as `plain_options` does for values."""
     return {
         str(one.name): _plain_key_options(one) for one in plan.operators(SourceOperator) if one.key_format == keys.AVRO
     }
@@ -129,7 +129,10 @@ def derive_events(
     options: Mapping[str, FormatOptions],
     key_options: Mapping[str, FormatOptions],
 ) -> list[FeedEvent]:
-    """Each source has a time of its own, which its `advance` moves; at the same time the sources' order counts."""
+    """Returns the events in time order.
+
+    Each source has its own time, which its `advance` moves; ties keep the order of the sources.
+    """
     events: list[FeedEvent] = []
     for name, elements in given.items():
         after_ms = 0
@@ -156,7 +159,7 @@ def _record(
 
 
 def _key(text: str, options: FormatOptions | None) -> bytes:
-    """`options`: of a key in a format with schemas, which is written as JSON."""
+    """Encodes a key. With `options`, it is JSON text for a format with schemas."""
     if options is None:
         return text.encode()
     try:
@@ -179,8 +182,10 @@ def _value(element: GivenSettings, format_name: str, options: FormatOptions) -> 
 
 
 def derive_ends(records: Iterable[ProducedRecord], sources: Iterable[SourceSettings]) -> dict[TopicPartition, int]:
-    """How many records each partition has at the end. A topic without records has one partition; a pattern stands for
-    one only where it has no other.
+    """Returns the final number of records of each partition.
+
+    A topic without records has one partition. A pattern stands for a topic of its own only if no topic with records
+    matches it.
     """
     ends: dict[TopicPartition, int] = Counter(one.partition for one in records)
     named = {part.topic for part in ends}

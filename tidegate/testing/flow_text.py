@@ -1,4 +1,4 @@
-"""Records as YAML in one line, as a pipeline file takes them. Pure."""
+"""Records as single-line YAML, as a pipeline file accepts them. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def render_record(record: dict[str, Any]) -> str:
-    """Fields of a record by their names in the file; its timestamp as people write it."""
+    """Renders the fields of a record by their names in the file, with a readable timestamp."""
     timestamp = record.get("timestamp")
     shown = record if not isinstance(timestamp, int) else {**record, "timestamp": render_moment(timestamp)}
     return render_flow(shown)
 
 
 def render_moment(at_ms: int) -> str | int:
-    """A timestamp in UTC; the number where no calendar has it."""
+    """Renders a timestamp in UTC, or returns the number if no calendar covers it."""
     try:
         moment = _EPOCH + dt.timedelta(milliseconds=at_ms)
     except OverflowError:
@@ -34,7 +34,7 @@ def render_moment(at_ms: int) -> str | int:
 
 
 def render_flow(value: Any) -> str:
-    """Any value of JSON. A number whose digits YAML would not keep, as 12.50, is a text."""
+    """Renders any JSON value. A number whose digits YAML would not keep, such as 12.50, becomes text."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_render_key(name)}: {render_flow(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):
@@ -48,7 +48,7 @@ def render_flow(value: Any) -> str:
 
 
 def _render_key(name: str) -> str:
-    """Keys are always text, and variables are not replaced in them."""
+    """Renders a key. Keys are always text, and variables are not replaced in them."""
     return name if _PLAIN.fullmatch(name) and len(name) <= _KEY_WIDTH_MAX else _quote(name)
 
 
@@ -60,7 +60,7 @@ def _render_text(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """In double quotes; what cannot be printed as an escape of YAML."""
+    """Renders text in double quotes, with YAML escapes for characters that cannot be printed."""
     return '"' + "".join(map(_escape, text)) + '"'
 
 

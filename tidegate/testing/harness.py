@@ -1,7 +1,7 @@
 """A pipeline in one thread: the deployments of all its slots, their channels, and one checkpoint at a time.
 
-What is between slots and Kafka in production is replaced (`parts.py`); decoders, operators, states, barriers, snapshots
-and restores are the real ones.
+The parts between slots and Kafka are replaced (`parts.py`). Decoders, operators, states, barriers, snapshots and
+restores are the real ones.
 """
 
 from __future__ import annotations
@@ -32,27 +32,28 @@ from tidegate.testing.log import Log
 from tidegate.testing.parts import BenchParts, Collector, MemoryStorage, Numbered, VirtualClock, WrittenRecord
 
 QUIET_MS: Final = 1000 * int(STAYS_SECONDS)
-"""After so long a source asks whether a partition is still at its end."""
+"""A source then checks whether a partition is still at its end."""
 DEADLINES_MAX: Final = 1000
-"""Whoever looks at the clock every second needs no more to be exact; the last look is at the very end."""
+"""Enough for anything that reads the clock every second; time then advances to its end in one step."""
 TURNS_MAX: Final = 1_000_000
-"""Without an end: a bug of an operator, which says for ever that something has moved."""
+"""More turns mean a bug: an operator that reports movement forever."""
 _CHECKPOINT: Final = CheckpointId(1)
 
 
 class HarnessSnapshot(msgspec.Struct, frozen=True):
-    """A completed checkpoint: the acknowledgements by slot, and what the sinks had written before it."""
+    """A completed checkpoint: the acknowledgements by slot, and what the sinks wrote before it."""
 
     acks: tuple[tuple[Ack, ...], ...]
     quiet: tuple[dict[OperatorName, frozenset[TopicPartition]], ...]
-    """By slot and source the partitions that were idle. It is no part of a checkpoint: a restart finds it out again,
-    which takes a second."""
+    """Idle partitions by slot and source. They are not part of a checkpoint: a real restart detects them again within a
+    second.
+    """
     written: dict[OperatorName, list[WrittenRecord]]
     storage: MemoryStorage
 
 
 class Harness:
-    """One attempt of the plan. `on_skipped` gets a line for each bad record that is left out."""
+    """One attempt of the plan. `on_skipped` receives a line for each bad record that is skipped."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Harness:
             for slot, parts in enumerate(self._parts)
         ]
         for deployment in self._slots:
-            deployment.loop.letters = DeadLetterCount(None)  # a minute of a case may hold any number
+            deployment.loop.letters = DeadLetterCount(None)  # a minute of a case may hold any number of dead letters
             deployment.open()
         if snapshot is not None:
             for parts, quiet in zip(self._parts, snapshot.quiet, strict=True):
@@ -107,7 +108,7 @@ class Harness:
         )
 
     def _beginnings(self, assigned: Mapping[OperatorName, tuple[TopicPartition, ...]]) -> list[SourcePositions]:
-        """All of the log; the ends of a bounded source are those that it will have."""
+        """Returns positions for the whole log. A bounded source has the ends that the log will reach."""
         log = self._parts[0].log
         found = []
         for source in self.plan.operators(SourceOperator):
@@ -132,14 +133,14 @@ class Harness:
     # -- driven by cases -----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Until nothing moves any more. Raises what a slot raises."""
+        """Runs until nothing moves. Raises what a slot raises."""
         for _ in range(TURNS_MAX):
             if not self.turn():
                 return
         raise AttemptFailed(f"the pipeline did not come to rest within {TURNS_MAX} turns")
 
     def turn(self) -> bool:
-        """One step of every source, slot and connection."""
+        """Runs one step of every source, slot and connection. Returns whether anything moved."""
         moved = False
         for parts, deployment in zip(self._parts, self._slots, strict=True):
             for source in parts.sources:
@@ -151,14 +152,14 @@ class Harness:
         return self._exchange() or moved
 
     def watermark(self, source: OperatorName, watermark_ms: int) -> None:
-        """Bring the watermark of all partitions of a source to this time."""
+        """Raises the watermark of all partitions of a source to this time."""
         for parts in self._parts:
             for each in parts.sources:
                 if each.operator.name == source:
                     each.raise_watermark(watermark_ms)
 
     def advance(self, until_ms: int) -> None:
-        """Let time pass, one deadline after the other, as far as that is a bounded number of them."""
+        """Advances the clock from deadline to deadline, up to a maximum number, and then to the end."""
         quiet_ms = self.clock.time_ms + QUIET_MS
         for _ in range(DEADLINES_MAX):
             deadlines = [each.loop.next_deadline_ms for each in self._slots]
@@ -172,7 +173,7 @@ class Harness:
         self.settle()
 
     def snapshot(self) -> HarnessSnapshot:
-        """A completed checkpoint of what is in the pipeline now. Raises AttemptFailed when it does not complete."""
+        """Completes a checkpoint of what is in the pipeline now. Raises AttemptFailed if it does not complete."""
         after_ms = 0 if self.plan.exactly_once else None
         barrier = Barrier(_CHECKPOINT, self.clock.now_ms(), unaligned_after_ms=after_ms)
         for deployment in self._slots:
@@ -180,7 +181,7 @@ class Harness:
         quiet = tuple({each.operator.name: each.caught_up for each in parts.sources} for parts in self._parts)
         subtasks = len(self.plan.vertices)
         while self._waiting_for(subtasks):
-            if not self.turn() and self._waiting_for(subtasks):  # a turn that moves nothing may acknowledge
+            if not self.turn() and self._waiting_for(subtasks):  # a turn that moves nothing may still acknowledge
                 raise AttemptFailed("the snapshot of the case did not complete")
         written = self._gather(Collector.take_prepared)
         for deployment in self._slots:
@@ -191,14 +192,14 @@ class Harness:
         return any(len(acks) < subtasks for acks in self._acks)
 
     def close(self) -> None:
-        """Free what the slots hold."""
+        """Closes the slots."""
         for deployment in self._slots:
             deployment.close()
 
     # -- what came out -------------------------------------------------------------------------------------------------
 
     def written(self) -> dict[OperatorName, list[WrittenRecord]]:
-        """By sink, in the order of writing, with what the restored snapshot has."""
+        """Returns the records by sink in the order of writing, including those of the restored snapshot."""
         for name, records in self._gather(Collector.take).items():
             self._written.setdefault(name, []).extend(records)
         return self._written
@@ -211,7 +212,7 @@ class Harness:
         return {name: [one for _, one in sorted(records, key=itemgetter(0))] for name, records in found.items()}
 
     def bad_records(self) -> dict[FailureKind, int]:
-        """Skipped ones by kind."""
+        """Returns the number of skipped records by kind."""
         found: dict[FailureKind, int] = {}
         for deployment in self._slots:
             for (_, kind), skipped in deployment.loop.counters.bad_records.items():
@@ -219,9 +220,10 @@ class Harness:
         return found
 
     def counts(self) -> dict[OperatorName, OperatorCounts]:
-        """What operators have done and hold, of all slots together; of their watermarks the lowest.
+        """Returns the counters of operators, summed over all slots; of their watermarks the lowest.
 
-        Only when nothing else is to come: what waits on its way into a state is put there, or it would not be counted.
+        To be called only after all input. Rows that wait to be added to a state are added, because they would not be
+        counted otherwise.
         """
         found: dict[OperatorName, OperatorCounts] = {}
         for deployment in self._slots:
@@ -241,7 +243,7 @@ class Harness:
         return found
 
     def _exchange(self) -> bool:
-        """Carry frames from slot to slot, credits and questions back."""
+        """Carries frames from slot to slot, and credits and questions back."""
         moved = False
         for sender, deployment in enumerate(self._slots):
             for receiver, outputs in deployment.wiring.remote_outputs.items():
@@ -260,7 +262,7 @@ class Harness:
 
 
 def _lowest(one: int | None, other: int | None) -> int | None:
-    """None is lower than any."""
+    """Returns the lower watermark; None is lower than any."""
     return None if one is None or other is None else min(one, other)
 
 
@@ -272,12 +274,18 @@ def _assign(plan: Plan, log: Log) -> dict[OperatorName, Sequence[tuple[TopicPart
 
 
 def _reads(source: SourceOperator, topic: str) -> bool:
-    """Records of a source with a pattern are of a topic of that name where a case names none."""
+    """Returns whether a source reads a topic.
+
+    If a case names no topic, the topic of a source with a pattern is the pattern itself.
+    """
     return topic in source.topics or topic == source.pattern or source.matches(topic)
 
 
 def _settings(plan: Plan) -> SlotSettings:
-    """Barriers overtake rows, if the plan's mode allows it: the harder kind to restore from."""
+    """Builds the slots' settings.
+
+    Barriers overtake rows if the plan's mode allows it, because such checkpoints are harder to restore.
+    """
     return SlotSettings(
         group_id=plan.pipeline,
         storage_url="memory",
@@ -291,4 +299,4 @@ def _settings(plan: Plan) -> SlotSettings:
 
 
 def _nothing() -> None:
-    """Nobody sleeps who would have to be woken."""
+    """Does nothing, because no thread sleeps that would have to be woken."""

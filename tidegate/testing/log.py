@@ -1,4 +1,4 @@
-"""The topics of a bench: lists of messages by partition, and a client that reads them."""
+"""The topics of a test bench: lists of messages by partition, and a client that reads them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tidegate.operators.calls.caller import Asked, Caller
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.tools import Consumer
 
-_END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
+_END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin with an underscore, but are public
 
 
 class Log:
-    """What was produced so far. Sources of one topic read the same records."""
+    """The records produced so far. Sources of the same topic read the same records."""
 
     def __init__(
         self,
@@ -28,8 +28,9 @@ class Log:
         schema: SchemaText | None = None,
         copies: Callable[[int | str], SchemaText | None] | None = None,
     ) -> None:
-        """`ends`: how many records each partition will have. `schema`: of a file that they are of; `copies`: of those
-        of a registry.
+        """`ends`: the final number of records of each partition.
+
+        `schema`: the schema of the file that the records are from; `copies`: copies of a registry's schemas.
         """
         self.ends = ends
         self.schema = schema
@@ -44,7 +45,7 @@ class Log:
         timestamp_ms: int,
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> None:
-        """Produce a record."""
+        """Produces a record."""
         records = self.partitions[part]
         records.append(
             ck.Message(
@@ -61,7 +62,7 @@ class Log:
 
 
 class LogRecords(Caller):
-    """See Caller. Reads single records back, at once."""
+    """A caller that reads single records back at once."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -85,7 +86,7 @@ class LogRecords(Caller):
 
 
 class LogConsumer(Consumer):
-    """See sources.tools.Consumer, as far as `sources.reader` uses it. Never waits."""
+    """The consumer methods that `sources.reader` uses. It never waits."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -95,7 +96,7 @@ class LogConsumer(Consumer):
 
     @property
     def waiting(self) -> bool:
-        """Whether `consume` would return anything."""
+        """True if `consume` would return anything."""
         self._fetch()
         return bool(self._queue)
 
@@ -113,11 +114,11 @@ class LogConsumer(Consumer):
             self._next.pop(TopicPartition(one.topic, one.partition), None)
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
-        """Nothing is ever waited for."""
+        """Raises NotImplementedError, because nothing is ever paused to wait."""
         raise NotImplementedError
 
     @override
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:  # as Consumer
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         self._fetch()
         return [self._queue.popleft() for _ in range(min(num_messages, len(self._queue)))]
 
@@ -125,8 +126,8 @@ class LogConsumer(Consumer):
     def get_watermark_offsets(
         self,
         partition: ck.TopicPartition,
-        timeout: float = -1,  # as Consumer
-        cached: bool = False,  # as Consumer
+        timeout: float = -1,
+        cached: bool = False,
     ) -> tuple[int, int]:
         return 0, len(self._log.partitions[TopicPartition(partition.topic, partition.partition)])
 
@@ -134,12 +135,12 @@ class LogConsumer(Consumer):
     def offsets_for_times(
         self,
         partitions: list[ck.TopicPartition],
-        timeout: float = -1,  # as Consumer
+        timeout: float = -1,
     ) -> list[ck.TopicPartition]:
         return [ck.TopicPartition(p.topic, p.partition, self.get_watermark_offsets(p)[1]) for p in partitions]
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Nobody asks: nothing is ever away."""
+        """Raises NotImplementedError: it is only needed when a broker is unavailable."""
         raise NotImplementedError
 
     @override
@@ -147,7 +148,7 @@ class LogConsumer(Consumer):
         pass
 
     def _fetch(self) -> None:
-        """Everything that is new, and once for each end that it is one."""
+        """Queues all new records, and each end once."""
         for part, offset in self._next.items():
             records = self._log.partitions[part]
             self._queue.extend(records[offset:])

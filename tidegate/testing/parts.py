@@ -1,4 +1,4 @@
-"""What a slot gets in place of clocks, threads, disks and Kafka: everything happens when the bench asks for it."""
+"""Replacements for a slot's clocks, threads, disks and Kafka: everything happens when the bench requests it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NO_LIMIT: Final = 1 << 40
 
 
 class VirtualClock(Clock):
-    """Stands until it is set. See clock.Clock, and the clock of the loop."""
+    """A clock that only moves when it is set. It also serves as the clock of the loop."""
 
     def __init__(self, now_ms: int) -> None:
         self.time_ms = now_ms
@@ -61,15 +61,15 @@ class VirtualClock(Clock):
         return self.time_ms / 1000
 
     def elapsed_ms(self) -> float:
-        """See the loop's Clock."""
+        """Returns the time in ms, for the loop."""
         return float(self.time_ms)
 
     def sleep(self, seconds: float) -> None:
-        """Nobody waits for anybody here."""
+        """Does nothing, because nothing here needs to wait."""
 
 
 class MemoryStorage(Storage):
-    """See Storage."""
+    """A storage in memory."""
 
     location = "memory"
 
@@ -118,21 +118,21 @@ class MemoryStorage(Storage):
 
 
 class PromptUploads(Uploads):
-    """See Uploads. A job is done when it is submitted."""
+    """Uploads that run when they are submitted."""
 
     @override
     def close(self, timeout_s: float) -> None:
         pass
 
     def _start(self) -> None:
-        """There is no thread."""
+        """Does nothing, because there is no thread."""
 
     def _put(self, job: UploadJob | StateHandle) -> None:
         self._do(job)
 
 
 class OneThread(Condition):
-    """See threads.Condition. Nobody else can change what is waited for."""
+    """A condition for one thread: nothing else can change what it waits for."""
 
     def __enter__(self) -> object:
         return self
@@ -143,7 +143,7 @@ class OneThread(Condition):
         pass
 
     @override
-    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> object:  # as Condition
+    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> object:
         return predicate()
 
     @override
@@ -152,7 +152,7 @@ class OneThread(Condition):
 
 
 class LogTools(SourceTools):
-    """Consumers of what a case gives."""
+    """Consumers of the input of a case."""
 
     def __init__(self, log: Log, clock: VirtualClock) -> None:
         self.log = log
@@ -164,7 +164,7 @@ class LogTools(SourceTools):
 
 
 class TestLogReader(ConsumerThread):
-    """Reads when it is asked to: its thread never starts."""
+    """A reader that reads on request; its thread never starts."""
 
     _consumer: LogConsumer
     _fetcher: Fetcher
@@ -177,7 +177,7 @@ class TestLogReader(ConsumerThread):
         self._prepare(self._consumer, self._fetcher)
 
     def pump(self) -> bool:
-        """Hand what the log has to the source, and what is known of its ends; False when there was nothing new."""
+        """Passes new records and ends from the log to the source. Returns False if there was nothing new."""
         before = len(self._pending.caught_up)
         moved = self._consumer.waiting and self._room() > 0
         self._read(self._consumer, self._fetcher)
@@ -188,20 +188,20 @@ class LogSource(SourceRuntime):
     """The real source on a log."""
 
     caught_up: frozenset[TopicPartition] = frozenset()
-    """Partitions that are idle."""
+    """Idle partitions."""
 
     def pump(self) -> bool:
-        """See LogReader."""
+        """Passes new records and ends from the log to the source. Returns False if there was nothing new."""
         return isinstance(self._reader, TestLogReader) and self._reader.pump()
 
     def raise_watermark(self, watermark_ms: int) -> None:
-        """As if a record had brought every partition to it."""
+        """Raises the watermark of every partition as a record would."""
         if self.watermarks is not None and self.watermarks.marks:
             self.watermarks.on_records({part: max(at, watermark_ms) for part, at in self.watermarks.marks.items()})
             self.caught_up = frozenset()
 
     def on_quiet(self, parts: Collection[TopicPartition]) -> None:
-        """These have no records after the restored positions, which is known already."""
+        """Marks partitions that have no records after the restored positions as caught up."""
         if self.watermarks is not None:
             for part in sorted(parts):
                 self.watermarks.on_caught_up(part)
@@ -219,7 +219,7 @@ class LogSource(SourceRuntime):
 
 
 class WrittenRecord(msgspec.Struct, frozen=True):
-    """A record as a sink has encoded it; `timestamp_ms` None is the time of writing."""
+    """A record as a sink has encoded it. A `timestamp_ms` of None means the time of writing."""
 
     key: bytes | None
     value: bytes | None
@@ -228,17 +228,17 @@ class WrittenRecord(msgspec.Struct, frozen=True):
     partition: int | None = None
     """None: chosen by the key."""
     topic: str | None = None
-    """None: the sink has only one."""
+    """None: the sink has only one topic."""
 
 
 Numbered = tuple[int, WrittenRecord]
 
 
 class Collector(SinkRuntime):
-    """The real sink as far as the client, which keeps what it is given."""
+    """The real sink without a client; it keeps the records that it receives."""
 
     numbers: Iterator[int]
-    """Of the records of all sinks, in the order of writing."""
+    """Numbers for the records of all sinks, in the order of writing."""
     _written: list[Numbered]
     _before: list[Numbered]
     _prepared: list[Prepared]
@@ -255,7 +255,10 @@ class Collector(SinkRuntime):
         return ROWS_MAX
 
     def record_limits(self, topic: str) -> RecordLimits:
-        """Without Kafka nobody knows those of a topic; a record without time cannot be stored all the same."""
+        """Returns no limits, because those of a topic are unknown without Kafka.
+
+        A record without time still cannot be stored.
+        """
         return RecordLimits(topic, NO_LIMIT)
 
     @override
@@ -271,7 +274,7 @@ class Collector(SinkRuntime):
         return False
 
     @override
-    def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:  # as KafkaSink
+    def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:
         self._before += self.take()
         self._prepared.append(Prepared(checkpoint, (), 0.0))
 
@@ -281,11 +284,11 @@ class Collector(SinkRuntime):
         return prepared
 
     def take_prepared(self) -> list[Numbered]:
-        """What was written before the barrier."""
+        """Returns what was written before the barrier."""
         return self._before
 
     def take(self) -> list[Numbered]:
-        """What was written since the last call, or since the barrier."""
+        """Returns what was written since the last call, or since the barrier."""
         written, self._written = self._written, []
         return written
 
@@ -299,14 +302,14 @@ class Collector(SinkRuntime):
 
 
 class BenchTools(KafkaTools):
-    """There is no Kafka."""
+    """Tools without Kafka."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
 
 
 class BenchParts(SlotParts):
-    """See SlotParts. One for each slot; `sources` and `sinks` are what it has made."""
+    """The parts of one slot. `sources` and `sinks` are those that it has created."""
 
     open_caller = PromptCaller
 
@@ -328,7 +331,7 @@ class BenchParts(SlotParts):
         self._on_skipped = on_skipped
 
     @override
-    def open_storage(self, settings: SlotSettings) -> Storage:  # as SlotParts
+    def open_storage(self, settings: SlotSettings) -> Storage:
         return self._storage
 
     @override
@@ -351,7 +354,7 @@ class BenchParts(SlotParts):
         return source
 
     @override
-    def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:  # as SlotParts
+    def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:
         return LogRecords(self.log)
 
     @override
@@ -363,5 +366,5 @@ class BenchParts(SlotParts):
         return sink
 
     @override
-    def log_bad_record(self, policy: BadRecordPolicy, where: str, count: int) -> None:  # as SlotParts
+    def log_bad_record(self, policy: BadRecordPolicy, where: str, count: int) -> None:
         self._on_skipped(where)

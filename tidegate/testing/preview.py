@@ -1,4 +1,4 @@
-"""Runs a pipeline over the lines of a file: what each sink would write, or what comes out of a step."""
+"""Runs a pipeline over the lines of a file, and yields what each sink would write or what comes out of a step."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
 
 CHUNK: Final = 1000
-"""Lines that are read before the pipeline runs."""
+"""Number of lines that are read before the pipeline runs."""
 LINE_BYTES_MAX: Final = 64 << 20
-"""What has no line ends at all, a device or a binary file, is not read into memory whole."""
+"""Prevents input without line ends, such as a device or a binary file, from being read into memory completely."""
 _PAIR: Final = 2
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STEP_SINK: Final = "preview-of-"
 
 
 class RecordRefused(TidegateError):
-    """A line that is no record."""
+    """A line is not a record."""
 
     code = "record-refused"
     exit_code = 2
@@ -55,7 +55,7 @@ class RecordRefused(TidegateError):
 
 
 class StepUnknown(TidegateError):
-    """A name that the file does not have."""
+    """The file does not contain a name."""
 
     code = "unknown-step"
     exit_code = 2
@@ -63,14 +63,17 @@ class StepUnknown(TidegateError):
 
 
 class Previewed(msgspec.Struct, frozen=True):
-    """A record that came out of a sink, or of a step or source; `place` says which. Its value is JsonText, or None."""
+    """A record that came out of the sink, step or source `place`. Its value is JsonText or None."""
 
     place: str
     record: Record
 
 
 def tap_steps(loaded: LoadedPipeline, plan: Plan, names: Sequence[str]) -> tuple[LoadedPipeline, Plan]:
-    """The pipeline with one more sink after each of these sources and steps. `plan` is the one without."""
+    """Returns the pipeline with one more sink after each of these sources and steps.
+
+    `plan` is that of the pipeline without them.
+    """
     taps = {
         f"{_STEP_SINK}{number}": SinkSettings.model_validate({"from": name, "topic": "preview", "format": DEFAULT})
         for number, name in enumerate(names)
@@ -81,14 +84,14 @@ def tap_steps(loaded: LoadedPipeline, plan: Plan, names: Sequence[str]) -> tuple
 
 
 def tappable(loaded: LoadedPipeline) -> list[str]:
-    """Names of sources, steps and their outputs, in the order of the file."""
+    """Returns the names of sources, steps and their outputs, in file order."""
     steps = [(step.name, choose_step_kind(step).outputs(step)) for step in loaded.settings.steps]
     named = [tuple(f"{name}.{output}" for output in outputs) or (name,) for name, outputs in steps]
     return [*loaded.settings.sources, *chain.from_iterable(named)]
 
 
 def choose_source(loaded: LoadedPipeline, name: str | None) -> str:
-    """The source that is given the lines. Raises StepUnknown."""
+    """Chooses the source that reads the lines. Raises StepUnknown."""
     sources = list(loaded.settings.sources)
     if name is None and len(sources) == 1:
         return sources[0]
@@ -100,7 +103,7 @@ def choose_source(loaded: LoadedPipeline, name: str | None) -> str:
 
 
 class Preview:
-    """One run over a file. Partitions as in the lines, or 0; the input ends with the file, so windows close."""
+    """One run over a file. Partitions are those in the lines, or 0. The input ends with the file, so windows close."""
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class Preview:
         of_file: tuple[str, SchemaText] | None = None,
         copies: Copies | None = None,
     ) -> None:
-        """`of_file`: the source that reads a file with a schema of its own, and that schema."""
+        """`of_file`: the source that reads a file with its own schema, and that schema."""
         self._loaded = loaded
         self._copies = copies
         self._schema = None if of_file is None else of_file[1]
@@ -118,12 +121,12 @@ class Preview:
         self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=_bounded(plan, named))
         self._on_skipped = on_skipped
         self.late: dict[str, int] = {}
-        """After the run: records that came too late, by step."""
+        """Step -> number of late records, after the run."""
         self.early: list[str] = []
-        """And a line for each source that has event times before 1971."""
+        """A line for each source with event times before 1971, after the run."""
 
     def run(self, records: Iterable[ProducedRecord], tapped: Sequence[str] = ()) -> Iterator[Previewed]:
-        """What comes out, sink by sink in the order of the file, as it comes."""
+        """Yields the output as it comes, in each round by sink in file order."""
         produced = list(records)
         ends = derive_ends(produced, self._loaded.settings.sources.values())
         log, clock = Log(ends, self._schema, self._copies), VirtualClock(moment_ms(NOW))
@@ -159,20 +162,20 @@ class Preview:
 
 
 def render_fields(fields: Record) -> str:
-    """Fields of a record, or some more, as JSON in one line."""
+    """Renders a record's fields, or additional ones, as single-line JSON."""
     moment = {"timestamp": render_moment(fields["timestamp"])} if "timestamp" in fields else {}
     texts = (f"{render_json(name)}: {render_field(value)}" for name, value in {**fields, **moment}.items())
     return f"{{{', '.join(texts)}}}"
 
 
 def render_field(value: Any) -> str:
-    """Nothing in it can move a terminal's cursor. What cannot be printed is in a text, and JSON has escapes there."""
+    """Renders a value so that it cannot move a terminal's cursor: unprintable characters become JSON escapes."""
     text = value if isinstance(value, JsonText) else render_json(value, spaced=True)
     return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
 def _bounded(plan: Plan, named: str) -> tuple[Any, ...]:
-    """Vertices whose sources end. Values of the source `named` begin with the id of their schema."""
+    """Returns the vertices with bounded sources. Values of the source `named` begin with their schema id."""
     return tuple(
         msgspec.structs.replace(
             vertex,
@@ -193,8 +196,10 @@ def _ending(source: SourceOperator, named: str) -> SourceOperator:
 
 
 class LineParser:
-    """Lines to records of a source. `whole`: a line is an object with `value` and, as `topic read --format json` prints
-    them, `key`, `timestamp`, `partition`, `headers`; else it is the value.
+    """Parses lines into records of a source.
+
+    `whole`: a line is an object with `value` and, as `topic read --format json` prints them, `key`, `timestamp`,
+    `partition`, `headers`. Otherwise the line is the value.
     """
 
     def __init__(
@@ -206,7 +211,10 @@ class LineParser:
         whole: bool,
         file: str = "",
     ) -> None:
-        """`key_options`: of keys in a format with schemas, which are written as JSON. `file`: what the lines are of."""
+        """`key_options`: options of keys in a format with schemas, which are written as JSON.
+
+        `file`: name of the file for messages.
+        """
         self._file = f"{file}: " if file else ""
         self._options = options
         self._key_options = key_options
@@ -214,10 +222,13 @@ class LineParser:
         self._settings = settings
         self._whole = whole
         self.schema: SchemaText | None = None
-        """Of the file that is read, where it has one."""
+        """The schema of the file that is read, if it has one."""
 
     def read(self, stream: BinaryIO) -> Iterator[ProducedRecord]:
-        """Records of a file of the format's own kind, or of lines. Raises RecordRefused, as does the iterator."""
+        """Returns the records of a file in the format's own file type, or of lines.
+
+        Raises RecordRefused, as does the iterator.
+        """
         try:
             found = self._format.file_values(stream, self._options)
         except ValueError as error:
@@ -244,7 +255,7 @@ class LineParser:
         return RecordRefused(f"{self._file}the file cannot be read: {error}")
 
     def parse(self, lines: Iterable[bytes]) -> Iterator[ProducedRecord]:
-        """A record of each line that is not blank. Raises RecordRefused."""
+        """Yields a record for each line that is not blank. Raises RecordRefused."""
         for number, line in enumerate(lines, 1):
             if len(line) > LINE_BYTES_MAX:
                 what = f"line {number} is no record: it has more than {LINE_BYTES_MAX >> 20} MiB"
@@ -258,7 +269,7 @@ class LineParser:
                 raise RecordRefused(f"{self._file}line {number} is no record: {error}", line=number) from error
 
     def _parse(self, line: bytes) -> ProducedRecord:
-        if not self._whole:  # as it is, if it can be: what is wrong with it is the pipeline's to find
+        if not self._whole:  # unchanged if possible: the pipeline itself must detect what is wrong with it
             kind = self._format.schema_kind
             if kind is SchemaKind.JSON:
                 line = prefix_of(self._options) + line
@@ -290,7 +301,7 @@ class LineParser:
             raise ValueError("it has no `value`; without --records a line is the value")
         value = entry.get("value")
         if isinstance(value, str | None) or "value_base64" in entry or self._format.schema_kind is None:
-            return _bytes_of(entry, "value")  # a text is the record as it is: what is written as people do is an object
+            return _bytes_of(entry, "value")  # text is the encoded record itself; a readable value is an object
         return self._format.from_plain(value, self._options)
 
 
@@ -315,7 +326,7 @@ def _base64(text: object) -> bytes:
 
 
 def _timestamp(value: object) -> int:
-    """`null` is how `tidegate topic read` shows that there is none."""
+    """Parses a timestamp. `tidegate topic read` prints a missing one as `null`."""
     if value is None:
         return NO_TIMESTAMP
     if type(value) is int and abs(value) < 1 << 63:

@@ -1,4 +1,4 @@
-"""Results of cases for people, for programs, and for whatever reads JUnit's XML."""
+"""Results of cases for people, for programs, and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tidegate.testing.compare import Line, is_absent
 from tidegate.testing.flow_text import render_flow, render_record
 
 AGREEING_MAX: Final = 3
-"""Records that agree and are shown before and after each one that does not."""
+"""Maximum number of agreeing records shown before and after each difference."""
 _STYLES: Final = {" ": "dim", "-": "red", "+": "green"}
 _SIGNS: Final = {"-": "missing", "+": "unexpected", " ": "agrees"}
 
 
 class ResultPrinter:
-    """Prints each result when it is known; colours only on a terminal."""
+    """Prints each result as soon as it is known, with colours only on a terminal."""
 
     def __init__(self, console: Console, loaded: LoadedPipeline) -> None:
         self._console = console
         self._loaded = loaded
 
     def print_case(self, result: CaseResult) -> None:
-        """One line, and for a case that fails what is wrong."""
+        """Prints one line and, for a failed case, what is wrong."""
         word, style = ("passed", "green") if result.passed else ("failed", "bold red")
         line = Text.assemble((word, style), "  ", result.case.name, (f"  ({_duration(result.seconds)})", "dim"))
         if not result.passed:
@@ -42,7 +42,7 @@ class ResultPrinter:
             self._print_failure(failure)
 
     def print_summary(self, results: Sequence[CaseResult], left_out: int, seconds: float) -> None:
-        """How many have passed."""
+        """Prints how many cases have passed."""
         failed = sum(not result.passed for result in results)
         parts = [f"{len(results) - failed} passed", *([f"{failed} failed"] if failed else [])]
         if left_out:
@@ -64,13 +64,13 @@ class ResultPrinter:
 
 
 def place_of(loaded: LoadedPipeline, result: CaseResult) -> str:
-    """`file:line:column` of a case."""
+    """Returns `file:line:column` of a case."""
     line, column = loaded.position(("tests", loaded.settings.tests.index(result.case)))
     return f"{loaded.file}:{line}:{column}"
 
 
 def shorten(lines: Sequence[Line]) -> list[Line | int]:
-    """Without the agreeing records that are far from any that does not agree; a number says how many."""
+    """Replaces agreeing records that are far from any difference by their number."""
     near = {
         at + step
         for at, line in enumerate(lines)
@@ -112,12 +112,12 @@ def _duration(seconds: float) -> str:
 
 
 def render_json(loaded: LoadedPipeline, results: Sequence[CaseResult]) -> str:
-    """A list of objects, one for each case."""
+    """Renders a list of objects, one per case."""
     return json.dumps([_case(loaded, result) for result in results], indent=2, ensure_ascii=False, default=_number)
 
 
 def _number(value: object) -> float | str:
-    """As in a pipeline file."""
+    """Converts a decimal as in a pipeline file."""
     if not isinstance(value, Decimal):
         raise TypeError(f"{type(value).__name__} is not of JSON")
     number = as_float(value)
@@ -142,7 +142,7 @@ def _case(loaded: LoadedPipeline, result: CaseResult) -> dict[str, Any]:
 
 
 def write_junit(file: Path, loaded: LoadedPipeline, results: Sequence[CaseResult]) -> None:
-    """One test suite, named after the pipeline. Raises OSError."""
+    """Writes one test suite, named after the pipeline. Raises OSError."""
     suite = ET.Element(
         "testsuite",
         name=loaded.settings.name,
@@ -181,5 +181,5 @@ def _lines(failure: CaseFailure) -> list[str]:
 
 
 def _xml_text(text: str) -> str:
-    """XML has no control characters, not even escaped ones."""
+    """Replaces control characters, which XML cannot contain even when escaped."""
     return "".join(c if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)

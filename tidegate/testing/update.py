@@ -1,6 +1,6 @@
-"""Writes what came out into the cases of a file: only the records that differ change, every other byte stays. Pure.
+"""Writes output into the cases of a file. Only records that differ change; every other byte stays. Pure.
 
-The text is edited at the places of YAML's nodes. A record that agrees keeps its text, comments included.
+The text is edited at the positions of its YAML nodes. A record that agrees keeps its text, including comments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH_MAX: Final = 120
 
 
 class Edit(msgspec.Struct, frozen=True, order=True):
-    """Put `text` in place of the characters from `start` up to `end`."""
+    """Replaces the characters from `start` up to `end` by `text`."""
 
     start: int
     end: int
@@ -27,11 +27,11 @@ class Edit(msgspec.Struct, frozen=True, order=True):
 
 
 class UpdateRefused(Exception):
-    """A case whose text cannot be edited; the message says why."""
+    """The text of a case cannot be edited; the message gives the reason."""
 
 
 def update_text(text: str, changes: Mapping[int, tuple[CaseSettings, Mapping[str, Sequence[Record]]]]) -> str:
-    """The text of a file with what came out of cases, by their index. Raises UpdateRefused."""
+    """Returns the text of a file with the output of cases, by their index. Raises UpdateRefused."""
     root = yaml.compose(text, Loader=yaml.CSafeLoader)
     cases = _entry(root, "tests")
     edits: list[Edit] = []
@@ -54,14 +54,16 @@ def _entry(node: yaml.Node | None, name: str) -> yaml.Node | None:
 
 
 def _is_inside(node: yaml.Node, parent: yaml.Node) -> bool:
-    """False for an alias: its node stands where its anchor is."""
+    """Returns whether a node is inside its parent. An alias is not, because its node has the position of its anchor."""
     inside: bool = parent.start_mark.index <= node.start_mark.index and node.end_mark.index <= parent.end_mark.index
     return inside
 
 
 def _end_of(node: yaml.Node, text: str) -> int:
-    """After its last character; the marks of block collections include the comments and blank lines that follow, and
-    those of block texts the beginning of the line after them.
+    """Returns the position after a node's last character.
+
+    The marks of block collections include the comments and blank lines that follow, and those of block scalars the
+    beginning of the next line.
     """
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
@@ -80,7 +82,7 @@ class _Case:
         self._case = case
 
     def edits(self, output: Mapping[str, Sequence[Record]]) -> list[Edit]:
-        """`output` by sink: all of those whose records are to be as they came."""
+        """Returns the edits. `output`: the actual records of all sinks whose expectations must change."""
         expect = _entry(self._node, "expect")
         if expect is None or not self._case.expect:
             return [self._add_all(expect, output)]
@@ -99,7 +101,7 @@ class _Case:
         return edits
 
     def _add_all(self, expect: yaml.Node | None, output: Mapping[str, Sequence[Record]]) -> Edit:
-        """The whole of `expect`, as the last entry of the case, or in place of an empty one."""
+        """Adds `expect` as a whole, as the last entry of the case or instead of an empty one."""
         flow = "{" + ", ".join(f"{sink}: [{', '.join(_texts(records))}]" for sink, records in output.items()) + "}"
         if expect is not None:
             if not _is_inside(expect, self._node):
@@ -140,7 +142,7 @@ class _Case:
         return "[" + ",".join(f"{self._newline}{indent}{text}" for text in texts) + "]"
 
     def _edit_block(self, node: yaml.SequenceNode, kept: Sequence[int | None], texts: Sequence[str]) -> list[Edit]:
-        """Between two records that stay, those that came take the places of those that go."""
+        """Edits a block sequence. Between two records that stay, new records replace removed ones."""
         edits: list[Edit] = []
         indent = " " * node.start_mark.column
         came, going, at = 0, list[yaml.Node](), node.start_mark.index
@@ -168,7 +170,7 @@ class _Case:
         return Edit(at, at, "".join(f"{self._newline}{indent}- {text}" for text in texts))
 
     def _without_item(self, item: yaml.Node) -> Edit:
-        """Its lines, from the dash on."""
+        """Removes the lines of an item, from its dash on."""
         dash = self._text.rfind("-", 0, item.start_mark.index)
         start = self._text.rfind("\n", 0, dash)
         return Edit(start, self._line_end(self._end_of(item)), "")
@@ -195,8 +197,9 @@ def _texts(records: Sequence[Record]) -> list[str]:
 
 
 def _text_of(record: Record, fields: Sequence[str]) -> str:
-    """The fields that the case has named for this sink; without any its key, value and headers, and a topic that it has
-    chosen.
+    """Renders the fields that the case has named for this sink.
+
+    Without any, renders key, value, headers, and a topic chosen per record.
     """
     wanted = {name.partition("_")[0] for name in fields} or {"key", "value", "headers", "topic"}
     chosen = {name: value for name, value in record.items() if name.partition("_")[0] in wanted}

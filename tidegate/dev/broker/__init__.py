@@ -1,6 +1,6 @@
-"""The development broker: a real single-node Kafka from pinned jars, for trying things and for the tests.
+"""The development broker: a real single-node Kafka from pinned jars, for first steps and for the tests.
 
-Read next: `server` (the broker as an object), `artifacts` (where the jars come from), `properties` (its settings).
+Read next: `server` (the broker as an object), `artifacts` (the source of the jars), `properties` (its settings).
 """
 
 from tidegate.dev.broker.errors import ArtifactsUnavailable, BrokerFailed

@@ -1,8 +1,8 @@
-"""The jars of the development broker: a pinned list, fetched once by the Ivy inside pyspark, checked by SHA-256.
+"""The jars of the development broker: a pinned list, fetched once by the Ivy inside pyspark and verified by SHA-256.
 
-The list (`artifacts.txt`) is what Maven resolves for `kafka_2.13` plus a log binding. Ivy fetches exactly these, not
-their dependencies. They are kept in the cache directory (`tidegate.spark.cache`). TIDEGATE_MAVEN_REPOSITORY names
-another repository root than Ivy's own (a company mirror).
+The list (`artifacts.txt`) is what Maven resolves for `kafka_2.13` plus a log binding. Ivy fetches exactly these jars,
+without their dependencies. They are kept in the cache directory (`tidegate.spark.cache`). TIDEGATE_MAVEN_REPOSITORY
+replaces Ivy's default repository root, for example by a company mirror.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Artifact(msgspec.Struct, frozen=True):
 
     @property
     def file_name(self) -> str:
-        """The file's name in the cache."""
+        """File name in the cache."""
         classifier = f"-{self.classifier}" if self.classifier else ""
         return f"{self.name}-{self.revision}{classifier}.{self.extension}"
 
 
 def read_artifacts(listing: Path = LISTING) -> list[Artifact]:
-    """A pinned list, one `organisation:name:revision sha256` a line."""
+    """Reads a pinned list with one `organisation:name:revision sha256` per line."""
     text = listing.read_text(encoding="ascii")
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return [_parse(coordinates, sha256) for coordinates, sha256 in lines]
@@ -64,11 +64,11 @@ def _parse(coordinates: str, sha256: str) -> Artifact:
 
 
 def fetch_jars(version: str = KAFKA_VERSION, listing: Path = LISTING) -> list[Path]:
-    """The jars of a broker, fetched if this cache has not got them. Safe with several processes at once.
+    """Returns the jars of a broker, and fetches them if they are not in the cache.
 
-    `listing` names those of `version`. Every jar is compared with its SHA-256 on every call (45 MB, about 0.1 s), so a
-    damaged cache is noticed and fetched again. Raises ArtifactsUnavailable when a jar cannot be had or is not the one
-    that we know, JavaMissing.
+    Safe with several concurrent processes. `listing` names the jars of `version`. Every call compares every jar with
+    its SHA-256 (45 MB, about 0.1 s), so a damaged cache is noticed and fetched again. Raises ArtifactsUnavailable if a
+    jar cannot be fetched or does not match its checksum, and JavaMissing.
     """
     artifacts = read_artifacts(listing)
     target = cache_directory() / f"kafka-{version}"
@@ -76,13 +76,13 @@ def fetch_jars(version: str = KAFKA_VERSION, listing: Path = LISTING) -> list[Pa
     if not find_mismatches(target, artifacts):
         return jars
     with locked(cache_directory()):
-        if find_mismatches(target, artifacts):  # nobody else has fetched them while we waited
+        if find_mismatches(target, artifacts):  # another process may have fetched them meanwhile
             fetch_into(target, artifacts)
     return jars
 
 
 def find_mismatches(directory: Path, artifacts: Sequence[Artifact]) -> list[str]:
-    """Names of the jars that are missing in this directory or differ from the pinned ones."""
+    """Returns the names of the jars that are missing in this directory or differ from the pinned ones."""
     wrong = []
     for artifact in artifacts:
         try:
@@ -95,7 +95,7 @@ def find_mismatches(directory: Path, artifacts: Sequence[Artifact]) -> list[str]
 
 
 def fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
-    """Fetch into a directory of our own beside `target`, check, then rename: nobody sees half of it."""
+    """Fetches into a temporary directory next to `target`, verifies and renames it. `target` is never incomplete."""
     sys.stderr.write(f"fetching {target.name} ({len(artifacts)} jars, once) into {target}\n")
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as name:
         work = Path(name)
@@ -110,12 +110,12 @@ def fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
                 f"Ivy said: {output[-_OUTPUT_CHARACTERS_MAX:]}",
                 jars=wrong,
             )
-        shutil.rmtree(target, ignore_errors=True)  # damaged, or it would not have been fetched
+        shutil.rmtree(target, ignore_errors=True)  # it is damaged, otherwise it would not have been fetched
         jars.rename(target)
 
 
 def run_ivy(work: Path, jars: Path, artifacts: Sequence[Artifact]) -> str:
-    """Run Ivy over the list; what it printed. Whether it succeeded is decided by the checksums, not by its status."""
+    """Runs Ivy over the list and returns its output. The checksums decide whether it succeeded, not its exit status."""
     (work / "settings.xml").write_text(_settings(work / "cache"), encoding="utf-8")
     (work / "ivy.xml").write_text(_module(artifacts), encoding="utf-8")
     java = find_java()
@@ -133,7 +133,7 @@ def run_ivy(work: Path, jars: Path, artifacts: Sequence[Artifact]) -> str:
 
 
 def _settings(cache: Path) -> str:
-    """Ivy's settings: one Maven repository, no POM files (the list is complete), a cache of this run only."""
+    """Returns Ivy's settings: one Maven repository, no POM files (the list is complete), a cache for this run only."""
     root = os.environ.get("TIDEGATE_MAVEN_REPOSITORY")
     mirror = f" root={quoteattr(root)}" if root else ""
     return (
@@ -143,7 +143,7 @@ def _settings(cache: Path) -> str:
 
 
 def _module(artifacts: Sequence[Artifact]) -> str:
-    """Ivy's module file: the pinned list, none of it transitive."""
+    """Returns Ivy's module file: the pinned list without transitive dependencies."""
     wanted = "".join(
         f"<dependency org={quoteattr(a.organisation)} name={quoteattr(a.name)} rev={quoteattr(a.revision)}"
         f' conf="default->default" transitive="false">{_file(a)}</dependency>'
@@ -163,7 +163,7 @@ def _file(artifact: Artifact) -> str:
 
 
 def _find_ivy() -> Path:
-    """The Ivy jar of the installed pyspark (found without importing pyspark)."""
+    """Finds the Ivy jar of the installed pyspark, without importing pyspark."""
     spec = importlib.util.find_spec("pyspark")
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     for place in places:
@@ -175,7 +175,7 @@ def _find_ivy() -> Path:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """One process at a time, for as long as it takes; the lock goes with the process that holds it."""
+    """Holds a lock that one process at a time can have, without a time limit. It is released when its process ends."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "fetch.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -26,7 +26,7 @@ class TopicOption(click.ParamType[tuple[str, int]]):
     def convert(
         self, value: str | tuple[str, int], param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int]:
-        """The name and the number of partitions."""
+        """Returns the name and the number of partitions."""
         if isinstance(value, tuple):
             return value
         found = _TOPIC.fullmatch(value)
@@ -69,7 +69,7 @@ def broker(
     Prints its address when it is ready, and runs until SIGINT or SIGTERM. The first run downloads Kafka (45 MB) into a
     cache. Not for production: one node, one copy, loopback only.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals mean the same: stop in order
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals request a clean stop
     try:
         if directory is not None:
             new = DevelopmentBroker.is_new(directory)
@@ -91,7 +91,10 @@ def broker(
 
 
 def _run(server: DevelopmentBroker, topics: dict[str, int]) -> None:
-    """Start, create topics, print the address, watch; ends by KeyboardInterrupt, or BrokerFailed when Kafka ends."""
+    """Starts the broker, creates topics, prints the address and watches.
+
+    Ends with KeyboardInterrupt, or with BrokerFailed if Kafka ends.
+    """
     try:
         server.start()
         server.create_topics(topics, existing_ok=True)

@@ -1,4 +1,4 @@
-"""What can go wrong with the development broker."""
+"""Errors of the development broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.errors import TidegateError
 
 
 class BrokerFailed(TidegateError):
-    """The broker could not be formatted or started, or it ended by itself."""
+    """The broker could not be formatted or started, or it ended unexpectedly."""
 
     code = "broker-failed"
     exit_code = 1
@@ -14,7 +14,7 @@ class BrokerFailed(TidegateError):
 
 
 class ArtifactsUnavailable(TidegateError):
-    """The jars of the broker could not be fetched, or they are not the ones that we know."""
+    """The jars of the broker could not be fetched, or they do not match the pinned checksums."""
 
     code = "broker-artifacts-unavailable"
     exit_code = 1

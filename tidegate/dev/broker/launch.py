@@ -1,8 +1,8 @@
 """Becomes another program that dies with its parent: `python launch.py PARENT_PID NICE PROGRAM ARGUMENT...`.
 
-A small program of its own instead of code between fork and exec, because that is unsafe in a process with threads. The
-kernel sends the signal when the *thread* that started us ends, so `server` starts all brokers from one thread that
-lives as long as its process. Imports nothing of Tidegate: it runs with `-I -S` to be quick.
+This is a separate small program because code between fork and exec is unsafe in a process with threads. The kernel
+sends the signal when the *thread* that started this program ends, so `server` starts all brokers from one thread that
+lives as long as its process. It imports nothing from Tidegate and runs with `-I -S` to start quickly.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Ask for SIGKILL on the parent's death, lower the priority, become the program."""
+    """Requests SIGKILL on the parent's death, lowers the priority and becomes the program."""
     parent, nice, program = int(arguments[0]), int(arguments[1]), arguments[2:]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # the parent died before the request
         sys.exit(1)
     os.nice(nice)
-    os.execv(program[0], program)  # noqa: S606  a list that `server` made
+    os.execv(program[0], program)  # noqa: S606  the list comes from `server`
 
 
 if __name__ == "__main__":

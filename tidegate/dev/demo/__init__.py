@@ -1,8 +1,8 @@
 """`tidegate demo`: the main job on real parts, with a kill in the middle and an independent check at the end.
 
-`orders.py` makes the input, `orders.yaml` is the pipeline, `verify.py` recomputes the output without any of the
-engine's code, `show.py` runs the whole thing, `daemon.py` is the daemon as a subprocess, `display.py` what is printed
-meanwhile, `command.py` the command line. The chaos tests use the same generator and the same check.
+`orders.py` makes the input, `orders.yaml` is the pipeline, and `verify.py` recomputes the output without the engine's
+code. `show.py` runs everything, `daemon.py` is the daemon as a subprocess, `display.py` prints the progress, and
+`command.py` is the command line. The chaos tests use the same generator and the same check.
 """
 
 from tidegate.dev.demo.command import demo

@@ -40,7 +40,7 @@ def demo(master: str, orders: int, seed: int, keep: bool) -> int:
     from tidegate.dev.demo.display import DemoDisplay
     from tidegate.dev.demo.show import DemoSettings, Show
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals mean the same: clean up, end
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals clean up and end the demo
     console = Console()
     directory = Path(tempfile.mkdtemp(prefix="tidegate-demo-"))
     settings = DemoSettings(orders=orders, before=orders // 3, per_second=orders / 15, seed=seed, master=master)
@@ -67,7 +67,7 @@ def demo(master: str, orders: int, seed: int, keep: bool) -> int:
 
 
 def _tell(console: Console, report: DemoReport) -> int:
-    """Print the verdict; the exit code."""
+    """Prints the verdict and returns the exit code."""
     paid, totals = report.paid, report.totals
     overall = report.orders / report.processing_s
     rows = [

@@ -1,4 +1,4 @@
-"""The demo's daemon: `tidegate run` as a user would start it, in a process of its own, watched through `/status`."""
+"""The demo's daemon: `tidegate run` as a user would start it, in its own process, watched through `/status`."""
 
 from __future__ import annotations
 
@@ -26,30 +26,33 @@ POLL_S: Final = 0.05
 HTTP_TIMEOUT_S: Final = 5.0
 LOG_TAIL_CHARACTERS: Final = 3000
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""A proxy does not reach this machine's own addresses."""
+"""Bypasses proxies, which cannot reach this machine's own addresses."""
 _ADDRESS: Final = re.compile(r"metrics and probes on (http://[^\s\"]+)")
 
 
 class DemoFailed(TidegateError):
-    """The demo did not do or did not find what it must."""
+    """A part of the demo failed, or a result was not as required."""
 
     code = "demo-failed"
     exit_code = 1
 
 
 class DemoDaemon:
-    """One run of the pipeline file. `watch` is called with every status seen while waiting."""
+    """One run of the pipeline file. `watch` is called with every status received while waiting."""
 
     def __init__(self, file: Path, environ: Mapping[str, str], log: Path, watch: Callable[[Status], None]) -> None:
         self._command = [sys.executable, "-m", "tidegate", "run", str(file)]
         own = {name: value for name, value in os.environ.items() if name != SITE_VARIABLE}
-        self._environ = {**own, **environ}  # the demo has brokers of its own, or those of KAFKA_BOOTSTRAP
+        self._environ = {**own, **environ}  # the demo uses its own broker, or that of KAFKA_BOOTSTRAP
         self._log = log
         self._watch = watch
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Spawn it. A session of its own: Ctrl-C in the terminal is for the demo, which stops it in order."""
+        """Starts the process in its own session.
+
+        Ctrl-C in the terminal is for the demo, which stops the daemon cleanly.
+        """
         with self._log.open("wb") as out:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self._environ,
@@ -57,7 +60,7 @@ class DemoDaemon:
             )  # fmt: skip
 
     def status(self) -> Status | None:
-        """What `/status` says; None while nothing listens yet or any more."""
+        """Returns `/status`, or None while nothing listens."""
         address = _ADDRESS.search(self._log.read_text(encoding="utf-8", errors="replace"))
         if address is None:
             return None
@@ -68,7 +71,10 @@ class DemoDaemon:
             return None
 
     def wait_for(self, condition: Callable[[Status], bool], what: str, timeout_s: float) -> Status:
-        """Until the status is as wanted. Raises DemoFailed when the daemon ends before, or in `timeout_s`."""
+        """Waits until the status meets the condition.
+
+        Raises DemoFailed if the daemon ends first, or after `timeout_s`.
+        """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             status = self.status()
@@ -82,7 +88,10 @@ class DemoDaemon:
         raise DemoFailed(f"not within {timeout_s:.0f} s: {what}; the daemon's log ends with:\n{self.tail()}")
 
     def kill_slot(self) -> int:
-        """SIGKILL one slot process; its pid. Raises DemoFailed unless it was alive before and is gone afterwards."""
+        """Kills one slot process with SIGKILL and returns its pid.
+
+        Raises DemoFailed unless it was alive before and gone afterwards.
+        """
         slots = find_slots(self._running.pid)
         if not slots:
             raise DemoFailed("there is no slot process below the daemon to kill")
@@ -96,7 +105,10 @@ class DemoDaemon:
         return victim
 
     def recover(self, before: Status, killed_at: float, timeout_s: float) -> float:
-        """Seconds from the kill to the next attempt's first completed checkpoint. `killed_at` is of time.time()."""
+        """Returns the seconds from the kill to the first completed checkpoint of the next attempt.
+
+        `killed_at` is from time.time().
+        """
         attempt = self.wait_for(lambda now: now.attempt > before.attempt, "a new attempt after the kill", timeout_s)
         last = attempt.last_checkpoint.id if attempt.last_checkpoint is not None else 0
 
@@ -111,12 +123,12 @@ class DemoDaemon:
         return time.time() - status.last_checkpoint.age_seconds - killed_at
 
     def terminate(self, timeout_s: float) -> int:
-        """SIGTERM; the exit code."""
+        """Sends SIGTERM and returns the exit code."""
         self._running.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float) -> int:
-        """Until it has ended by itself; the exit code."""
+        """Waits until the daemon has ended by itself and returns the exit code."""
         deadline = time.monotonic() + timeout_s
         while (code := self._running.poll()) is None:
             if time.monotonic() > deadline:
@@ -128,11 +140,11 @@ class DemoDaemon:
         return code
 
     def tail(self) -> str:
-        """The end of its log."""
+        """Returns the end of the log."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL_CHARACTERS:]
 
     def close(self) -> None:
-        """Whatever happened, it is gone afterwards; what Spark started goes with it."""
+        """Ends the daemon in any case, together with everything that Spark started."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()

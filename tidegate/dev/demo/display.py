@@ -1,4 +1,4 @@
-"""What the demo prints: its steps as lines, and below them how the pipeline is doing."""
+"""The output of the demo: its steps as lines, and below them the state of the pipeline."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ REDRAW_EVERY_S: Final = 0.25
 
 
 class DemoDisplay:
-    """`step` prints a line, `show` is fed with every status seen; a context manager, since it may own the cursor."""
+    """Prints the demo's progress: `step` prints a line, and `show` receives every status.
+
+    A context manager, because it may control the cursor.
+    """
 
     def __init__(self, console: Console) -> None:
         self.peak_per_second = 0.0
-        """The highest rate of input that was seen."""
+        """The highest input rate so far."""
         self._console = console
         self._started = time.monotonic()
         self._shown = 0.0
@@ -39,12 +42,12 @@ class DemoDisplay:
             self._live.stop()
 
     def step(self, text: str, style: str = "") -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         elapsed = time.monotonic() - self._started
         self._console.print(f"{elapsed:6.1f} s  {text}", style=style, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, status: Status) -> None:
-        """The newest status; drawn at most so often as is good to read."""
+        """Shows the newest status, at a readable rate."""
         self.peak_per_second = max(self.peak_per_second, status.records_in_per_second)
         now = time.monotonic()
         if now - self._shown < (PLAIN_LINE_EVERY_S if self._live is None else REDRAW_EVERY_S):

@@ -27,9 +27,9 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def make_orders(count: int, seed: int, first: int = 0) -> Iterator[Order]:
-    """Orders `first` .. `first + count - 1`."""
+    """Yields orders `first` to `first + count - 1`."""
     for number in range(first, first + count):
-        dice = random.Random((seed << 32) | number)  # noqa: S311 - a generator per order: any range can be made alone
+        dice = random.Random((seed << 32) | number)  # noqa: S311 - one generator per order, so that any range can be made alone
         bits = dice.getrandbits(64)
         yield Order(
             id=number,
@@ -43,9 +43,9 @@ def make_orders(count: int, seed: int, first: int = 0) -> Iterator[Order]:
 
 
 def write_orders(bootstrap: str, topic: str, orders: Iterator[Order], rate: float | None = None) -> int:
-    """Produce orders keyed by customer (Java's partitioner) and wait until all are delivered; returns how many.
+    """Produces orders keyed by customer (Java's partitioner), waits until all are delivered, and returns how many.
 
-    `rate` bounds records per second, so that faults meet a pipeline under load.
+    `rate` limits records per second, so that faults occur in a pipeline under load.
     """
     import time
 

@@ -1,4 +1,4 @@
-"""The demo itself: broker, topics, orders, daemon, a kill, a stop, a bounded run for the rest, verification."""
+"""The demo itself: broker, topics, orders, daemon, a kill, a stop, a bounded run for the rest, and verification."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ DELETE_TIMEOUT_S: Final = 15.0
 
 
 class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be chosen."""
+    """The choices for a run of the demo."""
 
     orders: int = 300_000
     before: int = 100_000
-    """Orders that lie in the topic before the daemon starts."""
+    """Orders that are in the topic before the daemon starts."""
     per_second: float = 20_000.0
-    """Rate of the others."""
+    """Rate of the remaining orders."""
     seed: int = 1
     master: str = "local-cluster[2,1,512]"
 
 
 class DemoReport(msgspec.Struct, frozen=True):
-    """What was found."""
+    """The results of the demo."""
 
     orders: int
     paid: DemoVerdict
     totals: DemoVerdict
     recovery_s: float
     processing_s: float
-    """From the first record's possible moment (slots running) to the last commit, kill and restart included."""
+    """Time from when slots run and records can be processed to the last commit, including kill and restart."""
     peak_per_second: float
 
     @property
     def exact(self) -> bool:
-        """Both outputs are what they must be."""
+        """True if both outputs are exactly as required."""
         return self.paid.exact and self.totals.exact
 
 
 class _Writer(threading.Thread):
-    """Orders at a steady rate while the daemon runs."""
+    """Writes orders at a steady rate while the daemon runs."""
 
     def __init__(self, bootstrap: str, topic: str, orders: Sequence[Order], per_second: float) -> None:
         super().__init__(name="orders", daemon=True)
@@ -69,14 +69,14 @@ class _Writer(threading.Thread):
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Write all of them."""
+        """Writes all orders."""
         try:
             write_orders(*self._arguments)
         except Exception as error:  # noqa: BLE001 - kept for finish(), which the main thread calls
             self._error = error
 
     def finish(self, timeout_s: float) -> None:
-        """Until all are delivered. Raises DemoFailed."""
+        """Waits until all orders are delivered. Raises DemoFailed."""
         self.join(timeout_s)
         if self._error is not None or self.is_alive():
             raise DemoFailed(f"the orders could not be written: {self._error or 'not finished in time'}")
@@ -94,7 +94,7 @@ class Show:
         self._cleanup = ExitStack()
 
     def run(self) -> DemoReport:
-        """All of it; nothing that was started runs on afterwards."""
+        """Runs the demo. Everything that it started has ended afterwards."""
         settings, display = self._settings, self._display
         with self._cleanup:
             bootstrap = self._open_broker()
@@ -120,7 +120,7 @@ class Show:
         bootstrap = os.environ.get("KAFKA_BOOTSTRAP")
         if bootstrap:
             self._display.step(f"using the broker of KAFKA_BOOTSTRAP: {bootstrap}")
-            read_topics({"bootstrap.servers": bootstrap})  # what is in the way is named, before anything waits for it
+            read_topics({"bootstrap.servers": bootstrap})  # reports obstacles before anything waits for the broker
             self._cleanup.callback(_delete_topics, bootstrap, list(self._topics.values()))
         else:
             self._display.step("starting a real single-node Kafka (its first run fetches 45 MB)")
@@ -132,7 +132,7 @@ class Show:
         return bootstrap
 
     def _run_and_kill(self, bootstrap: str, rest: Sequence[Order]) -> tuple[float, float]:
-        """Seconds that the pipeline ran, seconds from the kill to the next completed checkpoint."""
+        """Returns the seconds that the pipeline ran, and those from the kill to the next completed checkpoint."""
         display = self._display
         display.step(f"tidegate run {PIPELINE_FILE.name}, the pipeline of examples/orders.yaml")
         display.step(f"  on Spark {self._settings.master}, until SIGTERM")
@@ -162,7 +162,7 @@ class Show:
         return time.monotonic() - began, recovery_s
 
     def _drain(self, bootstrap: str) -> float:
-        """The bounded run; seconds from running to its end."""
+        """Runs the bounded pipeline and returns the seconds from running to its end."""
         self._display.step("exit code 0; a second run with `until: latest` processes the rest")
         daemon = self._start_daemon(bootstrap, "latest")
         daemon.wait_for(_runs, "the pipeline runs", START_TIMEOUT_S)
@@ -206,4 +206,4 @@ def _delete_topics(bootstrap: str, topics: list[str]) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.delete_topics(topics, operation_timeout=DELETE_TIMEOUT_S).values():
-        future.exception(DELETE_TIMEOUT_S)  # left over at worst: their names are unique
+        future.exception(DELETE_TIMEOUT_S)  # at worst they are left over: their names are unique

@@ -1,8 +1,8 @@
-"""The independent check: reads the output with a read-committed consumer and compares it with its own computation.
+"""The independent check: it reads the output with a read-committed consumer and compares it with its own computation.
 
-Nothing of the engine is used here. Two outputs are known: `paid` (paid orders with their total, keyed by customer) and
-`totals` (running count and sum per sku, one update per order). Every order must appear exactly once in each where it
-belongs, with the right values, and in order per key.
+It uses nothing of the engine. There are two outputs: `paid` (paid orders with their total, keyed by customer) and
+`totals` (running count and sum per sku, one update per order). Every order must appear exactly once in each output to
+which it belongs, with the right values and in order per key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PaidOrder(msgspec.Struct, frozen=True):
 
 
 class SkuTotal(msgspec.Struct, frozen=True):
-    """A row of the `totals` output: state of the sku after order `last_id`."""
+    """A row of the `totals` output: the state of the sku after order `last_id`."""
 
     sku: str
     orders: int
@@ -36,7 +36,7 @@ class SkuTotal(msgspec.Struct, frozen=True):
 
 
 class DemoVerdict(msgspec.Struct):
-    """What the check found; `exact` when nothing is wrong. `examples` holds the first few findings."""
+    """The findings of the check; `exact` if nothing is wrong. `examples` holds the first few problems."""
 
     expected: int = 0
     found: int = 0
@@ -48,17 +48,17 @@ class DemoVerdict(msgspec.Struct):
 
     @property
     def exact(self) -> bool:
-        """Every expected record once, right and in order."""
+        """True if every expected record appears once, with the right values and in order."""
         return not (self.lost or self.doubled or self.out_of_order or self.wrong) and self.found == self.expected
 
     def note(self, what: str) -> None:
-        """Keep an example."""
+        """Keeps an example, up to a limit."""
         if len(self.examples) < 10:
             self.examples.append(what)
 
 
 def read_topic(bootstrap: str, topic: str) -> list[list[tuple[bytes | None, bytes]]]:
-    """(key, value) of all that is committed, per partition in log order. Raises TimeoutError before the end."""
+    """Reads everything committed as (key, value), per partition in log order. Raises TimeoutError before the end."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     settings: dict[str, Any] = {
@@ -96,7 +96,7 @@ def read_topic(bootstrap: str, topic: str) -> list[list[tuple[bytes | None, byte
 
 
 def verify_paid(orders: Sequence[Order], rows: list[list[tuple[bytes | None, bytes]]]) -> DemoVerdict:
-    """Compare the `paid` output; `orders` in id order, ids 0 .. n-1."""
+    """Checks the `paid` output. `orders` are in id order, with ids 0 .. n-1."""
     verdict = DemoVerdict(expected=sum(order.status == "paid" for order in orders))
     decode = msgspec.json.Decoder(PaidOrder).decode
     seen: set[int] = set()
@@ -129,7 +129,7 @@ def verify_paid(orders: Sequence[Order], rows: list[list[tuple[bytes | None, byt
 
 
 def verify_totals(orders: Sequence[Order], rows: list[list[tuple[bytes | None, bytes]]]) -> DemoVerdict:
-    """Compare the `totals` output: replay each sku's updates in log order against the orders they name."""
+    """Checks the `totals` output: replays each sku's updates in log order against the orders that they name."""
     verdict = DemoVerdict(expected=len(orders))
     decode = msgspec.json.Decoder(SkuTotal).decode
     seen: set[int] = set()
@@ -155,7 +155,7 @@ def verify_totals(orders: Sequence[Order], rows: list[list[tuple[bytes | None, b
             if (row.orders, row.revenue_cents) != (count, revenue):
                 verdict.wrong += 1
                 verdict.note(f"totals: {row} where count {count}, revenue {revenue} belong")
-            # the orders of one customer and sku come from one input partition: their order must survive
+            # orders of one customer and sku come from one input partition, so their order must be kept
             lane = (row.sku, order.customer)
             if last_of.get(lane, -1) > row.last_id:
                 verdict.out_of_order += 1

@@ -1,1 +1,1 @@
-"""Topics of any cluster, for a first pipeline: create, list, fill and read. Begin with `command.py`."""
+"""Topics of any cluster, for a first pipeline: create, list, write and read. Begin with `command.py`."""

@@ -1,7 +1,7 @@
-"""Topics of any cluster for the commands: list, create, write, read. What the broker says is turned into our errors.
+"""Topics of any cluster for the commands: create, list, write and read. Errors of brokers become Tidegate's own.
 
-Nothing here belongs to a pipeline: records are written without a transaction, and reading leaves no trace (no group,
-no positions).
+Nothing here belongs to a pipeline: records are written without a transaction, and reading leaves no trace (no group, no
+positions).
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
 
-if TYPE_CHECKING:  # the library is imported where it runs
+if TYPE_CHECKING:  # the library is imported where it is used
     import confluent_kafka as ck
 
 ANSWER_S: Final = 10.0
 STEP_S: Final = 2.0
 STALL_S: Final = 30.0
-"""Without a record or the end of a partition for so long, a read to the end is given up."""
+"""A read to the end fails after this time without a record or the end of a partition."""
 FLUSH_S: Final = 60.0
 BATCH: Final = 500
 WAIT_S: Final = 0.2
-"""For records, between two looks at Ctrl-C."""
+"""Time to wait for records between two checks for Ctrl-C."""
 WIDER: Final = 4
-"""By so much more is looked at when the newest offsets hold markers and aborted records instead of records."""
+"""Factor by which the range grows if the newest offsets hold markers and aborted records instead of records."""
 _CLIENT_LOG = logging.getLogger("tidegate.daemon.topics.librdkafka")
-_CLIENT_LOG.setLevel(logging.CRITICAL)  # what matters of it is in the error that ends the command
+_CLIENT_LOG.setLevel(logging.CRITICAL)  # everything relevant is in the error that ends the command
 
 
 class TopicRefused(TidegateError):
-    """The cluster, or what it has, does not allow what was asked for."""
+    """The cluster or its contents do not allow the request."""
 
     code = "topic-refused"
     exit_code = 1
@@ -49,7 +49,10 @@ class TopicRefused(TidegateError):
 
 
 def read_topics(kafka: Mapping[str, str]) -> dict[str, int]:
-    """Number of partitions by topic, Kafka's own included. Raises BrokerUnavailable, LoginRefused, TopicRefused."""
+    """Returns the number of partitions by topic, including Kafka's own.
+
+    Raises BrokerUnavailable, LoginRefused, TopicRefused.
+    """
     import confluent_kafka as ck
     from confluent_kafka.admin import AdminClient
 
@@ -62,7 +65,7 @@ def read_topics(kafka: Mapping[str, str]) -> dict[str, int]:
 
 
 def find_topic(kafka: Mapping[str, str], name: str) -> int:
-    """Number of partitions. Raises TopicRefused with the nearest name when there is no such topic."""
+    """Returns the number of partitions. Raises TopicRefused with the nearest name if the topic does not exist."""
     topics = read_topics(kafka)
     if name in topics:
         return topics[name]
@@ -73,7 +76,10 @@ def find_topic(kafka: Mapping[str, str], name: str) -> int:
 
 
 def create_topic(kafka: Mapping[str, str], name: str, partitions: int, config: Mapping[str, str]) -> None:
-    """With its leaders elected. Raises TopicRefused when it exists, BrokerFailed with the broker's reason."""
+    """Creates a topic and waits for its leaders.
+
+    Raises TopicRefused if it exists, BrokerFailed with the broker's reason.
+    """
     there = read_topics(kafka).get(name)
     if there is not None:
         raise TopicRefused(
@@ -85,14 +91,14 @@ def create_topic(kafka: Mapping[str, str], name: str, partitions: int, config: M
 
 
 class TopicWriter:
-    """Writes records of one topic; a key has the partition that it has from Java clients and from Tidegate's sinks."""
+    """Writes records to one topic. Keys get the same partition as from Java clients and from Tidegate's sinks."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
         import confluent_kafka as ck
 
         own = {
             "enable.idempotence": "true",
-            "allow.auto.create.topics": "false",  # true by default of producers
+            "allow.auto.create.topics": "false",  # true by default for producers
             "partitioner": "murmur2_random",
             "linger.ms": "20",
             "message.timeout.ms": str(int(STALL_S * 1000)),
@@ -108,7 +114,7 @@ class TopicWriter:
             raise _explain(kafka, error) from error
 
     def write(self, key: bytes | None, value: bytes) -> None:
-        """Queue one record. Raises TopicRefused when this one or an earlier one cannot be written."""
+        """Queues one record. Raises TopicRefused if this record or an earlier one cannot be written."""
         import confluent_kafka as ck
 
         while True:
@@ -124,7 +130,7 @@ class TopicWriter:
                 return
 
     def flush(self) -> int:
-        """Wait for the acknowledgements, and return how many there are. Raises TopicRefused."""
+        """Waits for the acknowledgements and returns their number. Raises TopicRefused."""
         left = self._producer.flush(FLUSH_S)
         self._check()
         if left:
@@ -146,13 +152,13 @@ class TopicWriter:
 
 
 class TopicReader:
-    """Reads one topic. Without `committed`, records of open and aborted transactions, too."""
+    """Reads one topic. Without `committed`, it also returns records of open and aborted transactions."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str, partitions: int, *, committed: bool) -> None:
         import confluent_kafka as ck
 
         own = {
-            "group.id": "tidegate-topic-read",  # the client asks for one; nothing is ever stored under it
+            "group.id": "tidegate-topic-read",  # the client requires one, but nothing is ever stored under it
             "enable.auto.commit": "false",
             "enable.partition.eof": "true",
             "auto.offset.reset": "earliest",
@@ -171,7 +177,7 @@ class TopicReader:
         self._consumer.close()
 
     def bounds(self) -> dict[int, tuple[int, int]]:
-        """First offset and end of each partition; the end is that of what may be read now."""
+        """Returns the first offset of each partition and the end of what can be read now."""
         import confluent_kafka as ck
 
         try:
@@ -183,7 +189,7 @@ class TopicReader:
             raise _explain(self._kafka, error) from error
 
     def read(self, starts: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[SeenRecord]:
-        """Records from `starts` up to `ends` (for ever without), in the order of each partition.
+        """Yields records from `starts` up to `ends` (without `ends`, endlessly), in the order of each partition.
 
         Raises TopicRefused, BrokerUnavailable.
         """
@@ -211,22 +217,22 @@ class TopicReader:
                     left.discard(number)
 
     def newest(self, count: int) -> list[SeenRecord]:
-        """The last records of the topic, by time and then by place."""
+        """Returns the last records of the topic, by time and then by partition and offset."""
         bounds = self.bounds()
         ends = {number: end for number, (_, end) in bounds.items()}
         window = count
         while True:
             starts = {number: max(first, end - window) for number, (first, end) in bounds.items()}
             found = sorted(self.read(starts, ends), key=_age)
-            counts = Counter(record.partition for record in found)  # of markers and aborted ones there are none
+            counts = Counter(record.partition for record in found)  # markers and aborted records are not among them
             if all(starts[number] == first or counts[number] >= count for number, (first, _) in bounds.items()):
                 return found[-count:]
             window *= WIDER
 
     def _is_end(self, event: ck.Message) -> bool:
-        """Of its partition. Raises TopicRefused for what does not pass.
+        """Returns whether an event is the end of its partition. Raises TopicRefused for permanent errors.
 
-        The client connects again by itself; that this user may not use the group is of no matter, for nobody does.
+        The client reconnects by itself. A refused group does not matter, because no group is used.
         """
         import confluent_kafka as ck
 
@@ -258,7 +264,10 @@ def _derive_client(kafka: Mapping[str, str], side: Side) -> dict[str, Any]:
 
 
 def _explain(kafka: Mapping[str, str], error: object) -> TidegateError:
-    """Why the cluster did not answer: what is in the way is looked for step by step. May raise PropertyRefused."""
+    """Returns an error that explains why the cluster did not answer, based on a step-by-step diagnosis.
+
+    May raise PropertyRefused.
+    """
     import confluent_kafka as ck
 
     obstacle = diagnose(kafka, STEP_S)

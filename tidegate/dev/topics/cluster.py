@@ -1,4 +1,4 @@
-"""The options of commands that talk to a Kafka cluster without a pipeline file: --bootstrap and --kafka."""
+"""The options of commands that use a Kafka cluster without a pipeline file: --bootstrap and --kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.config.login import decide_login_problems
 from tidegate.config.properties import decide_kafka_problems, property_problem
 
 BROKER_PORT: Final = 9092
-"""Of the development broker, unless it is given another one."""
+"""Default port of the development broker."""
 DEFAULT_BOOTSTRAP: Final = f"127.0.0.1:{BROKER_PORT}"
 BOOTSTRAP_VARIABLE: Final = "KAFKA_BOOTSTRAP"
 
@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def cluster_options(command: Command) -> Command:
-    """Adds both options; the command gets `bootstrap` (text) and `kafka` (texts NAME=VALUE)."""
+    """Adds both options. The command receives `bootstrap` (text) and `kafka` (texts NAME=VALUE)."""
     kafka = click.option(
         "--kafka",
         multiple=True,
@@ -44,7 +44,7 @@ def cluster_options(command: Command) -> Command:
 
 
 def derive_written(bootstrap: str, kafka: tuple[str, ...]) -> dict[str, str]:
-    """The properties as they were written, variables included. Raises UsageError for what is not NAME=VALUE."""
+    """Returns the properties as written, including variables. Raises UsageError for anything that is not NAME=VALUE."""
     written = {"bootstrap.servers": bootstrap}
     for text in kafka:
         name, separator, value = text.partition("=")
@@ -55,7 +55,7 @@ def derive_written(bootstrap: str, kafka: tuple[str, ...]) -> dict[str, str]:
 
 
 def resolve_properties(written: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What clients are given. Raises UsageError with everything that is wrong with it."""
+    """Returns the properties for clients. Raises UsageError with everything that is wrong with them."""
     wrong: list[PathProblem] = []
     resolved: dict[str, str] = {}
     for name, text in written.items():

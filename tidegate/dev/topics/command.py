@@ -1,4 +1,4 @@
-"""`tidegate topic`: create, list, fill and read topics, so that a first pipeline needs no other tool."""
+"""`tidegate topic`: create, list, write and read topics, so that a first pipeline needs no other tool."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def produce(
 
 
 def _write(writer: TopicWriter, reader: LineReader, lines: Iterable[bytes], name: str) -> int:
-    """What was written before a refused line or Ctrl-C is reported like the rest. Returns the exit code."""
+    """Writes lines and returns the exit code. Records written before a refused line or Ctrl-C are also reported."""
     code = 0
     try:
         for number, line in enumerate(lines, 1):
@@ -157,7 +157,7 @@ def read(
 
 
 def _choose(reader: TopicReader, *, from_beginning: bool, follow: bool, limit: int | None) -> Iterator[SeenRecord]:
-    """The records to show."""
+    """Yields the records to show."""
     if not from_beginning and not follow:
         yield from reader.newest(NEWEST if limit is None else limit)
         return

@@ -1,4 +1,4 @@
-"""Records of a topic as lines: what `topic produce` takes, and what `topic read` prints. Pure."""
+"""Records of a topic as lines: the input of `topic produce` and the output of `topic read`. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 
 _PLACE_WIDTH: Final = 8
-"""Of `partition:offset`, so that lines of a small topic stand below each other."""
+"""Width of `partition:offset`, so that lines of a small topic are aligned."""
 NO_KEY: Final = "-"
 NO_VALUE: Final = "(null)"
 
 
 class LineRefused(TidegateError):
-    """A line that makes no record; lines before it are written."""
+    """A line is not a valid record. The lines before it are written."""
 
     code = "line-refused"
     exit_code = 2
@@ -27,7 +27,7 @@ class LineRefused(TidegateError):
 
 
 class SeenRecord(msgspec.Struct, frozen=True):
-    """A record that was read. `timestamp_ms` is None when it has none."""
+    """A record that was read. `timestamp_ms` is None if it has no timestamp."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class SeenRecord(msgspec.Struct, frozen=True):
 
 
 class LineReader:
-    """Lines to key and value. `key` is every record's; a `separator` ends the key of each line."""
+    """Parses lines into keys and values. `key` applies to every record; a `separator` ends the key of each line."""
 
     def __init__(self, *, json: bool, key: str | None = None, separator: str | None = None) -> None:
         self.json = json
@@ -47,7 +47,7 @@ class LineReader:
         self._separator = None if separator is None else separator.encode()
 
     def parse(self, number: int, line: bytes) -> tuple[bytes | None, bytes] | None:
-        """Key and value of line `number`; None when the line is blank. Raises LineRefused."""
+        """Returns key and value of line `number`, or None if it is blank. Raises LineRefused."""
         line = line.rstrip(b"\r\n")
         if not line.strip():
             return None
@@ -74,7 +74,7 @@ def _short(text: bytes) -> str:
 
 
 def render_text(record: SeenRecord) -> str:
-    """`partition:offset  timestamp  key  value`. Nothing in it can move a terminal's cursor."""
+    """Renders `partition:offset  timestamp  key  value`. The text cannot move a terminal's cursor."""
     place = f"{record.partition}:{record.offset}".ljust(_PLACE_WIDTH)
     key = NO_KEY if record.key is None else _printable(record.key)
     value = NO_VALUE if record.value is None else _printable(record.value)
@@ -82,8 +82,10 @@ def render_text(record: SeenRecord) -> str:
 
 
 def render_json(record: SeenRecord) -> str:
-    """One JSON object in one line. A value that is JSON is nested as it is, but for a text or null: a text here is the
-    bytes of the record, which `preview` makes of it again. Bytes that are not UTF-8 are in base64.
+    """Renders one JSON object on one line.
+
+    A value that is JSON is nested unchanged, except text and null: text here stands for the bytes of the record, from
+    which `preview` restores it. Bytes that are not UTF-8 are in base64.
     """
     entry: dict[str, object] = {
         "topic": record.topic,
@@ -111,13 +113,13 @@ def _plain(name: str, content: bytes | None) -> dict[str, object]:
 
 
 def _header(content: bytes | None) -> object:
-    """As a case of `tidegate test` has it."""
+    """Returns a header value in the form of a `tidegate test` case."""
     found = _plain("value", content)
     return found["value"] if "value" in found else {"base64": found["value_base64"]}
 
 
 def _compact_json(value: bytes) -> bytes | None:
-    """Without line breaks; None when it is not JSON."""
+    """Returns JSON without line breaks, or None if the value is not JSON."""
     try:
         value.decode()
         msgspec.json.decode(value)
@@ -131,7 +133,7 @@ def _printable(content: bytes) -> str:
 
 
 def _timestamp(timestamp_ms: int | None) -> str | None:
-    """ISO 8601; the number itself where no calendar has it: producers may write any."""
+    """Renders a timestamp as ISO 8601, or as a number if no calendar covers it, because producers may write any."""
     if timestamp_ms is None:
         return None
     try:

@@ -1,4 +1,6 @@
-"""A node of the model broker: request objects of kafka-python in, its answer objects out, with Kafka's error codes."""
+"""A node of the model broker. It answers kafka-python's request objects with its response objects and Kafka's error
+codes.
+"""
 
 from __future__ import annotations
 
@@ -22,31 +24,34 @@ from tidegate.simulation.model_broker.placement import NOBODY, NODES
 T = TypeVar("T")
 
 END_VERSION_MAX: Final = 4
-"""What a newer one means (it raises the epoch) is not modelled: nobody may send it."""
+"""Later versions raise the epoch, which is not modelled. They must not be sent."""
 PORT: Final = 9092
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 
 
 def name_of(request: Any) -> str:
-    """What the request is called in points of faults."""
+    """Returns the name of the request's fault point."""
     return _HANDLERS[type(request).__name__][0]
 
 
 def version_of(request: Any) -> int:
-    """What client and broker agree on: the newest that the request allows."""
-    limit, newest = request._max_version, type(request).max_version  # noqa: SLF001 - what the library itself looks at
+    """Returns the version that client and broker agree on: the newest that the request allows."""
+    limit, newest = request._max_version, type(request).max_version  # noqa: SLF001 - the library itself reads this attribute
     return int(newest if limit is None else min(limit, newest))
 
 
 def answer(broker: ModelBroker, now_ms: int, node: int, request: Any) -> Any:
-    """What the node answers. Raises KeyError for a request that it does not know."""
+    """Returns the node's answer. Raises KeyError for an unknown request."""
     _, handle = _HANDLERS[type(request).__name__]
     return handle(_Node(broker, now_ms, node, version_of(request)), request)
 
 
 def answer_bytes(broker: ModelBroker, now_ms: int, node: int, request: Any) -> Any:
-    """As `answer`, both encoded and decoded: a field that the version does not have is not there for the other side."""
+    """Returns the answer after encoding and decoding request and response.
+
+    Fields that the version does not have are lost.
+    """
     version = version_of(request)
     asked = type(request).decode(request.encode(version=version), version=version)
     asked._max_version = version  # noqa: SLF001 - as above
@@ -64,11 +69,11 @@ class _Node:
         self.version = version
 
     def coordinate(self, key: str, call: Callable[[], T]) -> tuple[Code, T | None]:
-        """An answer of a coordinator, if it is one."""
+        """Calls a coordinator's method, unless this node is not the coordinator of the key."""
         return _coded(call, lambda: self.broker.check_coordinator(self.now_ms, key, self.node))
 
     def lead(self, partition: TopicPartition, call: Callable[[], T], epoch: int = ANY_EPOCH) -> tuple[Code, T | None]:
-        """An answer of a leader, if it is one, in the epoch that the client knows."""
+        """Calls a leader's method, unless this node does not lead the partition, or the client knows another epoch."""
         return _coded(call, lambda: self.broker.check_leader(self.now_ms, partition, self.node, epoch))
 
 
@@ -144,7 +149,7 @@ def _find_coordinator(at: _Node, asked: Any) -> Any:
 
 
 def _describe_configs(at: _Node, asked: Any) -> Any:
-    """Of topics, and of the node that is asked; what is not set is left out."""
+    """Answers with the settings of topics and of the requested node. Settings that are not set are left out."""
     kind = configs.DescribeConfigsResponse
 
     def read(resource: Any) -> Mapping[str, str]:
@@ -207,7 +212,7 @@ def _end_transaction(at: _Node, asked: Any) -> Any:
         raise ValueError(f"EndTxn of version {at.version} raises the epoch: {END_VERSION_MAX} at most may be sent")
     owner = (TransactionalId(asked.transactional_id), asked.producer_id, asked.producer_epoch)
     code, _ = at.coordinate(owner[0], lambda: at.broker.end_transaction(at.now_ms, *owner, asked.committed))
-    if at.version < 2 and code is Code.PRODUCER_FENCED:  # only newer ones know this code
+    if at.version < 2 and code is Code.PRODUCER_FENCED:  # only newer versions know this code
         code = Code.INVALID_PRODUCER_EPOCH
     return transaction.EndTxnResponse(error_code=code)
 
@@ -223,7 +228,7 @@ def _list_transactions(at: _Node, _asked: Any) -> Any:
     kind = transactions.ListTransactionsResponse
     code, found = _coded(lambda: at.broker.list_transactions(at.now_ms, at.node))
     if code is Code.NOT_COORDINATOR:
-        code = Code.COORDINATOR_LOAD_IN_PROGRESS  # nobody was asked about an id of somebody else
+        code = Code.COORDINATOR_LOAD_IN_PROGRESS  # the request names no id that another node could coordinate
     states = [
         kind.TransactionState(
             transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state.value
@@ -258,7 +263,7 @@ def _commit_offsets(at: _Node, asked: Any) -> Any:
 
 
 def _fetch_offsets(at: _Node, asked: Any) -> Any:
-    """Of a group, all that it has."""
+    """Answers with all offsets of a group."""
     assert asked.topics is None
     kind = group.OffsetFetchResponse
     code, found = at.coordinate(asked.group_id, lambda: at.broker.group_offsets(asked.group_id))
@@ -343,7 +348,7 @@ def _list_offsets(at: _Node, asked: Any) -> Any:
 
 
 def _fetch(at: _Node, asked: Any) -> Any:
-    """Headers of batches, one at least."""
+    """Answers with batch headers, at least one."""
     kind = fetch.FetchResponse.FetchableTopicResponse
 
     def answer_for(partition: TopicPartition, wanted: Any) -> Any:
@@ -421,4 +426,4 @@ _HANDLERS: Final[dict[str, tuple[str, Callable[[_Node, Any], Any]]]] = {
     "FetchRequest": ("headers", _fetch),
     "WriteTxnMarkersRequest": ("marker", _write_markers),
 }
-"""What a request is called in points of faults, and who answers it."""
+"""Request -> the name of its fault point, and its handler."""

@@ -1,6 +1,6 @@
-"""Record batches as bytes of message format 2, as far as `sinks.batches` reads them: headers and control records. Pure.
+"""Record batches in message format 2, as far as `sinks.batches` reads them: headers and control records. Pure.
 
-Records of data batches are left out: whoever needs those has a consumer.
+Records of data batches are left out, because code that needs them uses a consumer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONTROL_RECORD: Final = struct.Struct(">BBBBBhhBhiB")
 
 @lru_cache(maxsize=4096)
 def encode_batch(header: BatchHeader) -> bytes:
-    """One batch."""
+    """Encodes one batch."""
     record = b"" if header.commits is None else _control_record(header.commits)
     attributes = _TRANSACTIONAL * header.transactional | _CONTROL * (header.commits is not None)
     return (
@@ -35,5 +35,7 @@ def encode_batch(header: BatchHeader) -> bytes:
 
 
 def _control_record(commits: bool) -> bytes:
-    """Length, attributes, two deltas, a key of 4 bytes (version, type), a value of 6, no headers; numbers in zigzag."""
+    """Encodes length, attributes, two deltas, a 4-byte key (version, type), a 6-byte value, no headers; numbers in
+    zigzag.
+    """
     return _CONTROL_RECORD.pack(2 * 16, 0, 0, 0, 2 * 4, 0, int(commits), 2 * 6, 0, 0, 0)

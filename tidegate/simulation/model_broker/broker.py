@@ -1,8 +1,8 @@
-"""The model broker: topics, the transaction coordinator, consumer groups' offsets. Pure: every request names the time.
+"""The model broker: topics, the transaction coordinator, and the offsets of consumer groups.
 
-What happens by itself (time-outs, markers that follow a decision late, expiry of ids) is caught up with at the next
-request, in the order in which it was due. Faults are settings: `marker_delay_ms`, `coordinator_away`, `leader_away`,
-and how old is what clients learn about nodes (`placement`).
+Pure: every request carries the time. Events without a request (timeouts, markers that follow a decision late, expiry of
+ids) are caught up with at the next request, in the order in which they were due. Faults are settings:
+`marker_delay_ms`, `coordinator_away`, `leader_away`, and the age of what clients learn about nodes (`placement`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANY_EPOCH: Final = -1
 
 
 class Offsets(msgspec.Struct, frozen=True):
-    """Where a partition begins, where read-committed readers end, where everything ends."""
+    """Start of a partition, end for read-committed readers, and end of the log."""
 
     start: int
     stable: int
@@ -45,68 +45,68 @@ class _Topic(msgspec.Struct, frozen=True):
 
 
 class ModelBroker:
-    """One cluster. Methods answer at once and raise RequestRefused with Kafka's code; `now_ms` never goes back."""
+    """One cluster. Methods answer at once and raise RequestRefused with Kafka's code; `now_ms` never decreases."""
 
     def __init__(self, cluster_id: str = "model", *, id_expiry_ms: int = ID_EXPIRY_MS) -> None:
         self.cluster_id = cluster_id
         self.marker_delay_ms = 0
-        """Between the decision about a transaction and its first marker, and again before each further marker."""
+        """Time between the decision about a transaction and its first marker, and before each further marker."""
         self.id_lifetime_ms = id_expiry_ms
         self._coordinator = TransactionCoordinator()
         self._topics: dict[str, _Topic] = {}
         self._topics_made = 0
         self._open: dict[TransactionalId, tuple[int, TransactionEntry]] = {}
-        """Ids with something due, and when: the time-out of an open transaction, or the next marker."""
+        """Ids with something due, and when: the timeout of an open transaction, or the next marker."""
         self._due_ms = 0
-        """Before it nothing is due."""
+        """Nothing is due before this time."""
         self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
         self.placement = Placement()
         self._markers_lost = 0
         self.strays: list[str] = []
-        """Markers from outside that say something else than the coordinator: readers see what nobody has decided."""
+        """Markers from outside that contradict the coordinator: readers see an outcome that was never decided."""
         self._groups: dict[str, dict[TopicPartition, tuple[int, str]]] = {}
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
-        """A new topic, or one recreated after its deletion: it gets an id of its own."""
+        """Creates a topic. A topic that is recreated after its deletion gets a new id."""
         self._topics_made += 1
         logs = tuple(PartitionLog() for _ in range(partitions))
         facts = TopicFacts(str(UUID(int=self._topics_made)), partitions)
         self._topics[name] = _Topic(facts, logs, {"max.message.bytes": str(BATCH_BYTES_MAX), **(settings or {})})
 
     def add_topic_partitions(self, name: str, partitions: int) -> None:
-        """Let a topic grow to this many partitions."""
+        """Adds partitions to a topic, up to this number."""
         topic = self._topics[name]
         added = tuple(PartitionLog() for _ in range(partitions - topic.facts.partitions))
         facts = TopicFacts(topic.facts.topic_id, partitions)
         self._topics[name] = _Topic(facts, topic.logs + added, topic.settings)
 
     def delete_topic(self, now_ms: int, name: str) -> None:
-        """The topic and all its records are gone."""
+        """Deletes a topic with all its records."""
         self._catch_up(now_ms)
         del self._topics[name]
 
     def delete_records(self, now_ms: int, partition: TopicPartition, before: int) -> None:
-        """What retention does, too: the log begins at `before`."""
+        """Deletes records, as retention does: the log then begins at `before`."""
         self._catch_up(now_ms)
         self._log(partition).delete_before(before)
 
     def forget_producers(self, now_ms: int, partition: TopicPartition) -> None:
-        """The leader does so a day after their last batch, unless they have a transaction open."""
+        """Forgets producers without an open transaction. A leader does so a day after their last batch."""
         self._catch_up(now_ms)
         self._log(partition).forget_producers()
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        """Id and partition count of those that exist."""
+        """Returns the id and partition count of the topics that exist."""
         return {name: self._topics[name].facts for name in names if name in self._topics}
 
     def topic_names(self) -> list[str]:
-        """All of them."""
+        """Returns the names of all topics."""
         return list(self._topics)
 
     def settings(self, name: str) -> Mapping[str, str]:
-        """Of a topic, as far as they are not the usual ones. Raises RequestRefused."""
+        """Returns the settings of a topic that differ from the defaults. Raises RequestRefused."""
         if name not in self._topics:
             raise RequestRefused(Code.UNKNOWN_TOPIC_OR_PARTITION)
         return self._topics[name].settings
@@ -114,18 +114,20 @@ class ModelBroker:
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def coordinator_away(self, now_ms: int, until_ms: int, code: Code = Code.NOT_COORDINATOR) -> None:
-        """Every coordinator loads what it has to know until then: at its node, or, with NOT_COORDINATOR, at the next
-        one. Whoever does not say which node it asks is answered by `code`.
+        """Makes all coordinators unavailable until they have loaded their state.
+
+        They stay on their node, or move to the next one with NOT_COORDINATOR. Requests that do not name a node are
+        answered with `code`.
         """
         self.placement.restart_coordinators(now_ms, steps=int(code is Code.NOT_COORDINATOR))
         self._coordinator_away = (until_ms, code)
 
     def leader_away(self, now_ms: int, partition: TopicPartition, until_ms: int) -> None:
-        """The partition has no leader until then, so no markers are written; then another one."""
+        """Leaves a partition without a leader, and thus without new markers, until another leader takes over."""
         self.placement.move_leader(partition, now_ms, until_ms)
 
     def time_out(self, now_ms: int, prefix: str) -> TransactionalId | None:
-        """The time of the oldest open transaction is over, as for a broker whose clock has made a step; which one.
+        """Times out the oldest open transaction, as a broker does whose clock has jumped. Returns its id.
 
         Only ids with the prefix count.
         """
@@ -142,7 +144,7 @@ class ModelBroker:
         return known
 
     def take_ids(self, now_ms: int, prefix: str) -> list[TransactionalId]:
-        """Somebody else starts producers with the ids whose last transaction is committed; which ones."""
+        """Starts other producers with the ids whose last transaction is committed, and returns these ids."""
         self._catch_up(now_ms)
         entries = self._coordinator.entries
         found = [
@@ -155,12 +157,15 @@ class ModelBroker:
         return found
 
     def count_lost_markers(self, now_ms: int) -> int:
-        """How many markers were never written until now, by whomever they were written later."""
+        """Returns how many markers were lost so far, even if they were written later by another party."""
         self._catch_up(now_ms)
         return self._markers_lost
 
     def step_clock(self, now_ms: int, ahead_ms: int) -> None:
-        """Somebody sets the brokers' clocks, ahead or back: time-outs and the expiry of ids come so much sooner."""
+        """Steps the brokers' clocks by `ahead_ms`, which may be negative.
+
+        Timeouts and the expiry of ids come sooner by this amount.
+        """
         self._catch_up(now_ms)
         for entry in self._coordinator.entries.values():
             entry.changed_at_ms -= ahead_ms
@@ -168,19 +173,19 @@ class ModelBroker:
                 entry.opened_at_ms -= ahead_ms
         for known, (due_ms, entry) in list(self._open.items()):
             if entry.state is CoordinatorState.ONGOING:
-                # Not before now: what such an end changes is as old as the end, and an id that is not used grows old.
+                # Not before now: the time of the end is that of the id's last change, from which its expiry counts.
                 self._plan(known, max(now_ms, due_ms - ahead_ms), entry)
         self._catch_up(now_ms)
 
     def check_coordinator(self, now_ms: int, key: str, node: int) -> None:
-        """Raises RequestRefused where the node does not coordinate the id or group, or does not know it yet."""
+        """Raises RequestRefused if the node does not coordinate the id or group, or is still loading."""
         if self.placement.coordinator(key, now_ms) != node:
             raise RequestRefused(Code.NOT_COORDINATOR)
         if now_ms < self._coordinator_away[0]:
             raise RequestRefused(Code.COORDINATOR_LOAD_IN_PROGRESS)
 
     def check_leader(self, now_ms: int, partition: TopicPartition, node: int, epoch: int = ANY_EPOCH) -> None:
-        """Raises RequestRefused where the node does not lead the partition, or in another epoch."""
+        """Raises RequestRefused if the node does not lead the partition, or if the epoch differs."""
         self._log(partition)
         present = self.placement.leader_epoch(partition, now_ms)
         if epoch not in (ANY_EPOCH, present):
@@ -191,7 +196,7 @@ class ModelBroker:
     # -- the transaction coordinator -----------------------------------------------------------------------------------
 
     def init_producer(self, now_ms: int, transactional_id: TransactionalId | None, timeout_ms: int) -> tuple[int, int]:
-        """Producer id and epoch for a new producer (InitProducerId); without an id a plain idempotent one."""
+        """Returns producer id and epoch for a new producer (InitProducerId); without an id, for an idempotent one."""
         if transactional_id is None:
             return self._coordinator.next_producer_id(), 0
         self._enter(now_ms)
@@ -209,7 +214,7 @@ class ModelBroker:
         epoch: int,
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """Make partitions part of the transaction (AddPartitionsToTxn)."""
+        """Adds partitions to the transaction (AddPartitionsToTxn)."""
         self._enter(now_ms)
         wanted = sorted(partitions)
         for partition in wanted:
@@ -221,19 +226,22 @@ class ModelBroker:
     def end_transaction(
         self, now_ms: int, transactional_id: TransactionalId, producer_id: int, epoch: int, commit: bool
     ) -> None:
-        """Commit or abort (EndTxn, version 4 at most); no error: it has ended so, now or earlier."""
+        """Commits or aborts a transaction (EndTxn, version 4 at most).
+
+        Without an error it has ended this way, now or earlier.
+        """
         self._enter(now_ms)
         entry = self._coordinator.end(transactional_id, producer_id, epoch, commit, now_ms)
         if entry is not None:
             self._write_markers(now_ms, transactional_id, entry)
 
     def describe(self, now_ms: int, transactional_id: TransactionalId) -> TransactionDescription:
-        """All about one id (DescribeTransactions)."""
+        """Describes one id (DescribeTransactions)."""
         self._enter(now_ms)
         return self._coordinator.describe(transactional_id)
 
     def list_transactions(self, now_ms: int, node: int | None = None) -> list[TransactionListing]:
-        """All ids that a node coordinates (None: all), and their states."""
+        """Lists all ids that a node coordinates (None: all nodes), with their states."""
         self._enter(now_ms)
         return [
             TransactionListing(known, entry.producer_id, entry.state)
@@ -251,7 +259,7 @@ class ModelBroker:
         stamp: Stamp | None = None,
         transactional_id: TransactionalId | None = None,
     ) -> int:
-        """Append one batch; its base offset."""
+        """Appends one batch and returns its base offset."""
         log = self._lead(now_ms, partition)
         self._check_records(now_ms, self._topics[partition.topic].settings, records)
         if stamp is not None and stamp.transactional and transactional_id is not None:
@@ -261,13 +269,13 @@ class ModelBroker:
         return log.append(stamp, records)
 
     def producers(self, now_ms: int, partition: TopicPartition) -> dict[int, ProducerEntry]:
-        """What the leader knows of each producer id (DescribeProducers)."""
+        """Returns what the leader knows about each producer id (DescribeProducers)."""
         return dict(self._lead(now_ms, partition).producers)
 
     def write_marker(
         self, now_ms: int, partition: TopicPartition, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int
     ) -> None:
-        """End a transaction in one partition (WriteTxnMarkers)."""
+        """Ends a transaction in one partition (WriteTxnMarkers)."""
         log = self._lead(now_ms, partition)
         known = log.producers.get(producer_id)
         if known is not None and epoch < known.epoch:
@@ -288,43 +296,43 @@ class ModelBroker:
                 )
 
     def end_offset(self, partition: TopicPartition) -> int:
-        """After the last batch, for an observer: nothing is asked."""
+        """Returns the offset after the last batch, for an observer and without a request."""
         return self._log(partition).end_offset
 
     def offsets(self, now_ms: int, partition: TopicPartition) -> Offsets:
-        """Start, last stable offset and end (ListOffsets)."""
+        """Returns start, last stable offset and end (ListOffsets)."""
         log = self._lead(now_ms, partition)
         return Offsets(log.start_offset, log.stable_offset, log.end_offset)
 
     def offset_at(self, now_ms: int, partition: TopicPartition, at_ms: int, *, committed: bool) -> int:
-        """Of the first record that is not older; NO_OFFSET when there is none."""
+        """Returns the offset of the first record that is not older, or NO_OFFSET."""
         found = self._lead(now_ms, partition).offset_at(at_ms, committed=committed)
         return NO_OFFSET if found is None else found
 
     def fetch(
         self, now_ms: int, partition: TopicPartition, offset: int, *, committed: bool, limit: int
     ) -> FetchedBatches:
-        """Records for a read-committed or a read-uncommitted reader."""
+        """Returns records for a read-committed or read-uncommitted reader."""
         return self._lead(now_ms, partition).read(offset, committed=committed, limit=limit)
 
     def headers(self, now_ms: int, partition: TopicPartition, offset: int) -> list[BatchHeader]:
-        """Headers of all batches from `offset` to the end."""
+        """Returns the headers of all batches from `offset` to the end."""
         return list(self._lead(now_ms, partition).headers(offset))
 
     # -- consumer groups -----------------------------------------------------------------------------------------------
 
     def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Keep a group's offsets, each with a text."""
+        """Stores a group's offsets, each with a text."""
         self._groups.setdefault(group, {}).update(offsets)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, tuple[int, str]]:
-        """What was mirrored to a group."""
+        """Returns the offsets that were mirrored to a group."""
         return dict(self._groups.get(group, {}))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _enter(self, now_ms: int) -> None:
-        """A request to the coordinator. Raises RequestRefused while it is away."""
+        """Begins a request to the coordinator. Raises RequestRefused while it is unavailable."""
         self._catch_up(now_ms)
         self._coordinator.expire(now_ms - self.id_lifetime_ms)
         until_ms, code = self._coordinator_away
@@ -332,7 +340,7 @@ class ModelBroker:
             raise RequestRefused(code)
 
     def _lead(self, now_ms: int, partition: TopicPartition) -> PartitionLog:
-        """A request to the partition's leader. Raises RequestRefused while there is none."""
+        """Begins a request to the partition's leader. Raises RequestRefused while there is none."""
         self._catch_up(now_ms)
         log = self._log(partition)
         if not self.placement.is_led(partition, now_ms):
@@ -347,7 +355,7 @@ class ModelBroker:
 
     @staticmethod
     def _check_records(now_ms: int, settings: Mapping[str, str], records: Sequence[Record]) -> None:
-        """The topic's rules; one bad record, and none of its batch is taken."""
+        """Applies the topic's rules. One bad record makes the whole batch fail."""
         if sum(record.size_bytes for record in records) > int(settings["max.message.bytes"]):
             raise RequestRefused(Code.MESSAGE_TOO_LARGE)
         if settings.get("cleanup.policy") == "compact" and any(record.key is None for record in records):
@@ -359,14 +367,14 @@ class ModelBroker:
     def _verify(
         self, log: PartitionLog, partition: TopicPartition, stamp: Stamp, transactional_id: TransactionalId
     ) -> None:
-        """The first batch of a transaction in a partition: is the transaction really open?"""
+        """Verifies, for the first batch of a transaction in a partition, that the transaction is really open."""
         known = log.producers.get(stamp.producer_id)
         if known is not None and stamp.epoch < known.epoch:
             raise RequestRefused(Code.INVALID_PRODUCER_EPOCH)
         self._coordinator.check_writing(transactional_id, stamp.producer_id, stamp.epoch, partition)
 
     def _write_markers(self, now_ms: int, transactional_id: TransactionalId, entry: TransactionEntry) -> None:
-        """The end is decided: the markers follow, at once when there is no delay."""
+        """Writes the markers of a decided transaction, at once if there is no delay."""
         self._plan(transactional_id, now_ms + self.marker_delay_ms, entry)
         self._catch_up(now_ms)
 
@@ -375,7 +383,7 @@ class ModelBroker:
         self._due_ms = min(self._due_ms, due_ms)
 
     def _catch_up(self, now_ms: int) -> None:
-        """Do what was due until now, in its order."""
+        """Does everything that was due until now, in order."""
         while self._open and self._due_ms <= now_ms:
             due_ms, transactional_id = min((due, known) for known, (due, _) in self._open.items())
             self._due_ms = due_ms
@@ -391,9 +399,9 @@ class ModelBroker:
                 del self._open[transactional_id]
 
     def _write_marker(self, entry: TransactionEntry, now_ms: int) -> bool:
-        """The marker of the next partition; whether more are to follow. A deleted topic needs none.
+        """Writes the marker of the next partition. Returns whether more follow. A deleted topic needs none.
 
-        Kafka takes a partition without a leader for a deleted one (ADR 15): the transaction stays open there for ever.
+        Kafka treats a partition without a leader as deleted (ADR 15): the transaction stays open there forever.
         """
         partition = min(entry.partitions)
         topic = self._topics.get(partition.topic)

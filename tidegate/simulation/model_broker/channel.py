@@ -1,4 +1,4 @@
-"""The channel to the model broker: requests of our own reach its nodes through the process's port."""
+"""The channel to the model broker: the product's own requests reach its nodes through the process's port."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONNECT_PAUSE_S: Final = 0.1
 
 
 class ModelChannel(RequestChannel):
-    """See sinks.channel.Channel."""
+    """A request channel whose requests are answered by the model."""
 
     def __init__(
         self, broker: ModelBroker, port: BrokerPort, answering: Callable[[ModelBroker, int, int, Any], Any] = answer
@@ -61,10 +61,10 @@ class ModelChannel(RequestChannel):
         return list(answers)
 
     def learn(self, coordinator: Any, kind: Any) -> None:
-        """All nodes are known."""
+        """Does nothing, because all nodes are known."""
 
     def look_again(self) -> None:
-        """As above."""
+        """Does nothing, because all nodes are known."""
 
     @override
     def close(self) -> None:
@@ -79,12 +79,12 @@ class ModelChannel(RequestChannel):
             return errors.KafkaConnectionError("the connection broke")
 
     def _answer(self, request: Any, node: int | None) -> Any:
-        """At the broker."""
+        """Answers a request at the broker."""
         return self._answering(self._broker, self._port.clock.now_ms(), NODES[0] if node is None else node, request)
 
 
 def open_model_channel(broker: ModelBroker, port: BrokerPort, timeout_s: float) -> ModelChannel:
-    """When a node has answered. Raises BrokerUnavailable."""
+    """Opens a channel once a node has answered. Raises BrokerUnavailable."""
     deadline_s = port.clock.monotonic() + timeout_s
     while True:
         try:

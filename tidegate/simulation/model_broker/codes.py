@@ -1,4 +1,4 @@
-"""Kafka's error codes as far as the model answers with them."""
+"""The error codes of Kafka with which the model answers."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ COORDINATOR_RETRY = frozenset({
     Code.NOT_COORDINATOR,
     Code.CONCURRENT_TRANSACTIONS,
 })  # fmt: skip
-"""A coordinator will answer otherwise a little later."""
+"""The coordinator will answer differently a little later."""
 
 LEADER_RETRY = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NOT_LEADER_OR_FOLLOWER})
-"""A leader will, after its election."""
+"""A leader will answer differently after its election."""
 
 FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH})
-"""A newer producer has the id."""
+"""A newer producer uses the id."""
 
 
 class RequestRefused(Exception):

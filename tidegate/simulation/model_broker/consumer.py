@@ -1,8 +1,8 @@
-"""The model's `confluent_kafka.Consumer`: one client of librdkafka that reads partitions which it is assigned.
+"""The model's `confluent_kafka.Consumer`: one librdkafka client that reads the partitions assigned to it.
 
-It fetches ahead, one request at a time for each node, and repeats what fails. What it says of ends, of offsets that are
-gone and of brokers that do not answer was measured at librdkafka 2.16 with a real broker. Not modelled: groups with
-members, the time after which a deleted topic is noticed.
+It fetches ahead, with one request at a time per node, and repeats failed requests. What it reports about ends, deleted
+offsets and brokers that do not answer was measured with librdkafka 2.16 and a real broker. Not modelled: groups with
+members, and the time after which a deleted topic is noticed.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ RETRY_S: Final = 0.1
 
 _Answers = dict[TopicPartition, FetchedBatches | Code]
 
-# ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
+# ruff: noqa: SLF001 - the client's own error codes begin with an underscore, but are public
 
 
 class _Place(msgspec.Struct, eq=False):
-    """Where a partition is read."""
+    """The read position in a partition."""
 
     partition: TopicPartition
     offset: int
     ended_at: int = -1
     """Offset of the last end that was reported."""
     stopped: bool = False
-    """Paused, or there is nothing to read at its offset."""
+    """Paused, or its offset cannot be read."""
     asked: bool = False
-    """Its answer is on its way."""
+    """A fetch is in flight."""
 
 
 class ModelConsumer(Consumer):
-    """See confluent_kafka.Consumer, as far as `sources.reader` and `sinks.salvager` use it."""
+    """The part of `confluent_kafka.Consumer` that `sources.reader` and `sinks.salvager` use."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ModelConsumer(Consumer):
 
     @override
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
-        """What has been fetched of them is dropped."""
+        """Pauses partitions and drops what has been fetched from them."""
         paused = {TopicPartition(one.topic, one.partition) for one in partitions}
         for partition in paused:
             self._places[partition].stopped = True
@@ -98,7 +98,7 @@ class ModelConsumer(Consumer):
         self._queue = deque(kept)
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
-        """No simulated record waits for a schema."""
+        """Raises NotImplementedError: no simulated record waits for a schema."""
         raise NotImplementedError
 
     @override
@@ -114,7 +114,7 @@ class ModelConsumer(Consumer):
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """What the last fetch has said is what the partition has: fetches are never long ago."""
+        """Returns the current bounds. Cached ones are current too, because the last fetch is always recent."""
         wanted = TopicPartition(partition.topic, partition.partition)
         if cached:
             bounds = self._broker.offsets(self._port.clock.now_ms(), wanted)
@@ -153,7 +153,7 @@ class ModelConsumer(Consumer):
     # -- fetching ------------------------------------------------------------------------------------------------------
 
     def _fetch(self) -> None:
-        """Ask every node that is not asked already for the partitions that it is said to lead."""
+        """Sends a fetch to every node without one, for the partitions that it leads according to metadata."""
         if self._closed or len(self._queue) >= QUEUED_MAX:
             return
         now_ms = self._port.clock.now_ms()
@@ -178,7 +178,7 @@ class ModelConsumer(Consumer):
             )
 
     def _read(self, node: int, asked: Mapping[TopicPartition, int]) -> _Answers:
-        """At the broker."""
+        """Reads at the broker."""
         now_ms, answers = self._port.clock.now_ms(), dict[TopicPartition, FetchedBatches | Code]()
         for partition, offset in asked.items():
             try:
@@ -195,7 +195,7 @@ class ModelConsumer(Consumer):
         for place in places:
             place.asked = False
             if place.stopped or self._places.get(place.partition) is not place:
-                continue  # paused, or assigned again meanwhile
+                continue  # paused or reassigned meanwhile
             answer = answers[place.partition]
             if isinstance(answer, Code):
                 retry = True
@@ -230,7 +230,7 @@ class ModelConsumer(Consumer):
         self._come_again(RETRY_S)
 
     def _come_again(self, seconds: float) -> None:
-        """At most one such timer is set: whoever consumes fetches at once, too."""
+        """Fetches again after a delay. One timer is enough, because `consume` also fetches at once."""
         if not self._timer and not self._closed:
             self._timer = True
             self._port.after(seconds, self._on_timer)
@@ -240,7 +240,7 @@ class ModelConsumer(Consumer):
         self._fetch()
 
     def _read_bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """At the broker."""
+        """Reads start and end at the broker."""
         now_ms = self._port.clock.now_ms()
         node = self._broker.placement.told_leader(partition, now_ms)
         self._broker.check_leader(now_ms, partition, node)

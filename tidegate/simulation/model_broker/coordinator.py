@@ -1,8 +1,8 @@
-"""The transaction coordinator: one state machine per transactional id, as Kafka's for requests of version 4. Pure.
+"""The transaction coordinator: one state machine per transactional id, like Kafka's for requests of version 4. Pure.
 
-The broker carries out what it returns: which markers to write into which partitions. States are Kafka's; an id that is
-being ended (Prepare...) answers CONCURRENT_TRANSACTIONS to whatever might succeed later. The table of answers was
-measured at real brokers of transaction versions 1 and 2, which do not differ for these requests.
+The broker carries out what it returns: the markers to write and their partitions. States are Kafka's; an id that is
+being ended (Prepare...) answers CONCURRENT_TRANSACTIONS to every request that may succeed later. The table of answers
+was measured with real brokers of transaction versions 1 and 2, which do not differ for these requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.kafka.facts import CoordinatorState, TransactionDescription
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 
 EPOCH_MAX: Final = 32_766
-"""The next initialisation gets a new producer id."""
+"""The initialisation after this epoch assigns a new producer id."""
 TIMEOUT_MS_MAX: Final = 900_000
 
 _PREPARING: Final = frozenset({CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT})
@@ -26,7 +26,7 @@ _COMPLETE: Final = {True: CoordinatorState.COMPLETE_COMMIT, False: CoordinatorSt
 
 
 class TransactionEntry(msgspec.Struct):
-    """What is known of one transactional id."""
+    """The coordinator's state of one transactional id."""
 
     producer_id: int
     epoch: int
@@ -35,16 +35,16 @@ class TransactionEntry(msgspec.Struct):
     state: CoordinatorState = CoordinatorState.EMPTY
     opened_at_ms: int = -1
     partitions: set[TopicPartition] = msgspec.field(default_factory=set)
-    """While it is being ended: those whose marker is missing."""
+    """While the transaction is being ended: the partitions whose marker is missing."""
 
     @property
     def preparing(self) -> bool:
-        """Its end is decided, markers are missing."""
+        """True if its end is decided but markers are missing."""
         return self.state in _PREPARING
 
     @property
     def commits(self) -> bool:
-        """Its end is a commit."""
+        """True if its end is a commit."""
         return self.state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.COMPLETE_COMMIT)
 
 
@@ -56,12 +56,15 @@ class TransactionCoordinator:
         self._last_producer_id = 0
 
     def next_producer_id(self) -> int:
-        """A producer id that nobody has."""
+        """Returns an unused producer id."""
         self._last_producer_id += 1
         return self._last_producer_id
 
     def init(self, transactional_id: TransactionalId, timeout_ms: int, now_ms: int) -> TransactionEntry:
-        """A new epoch of the id. What is open is aborted first: ask again when `preparing` is over."""
+        """Starts a new epoch of the id.
+
+        An open transaction is aborted first: the caller must retry until it is no longer `preparing`.
+        """
         if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
             raise RequestRefused(Code.INVALID_TRANSACTION_TIMEOUT)
         entry = self.entries.get(transactional_id)
@@ -88,7 +91,7 @@ class TransactionCoordinator:
         partitions: Iterable[TopicPartition],
         now_ms: int,
     ) -> None:
-        """Make partitions part of the transaction, which begins with the first ones."""
+        """Adds partitions to the transaction, which begins with the first ones."""
         entry = self._owned(transactional_id, producer_id, epoch)
         if entry.preparing:
             raise RequestRefused(Code.CONCURRENT_TRANSACTIONS)
@@ -100,7 +103,10 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: TransactionalId, producer_id: int, epoch: int, commit: bool, now_ms: int
     ) -> TransactionEntry | None:
-        """Decide the end; the entry whose markers are to be written, None when it had ended so already."""
+        """Decides the end.
+
+        Returns the entry whose markers must be written, or None if it had already ended this way.
+        """
         entry = self._owned(transactional_id, producer_id, epoch)
         if entry.state is CoordinatorState.ONGOING:
             entry.state, entry.changed_at_ms = _PREPARE[commit], now_ms
@@ -112,18 +118,18 @@ class TransactionCoordinator:
         )
 
     def abort_fenced(self, entry: TransactionEntry, now_ms: int) -> None:
-        """Abort what is open and shut its producer out: a time-out, or another initialisation of the id."""
+        """Aborts the open transaction and fences its producer, after a timeout or another initialisation of the id."""
         entry.epoch += 1
         entry.state, entry.changed_at_ms = CoordinatorState.PREPARE_ABORT, now_ms
 
     def marker_written(self, entry: TransactionEntry, partition: TopicPartition, now_ms: int) -> None:
-        """One of the markers is in its partition; after the last one the transaction is complete."""
+        """Notes that a marker has been written. After the last one the transaction is complete."""
         entry.partitions.discard(partition)
         if not entry.partitions:
             entry.state, entry.changed_at_ms = _COMPLETE[entry.commits], now_ms
 
     def describe(self, transactional_id: TransactionalId) -> TransactionDescription:
-        """All about one id."""
+        """Describes one id."""
         entry = self.entries.get(transactional_id)
         if entry is None:
             raise RequestRefused(Code.TRANSACTIONAL_ID_NOT_FOUND)
@@ -136,7 +142,7 @@ class TransactionCoordinator:
         )
 
     def expire(self, before_ms: int) -> None:
-        """Forget ids that have not been used since."""
+        """Forgets ids that have not been used since `before_ms`."""
         idle = [
             known
             for known, entry in self.entries.items()
@@ -148,7 +154,7 @@ class TransactionCoordinator:
     def check_writing(
         self, transactional_id: TransactionalId, producer_id: int, epoch: int, partition: TopicPartition
     ) -> None:
-        """A leader's question before the first batch of a transaction (KIP-890, part 1)."""
+        """Answers a leader's question before the first batch of a transaction (KIP-890, part 1)."""
         entry = self._owned(transactional_id, producer_id, epoch)
         if entry.preparing:
             raise RequestRefused(Code.CONCURRENT_TRANSACTIONS)

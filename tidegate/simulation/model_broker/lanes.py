@@ -1,7 +1,7 @@
-"""What a producer of the model has not seen acknowledged, partition by partition, in the order of sequences. Pure.
+"""The unacknowledged batches of a model producer, per partition, in sequence order. Pure.
 
-A batch that the broker calls out of order although everything before it is acknowledged counts as delivered when its
-sequence is an old one, as in librdkafka: that is the trap of ADR 3, which the proof must find.
+If the broker reports a batch as out of order although everything before it is acknowledged, the batch counts as
+delivered if its sequence is an old one, as in librdkafka. This is the trap of ADR 3, which the proof must detect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEVER_S: Final = float("inf")
 
 
 class AppendVerdict(Enum):
-    """What an answer means for its batch."""
+    """The meaning of an answer for its batch."""
 
     DONE = "done"
     RETRY = "retry"
@@ -42,7 +42,7 @@ class ProducerLimits(msgspec.Struct, frozen=True):
 
 
 class SequencedBatch(msgspec.Struct, eq=False):
-    """Records of one partition that travel together."""
+    """Records of one partition that are sent together."""
 
     partition: TopicPartition
     first_sequence: int
@@ -50,18 +50,18 @@ class SequencedBatch(msgspec.Struct, eq=False):
     records: list[Record] = msgspec.field(default_factory=list)
     size_bytes: int = 0
     closed: bool = False
-    """It has been sent once, or is full: it takes no more records."""
+    """Sent once, or full: it accepts no more records."""
     sent: bool = False
-    """On its way, or its answer is."""
+    """The request or its answer is in flight."""
 
     @property
     def last_sequence(self) -> int:
-        """Of its last record."""
+        """Sequence of the last record."""
         return self.first_sequence + len(self.records) - 1
 
 
 class Lane:
-    """One partition."""
+    """The unacknowledged batches of one partition."""
 
     def __init__(self, partition: TopicPartition, limits: ProducerLimits) -> None:
         self.partition = partition
@@ -69,11 +69,11 @@ class Lane:
         self._limits = limits
         self._next_sequence = 0
         self._acknowledged = -1
-        """Last sequence of which the client believes that everything up to it is in the log."""
+        """The sequence up to which the client believes everything to be in the log."""
         self._held_until_s = 0.0
 
     def add(self, record: Record, now_s: float) -> None:
-        """Into the last batch, or into a new one."""
+        """Adds a record to the last batch, or to a new one."""
         last = self.batches[-1] if self.batches else None
         if last is None or last.closed or last.size_bytes + record.size_bytes > self._limits.batch_bytes:
             if last is not None:
@@ -86,7 +86,7 @@ class Lane:
         self._next_sequence += 1
 
     def take(self, now_s: float, *, hurried: bool) -> Iterator[SequencedBatch]:
-        """Batches that leave now. Without hurry a batch that is not full waits for more records."""
+        """Yields the batches to send now. Unless `hurried`, a batch that is not full waits for more records."""
         if now_s < self._held_until_s:
             return
         room = self._limits.in_flight - sum(batch.sent for batch in self.batches)
@@ -100,7 +100,7 @@ class Lane:
             yield batch
 
     def next_s(self, now_s: float) -> float:
-        """When something is to be done without any answer: time for a batch to leave, or to expire."""
+        """Returns when time alone requires action: a batch is due, or expires."""
         if not self.batches:
             return NEVER_S
         expires_s = self.batches[0].born_s + self._limits.timeout_s
@@ -111,24 +111,24 @@ class Lane:
         return min(expires_s, max(leaves_s, self._held_until_s)) if leaves_s > now_s else expires_s
 
     def expired(self, now_s: float) -> list[SequencedBatch]:
-        """Batches whose time is over; they are taken out."""
+        """Removes and returns the batches whose timeout is over."""
         found = [batch for batch in self.batches if batch.born_s + self._limits.timeout_s <= now_s]
         self.batches = deque(batch for batch in self.batches if batch not in found)
         return found
 
     def lose(self, batch: SequencedBatch, now_s: float) -> None:
-        """There was no answer: it is sent again."""
+        """Marks a batch without an answer for another attempt."""
         batch.sent = False
         self._held_until_s = now_s + self._limits.retry_s
 
     def judge(self, batch: SequencedBatch, code: Code, now_s: float) -> AppendVerdict:
-        """Its answer has come. What is done or refused is taken out."""
+        """Evaluates the answer for a batch. Batches that are done or refused are removed."""
         batch.sent = False
         if code in COORDINATOR_RETRY | LEADER_RETRY:
             self.lose(batch, now_s)
             return AppendVerdict.RETRY
         if code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.first_sequence > self._acknowledged + 1:
-            self.lose(batch, now_s)  # the one before it is missing there: it goes first
+            self.lose(batch, now_s)  # the previous batch is missing there and must be sent first
             return AppendVerdict.RETRY
         self.batches.remove(batch)
         repeated = code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.last_sequence <= self._acknowledged

@@ -1,7 +1,7 @@
-"""One partition: batches, control markers, what the leader knows about producers, and what each reader may see. Pure.
+"""One partition: batches, control markers, the leader's producer state, and what each reader may see. Pure.
 
 The rules for sequences and epochs are those of Kafka's ProducerStateManager: a repeated batch is recognised among the
-last five; a producer that the leader does not know may begin with any sequence (KAFKA-15591, ADR 3).
+last five, and a producer that the leader does not know may begin with any sequence (KAFKA-15591, ADR 3).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """In a batch, about."""
+        """Approximate size in a batch."""
         return len(self.key or b"") + len(self.value or b"") + RECORD_OVERHEAD_BYTES
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Whose batch it is."""
+    """The producer of a batch, and its sequence."""
 
     producer_id: int
     epoch: int
@@ -46,20 +46,20 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 class ProducerEntry(msgspec.Struct):
-    """What the leader remembers of a producer id."""
+    """The leader's state of a producer id."""
 
     epoch: int
     last_sequence: int = NO_SEQUENCE
     recent: tuple[tuple[int, int], ...] = ()
-    """First and last sequence of the newest batches."""
+    """First and last sequences of the newest batches."""
     open_since: int | None = None
     """First offset of the open transaction."""
     coordinator_epoch: int = -1
-    """Of the last marker; -1 without one."""
+    """Coordinator epoch of the last marker; -1 without one."""
 
 
 class FetchedBatches(msgspec.Struct, frozen=True):
-    """Answer to a fetch: records with their offsets, and where to continue (after markers and aborted records)."""
+    """The answer to a fetch: records with their offsets, and where to continue (after markers and aborted records)."""
 
     records: list[tuple[int, Record]]
     next_offset: int
@@ -72,7 +72,7 @@ class _Batch(msgspec.Struct, frozen=True):
 
 
 class PartitionLog:
-    """The log of one partition at its leader; everything appended is replicated at once."""
+    """The log of one partition at its leader. Everything appended is replicated at once."""
 
     def __init__(self) -> None:
         self.start_offset = 0
@@ -84,12 +84,15 @@ class PartitionLog:
 
     @property
     def stable_offset(self) -> int:
-        """Where read-committed readers end: the first offset of the oldest open transaction."""
+        """The end for read-committed readers: the first offset of the oldest open transaction."""
         starts = [entry.open_since for entry in self.producers.values() if entry.open_since is not None]
         return max(self.start_offset, min(starts, default=self.end_offset))
 
     def append(self, stamp: Stamp | None, records: Sequence[Record]) -> int:
-        """Add a batch; its base offset. Raises RequestRefused (DUPLICATE_SEQUENCE_NUMBER: it is there already)."""
+        """Appends a batch and returns its base offset.
+
+        Raises RequestRefused (DUPLICATE_SEQUENCE_NUMBER: it is already there).
+        """
         header = self._header(stamp, len(records))
         if stamp is not None:
             entry = self._check(stamp, len(records))
@@ -103,7 +106,10 @@ class PartitionLog:
     def append_marker(
         self, producer_id: int, epoch: int, commits: bool, coordinator_epoch: int = 0, now_ms: int = 0
     ) -> None:
-        """End the transaction of a producer id here. A newer epoch than the data's shuts the older one out."""
+        """Ends the transaction of a producer id in this partition.
+
+        An epoch newer than that of the data fences the older one.
+        """
         entry = self.producers.setdefault(producer_id, ProducerEntry(epoch))
         if entry.epoch != epoch:
             entry.epoch, entry.last_sequence, entry.recent = epoch, NO_SEQUENCE, ()
@@ -118,15 +124,15 @@ class PartitionLog:
         )
 
     def delete_before(self, offset: int) -> None:
-        """Retention, or a deletion of records: the log now starts at `offset`."""
+        """Moves the start of the log to `offset`, for retention or a deletion of records."""
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
 
     def forget_producers(self) -> None:
-        """Those without an open transaction."""
+        """Forgets producers without an open transaction."""
         self.producers = {known: entry for known, entry in self.producers.items() if entry.open_since is not None}
 
     def offset_at(self, at_ms: int, *, committed: bool) -> int | None:
-        """Of the first record that is not older: whosever it is, aborted ones and markers too."""
+        """Returns the offset of the first record that is not older, including aborted records and markers."""
         end = self.stable_offset if committed else self.end_offset
         for batch in self._from(self.start_offset):
             times_ms = [record.timestamp_ms for record in batch.records] or [batch.marked_at_ms]
@@ -136,12 +142,12 @@ class PartitionLog:
         return None
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
-        """Every batch that ends at or after `offset`. Raises RequestRefused."""
+        """Yields every batch that ends at or after `offset`. Raises RequestRefused."""
         for batch in self._from(offset):
             yield batch.header
 
     def read(self, offset: int, *, committed: bool, limit: int) -> FetchedBatches:
-        """Up to about `limit` records from `offset` on (whole batches). Raises RequestRefused."""
+        """Reads up to about `limit` records from `offset` on (whole batches). Raises RequestRefused."""
         end = self.stable_offset if committed else self.end_offset
         found: list[tuple[int, Record]] = []
         for batch in self._from(offset):
@@ -174,11 +180,11 @@ class PartitionLog:
         return BatchHeader(self.end_offset, last, owner, stamp.base_sequence, records, stamp.transactional, None)
 
     def _check(self, stamp: Stamp, records: int) -> ProducerEntry:
-        """The entry to be moved on by a batch that may be appended. Raises RequestRefused."""
+        """Returns the producer entry that a batch advances, if it may be appended. Raises RequestRefused."""
         entry = self.producers.get(stamp.producer_id)
         if entry is None:
             self.producers[stamp.producer_id] = entry = ProducerEntry(stamp.epoch)
-            return entry  # any first sequence: the trap of ADR 3
+            return entry  # any first sequence is accepted: the trap of ADR 3
         if stamp.epoch < entry.epoch:
             raise RequestRefused(Code.INVALID_PRODUCER_EPOCH)
         if stamp.epoch > entry.epoch:

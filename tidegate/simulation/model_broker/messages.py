@@ -1,4 +1,4 @@
-"""Records of the model as the messages that consumers of the real client give."""
+"""Records of the model as messages of the real client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.simulation.model_broker.log import Record
 
 
 def make_message(partition: TopicPartition, offset: int, record: Record) -> ck.Message:
-    """The message of one record."""
+    """Builds the message of one record."""
     return ck.Message(
         topic=partition.topic,
         partition=partition.partition,

@@ -1,4 +1,4 @@
-"""Metadata as clients of librdkafka get them, from the model."""
+"""The model's metadata in the form that librdkafka clients receive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from tidegate.simulation.port import BrokerPort, LinkLost, LinkSilent
 
 PAUSE_S: Final = 0.1
 
-_ADMIN: Any = admin  # what is used of it is not in its __all__
+_ADMIN: Any = admin  # the used classes are not in its __all__
 
-# ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
+# ruff: noqa: SLF001 - the client's own error codes begin with an underscore, but are public
 
 
 def read_metadata(broker: ModelBroker, port: BrokerPort, topic: str | None, timeout_s: float) -> Any:
-    """The library's ClusterMetadata. See Producer.list_topics. Raises KafkaException when no broker answers in time."""
+    """Returns the library's ClusterMetadata, as `Producer.list_topics` does.
+
+    Raises KafkaException if no broker answers in time.
+    """
     deadline_s = port.clock.monotonic() + timeout_s
     while True:
         left_s = deadline_s - port.clock.monotonic()
@@ -35,7 +38,7 @@ def read_metadata(broker: ModelBroker, port: BrokerPort, topic: str | None, time
 
 
 def _derive(broker: ModelBroker, topic: str | None, now_ms: int) -> Any:
-    """At the broker; without a topic only the nodes."""
+    """Builds the metadata at the broker; without a topic only the nodes."""
     found = _ADMIN.ClusterMetadata()
     found.cluster_id = broker.cluster_id
     for node in NODES:

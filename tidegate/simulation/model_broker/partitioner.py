@@ -1,4 +1,4 @@
-"""Which partition a keyed record goes to: murmur2, as in Kafka's Java clients and `murmur2_random` of librdkafka. Pure.
+"""The partition of a keyed record: murmur2, as in Kafka's Java clients and `murmur2_random` of librdkafka. Pure.
 
 Source of the algorithm: `org.apache.kafka.common.utils.Utils.murmur2`.
 """
@@ -15,7 +15,7 @@ _MASK: Final = 0xFFFFFFFF
 
 @lru_cache(maxsize=4096)
 def derive_partition(key: bytes, partitions: int) -> int:
-    """The partition of a key in a topic of this many partitions."""
+    """Returns the partition of a key in a topic with this many partitions."""
     return (_murmur2(key) & 0x7FFFFFFF) % partitions
 
 

@@ -1,8 +1,8 @@
-"""The model's `confluent_kafka.Producer`: one client of librdkafka with at most one transaction. Read next: `lanes.py`.
+"""The model's `confluent_kafka.Producer`: one librdkafka client with at most one transaction. Read `lanes.py` next.
 
-What it answers in which state was measured at librdkafka 2.16 with a real broker, and `tests/simulation/broker`
-compares what the product makes of it. Not modelled: a producer without idempotence, and the new producer id of one
-without transactions after a refused batch, because nothing is written with it any more.
+Its answers in each state were measured with librdkafka 2.16 and a real broker, and `tests/simulation/broker` compares
+what the product makes of them. Not modelled: a producer without idempotence, and the new producer id of a
+non-transactional producer after a refused batch, because nothing more is written with it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from tidegate.simulation.port import BrokerPort, Connection
 
 RETRY_S: Final = 0.1
 REASON_FIRST: Final = 0.7
-"""How often the records that are refused are reported before those that are given up because of them."""
+"""Probability that refused records are reported before those that are given up because of them."""
 LOST_REPORTS: Final = 1
-"""How many reports get lost where they meet a fatal error."""
+"""Number of reports that are lost together with a fatal error."""
 
 PRODUCE_FAULTS: Final = {"refuse": Code.NOT_LEADER_OR_FOLLOWER, "forget": Code.NONE}
-"""Kind of fault -> answer without effect: a leader that is none for a moment, and one that loses what it has
-acknowledged because others had not copied it."""
+"""Kind of fault -> answer without effect: from a leader that has just lost its role, or from one that loses what it has
+acknowledged because it was not replicated.
+"""
 
 _RETRY: Final = COORDINATOR_RETRY | LEADER_RETRY
 
-# ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
+# ruff: noqa: SLF001 - the client's own error codes begin with an underscore, but are public
 
 
 class State(Enum):
-    """Of the transaction, in the client's words."""
+    """State of the transaction, with the client's names."""
 
     INIT = "Init"
     WAIT_PID = "WaitPID"
@@ -55,7 +56,7 @@ class State(Enum):
 
 
 class ModelProducer(KafkaProducer):
-    """See confluent_kafka.Producer, as far as `sinks.writer` uses it. `config` has librdkafka's names."""
+    """The part of `confluent_kafka.Producer` that `sinks.writer` uses. `config` has librdkafka's names."""
 
     def __init__(self, broker: ModelBroker, port: BrokerPort, config: Mapping[str, Any]) -> None:
         self._broker = broker
@@ -76,14 +77,14 @@ class ModelProducer(KafkaProducer):
         )
         self._state = State.INIT if self._transactional_id else State.IN_TRANSACTION
         self._error: ck.KafkaError | None = None
-        """What made the transaction, or the producer, useless."""
+        """The error that made the transaction or the producer unusable."""
         self._owner: tuple[int, int] | None = None
         self._asking = False
         self._lanes: dict[TopicPartition, Lane] = {}
         self._added: frozenset[TopicPartition] = frozenset()
         self._adding = False
         self._events: deque[tuple[ck.KafkaError, TopicPartition, Record] | None] = deque()
-        """Reports that nobody has seen; None: the fatal error."""
+        """Reports that have not been served; None stands for the fatal error."""
         self._connections: dict[int, Connection] = {}
         self._changed = SimCondition(port.kernel)
         self._flushing = False
@@ -179,7 +180,7 @@ class ModelProducer(KafkaProducer):
 
     @override
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """What is on its way arrives."""
+        """Drops all records. Those in flight still arrive."""
         assert in_queue
         assert in_flight
         assert not blocking
@@ -191,7 +192,7 @@ class ModelProducer(KafkaProducer):
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _take(self, topic: str, record: Record, number: int) -> int | None:
-        """The code of an error, None when the record was taken."""
+        """Queues a record. Returns an error code, or None if it was accepted."""
         if self._state is State.FATAL:
             return ck.KafkaError._FATAL
         if self._state is not State.IN_TRANSACTION:
@@ -216,7 +217,10 @@ class ModelProducer(KafkaProducer):
         return self._unkeyed % partitions
 
     def _serve_all(self) -> None:
-        """Reports that come with a fatal error meet a client in disorder: some get lost, and it raises SystemError."""
+        """Serves all reports.
+
+        Reports together with a fatal error confuse the client: some are lost, and it raises SystemError.
+        """
         fatal, lost = False, 0
         while self._events:
             event = self._events.popleft()
@@ -240,7 +244,7 @@ class ModelProducer(KafkaProducer):
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """Send whatever may be sent, and come again when time alone changes that."""
+        """Sends everything that may be sent, and sets a timer for what depends on time alone."""
         if self._state is not State.IN_TRANSACTION:
             return
         now_s = self._clock.monotonic()
@@ -283,7 +287,7 @@ class ModelProducer(KafkaProducer):
         )
 
     def _produce(self, partition: TopicPartition, records: tuple[Record, ...], stamp: Stamp, node: int) -> Code:
-        """At the broker."""
+        """Writes at the broker."""
         now_ms = self._clock.now_ms()
         try:
             self._broker.check_leader(now_ms, partition, node)
@@ -294,7 +298,7 @@ class ModelProducer(KafkaProducer):
 
     def _on_produced(self, lane: Lane, batch: SequencedBatch, code: Code) -> None:
         if batch not in lane.batches:
-            return  # expired, or purged meanwhile
+            return  # expired or purged meanwhile
         verdict = lane.judge(batch, code, self._clock.monotonic())
         text = f"ProduceRequest for {batch.partition} with {len(batch.records)} message(s) failed: {code.name}"
         if verdict in (AppendVerdict.FENCED, AppendVerdict.REFUSED):
@@ -344,7 +348,7 @@ class ModelProducer(KafkaProducer):
             self._give_up_unsent()
 
     def _ask_owner(self) -> None:
-        """A producer id and an epoch, until there are some."""
+        """Requests a producer id and an epoch until it gets them."""
         if self._asking:
             return
         self._asking = True
@@ -398,7 +402,10 @@ class ModelProducer(KafkaProducer):
         self._give_up_unsent()
 
     def _end(self, code: Code | None, text: str, *, fenced: bool) -> None:
-        """The transaction cannot be whole any more; what is on its way gets its answer. None: the time is over."""
+        """Makes the transaction abortable, or the producer unusable if fenced.
+
+        Requests in flight are still answered. `code` None: timed out.
+        """
         if self._state is not State.IN_TRANSACTION:
             return
         if fenced:
@@ -412,7 +419,7 @@ class ModelProducer(KafkaProducer):
         self._events.append(None)
 
     def _give_up_unsent(self) -> None:
-        """Once the transaction has failed nothing of it is sent any more."""
+        """Drops all unsent batches once the transaction has failed."""
         if self._state is State.IN_TRANSACTION:
             return
         for lane in self._lanes.values():
@@ -427,7 +434,7 @@ class ModelProducer(KafkaProducer):
         self._changed.notify_all()
 
     def _out_of_order(self) -> ck.KafkaException:
-        """An operation does not fit the state."""
+        """Returns the error for an operation that does not fit the state."""
         if self._error is not None:
             return ck.KafkaException(self._error)
         text = f"Operation not valid in state {self._state.value}"

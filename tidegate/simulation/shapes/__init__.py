@@ -1,7 +1,9 @@
-"""Kinds of pipelines, each with what its file sets and what its records look like.
+"""Kinds of pipelines, each with the settings of its file and the form of its records.
 
-The output of a `DerivedShape` follows from its input record by record: it says in plain Python which records must come
-out, in the order of each lane, and `oracle.py` compares. The outputs of the other shapes depend on the order in which
-records of several partitions meet, or on windows; `simulation/oracle.py` and `windows.py` judge them by topic.
-`registry.py` names all shapes, `workload.py` draws which one a schedule has.
+The output of a `DerivedShape` follows from its input record by record. The shape derives in plain Python which records
+must come out, in the order of each lane, and `oracle.py` compares. The outputs of the other shapes depend on windows,
+or on the order in which records of several partitions meet; `simulation/oracle.py` and `windows.py` judge them by
+topic.
+
+`registry.py` names all shapes, and `workload.py` draws the shape of a schedule.
 """

@@ -1,7 +1,7 @@
-"""Shapes with state in which a record of the output depends on the records before it in its partition.
+"""Shapes with state, in which an output record depends on the records before it in its partition.
 
-The number of the partition is a part of the key: so each key has an order that does not depend on who reads what when.
-Event times are out of order, some by more than the watermark waits for.
+The partition number is part of the key. The order of each key therefore does not depend on which slot reads what when.
+Event times are out of order, some by more than the watermark delay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[str, "TopicPartition"]
 
 
 class _Keyed(DerivedShape):
-    """Records with event times, and steps by sku and partition."""
+    """Records with event times, and steps keyed by sku and partition."""
 
     schema = TIMED_SCHEMA
     source: ClassVar[Mapping[str, Any]] = {
@@ -41,12 +41,12 @@ class _Keyed(DerivedShape):
 
     @override
     def time_of(self, number: int, now_ms: int) -> int:
-        """Mostly in time."""
+        """Returns a time that is mostly within the watermark delay."""
         return now_ms - (number * 7919 % 97) - (number * 104_729 % 13 == 0) * 400
 
 
 class Dedup(_Keyed):
-    """The first record of a key within a time."""
+    """The first record of a key within a time range."""
 
     outputs = ("firsts",)
     steps: ClassVar[Sequence[Mapping[str, Any]]] = [
@@ -72,7 +72,7 @@ class Dedup(_Keyed):
 
 
 class LastShape(_Keyed):
-    """A record unless a later one of its key has passed."""
+    """A record, unless a later one of its key has passed."""
 
     outputs = ("lasts",)
     steps: ClassVar[Sequence[Mapping[str, Any]]] = [
@@ -98,7 +98,7 @@ class LastShape(_Keyed):
 
 
 class Best(_Keyed):
-    """The dearest records of each key, with their ranks."""
+    """The most expensive records of each key, with their ranks."""
 
     outputs = ("best",)
     steps: ClassVar[Sequence[Mapping[str, Any]]] = [
@@ -113,7 +113,7 @@ class Best(_Keyed):
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_best": {"topic": "best", "from": "ranks", "key": "sku"}}
 
     @override
-    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # as Shape
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
         return {
             "records that a ranking moves down": sum(
                 one.content.row["id"] not in one.causes for one in produced if one.content.row
@@ -136,13 +136,13 @@ class Best(_Keyed):
         return made
 
     @override
-    def name_of(self, topic: str, content: Content) -> Hashable:  # as Shape
+    def name_of(self, topic: str, content: Content) -> Hashable:
         assert content.row is not None
         return content.row["id"], content.row["rank"]
 
 
 class Expiring(_Keyed):
-    """Totals that begin again when nothing has come for a time."""
+    """Totals that start again if no record has come for a while."""
 
     outputs = ("lives",)
     steps: ClassVar[Sequence[Mapping[str, Any]]] = [
@@ -158,7 +158,7 @@ class Expiring(_Keyed):
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_lives": {"topic": "lives", "from": "rows", "key": "sku"}}
 
     @override
-    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # as Shape
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
         return {
             "totals that begin again": sum(one.content.row["orders"] == 1 for one in produced if one.content.row)
             - len({one.lane for one in produced})
@@ -179,7 +179,7 @@ class Expiring(_Keyed):
 
 
 def _with_watermarks(records: Sequence[InputRecord]) -> Iterator[tuple[InputRecord, int]]:
-    """Each record with the watermark of its partition when it is read."""
+    """Yields each record with the watermark of its partition when it is read."""
     highest: dict[TopicPartition, int] = {}
     for record in records:
         before = highest.get(record.place, 0)

@@ -1,4 +1,4 @@
-"""What the shape with calls asks: a function as a user would write one, on the virtual loop of its slot."""
+"""The function called by the shape with calls, as a user would write it. It runs on the virtual loop of its slot."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tidegate.simulation.loop import VirtualLoop
 
 ANSWER_FACTOR: Final = 3
 REFUSED_OF: Final = 11
-"""About one record of so many nobody ever answers; about as many are answered when they are asked for again."""
+"""About one record in this many is never answered, and about as many are answered at the second call."""
 ANSWER_S: Final = 0.08
 
 
 class Lookup:
-    """One per subtask."""
+    """The function's object; each subtask has one."""
 
     def __init__(self) -> None:
         self._asked: set[int] = set()
 
     async def __call__(self, row: Mapping[str, Any]) -> dict[str, int]:
-        """The answer, after a time that the seed draws."""
+        """Returns the answer after a random time drawn from the seed."""
         number = row["id"]
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -33,5 +33,5 @@ class Lookup:
 
 
 def is_refused(number: int) -> bool:
-    """Whether nobody ever answers about a record."""
+    """Returns whether a record is never answered."""
     return number % REFUSED_OF == 0

@@ -1,8 +1,8 @@
-"""Compares what has come out with what a shape says must come out.
+"""Compares the output with what a shape derives.
 
-In each lane all of it comes, once, in order, in one output partition. Where somebody goes back, what comes from there
-on comes again, and nothing before it. Rows that waited in a checkpoint are the exception: they were before its
-positions, and come out after it.
+Each lane comes out completely, once, in order, and in one output partition. After a restore, everything after the
+restored positions comes again, and nothing before them. Rows that waited in a checkpoint are the exception: they
+precede its positions and come out after it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SHOWN: Final = 6
 
 
 class ShapeHistory(Protocol):
-    """See the other oracle's."""
+    """A part of the output, as the other oracle's `OracleHistory`."""
 
     @property
     def done(self) -> frozenset[int]:
-        """Records that were processed before it."""
+        """Records that were processed before this history."""
 
     @property
     def output(self) -> Mapping[str, Sequence[Sequence[Any]]]:
@@ -33,7 +33,7 @@ class ShapeHistory(Protocol):
 
 
 class ShapeOracle:
-    """Of one shape and the records that are to be processed."""
+    """The oracle of one shape and the records that are to be processed."""
 
     def __init__(
         self, shape: DerivedShape, records: Sequence[InputRecord], *, exactly_once: bool, ordered: bool
@@ -46,7 +46,7 @@ class ShapeOracle:
         for one in produced:
             self._wanted[one.topic][one.name] = one
         self.counts = shape.count(records, produced)
-        """See Shape."""
+        """Counts of the situations that the records exercise (see `DerivedShape.count`)."""
 
     def is_complete(
         self,
@@ -54,7 +54,10 @@ class ShapeOracle:
         now: Mapping[str, AbstractSet[Hashable]],
         ever: Mapping[str, AbstractSet[Hashable]],
     ) -> bool:
-        """Whether everything has come out; `now`: since somebody went back to after `done`."""
+        """Returns whether everything has come out.
+
+        `now`: the output since a restore that continued after `done`.
+        """
         return all(
             name in (ever if one.causes <= done else now)[topic]
             for topic, wanted in self._wanted.items()
@@ -63,7 +66,7 @@ class ShapeOracle:
         )
 
     def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
-        """Everything that is wrong."""
+        """Returns everything that is wrong with the output."""
         return [problem for topic in self._wanted for problem in self._check_topic(topic, histories)[:SHOWN]]
 
     def _check_topic(self, topic: str, histories: Sequence[ShapeHistory]) -> list[str]:
@@ -91,7 +94,7 @@ class ShapeOracle:
         return [*problems, f"{topic}: {len(lost)} records are lost: {lost[:SHOWN]}"] if lost else problems
 
     def _check_contents(self, topic: str, partitions: Sequence[Sequence[Content]]) -> list[str]:
-        """Each record is one that must come, as it must be, and a lane is in one partition."""
+        """Checks that each record is expected and correct, and that each lane is in one partition."""
         wanted, problems = self._wanted[topic], []
         homes: dict[Hashable, int] = {}
         for number, partition in enumerate(partitions):
@@ -108,7 +111,7 @@ class ShapeOracle:
     def _check_lane(
         self, topic: str, names: Sequence[Hashable], came: Sequence[Hashable], done: AbstractSet[int], *, last: bool
     ) -> str:
-        """What is wrong with the records of a lane in one history; nothing mostly."""
+        """Returns what is wrong with the records of a lane in one history, or ""."""
         wanted = self._wanted[topic]
         before = {name for name in names if wanted[name].causes <= done}
         after = [name for name in names if name not in before]

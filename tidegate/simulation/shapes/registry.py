@@ -1,4 +1,4 @@
-"""Every shape by its name. A test adds one of its own to `SHAPES` under a new name: no seed draws it."""
+"""Every shape by name. A test adds its own shape to `SHAPES` under a new name, which no seed draws."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ SHAPES: Final[dict[str, Shape]] = {
     **_RARE,
 }
 COMMON: Final = ("stateless", "totals", "both", "union", "chain", "chain", "chain")
-"""Those that most schedules have, as often as they are drawn."""
+"""Shapes of most schedules, each as often as its weight."""
 RARE: Final = tuple(_RARE)
-"""Those that some schedules have."""
+"""Shapes of some schedules."""
 WINDOWED: Final = tuple(_WINDOWED)
-"""Those that a schedule with windows has."""
+"""Shapes of schedules with windows."""

@@ -1,6 +1,6 @@
-"""Shapes with rows of one record each and with running totals; `simulation/oracle.py` judges their outputs by topic.
+"""Shapes with one row per record and with running totals; `simulation/oracle.py` judges their outputs by topic.
 
-Records of several partitions meet in a total in an order that is nobody's promise, so their output is not said in
+The order in which records of several partitions meet in a total is not guaranteed, so their output is not derived in
 advance.
 """
 
@@ -19,7 +19,7 @@ _SUMS_SINK: Final = {"from": "totals", "topic": "sums", "key": "sku"}
 
 
 def paid_steps(inputs: str | list[str]) -> list[Step]:
-    """Paid records, with their price."""
+    """Returns the steps for paid records with their price."""
     return [
         {"name": "good", "from": inputs, "where": "status = 'paid'"},
         {
@@ -53,14 +53,14 @@ class Stateless(Shape):
 
 
 class Letters(Stateless):
-    """The same with records that fail, at the source or in the projection."""
+    """`Stateless` with records that fail, at the source or in the projection."""
 
     source: ClassVar[Mapping[str, Any]] = {"bad_records": "dead-letter"}
     bad: ClassVar[Mapping[int, str]] = {3: "source", 5: "step"}
 
 
 class Halves(Stateless):
-    """The same with one sink of two topics."""
+    """`Stateless` with one sink that writes to two topics."""
 
     outputs = tuple(HALVES)
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -81,7 +81,7 @@ class Totals(Shape):
 
 
 class Both(Shape):
-    """Rows and running totals of one source."""
+    """Rows and running totals from one source."""
 
     outputs = ("paid", "sums")
     steps: ClassVar[Sequence[Step]] = [*paid_steps("orders"), _totals_step("orders")]
@@ -89,7 +89,7 @@ class Both(Shape):
 
 
 class Union(Both):
-    """The same of two sources."""
+    """Rows and running totals from two sources."""
 
     inputs = ("orders", "returns")
     steps: ClassVar[Sequence[Step]] = [

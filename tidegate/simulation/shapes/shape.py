@@ -1,4 +1,4 @@
-"""What a shape is."""
+"""The base classes of shapes, and the records that a shape expects in its output."""
 
 from __future__ import annotations
 
@@ -26,101 +26,101 @@ SCHEMA: Final = {
     "status": "string",
 }
 TIMED_SCHEMA: Final = {**SCHEMA, "at": "bigint"}
-"""Where records have event times of their own."""
+"""The schema of records with event times of their own."""
 DEAD_TOPIC: Final = "dead"
-"""Of dead letters."""
+"""The topic of dead letters."""
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What a record of the output is."""
+    """The contents of an output record."""
 
     key: bytes | None
     row: Mapping[str, Any] | None
-    """Of the JSON value; None for a tombstone."""
+    """The decoded JSON value; None for a tombstone."""
     headers: Headers = ()
 
 
 class Produced(msgspec.Struct, frozen=True):
-    """A record that must come out, once."""
+    """A record that must come out exactly once."""
 
     topic: str
     name: Hashable
-    """No other record of the topic has it."""
+    """Unique in its topic."""
     lane: Hashable
     """Records of one lane come out in the order in which they are listed."""
     causes: frozenset[int]
-    """The records of the input that it is made of: it comes out when the last of them is processed."""
+    """The input records that it is made from. It comes out when the last of them is processed."""
     content: Content
 
 
 class Shape:
-    """One kind of pipeline: what its file sets beyond what all files set, and what its records look like."""
+    """One kind of pipeline: its specific settings in the file, and the form of its records."""
 
     inputs: ClassVar[tuple[str, ...]] = ("orders",)
     """Topics, which are also the names of the sources."""
     outputs: ClassVar[tuple[str, ...]]
-    """Topics, without that of dead letters."""
+    """Topics, without the dead-letter topic."""
     schema: ClassVar[Mapping[str, str]] = SCHEMA
     source: ClassVar[Mapping[str, Any]] = {}
-    """Further settings of each source."""
+    """Further settings of every source."""
     own: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """By input further settings of its source alone."""
+    """Input -> further settings of its source."""
     steps: ClassVar[Sequence[Step]] = ()
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]]
     bad: ClassVar[Mapping[int, str]] = {}
     """Which of every seven records fail, and where; they become dead letters."""
     windowed: ClassVar[bool] = False
-    """Records have event times that the schedule's timing draws, and there are windows."""
+    """Records have event times drawn by the schedule's timing, and there are windows."""
     exactly_once: ClassVar[bool] = False
-    """At least once it cannot be said in advance what comes out."""
+    """Requires exactly-once, because with at-least-once the output cannot be derived in advance."""
     growing: ClassVar[bool] = True
     """Its topics may get more partitions."""
     new_topics: ClassVar[bool] = False
     """Topics appear while it runs."""
     bounded: ClassVar[bool] = True
-    """It may end by itself."""
+    """The pipeline may end by itself."""
     forgetful: ClassVar[bool] = False
-    """Retention removes input before it was read."""
+    """Retention removes input before it is read."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics that it writes to."""
+        """All topics that the pipeline writes to."""
         return (*self.outputs, DEAD_TOPIC) if self.bad else self.outputs
 
-    def steps_with(self, timing: Timing | None) -> Sequence[Step]:  # noqa: ARG002  # of those with windows
-        """The steps of the file."""
+    def steps_with(self, timing: Timing | None) -> Sequence[Step]:  # noqa: ARG002  # used by shapes with windows
+        """Returns the steps of the file."""
         return self.steps
 
-    def time_of(self, number: int, now_ms: int) -> int | None:  # noqa: ARG002  # of those with event times
-        """The event time of record `number`; None where there is none, or the timing draws it."""
+    def time_of(self, number: int, now_ms: int) -> int | None:  # noqa: ARG002  # used by shapes with event times
+        """Returns the event time of record `number`, or None if there is none or the timing draws it."""
         return None
 
     def dress(self, record: InputRecord, now_ms: int) -> Record:
-        """The record as it is in the topic."""
+        """Returns the record as it is written to the topic."""
         return Record(record.customer.encode(), record.value, now_ms)
 
 
 class DerivedShape(Shape):
-    """A shape whose whole output is said in advance."""
+    """A shape whose whole output is derived in advance."""
 
     waits: ClassVar[bool] = False
-    """Rows wait in the checkpoint although the progress is past their records."""
+    """Rows may wait in the checkpoint after the positions have passed their records."""
 
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
-        """All that must come out, of records in the order of their partitions."""
+        """Returns everything that must come out for records in the order of their partitions."""
         raise NotImplementedError
 
-    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # noqa: ARG002  # of those that have some
-        """What these records show of it, for the table of what was reached."""
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # noqa: ARG002  # used by shapes that count something
+        """Returns what these records exercise, for the table of situations reached."""
         return {}
 
-    def name_of(self, topic: str, content: Content) -> Hashable:  # noqa: ARG002  # of those with several topics
-        """See Produced."""
+    def name_of(self, topic: str, content: Content) -> Hashable:  # noqa: ARG002  # used by shapes with several topics
+        """Returns the name of a record, which is unique in its topic (see `Produced.name`)."""
         assert content.row is not None
         return int(content.row["id"])
 
 
 def read_content(record: Record) -> Content:
-    """Of a record in a topic."""
+    """Decodes a record of a topic."""
     row = None if record.value is None else msgspec.json.decode(record.value)
     return Content(record.key, row, tuple(record.headers))

@@ -1,4 +1,4 @@
-"""Shapes in which every record of the output is made of one record of the input, whatever came before it."""
+"""Shapes in which every output record is made from one input record, independently of those before it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 NOBODY: Final = -1
 """The name of a tombstone that has lost its headers."""
 DELETED_OF: Final = 5
-"""One record of so many is a tombstone."""
+"""One record in this many is a tombstone."""
 ITEMS_OF: Final = 4
-"""A record has up to so many items less one; without any it may have none at all."""
+"""A record has fewer items than this; the array of a record without items may be NULL."""
 BIG: Final = 3
-"""From this quantity on a record is taken apart."""
+"""Records with at least this quantity are exploded."""
 
 
 class Spread(DerivedShape):
-    """Tombstones, headers and keys that are passed on; rows that are routed, and taken apart."""
+    """Tombstones, headers and keys that are passed on, and rows that are routed and exploded."""
 
     outputs = ("gone", "pieces", "rest")
     schema: ClassVar[Mapping[str, str]] = {**SCHEMA, "items": "array<bigint>"}
@@ -68,7 +68,7 @@ class Spread(DerivedShape):
         return Record(record.customer.encode(), value, now_ms, _headers_of(record))
 
     @override
-    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # as Shape
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
         return {
             "tombstones passed on": sum(one.topic == "gone" for one in produced),
             "rows taken apart": sum(one.topic == "pieces" for one in produced),
@@ -113,11 +113,11 @@ class Spread(DerivedShape):
 
 
 class Calls(DerivedShape):
-    """Rows are asked about; answers come in an order that is drawn, and some not at all."""
+    """Asynchronous calls per row, with answers in random order and some missing."""
 
     outputs = ("answers",)
     source: ClassVar[Mapping[str, Any]] = {"bad_records": "skip"}
-    growing = False  # rows that wait are given away when partitions are: then their order is nobody's promise
+    growing = False  # waiting rows move with their partitions, and their order is then not guaranteed
     waits = True
     steps: ClassVar[Sequence[Mapping[str, Any]]] = [
         {
@@ -149,7 +149,7 @@ class Calls(DerivedShape):
 
 
 class _Copies(DerivedShape):
-    """Records as they come."""
+    """Records passed on unchanged."""
 
     outputs = ("copies",)
     bounded = False
@@ -166,14 +166,14 @@ class _Copies(DerivedShape):
 
 
 class NewTopics(_Copies):
-    """Topics that a pattern finds while it runs."""
+    """Topics that a pattern finds while the pipeline runs."""
 
     source: ClassVar[Mapping[str, Any]] = {"pattern": "orders.*"}
     new_topics = True
 
 
 class LostInput(_Copies):
-    """Retention removes what has not been read yet, and the pipeline continues after it."""
+    """Retention removes unread input, and the pipeline continues after it."""
 
     source: ClassVar[Mapping[str, Any]] = {"on_lost_input": "continue"}
     growing = False
@@ -187,7 +187,7 @@ def _copy(topic: str, record: InputRecord, more: Mapping[str, Any]) -> Produced:
 
 
 def _headers_of(record: InputRecord) -> Headers:
-    """Repeated names, and values that are NULL, empty, or no text."""
+    """Returns headers with repeated names, and with values that are NULL, empty, or not text."""
     trace = (None, b"", b"\xff\x00", b"t")[record.id % 4]
     return ("id", str(record.id).encode()), ("trace", trace), ("trace", b"again")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidegate.simulation.timing import Timing
 
 WIDE: Final = 3
-"""Windows over windows are so many times as large."""
+"""Size factor of windows over windows."""
 
 _OF_RECORDS: Final = {
     "orders": "count(*)",
@@ -48,7 +48,7 @@ class _Windowed(Shape):
 
 
 class Windows(_Windowed):
-    """Windows after each other, or that overlap, maybe with corrections or early results."""
+    """Tumbling or sliding windows, perhaps with corrections or early results."""
 
     outputs: ClassVar[tuple[str, ...]] = ("windows",)
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -119,7 +119,7 @@ class WideWindows(_Windowed):
 
 
 class SessionWindows(_Windowed):
-    """Sessions, maybe with early results."""
+    """Sessions, perhaps with early results."""
 
     outputs = ("sessions",)
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
