@@ -1,1 +1,1 @@
-"""One survey of a deployment, judged into findings: `run`, `validate --connect` and `doctor` read the same ones."""
+"""A survey of a deployment, judged into findings that `run`, `validate --connect` and `doctor` share."""

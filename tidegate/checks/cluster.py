@@ -1,6 +1,6 @@
-"""Asks the brokers about everything that a pipeline takes for granted, before anything runs. Changes nothing.
+"""Asks the brokers about everything that a pipeline depends on, before anything runs. Changes nothing.
 
-What takes longer, and no start waits for, is in `details.py`.
+Slower requests, which no start waits for, are in `details.py`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 
 def read_cluster(loaded: LoadedPipeline, plan: Plan, timeout_s: float) -> ClusterFacts:
-    """Ask a broker. Of a cluster with brokers that lack requests only the versions are read.
+    """Ask a broker for the facts. If any broker lacks requests, read only the versions.
 
-    Raises BrokerUnavailable when none can be asked, KafkaRefused when none lets us in or a property cannot be used; all
-    with `text`, `remedy` and `property` among their fields.
+    Raises BrokerUnavailable if no broker can be asked, KafkaRefused if none accepts the login or a property cannot be
+    used. Both have the fields `text`, `remedy` and `property`.
     """
     from kafka.errors import KafkaError
 
@@ -101,7 +101,7 @@ def _seen(row: Any, settings: Mapping[str, str]) -> SeenTopic:
 def _look_rights_up(
     inspector: Inspector, needs: Sequence[Need], plan: Plan, topics: Mapping[str, SeenTopic]
 ) -> Iterator[tuple[Need, bool]]:
-    """Look up the rights that a start needs of the user of `kafka:`; those on topics are in their descriptions."""
+    """Look up the rights that a start needs for the user of `kafka:`; those on topics are in the topic descriptions."""
     for need in needs:
         match need.resource, need.operation:
             case _ if need.login:
@@ -141,5 +141,5 @@ def _read_offsets(
         first = client.list_partition_offsets(dict.fromkeys(wanted, -2))
         after = client.list_partition_offsets(dict.fromkeys(wanted, -1), IsolationLevel.READ_COMMITTED)
     except KafkaError:
-        return {}  # leaders are missing or reading is forbidden: both are findings of their own
+        return {}  # leaders are missing or reading is forbidden: both are separate findings
     return {TopicPartition(*each): (first[each].offset, after[each].offset) for each in wanted}

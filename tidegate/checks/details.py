@@ -1,6 +1,6 @@
-"""Asks the brokers what takes longer than a start should wait, for `doctor` and for starts with `strict: true`.
+"""Sends requests that take longer than a start should wait, for `doctor` and for starts with `strict: true`.
 
-Nothing is changed, and a daemon that runs is not disturbed. Blocking.
+Nothing is changed, and a running daemon is not affected. Blocking.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from tidegate.sinks.naming import derive_name, replay_id
 ANSWER_S: Final = 15.0
 DAY_MS: Final = 24 * 3600 * 1000
 PARTITIONS_MAX: Final = 1000
-"""Of outputs that are searched for producers and open transactions."""
+"""How many partitions of outputs are searched for producers and open transactions."""
 
 
 def read_details(
     loaded: LoadedPipeline, plan: Plan, facts: ClusterFacts, timeout_s: float, clock: Clock = SYSTEM_CLOCK
 ) -> ClusterFacts:
-    """Ask for the clock, try every right, look for transactions and producers in the outputs.
+    """Read the clock, test every right, find transactions and producers in the outputs.
 
-    Raises BrokerUnavailable, KafkaRefused, KafkaError, OSError when the brokers do not answer any more.
+    Raises BrokerUnavailable, KafkaRefused, KafkaError, OSError if the brokers stop responding.
     """
     kafka = reveal(loaded.settings.kafka)
     inspector = Inspector(kafka, timeout_s)
@@ -67,7 +67,7 @@ def _try_rights(
         try:
             asked = Inspector(_login(plan, login), timeout_s) if login else inspector
         except (BrokerUnavailable, KafkaRefused):
-            continue  # a finding of `start`
+            continue  # already a finding of `start`
         try:
             operations = asked.operations()
             for need in found:
@@ -115,7 +115,10 @@ def _has(inspector: Inspector, need: Need, operations: frozenset[str], plan: Pla
 def _with_transactions(
     facts: ClusterFacts, kafka: Mapping[str, str], plan: Plan, inspector: Inspector, clock: Clock
 ) -> ClusterFacts:
-    """Add transactions and producers. Those that this user may not see are missing: a finding of `permissions`."""
+    """Add transactions and producers.
+
+    Those that this user may not see are left out, which is a finding of `permissions`.
+    """
     partitions = _partitions(plan, facts)
     if not partitions:
         return facts
@@ -142,7 +145,7 @@ def _with_transactions(
 
 
 def _partitions(plan: Plan, facts: ClusterFacts) -> list[TopicPartition]:
-    """List the partitions of outputs that exist and may be read: asking for producers needs READ."""
+    """List the partitions of outputs that exist and may be read, because asking for producers requires READ."""
     refused = {
         need.name for need, had in facts.rights if need.resource == "topic" and need.operation == "Read" and not had
     }
@@ -157,7 +160,7 @@ def _partitions(plan: Plan, facts: ClusterFacts) -> list[TopicPartition]:
 def _find_hanging(
     client: TransactionClient, pipeline: str, opened: Sequence[OpenBrokerTransaction], clock: Clock
 ) -> list[HangingTransaction]:
-    """Find hanging transactions by asking twice, some seconds apart: a marker may be on its way."""
+    """Find hanging transactions by asking twice, some seconds apart, because a marker may still arrive."""
     resolver = HangingTransactionResolver(client, pipeline, clock)
     first = resolver.judge(opened)
     if not first:

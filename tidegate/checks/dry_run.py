@@ -1,7 +1,7 @@
-"""Restores state as a slot does, one state at a time into a scratch directory, and then deletes it.
+"""Restores state like a slot does, one state at a time into a scratch directory, which is then deleted.
 
-The backend is the one of the file, so its own time is in the figures. Nothing is written where the checkpoint is. What
-is left by a process that was killed is removed by the next one (`state/local_directory.py`).
+It uses the backend of the pipeline file, so the measured time includes the backend. Nothing is written to the
+checkpoint's storage. What a killed process has left behind is removed by the next one (`state/local_directory.py`).
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ from tidegate.task.ports import OperatorState
 from tidegate.task.restore import restore_states, unknown_state
 
 FREE_TIMES: Final = 2
-"""So many times the size of a state's files have to be free: a store rewrites what it holds while it is filled."""
+"""How many times the size of a state's files must be free: a store rewrites its content while it is filled."""
 
 Owner = tuple[OperatorName, StateName]
 Declared = Mapping[Owner, StateDeclaration]
-"""With what the file says about older entries, by the names of now."""
+"""The declarations by present names, with the file's directives about older entries."""
 
 
 class ScratchTooSmall(PipelineStopped):
-    """The disk of the scratch directory has no room for a dry run, which says nothing about the upgrade."""
+    """The disk of the scratch directory has no room for a dry run; the upgrade itself may still be possible."""
 
     code = "scratch-too-small"
     exit_code = 1
 
 
 class Migrated(msgspec.Struct, frozen=True):
-    """One state that was restored."""
+    """The result for one state that was restored."""
 
     step: OperatorName
     state: StateName
     backend: str
-    """What it was restored into; lists are always in memory."""
+    """The backend it was restored into; lists are always in memory."""
     entries: int
-    """Of the restored state: increments of a key are counted once."""
+    """Entries of the restored state; several increments of a key count once."""
     read_bytes: int
-    """Of its files."""
+    """Size of its files."""
     seconds: float
-    """Reading and filling, by one reader, key group after key group."""
+    """Time to read and fill, with one reader, one key group after another."""
     failure: str = ""
-    """Why it cannot be restored, without a remedy for damage: it depends on where the files are."""
+    """Why it cannot be restored. The remedy for damage is left out, because it depends on where the files are."""
     damaged: bool = False
-    """Its files are not what was written, or missing."""
+    """True if its files are missing or not as written."""
 
 
 def measure_free(place: Path) -> int:
@@ -81,11 +81,11 @@ def restore_into_scratch(
     parent: Path | None = None,
     free: Callable[[Path], int] = measure_free,
 ) -> Iterator[Migrated]:
-    """Restore the states of these handles, which have their present names, one after the other.
+    """Restore the states of these handles, which have their present names, one after another.
 
-    `parent` is where the scratch directory is made, by default the system's temporary directory.
+    `parent` is where the scratch directory is created, by default the system's temporary directory.
 
-    Raises ScratchTooSmall before anything is restored, LocalStateFailed, StorageError that is no damage.
+    Raises ScratchTooSmall before anything is restored, LocalStateFailed, and StorageError unless it is damage.
     """
     states: dict[Owner, list[StateHandle]] = {}
     for handle in handles:
@@ -100,7 +100,7 @@ def restore_into_scratch(
 
 
 def _refuse_small(base: Path, states: Mapping[Owner, Sequence[StateHandle]], free_bytes: int) -> None:
-    """One state is there at a time."""
+    """Refuse a disk without room for the largest state: only one is restored at a time."""
     for (step, state), own in states.items():
         size = sum(one.size_bytes for one in own)
         if free_bytes < FREE_TIMES * size:
@@ -131,7 +131,7 @@ class _Opener:
             return key_groups_of_keys(keys, kinds, shape.max_parallelism)
 
         found: Any = self._open(step, declaration, groups_of)
-        return found  # type: ignore[no-any-return]  # of files of any kind
+        return found  # type: ignore[no-any-return]  # files may be of any kind
 
 
 def _restore(
@@ -144,7 +144,7 @@ def _restore(
     if declaration is None:
         known = [state for operator, state in declared if operator == step]
         return Migrated(step, name, "", 0, size, 0.0, unknown_state(step, name, known).message)
-    # As a slot: the groups of this pipeline, whatever those of a file are.
+    # Like a slot: the key groups of this pipeline, whichever groups a file holds.
     share = Share(range(declaration.shape.max_parallelism if declaration.keyed else 1))
     read = partial(read_parts, storage, key_groups=share.key_groups)
     backend = opener.name(declaration)

@@ -1,4 +1,4 @@
-"""Starts a Spark session and lets every slot try the checkpoint directory, for `doctor --spark`."""
+"""Starts a Spark session and tests the checkpoint directory in every slot, for `doctor --spark`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tidegate.storage.open import Opener
 from tidegate.storage.shared import REMEDY, Proof, StorageNotShared
 
 _BEFORE_ALL: Final = Attempt(0)
-"""Attempts begin at 1, so none has written what this writes."""
+"""Attempts begin at 1, so none uses the name of this test's objects."""
 _WANTED: Final = "slots that start, and see what this machine has written"
 
 
 class SeenSlot(msgspec.Struct, frozen=True):
-    """What one slot found."""
+    """The result of one slot."""
 
     slot: int
     host: str
@@ -40,7 +40,7 @@ class SeenSlot(msgspec.Struct, frozen=True):
 
 
 def try_executors(loaded: LoadedPipeline) -> list[Finding]:
-    """Try all slots. It blocks for as long as a start takes."""
+    """Test all slots. Blocks for as long as a start takes."""
     settings = loaded.settings
     work = WorkDirectory()
     host = _make_host(settings, work)
@@ -55,7 +55,7 @@ def try_executors(loaded: LoadedPipeline) -> list[Finding]:
 
 
 def judge_executors(slots: list[SeenSlot], version: str) -> list[Finding]:
-    """Judge the slots: one finding for each trouble, or one for all of them. Pure."""
+    """Judge the slots: one finding for each kind of trouble, or one if there is none. Pure."""
     troubles = list(dict.fromkeys(slot.trouble for slot in slots if slot.trouble))
     other = sorted({f"{slot.version} on {slot.host}" for slot in slots if slot.version != version})
     if other:
@@ -97,7 +97,7 @@ def _try_everywhere(host: SparkHost, settings: PipelineSettings) -> list[SeenSlo
                 if not slot.trouble:
                     proof.check(SlotIndex(slot.slot), slot.host)
             except StorageNotShared as unseen:
-                slot = msgspec.structs.replace(slot, trouble=unseen.message)  # noqa: PLW2901  the same slot, with more
+                slot = msgspec.structs.replace(slot, trouble=unseen.message)  # noqa: PLW2901  the same slot, extended
             found.append(slot)
         return found
     finally:
@@ -105,7 +105,7 @@ def _try_everywhere(host: SparkHost, settings: PipelineSettings) -> list[SeenSlo
 
 
 def make_trial(opener: Opener, address: str, secret: str) -> Callable[[int], SeenSlot]:
-    """Make what each slot runs; it is sent to the executors."""
+    """Create the function that each slot runs; it is sent to the executors."""
 
     def try_slot(slot: int) -> SeenSlot:
         from tidegate import __version__ as version

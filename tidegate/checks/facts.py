@@ -1,4 +1,4 @@
-"""Facts of a deployment, as values: the pipeline's topics and rights, the cluster, this machine, what is restored.
+"""Facts about a deployment, as values: topics and rights of the pipeline, the cluster, this machine, what is restored.
 
 Collected by `cluster.py`, `details.py`, `machine.py`, and by the daemon, which implements `StartTarget`.
 """
@@ -50,41 +50,41 @@ class Use(msgspec.Struct, frozen=True):
 
     topic: str
     place: Path
-    """Where the file names it."""
+    """Where the pipeline file names it."""
     written: bool = False
-    """Else it is read."""
+    """True if it is written, False if it is read."""
     keyed: bool = True
-    """Of a sink: records have keys."""
+    """For a sink: records have keys."""
     tombstones: bool = False
-    """A sink writes them; a source understands them, so a compacted topic is in order."""
+    """True if a sink writes tombstones, or a source understands them and so can read a compacted topic."""
     loss: str = ""
-    """What can happen when the brokers lose acknowledged records of it."""
+    """The consequence if the brokers lose acknowledged records of it."""
     stamped: bool = False
-    """A sink sets the timestamps; a source takes its event time from Kafka's."""
+    """True if a sink sets the timestamps, or a source takes its event time from Kafka's."""
     client_bytes: int | None = None
-    """The largest record that the client takes."""
+    """The size limit of the client for a record."""
 
 
 class Need(msgspec.Struct, frozen=True):
-    """A right, in Kafka's terms, and what needs it."""
+    """A right, in Kafka's terms, and what requires it."""
 
     resource: str
     """topic, group, transactional-id or cluster: an option of kafka-acls.sh."""
     name: str
     operation: str
-    """As kafka-acls.sh takes it."""
+    """In the form that kafka-acls.sh expects."""
     place: Path
     severity: Severity = Severity.PROBLEM
-    """When it is missing."""
+    """The severity if the right is missing."""
     use: str = ""
-    """What needs it."""
+    """The purpose that requires it."""
     login: str = ""
-    """The source or sink that goes in with its own user; empty: `kafka:` at the top."""
+    """The source or sink with a login of its own; empty for the top-level `kafka:`."""
     user: str = ""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A transaction that is open in an output, and known to be so by its coordinator."""
+    """An open transaction in an output that its coordinator also knows as open."""
 
     partition: TopicPartition
     start_offset: int
@@ -94,58 +94,58 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class OtherWriter(msgspec.Struct, frozen=True):
-    """A producer in an output that is not of this pipeline."""
+    """A producer in an output that does not belong to this pipeline."""
 
     topic: str
     producer_id: int
     transactional_id: str
-    """Empty: none that this user may see."""
+    """Empty if there is none that this user may see."""
     last_ms: int
     """Timestamp of its last record."""
 
 
 class SeenTopic(msgspec.Struct, frozen=True):
-    """A topic as the brokers describe it; `error` is the name of Kafka's error, empty if there is none."""
+    """A topic as the brokers describe it; `error` is the name of Kafka's error, or empty."""
 
     error: str
     facts: TopicFacts | None
     operations: frozenset[str] = frozenset()
-    """What this user may do: READ, WRITE, DESCRIBE ...; empty when the broker does not say."""
+    """The operations that this user may perform: READ, WRITE, DESCRIBE ...; empty if not returned by the broker."""
     leaderless: tuple[int, ...] = ()
     copies: int = 0
-    """Of the partition that has the fewest; 0 when unknown."""
+    """The number of replicas of the partition with the fewest; 0 if unknown."""
     settings: Mapping[str, str] = {}
-    """Of TOPIC_SETTINGS; empty when they are hidden from this user."""
+    """The settings in TOPIC_SETTINGS; empty if they are hidden from this user."""
 
     def number(self, name: str) -> int | None:
-        """Get a setting that is a number; None when it is hidden, or unknown to the broker."""
+        """Get a numeric setting; None if it is hidden, or unknown to the broker."""
         text = self.settings.get(name, "")
         return int(text) if text.lstrip("-").isdigit() else None
 
     def has_policy(self, word: str) -> bool:
-        """Tell whether `cleanup.policy` is known to contain a word."""
+        """Return whether `cleanup.policy` is known to contain a word."""
         return word in self.settings.get(CLEANUP, "")
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
-    """The cluster, by its brokers. `details.py` adds everything from `clock` on."""
+    """The cluster, as reported by its brokers. `details.py` adds everything from `clock` on."""
 
     topics: Mapping[str, SeenTopic]
-    """Those of the pipeline."""
+    """The topics of the pipeline."""
     internal: Mapping[str, SeenTopic] = {}
-    """Kafka's own topics that hold the decisions about transactions, and positions; those that this user may see."""
+    """Kafka's own topics for transactions and consumer offsets, as far as this user may see them."""
     brokers: int = 1
     versions: tuple[BrokerVersion, ...] = ()
     broker_settings: Mapping[str, int] = {}
-    """Of BROKER_SETTINGS, those that this user may see."""
+    """The settings in BROKER_SETTINGS that this user may see."""
     offsets: Mapping[TopicPartition, tuple[int, int]] = {}
     """First and last stable offset of the partitions that a `start` names."""
     rights: tuple[tuple[Need, bool], ...] = ()
-    """Each with whether this user has it."""
+    """Each right with whether this user has it."""
 
     clock: ClockReading | None = None
     transactions_seen: bool = False
-    """Producers and transactions in the outputs could be asked for; else all below is empty."""
+    """True if producers and transactions in the outputs could be listed; otherwise all fields below are empty."""
     listings: tuple[TransactionListing, ...] = ()
     """Transactional ids that begin with the pipeline's name and a dot."""
     others: tuple[OtherWriter, ...] = ()
@@ -159,12 +159,12 @@ class Room(msgspec.Struct, frozen=True):
     directory: str
     place: Path
     system: str = ""
-    """Kind of file system, such as ext4; empty: unknown."""
+    """The type of the file system, such as ext4; empty if unknown."""
     free_bytes: int = 0
     free_inodes: int | None = None
-    """None: the file system does not count them."""
+    """None if the file system does not count inodes."""
     used_bytes: int = 0
-    """By the objects in it."""
+    """The size of the objects in the directory."""
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
@@ -172,27 +172,27 @@ class MachineFacts(msgspec.Struct, frozen=True):
 
     rooms: tuple[Room, ...] = ()
     storage_trouble: StorageError | None = None
-    """What a trial of the checkpoint directory ended with."""
+    """The error of a test of the checkpoint directory, if it failed."""
     open_files: int | None = None
-    """The hard limit; None: there is none."""
+    """The hard limit; None if there is none."""
     memory_bytes: int | None = None
-    """That are left; None: unknown."""
+    """Available memory; None if unknown."""
     cpus: int = 1
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The pipeline and the cluster as they are now, compared with what a start would restore. It fits but for these."""
+    """The differences between the current pipeline and cluster and what a start would restore, which fits otherwise."""
 
     lost: tuple[LostRange, ...] = ()
     """Input that retention has removed."""
     ahead: tuple[SourceOperator, ...] = ()
-    """Sources whose `until` lies in the future."""
+    """Sources whose `until` is in the future."""
     goes_back: bool = False
-    """The newest checkpoint is not what would be restored."""
+    """True if a checkpoint other than the newest would be restored."""
 
 
 class StartTarget(Protocol):
-    """What a start would continue from. Nothing is changed by asking."""
+    """The state that a start would continue from. Its methods change nothing."""
 
     async def try_storage(self) -> None:
         """Write, read and delete an object. Raises StorageError."""
@@ -201,4 +201,7 @@ class StartTarget(Protocol):
         """Read the journal. Raises JournalRefused, StorageError."""
 
     async def compare(self, plan: Plan) -> Comparison:
-        """Compare the pipeline with what would be restored. Raises RestoreRefused and whatever else a recovery does."""
+        """Compare the pipeline with what would be restored.
+
+        Raises RestoreRefused and the other errors of a recovery.
+        """

@@ -1,6 +1,6 @@
 """Findings, the list of checks, and what all findings together mean for a start and for the guarantee. Pure.
 
-The list of checks is the source of docs/doctor.md. The modules `judge_*.py` decide each finding.
+docs/doctor.md is generated from the list of checks. The modules `judge_*.py` decide each finding.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.errors import TidegateError
 
 _RANKS: Final = (2, 4, 5, 1)
-"""Exit codes of a start that several findings prevent: what a person has to fix before what may pass."""
+"""The order of exit codes if several findings prevent a start: what a person must fix precedes what may pass."""
 NAMES_MAX: Final = 5
 
 
 class Severity(Enum):
-    """What a finding means."""
+    """The meaning of a finding."""
 
     OK = "ok"
     UNKNOWN = "unknown"
-    """This user may not see it."""
+    """This user may not see the value."""
     WARNING = "warning"
-    """It works, with less margin than it should have."""
+    """It works, with less margin than recommended."""
     PROBLEM = "problem"
     """The pipeline does not start, stops, cannot be read, or can lose or repeat records."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One subject of the survey. The texts are those of docs/doctor.md."""
+    """One subject of the survey. The texts appear in docs/doctor.md."""
 
     title: str
     examines: str
     problem: str = ""
-    """When it is one; empty: never."""
+    """When it is a problem; empty if never."""
     warning: str = ""
 
 
@@ -48,22 +48,22 @@ class Finding(msgspec.Struct, frozen=True):
     """What a check found in one place."""
 
     check: str
-    """Its name in CHECKS."""
+    """The name of the check in CHECKS."""
     severity: Severity
     value: str
-    """What is there."""
+    """The actual value."""
     expected: str = ""
-    """What should be there; empty: `value` says it."""
+    """The expected value; empty if `value` contains it."""
     remedy: str = ""
-    """The command that fixes it, or what a person has to do."""
+    """The command that fixes it, or what a person must do."""
     place: Path = ()
-    """In the pipeline file, of what needs it."""
+    """Where the pipeline file requires it."""
     subject: str = ""
-    """The topic or other resource that it is about."""
+    """The topic or other resource that it concerns."""
     prevents_start: bool = False
-    """A start with it fails, whatever `strict` is."""
+    """True if a start with it fails even without `strict`."""
     exit_code: int = 2
-    """Of a start that it prevents: 1 where it may pass by itself."""
+    """The exit code of a start that it prevents: 1 if it may resolve itself."""
     cause: TidegateError | None = None
 
     @property
@@ -75,7 +75,7 @@ class Finding(msgspec.Struct, frozen=True):
 def prevent_start(
     place: Path, value: str, remedy: str = "", exit_code: int = 2, cause: TidegateError | None = None
 ) -> Finding:
-    """Make the finding of a problem that only a start has."""
+    """Create the finding of a problem that only concerns a start."""
     return Finding(
         "start",
         Severity.PROBLEM,
@@ -89,25 +89,25 @@ def prevent_start(
 
 
 def prevent_by(place: Path, error: TidegateError) -> Finding:
-    """Make the finding of an error that a start would end with."""
+    """Create the finding of an error that a start would end with."""
     return prevent_start(place, error.message, exit_code=error.exit_code, cause=error)
 
 
 def warn_of_start(place: Path, value: str, remedy: str = "") -> Finding:
-    """Make the finding of something that a start only warns about."""
+    """Create the finding of something that a start only warns about."""
     return Finding("start", Severity.WARNING, value, remedy=remedy, place=place)
 
 
 class StartRefused(TidegateError):
-    """Nothing was started. It ends with the most important exit code of what prevents the start."""
+    """Nothing was started. The exit code is the most important one of the findings that prevent the start."""
 
     code = "start-refused"
 
     def __init__(self, loaded: LoadedPipeline, findings: Iterable[Finding]) -> None:
         preventing = find_preventing(findings, strict=loaded.settings.strict)
         self.findings = tuple((_describe(derive_problem(loaded, one)), one.cause) for one in preventing)
-        """What prevents it, each as a line for the log and the error that it was."""
-        self.exit_code = derive_exit_code(preventing)  # type: ignore[misc]  # a class has one, this one several
+        """The findings that prevent the start, each as a line for the log with its original error."""
+        self.exit_code = derive_exit_code(preventing)  # type: ignore[misc]  # a class attribute elsewhere
         super().__init__("\n".join(text for text, _ in self.findings))
 
 
@@ -116,18 +116,18 @@ def _describe(problem: Problem) -> str:
 
 
 def find_preventing(findings: Iterable[Finding], *, strict: bool) -> list[Finding]:
-    """Select what prevents a start; with `strict: true` every problem does."""
+    """Select the findings that prevent a start; with `strict: true` every problem does."""
     return [one for one in findings if one.prevents_start or (strict and one.severity is Severity.PROBLEM)]
 
 
 def derive_exit_code(preventing: Iterable[Finding]) -> int:
-    """Derive the exit code of a start that these prevent; 0: there are none."""
+    """Derive the exit code of a start that these findings prevent; 0 if there are none."""
     codes = {one.exit_code for one in preventing}
     return next((code for code in _RANKS if code in codes), max(codes, default=0))
 
 
 def derive_problem(loaded: LoadedPipeline, finding: Finding, *alike: Finding) -> Problem:
-    """Derive the problem at its place in the file. Of findings that differ in their subjects only it names them all."""
+    """Derive the problem at its place in the file; `alike` are findings that differ only in their subjects."""
     subjects = [f"`{one.subject}`" for one in (finding, *alike) if one.subject]
     named = ", ".join(subjects[:NAMES_MAX])
     named += f" and {len(subjects) - NAMES_MAX} more" if len(subjects) > NAMES_MAX else ""
@@ -138,9 +138,9 @@ def derive_problem(loaded: LoadedPipeline, finding: Finding, *alike: Finding) ->
 
 
 def derive_problems(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[Problem]:
-    """Derive what `validate --connect` prints: an error for all that prevents a start, a warning for other findings.
+    """Derive the output of `validate --connect`: errors for findings that prevent a start, warnings for the rest.
 
-    Warnings that differ in nothing but their subjects are one.
+    Warnings that differ only in their subjects are merged.
     """
     preventing = find_preventing(findings, strict=loaded.settings.strict)
     return [*(derive_problem(loaded, one) for one in preventing), *derive_warnings(loaded, findings)]
@@ -297,7 +297,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 
 
 def is_kept(findings: Collection[Finding]) -> bool:
-    """Decide whether the guarantee of the file, `checkpoints.mode`, holds: there is no problem."""
+    """Decide whether the guarantee in the file, `checkpoints.mode`, holds: there is no problem."""
     return not any(one.severity is Severity.PROBLEM for one in findings)
 
 

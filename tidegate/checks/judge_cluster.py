@@ -1,4 +1,4 @@
-"""Judges what concerns the cluster as a whole: brokers, time, transactions, other programs, rights. Pure."""
+"""Judges the cluster as a whole: brokers, clock, transactions, other programs, rights. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PREFIXED: Final = " --resource-pattern-type prefixed"
 
 
 class Commands(msgspec.Struct, frozen=True):
-    """Kafka's own commands, ready to be run by a user who may."""
+    """Kafka's own commands, ready to be run by a user with the rights."""
 
     bootstrap: str
     secured: bool = False
@@ -37,13 +37,13 @@ class Commands(msgspec.Struct, frozen=True):
         return f"--bootstrap-server {self.bootstrap}" + (" --command-config ADMIN.properties" if self.secured else "")
 
     def alter_topic(self, topic: str, setting: str) -> str:
-        """Set one setting of a topic."""
+        """Render the command that changes one setting of a topic."""
         return (
             f"kafka-configs.sh {self._where} --alter --entity-type topics --entity-name {topic} --add-config {setting}"
         )
 
     def grant(self, user: str, need: Need, operations: Iterable[str]) -> str:
-        """Grant a user operations on a resource."""
+        """Render the command that grants a user operations on a resource."""
         words = " ".join(f"--operation {operation}" for operation in operations)
         named = "" if need.resource == "cluster" else f" {need.name}"
         pattern = _PREFIXED if need.resource == "transactional-id" else ""
@@ -52,12 +52,12 @@ class Commands(msgspec.Struct, frozen=True):
         )
 
     def transactions(self, words: str) -> str:
-        """Inspect transactions, or end one."""
+        """Render the command that inspects transactions or ends one."""
         return f"kafka-transactions.sh {self._where} {words}"
 
 
 def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Commands, journal: str) -> list[Finding]:
-    """Judge the cluster, in the order of CHECKS. `journal` is the token of the journal; empty: it is new."""
+    """Judge the cluster, in the order of CHECKS. `journal` is the token of the journal; empty if it is new."""
     exactly_once = settings.checkpoints.mode == "exactly-once"
     findings = [*judge_versions(facts), _brokers(facts), _clock(facts)]
     if exactly_once:
@@ -74,7 +74,7 @@ def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Com
 
 
 def judge_versions(facts: ClusterFacts) -> Iterator[Finding]:
-    """Judge what every broker is. One that lacks requests prevents a start."""
+    """Judge the versions of the brokers. A broker that lacks requests prevents a start."""
     lacking = [one for one in facts.versions if one.lacking]
     for one in lacking:
         value = f"broker {one.node} is Kafka {one.version}: it does not answer {', '.join(one.lacking)}"
@@ -96,7 +96,7 @@ def _brokers(facts: ClusterFacts) -> Finding:
 
 
 def _measured(milliseconds: int) -> str:
-    """Render a measured time as the log does; settings are rendered as in the pipeline file, `1m30s`."""
+    """Render a measured time as in the log; settings are rendered as in the pipeline file, `1m30s`."""
     return render_seconds(milliseconds / 1000)
 
 
@@ -149,7 +149,7 @@ def _expiration(settings: PipelineSettings, facts: ClusterFacts) -> Finding:
 
 
 def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Iterator[Finding]:
-    """Judge the rights: one finding for each resource and user, with the command that grants all that is missing."""
+    """Judge the rights: one finding per resource and user, with the command that grants all missing rights."""
     missing = [need for need, had in rights if not had]
     groups = sorted(missing, key=lambda need: (need.login, need.resource, need.name))
     for _, group in groupby(groups, key=lambda need: (need.login, need.resource, need.name)):

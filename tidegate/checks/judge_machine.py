@@ -19,19 +19,19 @@ FREE_BYTES_MIN: Final = 100 * MIB
 FREE_BYTES_GOOD: Final = 1024 * MIB
 FREE_INODES_MIN: Final = 1000
 TIMES: Final = 3
-"""A checkpoint is written whole before an older one is removed, and some are retained."""
+"""A checkpoint is written completely before an older one is removed, and several are retained."""
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 OF_ONE_MACHINE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs"})
 
 DAEMON_FILES: Final = 300
-"""Spark's driver, 100 connections of HTTP, the journal, clients."""
+"""Spark's driver, 100 HTTP connections, the journal, clients."""
 SLOT_FILES: Final = 80
-"""Its interpreter, its control link, uploads, and connections to the brokers."""
+"""The slot's interpreter, control connection, uploads, and broker connections."""
 ROCKS_FILES: Final = 300
-"""What a state of RocksDB keeps open."""
+"""Files that one RocksDB state keeps open."""
 DAEMON_BYTES: Final = 400 * MIB
 SLOT_BYTES: Final = 150 * MIB
-"""About, without state: 111 MiB were read, and 379 MiB for daemon, JVM and the process that slots are forked from."""
+"""Estimates without state: 111 MiB were measured per slot; 379 MiB for daemon, JVM and the process that forks slots."""
 
 
 def judge_machine(settings: PipelineSettings, plan: Plan, facts: MachineFacts) -> list[Finding]:
@@ -46,7 +46,7 @@ def judge_machine(settings: PipelineSettings, plan: Plan, facts: MachineFacts) -
 
 
 def judge_storage_error(error: StorageError) -> Finding:
-    """Judge the error of a trial of the checkpoint directory. The exit code is 2 if the next start would meet it."""
+    """Judge the error of a test of the checkpoint directory. The exit code is 2 if the next start would meet it."""
     code = 2 if error.exit_code == 1 and is_lasting(error) else error.exit_code
     return Finding(
         "checkpoint-directory",
@@ -90,12 +90,12 @@ def _space(room: Room) -> Iterator[Finding]:
     elif room.free_bytes < good:
         severity = Severity.WARNING
     remedy = "" if severity is Severity.OK else f"free space on the file system of {room.directory}, or use another one"
-    code = 1  # what fills it may stop, or be removed
+    code = 1  # whatever fills it may stop, or be removed
     yield Finding("disk-space", severity, value, render_size(good), remedy, room.place, room.directory, exit_code=code)
 
 
 def derive_files_needed(settings: PipelineSettings, plan: Plan, slots_here: int) -> int:
-    """Estimate the descriptors that the daemon or a slot needs, whichever needs more."""
+    """Estimate the descriptors that the daemon or a slot needs, whichever is more."""
     slots, vertices = settings.parallelism, len(plan.vertices)
     rocks = ROCKS_FILES * vertices if settings.state.backend == "rocksdb" else 0
     slot = SLOT_FILES + 2 * slots + rocks

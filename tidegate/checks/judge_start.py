@@ -1,5 +1,6 @@
-"""Judges what only a start is about: topics that are not there, offsets of `start`, errors of brokers and the journal,
-and what the pipeline would continue from. Pure.
+"""Judges what concerns only a start: missing topics, offsets of `start`, errors of brokers and the journal.
+
+It also judges what the pipeline would continue from. Pure.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from tidegate.storage.base import StorageError
 def judge_start(
     loaded: LoadedPipeline, plan: Plan, facts: ClusterFacts, journal: JournalState | None
 ) -> Iterator[Finding]:
-    """Judge the topics as a start needs them. Where `journal` has a source's positions, its `start` is not used."""
+    """Judge the topics as a start requires them.
+
+    The `start` of a source whose positions are in `journal` is ignored.
+    """
     for use in derive_uses(loaded, plan):
         yield from _judge_topic(use, facts.topics[use.topic])
     for letters in plan.operators(DeadLetterOperator):
@@ -45,7 +49,7 @@ def judge_start(
 
 
 def _judge_topic(use: Use, seen: SeenTopic) -> Iterator[Finding]:
-    """Judge one topic. If it is hidden from this user, that is a finding of `permissions`."""
+    """Judge one topic. A topic that is hidden from this user is a finding of `permissions`."""
     if seen.error == "UnknownTopicOrPartition":
         yield prevent_start(use.place, f"the topic `{use.topic}` does not exist", "create it, or correct the name")
     elif seen.error and seen.error != "TopicAuthorizationFailed":
@@ -91,7 +95,7 @@ def _judge_offsets(source: SourceOperator, facts: ClusterFacts) -> Iterator[Find
 
 
 def _judge_parallelism(plan: Plan, facts: ClusterFacts) -> Iterator[Finding]:
-    """Warn of slots that read nothing, unless a pattern may find more topics."""
+    """Warn about slots that read nothing, unless a pattern may find more topics."""
     sources = plan.operators(SourceOperator)
     if any(source.pattern for source in sources):
         return
@@ -106,7 +110,7 @@ def _judge_parallelism(plan: Plan, facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def judge_comparison(comparison: Comparison) -> Iterator[Finding]:
-    """Judge what the pipeline would continue from, which fits otherwise."""
+    """Judge the differences from what the pipeline would continue from."""
     remedy = "or restore a newer checkpoint or savepoint" if comparison.goes_back else ""
     for lost in comparison.lost:
         found = describe_out_of_range(lost.partition, lost.from_offset, lost.to_offset, lost.to_offset)
@@ -119,7 +123,7 @@ def judge_comparison(comparison: Comparison) -> Iterator[Finding]:
 
 
 def judge_error(loaded: LoadedPipeline, error: TidegateError) -> list[Finding]:
-    """Judge an error of brokers, journal, storage or restore: at the source, step or directory that it is about."""
+    """Judge an error of brokers, journal, storage or restore, at the source, step or directory that it concerns."""
     if isinstance(error, RestoreRefused) and error.refusals:
         return [
             prevent_start(_find_place(loaded, one.name), one.told, one.remedy, error.exit_code, error)
@@ -131,13 +135,13 @@ def judge_error(loaded: LoadedPipeline, error: TidegateError) -> list[Finding]:
     here = str(error.fields.get("location", directory)) == directory
     if isinstance(error, StorageError) and here and "operator" not in error.fields:
         return [judge_storage_error(error)]
-    place = _find_place(loaded, error.fields.get("operator")) if here else ()  # a savepoint of the command line
+    place = _find_place(loaded, error.fields.get("operator")) if here else ()  # a savepoint from the command line
     code = judge_storage_error(error).exit_code if isinstance(error, StorageError) else error.exit_code
     return [prevent_start(place, error.message, exit_code=code, cause=error)]
 
 
 def judge_broker_error(loaded: LoadedPipeline, error: BrokerUnavailable | KafkaRefused, owner: Path = ()) -> Finding:
-    """Judge why no broker answers, or none lets us in; `owner` is a source or sink with a login of its own."""
+    """Judge why no broker responds or accepts the login; `owner` is a source or sink with a login of its own."""
     name = str(error.fields.get("property", ""))
     settings = loaded.settings.kafka
     given = [one for one in (name, "bootstrap.servers", "metadata.broker.list") if one in settings]
@@ -147,7 +151,7 @@ def judge_broker_error(loaded: LoadedPipeline, error: BrokerUnavailable | KafkaR
 
 
 def place_refusal(loaded: LoadedPipeline, refusal: UpgradeRefusal) -> Problem:
-    """Place a refusal at its source or step, or at the checkpoint directory where the file has no such name."""
+    """Place a refusal at its source or step, or at the checkpoint directory if the file has no such name."""
     return loaded.problem(_find_place(loaded, refusal.name), refusal.told, refusal.remedy)
 
 

@@ -1,4 +1,4 @@
-"""Judges topics by their copies and settings: inputs, outputs, and Kafka's own logs. Pure."""
+"""Judges topics by their replicas and settings: inputs, outputs, and Kafka's own logs. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAY_MS: Final = 24 * 3600 * 1000
 HOUR_MS: Final = 3600 * 1000
 COPIES: Final = 3
 ALMOST: Final = 0.9
-"""The client's default limit on a record is a little below that of topics: of no concern."""
+"""The client's default record limit is slightly below that of topics, which is acceptable."""
 
 
 class _Topic(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class _Topic(msgspec.Struct, frozen=True):
 def judge_topics(
     settings: PipelineSettings, uses: Sequence[Use], facts: ClusterFacts, commands: Commands
 ) -> list[Finding]:
-    """Judge the topics, check by check. A topic that is missing or hidden is the subject of another check."""
+    """Judge the topics, check by check. Missing or hidden topics are covered by another check."""
     exactly_once = settings.checkpoints.mode == "exactly-once"
     inputs = tuple(facts.topics[use.topic].settings for use in uses if not use.written)
     unattended_ms = derive_unattended_ms(settings)
@@ -84,7 +84,7 @@ def judge_topics(
 
 
 def _copies(topic: _Topic) -> Iterator[Finding]:
-    """Judge the copies. A cluster of one broker is a finding of `brokers`."""
+    """Judge the replicas. A cluster of one broker is a finding of `brokers`."""
     copies = topic.seen.copies
     if topic.brokers == 1 or not copies:
         return
@@ -160,7 +160,7 @@ def _retention(topic: _Topic) -> Iterator[Finding]:
 
 
 def _outlived(topic: _Topic, kept_ms: int | None) -> bool:
-    """Tell whether an input keeps records so old that this output deletes them as soon as they are written."""
+    """Return whether an input keeps records so old that this output deletes them as soon as they are written."""
     if not topic.use.written or not topic.use.stamped or kept_ms is None or kept_ms < 0:
         return False
     kept = [settings[RETENTION] for settings in topic.inputs if RETENTION in settings]

@@ -1,4 +1,4 @@
-"""Reads the limits, disks and memory of this machine, and tries the checkpoint directory."""
+"""Reads the limits, disks and memory of this machine, and tests the checkpoint directory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CPU_LIMIT: Final = FilePath("/sys/fs/cgroup/cpu.max")
 _MEMORY: Final = FilePath("/proc/meminfo")
 _MOUNTS: Final = FilePath("/proc/self/mounts")
 _ESCAPED: Final = re.compile(rb"\\([0-3][0-7]{2})")
-"""Blanks and backslashes in mount points."""
+"""Escaped blanks and backslashes in mount points."""
 FILES_COUNTED_MAX: Final = 100_000
 
 
 def read_machine(checkpoints: str, open_storage: StorageOpener, known: StorageError | None = None) -> MachineFacts:
-    """Read the facts, and try the checkpoint directory unless the error of a trial is `known`. Blocking."""
+    """Read the facts, and test the checkpoint directory unless the error of a test is already `known`. Blocking."""
     trouble = known or _try_storage(checkpoints, open_storage)
     rooms = [_room(temporary_directory(), (), count=False)]
     if scheme_of(checkpoints) == "file" and not trouble:
@@ -64,7 +64,7 @@ def _room(directory: FilePath, path: Path, *, count: bool) -> Room:
 
 
 def _kind(directory: FilePath) -> str:
-    """Find the kind of the file system: that of the longest mount point above the directory."""
+    """Find the type of the file system, which is that of the longest mount point above the directory."""
     best, kind = "", ""
     with suppress(OSError):
         for line in _MOUNTS.read_bytes().rstrip(b"\n").split(b"\n"):
@@ -82,19 +82,20 @@ def _size(directory: FilePath) -> int:
             break
         for name in files:
             with suppress(OSError):  # removed meanwhile
-                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  quick
+                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  faster
     return total
 
 
 def _memory_left() -> int | None:
-    """Measure the memory that is left to the machine, or to this container if that is less."""
+    """Measure the available memory of the machine, or of this container if that is less."""
     left: list[int] = []
     with suppress(OSError, ValueError):
         lines = dict(line.split(":", 1) for line in _MEMORY.read_text("ascii").splitlines())
         left.append(int(lines["MemAvailable"].split()[0]) * 1024)
     with suppress(OSError, ValueError, KeyError):
         details = dict(line.split() for line in _MEMORY_DETAILS.read_text("ascii").splitlines())
-        used = int(_MEMORY_USED.read_text("ascii")) - int(details["inactive_file"])  # that the kernel gives back
+        # Page cache that the kernel can reclaim.
+        used = int(_MEMORY_USED.read_text("ascii")) - int(details["inactive_file"])
         left.append(int(_MEMORY_LIMIT.read_text("ascii")) - used)
     return min(left, default=None)
 

@@ -1,7 +1,7 @@
-"""A pipeline file, checked without brokers: its schemas, its plan, and what only trying shows, in child processes.
+"""Checks a pipeline file without brokers: its schemas, its plan, and its expressions and functions in child processes.
 
 Expressions are tried by `expressions/compiled/probe.py`, whose process loads Polars while the file is read: on two
-cores it costs 0.2 s of CPU and next to no time. Functions of the user's are imported by `operators/calls/probe.py`.
+cores it costs 0.2 s of CPU and almost no elapsed time. User functions are imported by `operators/calls/probe.py`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _REMEDY: Final = "write it otherwise: `tidegate docs expressions` says what is s
 
 
 class ExpressionCheck:
-    """The child process; it ends with the `with` block at the latest."""
+    """The child process that tries expressions; it ends with the `with` block at the latest."""
 
     def __enter__(self) -> Self:
-        # -P: nothing in the current directory may stand for a module.
+        # -P: no file in the current directory may shadow a module.
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", PROBE],
             stdin=subprocess.PIPE,
@@ -54,7 +54,7 @@ class ExpressionCheck:
             self._child.kill()
 
     def check(self, loaded: LoadedPipeline) -> CheckedPipeline:
-        """Check the pipeline, and try its expressions and user code. It may be called once."""
+        """Check the pipeline, and try its expressions and user code. May be called once."""
         checked = _check_user_code(loaded, check_pipeline(loaded))
         tried = self._try([one.expression for one in checked.expressions])
         if isinstance(tried, str):
@@ -68,7 +68,7 @@ class ExpressionCheck:
         return replace(checked, plan=None, problems=tuple(sorted({*checked.problems, *found}))) if found else checked
 
     def _try(self, expressions: Sequence[Expression]) -> list[str] | str:
-        """Try the expressions: a problem, or an empty text, for each of them, or one problem for all."""
+        """Try the expressions. Return a problem or an empty text for each of them, or one problem for all."""
         if not expressions:
             return []
         try:
@@ -82,7 +82,7 @@ class ExpressionCheck:
 
 
 def _check_user_code(loaded: LoadedPipeline, checked: CheckedPipeline) -> CheckedPipeline:
-    """Add the modules that the user's functions need to the plan, or the problems that they have."""
+    """Add the modules that the user's functions need to the plan, or the problems found in them."""
     plan = checked.plan
     references = () if plan is None else tuple(one for node in plan.nodes for one in node.operator.user_code())
     if plan is None or not references:
@@ -99,7 +99,7 @@ def _check_user_code(loaded: LoadedPipeline, checked: CheckedPipeline) -> Checke
 
 
 def _try_code(request: ProbeRequest) -> dict[str, ProbeFinding]:
-    # -P: nothing in the current directory may stand for a module.
+    # -P: no file in the current directory may shadow a module.
     child = [sys.executable, "-P", "-m", CODE_PROBE]
     remedy = "a module must do nothing that lasts or ends the process when it is imported"
     try:
@@ -129,7 +129,7 @@ def _refuse_code(loaded: LoadedPipeline, checked: CheckedPipeline, found: dict[s
 
 
 def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tuple[LoadedPipeline, Plan]:
-    """Read a file into settings and plan. Raises ConfigErrors with every problem of the file at once."""
+    """Read a file into settings and a plan. Raises ConfigErrors with all problems of the file at once."""
     with ExpressionCheck() as expressions:
         loaded = resolve_schemas(read_pipeline(path, environ), ask)
         checked = expressions.check(loaded)
@@ -141,9 +141,9 @@ def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tu
 def check_file(
     path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY
 ) -> tuple[LoadedPipeline | None, tuple[Problem, ...]]:
-    """Find every problem and warning of a file without asking a broker. Returns the file as well, if it could be read.
+    """Find all problems and warnings of a file without asking a broker. Returns the file as well, if it could be read.
 
-    Raises RegistryUnavailable where the registry is asked.
+    Raises RegistryUnavailable if the registry is asked.
     """
     with ExpressionCheck() as expressions:
         try:

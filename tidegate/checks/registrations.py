@@ -1,7 +1,7 @@
-"""Checks before a start whether the registry takes the schemas of sinks, and registers them at the start.
+"""Checks before a start whether the registry accepts the schemas of sinks, and registers them at the start.
 
-What `validate --connect` reports is what `run` is refused for: both ask `check_registrations`, which changes nothing.
-Only of a second new schema for one subject nobody can be asked before the first is registered: that is a warning.
+`validate --connect` reports what `run` is refused for: both call `check_registrations`, which changes nothing. One case
+cannot be checked in advance: a second new schema for a subject before the first is registered. It is a warning.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ logger = logging.getLogger(__name__)
 VALUE: Final = "schema"
 KEY: Final = "key_schema"
 WrittenSchemas = Mapping[tuple[OperatorName, str], SchemaText]
-"""What sinks write with: their values (`VALUE`) and keys (`KEY`)."""
+"""The schemas that sinks write with, for their values (`VALUE`) and keys (`KEY`)."""
 
 
 class Registering(NamedTuple):
-    """A schema that has to have an id, and does not have one yet."""
+    """A schema that needs an id."""
 
     sink: OperatorName
     word: str
-    """`schema`, or `key_schema`: in the file, below the sink."""
+    """`schema` or `key_schema`: the option below the sink in the file."""
     schema: SchemaText
     how: Registration
 
@@ -54,10 +54,10 @@ def registering(plan: Plan) -> Iterator[Registering]:
 
 
 async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[Finding]:
-    """Check whether the registry answers and takes the schemas.
+    """Check whether the registry responds and accepts the schemas.
 
-    A registry that does not answer is a warning if there are copies of all schemas that a start needs. If not, it is
-    waited for as long as `patience_s`.
+    A registry that does not respond is a warning if there are copies of all schemas that a start needs. If not, the
+    check waits for it for up to `patience_s`.
     """
     if loaded.settings.registry is None or not _names_schemas(plan):
         return []
@@ -86,7 +86,7 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
 
 
 def _names_schemas(plan: Plan) -> bool:
-    """Tell whether any records carry ids of schemas."""
+    """Return whether any records carry ids of schemas."""
     ends: list[SourceOperator | SinkOperator] = [*plan.operators(SourceOperator), *plan.operators(SinkOperator)]
     return any(
         (FORMATS[one.format].schema_kind is not None and one.options.ids is not IdPlace.NONE)
@@ -96,7 +96,7 @@ def _names_schemas(plan: Plan) -> bool:
 
 
 async def _wait(registry: SchemaRegistry, patience_s: float) -> RegistryUnavailable | None:
-    """Wait until the registry answers; returns why it did not. Raises RegistryRefused."""
+    """Wait until the registry responds; return the error if it does not. Raises RegistryRefused."""
     try:
         await patiently(registry.ping, patience_s)
     except RegistryUnavailable as away:
@@ -119,8 +119,9 @@ async def register_schemas(registry: SchemaRegistry, plan: Plan) -> WrittenSchem
 
 
 async def _check(registry: SchemaRegistry, one: Registering) -> bool:
-    """Check that the subject has or takes a schema; returns whether it is new. Raises RegistryUnavailable,
-    RegistryRefused.
+    """Check that the subject has or accepts a schema; return whether it is new.
+
+    Raises RegistryUnavailable, RegistryRefused.
     """
     try:
         await registry.look_up(one.schema.subject, one.schema)
@@ -151,7 +152,7 @@ async def _register(registry: SchemaRegistry, one: Registering) -> SchemaText:
 
 
 def _unknown(one: Registering, first: Registering) -> list[Finding]:
-    """Warn of a second new schema for a subject: `first` is registered before it."""
+    """Warn about a second new schema for a subject: `first` is registered before it."""
     if (one.schema.text, one.schema.references) == (first.schema.text, first.schema.references):
         return []
     message = (

@@ -1,4 +1,4 @@
-"""How the daemon and the commands reach the registry of a pipeline file, which may be starting as well."""
+"""Opens the registry of a pipeline file for the daemon and the commands, and waits for it if it is still starting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.spark.cache import cache_directory
 logger = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 30.0
-"""Where the command line says nothing."""
+"""The default, unless the command line sets it."""
 AGAIN_S: Final = 1.0
 
 T = TypeVar("T")
@@ -29,14 +29,17 @@ def copies_of(settings: RegistrySettings) -> SchemaCopies:
 
 
 def open_registry(settings: RegistrySettings) -> SchemaRegistry:
-    """Make a client, to be entered in the event loop that uses it. Raises RegistryRefused for unusable certificates."""
+    """Create a client, to be entered in the event loop that uses it.
+
+    Raises RegistryRefused for unusable certificates.
+    """
     from tidegate.registry.transport import Transport  # loads aiohttp, which most commands do without
 
     return SchemaRegistry(Transport(settings), copies_of(settings))
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
-    """Ask until there is an answer. A warning is logged once. Raises RegistryUnavailable when the time is over."""
+    """Ask until there is an answer, with one warning in the log. Raises RegistryUnavailable when the time is over."""
     deadline, told = time.monotonic() + patience_s, False
     while True:
         try:

@@ -28,7 +28,7 @@ def render_findings(loaded: LoadedPipeline, findings: Sequence[Finding], style: 
 
 
 def _table(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[str]:
-    """Render a line for each finding; those that are not `ok` have lines for what should be and for the remedy."""
+    """Render a line per finding, and for those that are not `ok` also the expected value and the remedy."""
     lines, last = [], ""
     for one in findings:
         title = CHECKS[one.check].title if one.check != last else ""

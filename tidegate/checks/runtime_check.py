@@ -1,5 +1,6 @@
-"""Whether a Spark session could be made of what is installed here: Spark, Java, Python; and whether executors elsewhere
-would reach it. Nothing is started.
+"""Checks whether a Spark session can be created with the installed Spark, Java and Python, without starting anything.
+
+It also checks whether executors on other machines could reach the daemon.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PYTHON = "spark.pyspark.python"
 
 
 def find_runtime_problems(loaded: LoadedPipeline) -> list[Finding]:
-    """Find what keeps Spark from starting. The slots' interpreter is run, if it is on this machine."""
+    """Find what would keep Spark from starting. The slots' interpreter is run, if it is on this machine."""
     spark = read_spark()
     problem = decide_spark_problem(spark, os.environ)
     if problem is not None:
@@ -46,7 +47,7 @@ def find_runtime_problems(loaded: LoadedPipeline) -> list[Finding]:
 def find_address_problems(
     loaded: LoadedPipeline, resolve: Callable[[str], str] = socket.gethostbyname
 ) -> list[Finding]:
-    """Judge the address of the daemon that executors get.
+    """Judge the daemon's address that executors receive.
 
     An IPv6 address prevents a start, because daemon and slots listen on IPv4. An address that means the executor's own
     machine is a warning, because all executors may run on this machine.

@@ -1,4 +1,4 @@
-"""The schemas that a pipeline file names, read before there is a plan: from files, from the registry or its copy."""
+"""Reads the schemas that a pipeline file names, before there is a plan: from files, the registry, or its local copy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Found = SchemaText | SchemaUnavailable
 def resolve_schemas(loaded: LoadedPipeline, ask: Ask) -> LoadedPipeline:
     """Add `schemas` to a pipeline file; those that are unavailable are among its `problems`.
 
-    Raises RegistryUnavailable where the registry is asked, does not answer, and no copy may be taken.
+    Raises RegistryUnavailable if the registry is asked, does not respond, and no copy may be used.
     """
     references = derive_references(loaded.settings)
     directory, registry = Path(loaded.file).parent, loaded.settings.registry
@@ -102,7 +102,7 @@ async def _read_all(
 
 
 async def _read_one(registry: SchemaRegistry, one: SchemaReference, *, may_copy: bool) -> Found:
-    """Read a schema, or its copy while the registry is unavailable. Without a copy the registry is waited for."""
+    """Read a schema, or its copy while the registry is unavailable. Without a copy, wait for the registry."""
 
     async def ask() -> SchemaText:
         try:

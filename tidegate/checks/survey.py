@@ -1,9 +1,9 @@
 """The survey of a deployment: facts are collected, then judged into findings.
 
-`run`, `validate --connect` and `doctor` read the same findings. `run` fails on those that prevent a start and logs
-others, `validate` prints both as problems of the file, `doctor` prints all. Nothing is changed by asking, and a daemon
-that runs is not disturbed. Whatever can prevent a start and can be known without Spark belongs here, or into the
-preflight of a recovery, which `StartTarget.compare` runs.
+`run`, `validate --connect` and `doctor` share the findings. `run` fails on those that prevent a start and logs the
+others, `validate` prints both as problems of the file, `doctor` prints all. The survey changes nothing and does not
+affect a running daemon. Any condition that can prevent a start and can be determined without Spark belongs here, or in
+the preflight of a recovery, which `StartTarget.compare` runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tidegate.storage.base import StorageError
 logger = logging.getLogger(__name__)
 
 QUIET_S: Final = 1.0
-"""How long a broker may be silent before the log says what is waited for."""
+"""How long a broker may be silent before a warning about it is logged."""
 _ORDER: Final = {name: place for place, name in enumerate(CHECKS)}
 _SECURED: Final = ("sasl", "ssl")
 
@@ -57,10 +57,11 @@ async def survey(
     deep: bool = False,
     known: Iterable[Finding] = (),
 ) -> list[Finding]:
-    """Survey the deployment. The findings are in the order of CHECKS, those that are `known` among them.
+    """Survey the deployment. The findings are in the order of CHECKS and include those already `known`.
 
-    `target` is the error where the checkpoint storage cannot be opened. Brokers are waited for as long as `patience_s`.
-    A start does not wait for the facts of a `deep` survey: rights that are tried, transactions, clocks, this machine.
+    `target` is an error if the checkpoint storage cannot be opened. The survey waits for brokers for up to
+    `patience_s`. A start does not wait for the facts of a `deep` survey: rights that are tested, transactions, clocks,
+    this machine.
     """
     findings = [*known, *await asyncio.to_thread(find_runtime_problems, loaded)]
     journal, trouble = await _read_journal(loaded, target, findings)
@@ -80,7 +81,7 @@ async def survey(
 async def _read_journal(
     loaded: LoadedPipeline, target: StartTarget | StorageError, findings: list[Finding]
 ) -> tuple[JournalState | None, StorageError | None]:
-    """Try the storage, then read the journal: the journal, if there is no finding, and the error of the trial."""
+    """Test the storage, then read the journal. Return the journal, if it could be read, and the error of the test."""
     if isinstance(target, StorageError):
         return None, target
     try:
@@ -130,7 +131,7 @@ async def _survey_cluster(
 
 
 async def _ask_brokers(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> ClusterFacts:
-    """Ask once. The log says what is waited for. Raises BrokerUnavailable, KafkaRefused."""
+    """Ask once, and log the obstacle while waiting. Raises BrokerUnavailable, KafkaRefused."""
     await asyncio.to_thread(import_client)
     asking = asyncio.create_task(asyncio.to_thread(read_cluster, loaded, plan, patience_s))
     done, _ = await asyncio.wait({asking}, timeout=QUIET_S)
@@ -138,7 +139,7 @@ async def _ask_brokers(loaded: LoadedPipeline, plan: Plan, patience_s: float) ->
         try:
             obstacle = await asyncio.to_thread(diagnose, reveal(loaded.settings.kafka), STEP_S)
         except KafkaRefused:
-            obstacle = None  # a property: `asking` fails because of it
+            obstacle = None  # caused by a property, which makes `asking` fail as well
         if obstacle is not None and not obstacle.final:
             logger.warning("waiting for a broker, %g s at most: %s; %s", patience_s, obstacle.text, obstacle.remedy)
     return await asking
@@ -161,7 +162,7 @@ async def _ask_for_details(
 
 
 def _try_other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> Iterator[Finding]:
-    """Connect as every source and sink whose login is not that of `kafka:` at the top."""
+    """Connect as every source and sink whose login differs from that of the top-level `kafka:`."""
     top = derive_login(reveal(loaded.settings.kafka))
     owners = [("sources", one.name, one.kafka) for one in plan.operators(SourceOperator)]
     owners += [("sinks", one.name, one.kafka) for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS]

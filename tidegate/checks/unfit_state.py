@@ -1,8 +1,7 @@
-"""State that the pipeline, as it is now, could not read: seen from the headers of a few files, before anything runs.
+"""Finds state that the current pipeline could not read, from the headers of a few files, before anything runs.
 
-Of calls that wait the rows themselves are read: they have their columns with them, and are few.
-The slots compare every file that they restore. Damage is passed over here: the recovery looks for it, and for a way
-around it.
+For pending asynchronous calls the rows themselves are read: they contain their columns, and are few. The slots compare
+every file that they restore. Damage is ignored here, because the recovery detects it and finds a fallback.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def refuse_unfit_state(
 ) -> Upgrade:
     """Decide what happens to the states. Keys of states that are dropped are counted.
 
-    Raises RestoreRefused, StateUnreadable, InflightUnreadable; StorageError when the storage fails.
+    Raises RestoreRefused, StateUnreadable, InflightUnreadable; StorageError if the storage fails.
     """
     upgrade = refuse_unfit(checkpoint, identity, facts, read_stored(storage, checkpoint.states))
     if facts.plan is not None:
@@ -41,10 +40,10 @@ def refuse_unfit_state(
 
 
 def refuse_unfit_rows(storage: Storage, plan: Plan, handles: Sequence[StateHandle], upgrade: Upgrade) -> None:
-    """Rows in flight that could not be replayed, and calls that could not be made again. `handles` have the names of
-    the checkpoint, and fit otherwise.
+    """Refuse rows in flight that could not be replayed, and asynchronous calls that could not be repeated.
 
-    Raises InflightUnreadable, StateUnreadable, StorageError.
+    `handles` have the names of the checkpoint, and fit otherwise. Raises InflightUnreadable, StateUnreadable,
+    StorageError.
     """
     _refuse_unfit_edges(storage, plan, handles, upgrade)
     _refuse_unfit_values(storage, plan, upgrade.map_states(tuple(handles)))
@@ -68,7 +67,7 @@ def _refuse_unfit_edges(storage: Storage, plan: Plan, handles: Iterable[StateHan
 
 
 def _refuse_unfit_values(storage: Storage, plan: Plan, handles: Iterable[StateHandle]) -> None:
-    """All files of lists whose declarations verify their values."""
+    """Read all files of lists whose declarations verify their values."""
     declared = {
         (node.operator.name, one.name): one
         for node in plan.nodes
@@ -83,7 +82,7 @@ def _refuse_unfit_values(storage: Storage, plan: Plan, handles: Iterable[StateHa
             data = unseal(handle.path, read_state(storage, handle))
         except (ObjectCorrupt, ObjectMissing):
             continue
-        header, _ = read_header(data)  # it names the step as it was called then
+        header, _ = read_header(data)  # it has the step's former name
         for part in read_entries(data, range(1), header.operator, declaration):
             for _, value in part:
                 if value is not None:

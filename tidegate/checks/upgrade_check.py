@@ -1,7 +1,7 @@
-"""What a start with this file would do with a checkpoint or savepoint, asked without Kafka, Spark or a daemon.
+"""Determines what a start with this file would do with a checkpoint or savepoint, without Kafka, Spark or a daemon.
 
-The decision is `coordinator/upgrade_decision.py`, as of a start. Cluster, topics and partitions are taken to be those
-of the checkpoint: `validate --connect` compares them. Nothing is written; a daemon that runs is not disturbed.
+The decision is that of a start, in `coordinator/upgrade_decision.py`. Cluster, topics and partitions are assumed to be
+those of the checkpoint; `validate --connect` compares them. Nothing is written, and a running daemon is not affected.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tidegate.tables.source import read_journal
 from tidegate.task.inflight import derive_shapes
 
 FORECAST_BYTES_MIN: Final = 1_000_000
-"""Less is restored before anybody looks, and the speed of reading it says nothing."""
+"""Smaller states are restored instantly, and are too small to measure the read speed."""
 SAMPLE_S: Final = 1.0
-"""The speed of reading is measured for so long at most."""
+"""Maximum duration of measuring the read speed."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -53,20 +53,20 @@ class Target(msgspec.Struct, frozen=True):
     checkpoint: CompletedCheckpoint
     identity: Identity
     saved: bool = False
-    """It is a savepoint, which a pipeline of any name may restore."""
+    """True for a savepoint, which a pipeline of any name may restore."""
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """An estimate, by the speed at which one file was read here."""
+    """An estimate based on the speed at which one file was read here."""
 
     state_bytes: int
-    """Of the states that go on: to be read, and about what the first checkpoint writes."""
+    """The size of the states that are kept: what is read, and approximately what the first checkpoint writes."""
     bytes_per_s: float
     restore_s: float
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What would become of everything. `target` is empty where there is nothing to continue from."""
+    """The outcome for every source and step. `target` is empty if there is nothing to continue from."""
 
     pipeline: str
     target: str
@@ -75,21 +75,19 @@ class Report(msgspec.Struct, frozen=True):
     forecast: Forecast | None = None
     migrated: tuple[Migrated, ...] = ()
     repair: str = ""
-    """What to do about damaged files of the target."""
+    """How to repair damaged files of the target."""
 
     @property
     def fits(self) -> bool:
-        """A start would go on."""
+        """True if a start would succeed."""
         return not self.refusals and not any(one.failure for one in self.migrated)
 
 
 def find_target(directory: str, open_storage: StorageOpener, wanted: str | None) -> tuple[Target | None, Storage]:
-    """The newest checkpoint, or the retained one or savepoint of that name; and where its states are.
+    """Find the newest checkpoint, or the named retained checkpoint or savepoint, and the storage of its states.
 
-    Of one that is named, state alone is looked at: as whether `--repeat-output` is needed to go back to it, whether
-    entries of the journal are missing before it is for `validate --connect` to say.
-
-    Raises RestoreRefused, SavepointRefused, JournalRefused, StorageError.
+    For a named target only the state is examined. Whether `--repeat-output` is required, or earlier journal entries are
+    missing, is left to `validate --connect`. Raises RestoreRefused, SavepointRefused, JournalRefused, StorageError.
     """
     if wanted is not None and not is_checkpoint_number(wanted):
         folder = open_storage(wanted, create=False)
@@ -115,10 +113,10 @@ def check_upgrade(
     migrate: str = "",
     headers: bool = True,
 ) -> Report:
-    """See the module. `migrate`: the backend into which every state is restored, for a dry run; empty for none. Without
-    `headers` one file of each state is enough.
+    """Check the upgrade to this plan.
 
-    Raises StorageError; for a dry run what `restore_into_scratch` raises.
+    `migrate` is the backend into which every state is restored for a dry run; empty for none. Without `headers` one
+    file of each state is enough. Raises StorageError, and for a dry run what `restore_into_scratch` raises.
     """
     if target is None:
         return Report(plan.pipeline, "", Upgrade(), ())
@@ -146,7 +144,7 @@ def check_upgrade(
 
 
 def _has_gone(storage: Storage, target: Target) -> bool:
-    """Tell whether a running daemon has removed the target meanwhile."""
+    """Return whether a running daemon has removed the target meanwhile."""
     return not target.saved and all(
         entry.checkpoint.id != target.checkpoint.id for entry in read_journal(storage, may_repeat=True).retained
     )
@@ -171,7 +169,7 @@ def _all_refusals(
 def derive_offline_facts(
     plan: Plan, checkpoint: CompletedCheckpoint, old: Identity, command_line: CommandLineDirectives
 ) -> RestoreFacts:
-    """Derive the facts of the present pipeline on the cluster as it was at the checkpoint."""
+    """Derive the facts of the present pipeline on the cluster as of the checkpoint."""
     counts: dict[str, int] = {}
     topics: dict[OperatorName, set[str]] = {}
     for one in checkpoint.positions:
@@ -201,7 +199,7 @@ def derive_offline_facts(
 
 
 def _evolved(plan: Plan, upgrade: Upgrade) -> dict[tuple[OperatorName, StateName], StateDeclaration]:
-    """Derive the declared states, with what the file says about older entries, by present names."""
+    """Derive the declared states by present names, with the file's directives about older entries."""
     found = {}
     for node in plan.nodes:
         name = node.operator.name
@@ -220,7 +218,7 @@ def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upg
     declared = _evolved(plan, upgrade)
     begun, read = time.perf_counter(), 0
     for handle in sorted(handles, key=lambda one: -one.size_bytes):
-        with suppress(TidegateError):  # damage is for a dry run to report, and for a start to find a way around
+        with suppress(TidegateError):  # a dry run reports damage, and a start finds a fallback
             _read(storage, handle, declared, plan.max_parallelism)
             read += handle.size_bytes
         if time.perf_counter() - begun > SAMPLE_S:
@@ -230,7 +228,7 @@ def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upg
 
 
 def _forecast_of(migrated: tuple[Migrated, ...], plan: Plan) -> Forecast | None:
-    """Estimate by the times of a dry run."""
+    """Estimate from the times of a dry run."""
     whole, seconds = sum(one.read_bytes for one in migrated), sum(one.seconds for one in migrated)
     if whole < FORECAST_BYTES_MIN or any(one.failure for one in migrated):
         return None
@@ -243,7 +241,7 @@ def _read(
     declared: Mapping[tuple[OperatorName, StateName], StateDeclaration],
     max_parallelism: int,
 ) -> tuple[StateName, dict[int, list[object]]]:
-    """Read the entries of a file by key group, as the present step has them. Raises StateUnreadable, ObjectCorrupt."""
+    """Read the entries of a file by key group, as the present step sees them. Raises StateUnreadable, ObjectCorrupt."""
     data = unseal(handle.path, read_state(storage, handle))
     header, _ = read_header(data)
     declaration = declared[handle.operator, header.state]

@@ -1,4 +1,4 @@
-"""What a pipeline needs of a cluster: topics and how each is used, rights, and how long records must stay. Pure."""
+"""Derives what a pipeline requires of a cluster: topics and their use, rights, and the retention of records. Pure."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tidegate.operators.builtin.kafka_source import TOMBSTONE, SourceOperator
 from tidegate.plan.graph import Plan
 
 PRINCIPAL: Final = "PRINCIPAL"
-"""Where only the broker knows the user's name: a client certificate, say."""
+"""Placeholder if only the broker knows the user's name, for example from a client certificate."""
 INPUT_LOSS: Final = "records can be lost before they are read, and offsets can be given a second time"
 OUTPUT_LOSS: Final = "output that was committed can be lost"
 WEEKEND_MS: Final = 3 * 24 * 3600 * 1000
-"""Where a person has to see it."""
+"""Outages may last a weekend before a person notices."""
 UNATTENDED: Final = "the longest that a restart without a person may take"
 
 
 def derive_uses(loaded: LoadedPipeline, plan: Plan) -> list[Use]:
-    """Derive the use of every topic that the plan names, in its order; of a pattern none."""
+    """Derive the use of every topic that the plan names, in its order; topics of a pattern are not included."""
     return [*_read(loaded, plan), *_written(plan)]
 
 
@@ -65,7 +65,10 @@ def _written(plan: Plan) -> Iterator[Use]:
 
 
 def derive_needs(loaded: LoadedPipeline, plan: Plan) -> list[Need]:
-    """Derive every right. A source or sink with its own login needs them for that user and for the one at the top."""
+    """Derive every right.
+
+    A source or sink with its own login needs its rights for both that user and the top-level one.
+    """
     top = derive_login(reveal(loaded.settings.kafka))
     owners: dict[str, Mapping[str, str]] = {one.name: one.kafka for one in plan.operators(SourceOperator)}
     owners |= {one.name: one.kafka for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS}
@@ -107,8 +110,10 @@ def _needs(plan: Plan, uses: list[Use]) -> Iterator[Need]:
 
 
 def derive_unattended_ms(settings: PipelineSettings) -> int:
-    """Derive the longest time from a record's arrival to the end of a recovery without help: a transaction is as old as
-    it can be, the checkpoint takes as long as it may, attempts fail until the daemon gives up, and one start follows.
+    """Derive the longest time from a record's arrival to the end of a recovery without help.
+
+    It assumes that a transaction is as old as it can be, the checkpoint takes as long as it may, attempts fail until
+    the daemon gives up, and one start follows.
     """
     checkpoints, restart, runtime = settings.checkpoints, settings.restart, settings.runtime
     return (

@@ -1,1 +1,1 @@
-"""The driver's process: attempts, recovery, decisions, control server, checks before a start, HTTP, metrics."""
+"""The driver process: attempts, recovery, decisions, control server, checks before a start, HTTP, metrics."""

@@ -1,8 +1,8 @@
-"""One attempt: from the Spark job that brings up the slots to the last slot's return.
+"""One attempt: from the Spark job that starts the slots to the return of the last slot.
 
-The event loop is the edge of the pure coordinator: what happens (a slot's message, a journal append that ended, a
-clock that reached a deadline) becomes an event, what the coordinator answers is carried out by `instructions.py`. Any
-failure ends the attempt; the daemon decides about another one.
+This module connects the pure coordinator to the event loop. A slot's message, a finished journal append or an expired
+deadline becomes an event; `instructions.py` carries out the coordinator's answers. Any failure ends the attempt, and
+the supervisor decides whether another one follows.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ from tidegate.task.stop_limits import derive_return_limit_s
 logger = logging.getLogger(__name__)
 
 CAUSE_GRACE_S: Final = 0.3
-"""After a first failure: time for the real cause to arrive, since a lost slot makes its peers complain too."""
+"""How long to wait after the first failure for its cause: a lost slot makes its peers fail as well."""
 CANCEL_TIMEOUT_S: Final = 20.0
 
 
 class DeploymentTimeout(AttemptFailed):
-    """Not all slots came up in time."""
+    """Not all slots were running within the start timeout."""
 
     code = "deployment-timeout"
 
 
 class AttemptListener(Protocol):
-    """Who is notified how an attempt does, on the event loop."""
+    """Receives notifications about the progress of an attempt, on the event loop."""
 
     def on_running(self, attempt: Attempt) -> None:
-        """All slots of the attempt run."""
+        """Called when all slots of the attempt run."""
 
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        """A checkpoint is complete and committed."""
+        """Called when a checkpoint is complete and its transactions are committed."""
 
 
 class AttemptRunner:
-    """See the module. `run` returns when the final checkpoint is complete and committed."""
+    """Runs one attempt. `run` returns when the final checkpoint is complete and committed."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class AttemptRunner:
     ) -> None:
         restore = recovered.restore
         self.attempt = restore.attempt
-        self.wrote_on = False  # slots were still there when it had left Kafka clean: what they have begun since is open
+        self.wrote_on = False  # slots were connected after the release: they may have opened transactions since
         self._plan = plan
         self._coordinator = coordinator
         self._services = services
@@ -100,7 +100,7 @@ class AttemptRunner:
         self._begun = False
         self._ending = False
         self._answering = True
-        """As the coordinator knows it: whether brokers answer."""
+        """True if brokers respond, as last reported to the coordinator."""
         send = self._slots.send_one
         self._discovery = Discovery(plan, restore, services, send, self.fail, settings.look_s, settings.new_topics_s)
         self._executor = InstructionExecutor(
@@ -120,7 +120,7 @@ class AttemptRunner:
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Raises the error that ended the attempt."""
+        """Runs the attempt to its end. Raises the error that ended it."""
         listener = Listener(self._slots.on_registered, self._slots.on_message, self.fail)
         self._host.server.admit(self.attempt, self._slots.token, listener)
         bootstrap = SlotBootstrap(self._host.address, self._host.server.port, self.attempt, self._slots.token)
@@ -142,81 +142,82 @@ class AttemptRunner:
             self._services.metrics.coordinator_answered(ended, self._coordinator.handle(ended))
 
     def request_final(self) -> None:
-        """Ask for the final checkpoint; the attempt ends when it is committed."""
+        """Requests the final checkpoint; the attempt ends when it is committed."""
         self.feed(TriggerRequested(self._now_ms(), final=True))
 
     async def take_savepoint(self, directory: str) -> SavepointDone:
-        """See SavepointService.take."""
+        """Takes a savepoint of the running attempt and waits for its copy."""
         return await self._executor.savepoints.take(directory)
 
     async def take_checkpoint(self) -> CheckpointDone:
-        """See CheckpointRequests.take."""
+        """Takes a checkpoint of the running attempt and waits until it is complete."""
         return await self._executor.ordered.take()
 
     async def find_cause(self, unseen: StorageNotShared) -> TidegateError:
-        """See Proof.derive_cause."""
+        """Returns the likely cause of a checkpoint directory that a slot does not share."""
         return await self._slots.find_cause(unseen)
 
     async def cut(self) -> None:
-        """End the attempt without a final checkpoint; returns when nothing of it decides, and Kafka is clean."""
+        """Ends the attempt without a final checkpoint; returns when it decides nothing more and Kafka is clean."""
         if not self._outcome.done():
             self._end_with(AttemptFailed("cut off by a second signal"))
         await self._settled.wait()
 
     def cancel(self) -> None:
-        """End the attempt at once, before it runs: there is nothing to save yet."""
+        """Ends the attempt at once, before it runs: there is nothing to save yet."""
         self._finish()
 
     @property
     def is_begun(self) -> bool:
-        """Its job was started."""
+        """True once its job was started."""
         return self._begun
 
     @property
     def is_finished(self) -> bool:
-        """It has ended without an error; when it ran, its final checkpoint is committed."""
+        """True if it has ended without an error; if it was running, its final checkpoint is committed."""
         return self._outcome.done() and self._outcome.exception() is None
 
     @property
     def is_committed(self) -> bool:
-        """Its final checkpoint is committed; a savepoint may still be copied."""
+        """True once its final checkpoint is committed; a savepoint may still be in progress."""
         return self._coordinator.phase is AttemptPhase.FINISHED
 
     @property
     def is_running(self) -> bool:
-        """All slots are deployed."""
+        """True once all slots are running."""
         return self._slots.all_running.is_set()
 
     @property
     def running_since(self) -> float | None:
-        """By the loop's clock; None before it runs."""
+        """When all slots were running, by the loop's clock; None before that."""
         return self._slots.running_since
 
     @property
     def is_ending(self) -> bool:
-        """Slots are asked to return."""
+        """True once its slots have been asked to return."""
         return self._ending
 
     @property
     def is_over(self) -> bool:
-        """Its outcome is decided."""
+        """True once its outcome is decided."""
         return self._ending or self._outcome.done()
 
     def on_all_running(self) -> None:
-        """Every slot runs, and has been told to begin."""
+        """Notifies the listener and starts the topic checks: every slot runs and has received `Begin`."""
         self._listener.on_running(self.attempt)
         self._discovery.start()
 
     def on_brokers(self, *, answering: bool) -> None:
-        """Whether brokers answer now."""
+        """Records whether brokers respond."""
         if answering != self._answering:
             self._answering = answering
             self.feed(BrokersSeen(answering, self._now_ms()))
 
     def fail(self, error: TidegateError) -> None:
-        """End the attempt; the most informative of the errors that arrive within the grace is its cause.
+        """Ends the attempt; the most informative of the errors that arrive within the grace is its cause.
 
-        Once the final checkpoint is committed nothing can fail any more: only the copy of a savepoint is cut off.
+        Once the final checkpoint is committed the attempt can no longer fail: an error only interrupts the copy of a
+        savepoint.
         """
         if self.is_over:
             return
@@ -225,7 +226,7 @@ class AttemptRunner:
             self._loop.call_later(CAUSE_GRACE_S, self._conclude)
 
     def feed(self, event: Event) -> None:
-        """Give the coordinator an event and carry its instructions out."""
+        """Passes an event to the coordinator and carries out its instructions."""
         if self.is_over:
             return
         try:
@@ -243,7 +244,7 @@ class AttemptRunner:
         self._end_with(cause)
         if self.is_finished:
             return
-        # Slots that hang are waited for before the attempt is over: nobody may learn meanwhile that it runs.
+        # The attempt waits for slots that hang before it is over. The state must not be shown as running meanwhile.
         metrics = self._services.metrics
         if cause.retriable and metrics.current_state[0] is not PipelineState.STOPPING:
             metrics.state(PipelineState.RESTARTING, cause.message)
@@ -269,7 +270,7 @@ class AttemptRunner:
         self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(self._now_ms())))
 
     async def _settle(self) -> None:
-        """Beside the end of the job, and the copy of a savepoint: what hangs must not keep transactions open."""
+        """Releases the transactions while the job ends and a savepoint is copied: a slot that hangs delays nothing."""
         await self._executor.settle()
         writing = any(not slot.closed.is_set() for slot in self._slots.connections)
         left = await leave(self._plan, self._services, self._outcome.exception())
@@ -279,7 +280,7 @@ class AttemptRunner:
         self._settled.set()
 
     async def _end_job(self, cancel: Callable[[], None]) -> None:
-        """Ask the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
+        """Asks the slots to return, which takes a few hundred ms. Those that do not are left to Spark's slower kill."""
         for slot in self._slots.connections:
             slot.send(Stop())
         limit_s = derive_return_limit_s(self._slots.prepare_s)
@@ -290,7 +291,7 @@ class AttemptRunner:
             done, _ = await asyncio.wait([self._job_ended], timeout=CANCEL_TIMEOUT_S)
             if not done:
                 logger.error("attempt %d: Spark has not ended the job; its slots are fenced off", self.attempt)
-        # A failed barrier job ends at once in Spark's eyes, while slots that were asked to stop are still closing.
+        # Spark reports a failed barrier job as ended at once, while slots that were asked to stop are still closing.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._host.server.wait_closed(self._slots.connections), limit_s / 2)
 
@@ -306,7 +307,7 @@ class AttemptRunner:
             )
 
     def _on_job_ended_in_thread(self, error: str | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed: the daemon has ended without its slots
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ended without its slots
             self._loop.call_soon_threadsafe(self._on_job_ended, error)
 
     def _on_job_ended(self, error: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Why an attempt has failed: what a slot's report means, and which of several errors is the cause. Pure."""
+"""Derives why an attempt failed, from the errors and the slots' reports. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tidegate.task.messages import SlotFailed
 
 
 class SlotError(AttemptFailed):
-    """A slot gave up for a reason that another attempt may cure."""
+    """A slot failed for a reason that another attempt may resolve."""
 
     code = "slot-failed"
 
 
 class SlotRefused(PipelineStopped):
-    """A slot met something that another attempt would meet again."""
+    """A slot failed for a reason that every further attempt would meet again."""
 
     code = "slot-refused"
 
 
 def derive_cause(errors: Sequence[TidegateError]) -> TidegateError:
-    """The one that says most. Of bad records in several slots it is the first of the lowest partition."""
+    """Returns the most informative error; among bad records of several slots, the first one of the lowest partition."""
     cause = min(errors, key=_rank)
     others = [error for error in errors if _rank(error) == _rank(cause) and "offset" in error.fields]
     return min(others, key=_place) if cause in others else cause
@@ -39,7 +39,7 @@ def _place(error: TidegateError) -> tuple[object, ...]:
 
 
 def _rank(error: TidegateError) -> int:
-    """What needs a person first, a lost slot before those who miss it."""
+    """Ranks errors that need a person first, and a lost slot before the errors of its peers."""
     if not error.retriable:
         return 0
     if isinstance(error, SlotLost):
@@ -50,7 +50,7 @@ def _rank(error: TidegateError) -> int:
 
 
 def derive_slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError:
-    """What a slot has reported: worth another attempt, or not."""
+    """Turns a slot's failure report into an error that is retriable or not."""
     if failed.code == StorageNotShared.code:
         return StorageNotShared(failed.message)
     if failed.code == ExecutorLacksModule.code:

@@ -1,4 +1,4 @@
-"""What all attempts of a daemon have in common, from the pipeline file."""
+"""Settings that all attempts of a daemon share, derived from the pipeline file."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tidegate.storage.open import scheme_of
 from tidegate.task.messages import SlotSettings
 
 LOOK_S: Final = 10.0
-"""Between two looks at the topics: a metadata request of a few topics, on a connection that is open anyway."""
+"""Interval between checks of the topics: one metadata request for a few topics, on a connection that is open anyway."""
 
 NEW_TOPICS_S: Final = 60.0
-"""Between two looks for new topics of a pattern. Each time that there is one costs an attempt."""
+"""Interval between searches for new topics of a pattern. Each topic that is found costs an attempt."""
 
 
 class AttemptSettings(msgspec.Struct, frozen=True):
-    """What all attempts of a daemon have in common."""
+    """Settings that all attempts of a daemon share."""
 
     checkpoints: CheckpointPolicy
     restarts: RestartStrategy
     slots: SlotSettings
     start_timeout_s: float
     look_s: float = LOOK_S
-    """Between two looks at the topics for new partitions."""
+    """Interval between checks of the topics for new partitions."""
     new_topics_s: float = NEW_TOPICS_S
 
 
 def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> AttemptSettings:
-    """From the pipeline file."""
+    """Derives the settings from the pipeline file."""
     checkpoints, restart, runtime = settings.checkpoints, settings.restart, settings.runtime
     return AttemptSettings(
         CheckpointPolicy(
@@ -69,7 +69,7 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
 
 
 def _derive_copies_max(settings: PipelineSettings) -> int:
-    """The page cache of a machine has copies of what is in a directory that it mounts."""
+    """Returns 0 for a mounted directory by default: the machine's page cache already holds copies of its files."""
     wanted = settings.state.local_copies
     mounted = scheme_of(str(settings.checkpoints.directory)) == "file"
     return 0 if wanted == "never" or (wanted == "auto" and mounted) else settings.state.local_copies_max_bytes

@@ -1,6 +1,6 @@
-"""The slots of one attempt: registered, deployed, proven to share the checkpoint directory, then listened to.
+"""The slots of one attempt: they register, are deployed, prove that they share the checkpoint directory, and report.
 
-What they report becomes events for the coordinator and figures for the metrics; the attempt decides what follows.
+Their reports become events for the coordinator and values for the metrics. The attempt decides what follows.
 """
 
 from __future__ import annotations
@@ -51,31 +51,31 @@ logger = logging.getLogger(__name__)
 
 
 class SlotsOwner(Protocol):
-    """The attempt, as its slots know it."""
+    """The attempt, as seen by its slots."""
 
     @property
     def is_ending(self) -> bool:
-        """Slots are asked to return."""
+        """True once the slots have been asked to return."""
 
     @property
     def is_over(self) -> bool:
-        """Its outcome is decided."""
+        """True once the outcome of the attempt is decided."""
 
     def feed(self, event: Event) -> None:
-        """Give the coordinator an event."""
+        """Passes an event to the coordinator."""
 
     def fail(self, error: TidegateError) -> None:
-        """End the attempt."""
+        """Ends the attempt."""
 
     def request_final(self) -> None:
-        """Ask for the final checkpoint."""
+        """Requests the final checkpoint."""
 
     def on_all_running(self) -> None:
-        """Every slot runs, and has been told to begin."""
+        """Called when every slot runs and has received `Begin`."""
 
 
 class AttemptSlots:
-    """See the module. `now_ms` is monotonic."""
+    """The slots of one attempt. `now_ms` is monotonic."""
 
     def __init__(
         self,
@@ -111,23 +111,23 @@ class AttemptSlots:
 
     @property
     def connections(self) -> list[SlotConnection]:
-        """Those that have registered, by slot."""
+        """The registered slots, by index."""
         return self._connections
 
     async def find_cause(self, unseen: StorageNotShared) -> TidegateError:
-        """See Proof.derive_cause."""
+        """Returns the likely cause of a checkpoint directory that a slot does not share."""
         return await self._services.in_journal_thread(lambda: self._proof.derive_cause(unseen))
 
     def send_one(self, index: SlotIndex, order: DriverMessage) -> None:
-        """Send to one slot."""
+        """Sends a message to one slot."""
         self._connections[index].send(order)
 
     def send_all(self, message: DriverMessage) -> list[str]:
-        """Send to every slot; returns those that cannot have it any more."""
+        """Sends a message to every slot; returns the slots whose connection has ended."""
         return [str(slot) for slot in self._connections if not slot.send(message)]
 
     def on_registered(self, slot: SlotConnection) -> None:
-        """Take a slot that has connected; the last one begins the deployment."""
+        """Registers a slot that has connected; the last one starts the deployment."""
         if self._owner.is_ending:
             slot.send(Stop())
             return
@@ -161,7 +161,7 @@ class AttemptSlots:
             )
 
     def on_message(self, slot: SlotConnection, message: SlotMessage) -> None:
-        """Take a message of a slot that is registered."""
+        """Handles a message of a registered slot."""
         assert slot.index is not None
         now_ms = self._now_ms()
         match message:
@@ -194,7 +194,7 @@ class AttemptSlots:
                 raise AttemptFailed(f"{slot} sent {type(message).__name__} out of turn")
 
     def on_heartbeat(self, index: SlotIndex, beat: Heartbeat, now_ms: int) -> None:
-        """Take what a slot reports about once a second."""
+        """Handles the report that a slot sends about once a second."""
         self._services.metrics.slot_report(self._restore.attempt, index, beat.report)
         self._holds.on_report(index, beat.report.operators)
         try:
@@ -210,7 +210,7 @@ class AttemptSlots:
         self._services.metrics.oldest_transaction(None if oldest is None else (now_ms - oldest) / 1000)
 
     async def check_running(self, slot: SlotConnection, index: SlotIndex) -> None:
-        """Count a slot as running once it is proven that others can read what it stores."""
+        """Counts a slot as running once it is proven that the others can read what it stores."""
         await self._services.in_journal_thread(lambda: self._proof.check(index, slot.hello.host))
         if not self._owner.is_over:
             self._on_running(index)
@@ -219,7 +219,7 @@ class AttemptSlots:
                 await self._services.in_journal_thread(self._proof.remove)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin start-up work, whose failure fails the attempt."""
+        """Starts a start-up task; if it fails, the attempt fails."""
 
         def on_done(task: asyncio.Task[None]) -> None:
             self._starting.discard(task)
@@ -251,9 +251,9 @@ class AttemptSlots:
         self._end_if_finished()
 
     def _end_if_finished(self) -> None:
-        """Request the final checkpoint once every source subtask has reached its end.
+        """Requests the final checkpoint once every source subtask has reached its end.
 
-        A source may reach it before its slot counts as running.
+        A source may reach its end before its slot counts as running.
         """
         if self._bounded and not self._unfinished and self.all_running.is_set():
             self._bounded = False
@@ -262,7 +262,7 @@ class AttemptSlots:
 
 
 def _bounded_sources(plan: Plan) -> set[tuple[OperatorName, SlotIndex]]:
-    """List all source subtasks if every source is bounded: an unbounded pipeline never ends by itself."""
+    """Lists all source subtasks if every source is bounded; an unbounded pipeline never ends by itself."""
     sources = plan.operators(SourceOperator)
     if any(source.until == "never" for source in sources):
         return set()

@@ -1,7 +1,7 @@
-"""Asks the brokers once a second whether any answers; reports once when none does and once when they do again.
+"""Probes the brokers once a second; reports once when none responds, and once when they respond again.
 
-Everything else that talks to Kafka waits, repeats and stays silent for a while; the clients' own errors come late, or
-not at all when a broker hangs.
+All other Kafka clients of the daemon wait, retry and log nothing for a while. Their own errors come late, or not at all
+when a broker hangs.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 ANSWER_S: Final = 2.5
-"""A broker that takes longer counts as away."""
+"""A broker that takes longer counts as unavailable."""
 RETELL_S: Final = 10.0
-"""How long after the last report another cause is reported: brokers that are back, but refuse the password, say."""
+"""How long after the last report another cause is reported, such as brokers that now reject the password."""
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """What one question says."""
+    """The result of one probe."""
 
     away_s: float | None
-    """How long ago a broker has answered for the last time; None: one has answered this question."""
+    """How long ago a broker last responded, in seconds; None if one has responded to this probe."""
     why: str
     took_s: float
-    """From the question to now."""
+    """Duration of the probe so far, in seconds."""
 
 
 class BrokerWatch:
-    """`ask` returns when a broker answers within this many seconds, else raises. `tell` is called at every look."""
+    """Probes the brokers. `ask` returns when a broker responds within this many seconds, or raises.
+
+    `tell` is called with the result of every probe.
+    """
 
     def __init__(
         self,
@@ -50,22 +53,22 @@ class BrokerWatch:
         self._tell = tell
         self._clock = clock
         self._answered: float | None = None
-        """When a broker has answered for the last time."""
+        """When a broker last responded."""
         self._since: float | None = None
-        """An outage: since then. An answer is the last sign of life, so it counts from there."""
+        """When the current outage began; it counts from the last response."""
         self._causes: set[str] = set()
-        """Those of this outage that were reported."""
+        """The causes of this outage that were reported."""
         self._told = 0.0
         self._baffled = False
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Probes once a second until it is cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Ask once."""
+        """Probes once."""
         asked = self._clock.monotonic()
         try:
             await self._ask(ANSWER_S)

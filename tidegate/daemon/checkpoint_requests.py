@@ -1,7 +1,7 @@
-"""Checkpoints that somebody asks for: from the order to what became of it (C38).
+"""Checkpoint requests: each is tracked from the request to its result (C38).
 
-Such a checkpoint is like any other but for when it begins. Whoever asks is answered when its output is committed, or
-with the reason why there is none; several may be under way, as many as `checkpoints.max_concurrent` allows.
+A requested checkpoint differs from others only in when it begins. The request is answered when the output is committed,
+or with the reason for the failure. Up to `checkpoints.max_concurrent` may be in progress.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.ids import CheckpointId
 
 
 class CheckpointUnavailable(TidegateError):
-    """The checkpoint that was asked for did not come about; the pipeline is as it was."""
+    """The requested checkpoint did not complete; the pipeline is unchanged."""
 
     code = "checkpoint-unavailable"
     exit_code = 1
@@ -26,27 +26,30 @@ class CheckpointUnavailable(TidegateError):
 
 
 class CheckpointDone(msgspec.Struct, frozen=True):
-    """Answer to an order: the checkpoint is in the journal and its output is committed."""
+    """Answer to a request: the checkpoint is in the journal and its output is committed."""
 
     checkpoint: CheckpointId
     duration_ms: int
-    """From the trigger to the end of its transactions."""
+    """Time from the trigger to the end of its transactions."""
     size_bytes: int
-    """Of the state that it lists."""
+    """Size of the state that it lists."""
 
 
 class CheckpointRequests:
-    """One per attempt. `feed` gives the coordinator an event; all calls on the daemon's loop."""
+    """The checkpoint requests of one attempt. `feed` passes an event to the coordinator.
+
+    All methods are called on the daemon's loop.
+    """
 
     def __init__(self, clock: Clock, feed: Callable[[Event], None]) -> None:
         self._clock = clock
         self._feed = feed
         self._asking: asyncio.Future[CheckpointDone] | None = None
-        """The order that the coordinator is deciding about right now."""
+        """The request that the coordinator is currently deciding about."""
         self._under_way: dict[CheckpointId, asyncio.Future[CheckpointDone]] = {}
 
     async def take(self) -> CheckpointDone:
-        """Raises CheckpointUnavailable when there will be none."""
+        """Takes a checkpoint and waits until it is committed. Raises CheckpointUnavailable if it fails."""
         answer: asyncio.Future[CheckpointDone] = asyncio.get_running_loop().create_future()
         self._asking = answer
         try:
@@ -60,30 +63,33 @@ class CheckpointRequests:
     # -- what the coordinator answers ------------------------------------------------------------------------------
 
     def begun(self, checkpoint: CheckpointId) -> None:
-        """Its barriers are on their way."""
+        """Records that the barriers of a checkpoint have been sent."""
         if self._asking is not None:
             self._under_way[checkpoint] = self._asking
 
     def refused(self, refusal: TriggerRefusal) -> None:
-        """It was not begun."""
+        """Fails the request: the checkpoint was refused."""
         if self._asking is not None:
             self._asking.set_exception(CheckpointUnavailable(f"no checkpoint was begun: {refusal.value}; ask again"))
 
     def completed(self, report: CheckpointReport) -> bool:
-        """A checkpoint is complete and committed. Returns whether it was one of ours."""
+        """Answers the request of a checkpoint that is complete and committed.
+
+        Returns whether it was a requested one.
+        """
         answer = self._under_way.pop(report.checkpoint, None)
-        if answer is not None and not answer.done():  # else nobody waits for it any more
+        if answer is not None and not answer.done():  # otherwise the request was cancelled
             duration_ms = report.ended_at_ms - report.triggered_at_ms
             answer.set_result(CheckpointDone(report.checkpoint, duration_ms, report.size_bytes))
         return answer is not None
 
     def given_up(self, checkpoint: CheckpointId, why: str) -> None:
-        """A checkpoint failed; perhaps it was one of ours."""
+        """Answers the request of a checkpoint that failed, if there is one."""
         answer = self._under_way.pop(checkpoint, None)
         if answer is not None and not answer.done():
             answer.set_exception(CheckpointUnavailable(f"checkpoint {checkpoint} was given up: {why}"))
 
     def close(self, why: str) -> None:
-        """Nothing is decided any more."""
+        """Answers all pending requests, because the attempt decides nothing any more."""
         for checkpoint in list(self._under_way):
             self.given_up(checkpoint, why)

@@ -1,4 +1,4 @@
-"""A completed checkpoint in figures: what it commits, and the one line that the log has of it. Pure."""
+"""A completed checkpoint in numbers: what it commits, and its log line. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PHASES: Final = ("total", "start_delay", "alignment", "snapshot", "upload", "pre
 
 
 def derive_duration_s(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> float:
-    """Seconds from the trigger to the end of the commit; the checkpoint itself knows those to its last ack."""
+    """Returns the seconds from the trigger to the end of the commit; the checkpoint itself ends with its last ack."""
     acknowledged_s = (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
     return acknowledged_s + phases.get("journal", 0.0) + phases.get("commit", 0.0)
 
 
 def derive_state_bytes(checkpoint: CompletedCheckpoint) -> dict[str, int]:
-    """Per operator, without rows in flight."""
+    """Returns the size of the state per operator, without rows in flight."""
     found: dict[str, int] = {}
     for handle in checkpoint.states:
         if not handle.in_flight:
@@ -29,7 +29,7 @@ def derive_state_bytes(checkpoint: CompletedCheckpoint) -> dict[str, int]:
 
 
 def checkpoint_line(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> str:
-    """The one line a completed checkpoint writes: id, duration, phases (seconds), size, what it commits."""
+    """Renders the log line of a completed checkpoint: id, duration, phases (seconds), size, what it commits."""
     duration = derive_duration_s(checkpoint, phases)
     parts = ", ".join(f"{name.replace('_', ' ')} {render_seconds(seconds)}" for name, seconds in phases.items())
     own = [each for each in checkpoint.committables if each.checkpoint == checkpoint.id]

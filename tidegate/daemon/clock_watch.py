@@ -1,4 +1,4 @@
-"""Reports when somebody sets this machine's wall clock. Nothing depends on it but stamps, so nothing else happens."""
+"""Reports when the machine's wall clock is set. Only timestamps depend on it, so nothing else happens."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tidegate.clock import Clock, wall_offset_ms
 logger = logging.getLogger(__name__)
 
 STEP_MS_MIN: Final = 1000
-"""Smaller ones are the work of a time service, or of this process not having run between two readings."""
+"""Smaller steps come from a time service, or from this process not having run between two readings."""
 
 
 class ClockWatch:
-    """Made when the daemon starts; `look` is called now and then."""
+    """Compares the wall clock with the monotonic clock. `look` is called periodically."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset_ms = wall_offset_ms(clock)
 
     def look(self) -> None:
-        """Compare both clocks with the last look."""
+        """Compares both clocks with the last call, and logs a step."""
         offset_ms = wall_offset_ms(self._clock)
         step_ms = offset_ms - self._offset_ms
         if abs(step_ms) < STEP_MS_MIN:

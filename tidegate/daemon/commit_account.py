@@ -1,7 +1,7 @@
-"""Which transactions, and whose records, were counted as committed: those of each once, whoever commits it.
+"""Counts committed transactions and their records, each one once, even if several components commit it.
 
-Most are committed with the checkpoint that decides them. Where an attempt ends before that is known, its end commits
-them, or the next recovery does.
+Most are committed with the checkpoint that decides them. If an attempt ends before that is known, the transaction
+release at its end commits them, or the next recovery does.
 """
 
 from __future__ import annotations
@@ -14,48 +14,52 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import Attempt, ProducerId
 
 ENDED_MAX: Final = 10_000
-"""Ended transactions that are remembered: more than are asked for again, which are those of the newest checkpoint."""
+"""Limit of remembered ended transactions: more than those of the newest checkpoint, which may be asked for again."""
 
 
 class CommitAccount:
-    """Of one daemon. What it returns are records per sink that were not counted before."""
+    """The account of one daemon. Its methods return the records per sink that were not counted before."""
 
     def __init__(self) -> None:
         self.records = 0
-        """All that were counted."""
+        """The total of all counted records."""
         self._first: Attempt | None = None
         self._counted: set[ProducerId] = set()
-        """Those that the newest checkpoint lists, and what was committed after it."""
+        """The transactions that the newest checkpoint lists, and those committed after it."""
         self._ended: dict[ProducerId, None] = {}
-        """In the order of their end."""
+        """In the order in which they ended."""
 
     def begin(self, attempt: Attempt) -> None:
-        """An attempt of this daemon. What those before the first decided may have been committed, and counted, by
-        another daemon: Kafka's answer is the same.
+        """Begins an attempt of this daemon.
+
+        Transactions that were decided before the first attempt may have been committed, and counted, by another daemon:
+        Kafka gives the same answer.
         """
         if self._first is None:
             self._first = attempt
 
     def completed(self, checkpoint: CompletedCheckpoint) -> dict[str, int]:
-        """All that it lists is committed.
+        """Counts a checkpoint whose transactions are all committed.
 
-        It also lists transactions that the last one decided and nobody saw end yet (not counted again), and those of a
-        checkpoint that was given up after its sinks had prepared (counted: no entry has decided them so far).
+        The checkpoint also lists transactions that the previous one decided and whose end was not seen yet; they are
+        not counted again. Transactions of a checkpoint that was given up after its sinks had prepared are counted,
+        because no earlier entry has decided them.
         """
-        # What an older attempt prepared was decided in its time or settled by the recovery.
+        # Transactions of an older attempt were decided during that attempt or resolved by the recovery.
         found = self._count(each for each in checkpoint.committables if each.attempt == checkpoint.attempt)
         self._counted = {each.producer for each in checkpoint.committables}
         return found
 
     def ended(self, committables: Iterable[Committable]) -> dict[str, int]:
-        """They are committed, and no attempt runs."""
+        """Counts transactions that were committed while no attempt runs."""
         first = self._first
         return self._count(each for each in committables if first is not None and each.attempt >= first)
 
     def end(self, committables: Iterable[Committable]) -> int:
-        """How many of these, which Kafka says are committed, were not counted before.
+        """Returns how many of these committed transactions were not counted before.
 
-        It says so as often as it is asked: by the attempt, by its end, by the next recovery.
+        Kafka reports them as committed each time it is asked: by the attempt, by the release at its end, by the next
+        recovery.
         """
         new = [each.producer for each in committables if each.producer not in self._ended]
         self._ended.update(dict.fromkeys(new))

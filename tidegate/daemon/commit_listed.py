@@ -1,8 +1,8 @@
-"""The transactions that the restored checkpoint lists: every one is committed before an attempt starts.
+"""Commits every transaction that the restored checkpoint lists before an attempt starts.
 
-A lost one (the broker aborted it, usually because it timed out while no daemon was running) is salvaged: its records
-are read back, prepared in a new transaction, that one is journalled, and only then committed. A crash anywhere in
-between is repeated or ended by the next recovery, as everything else.
+A lost transaction is one that the broker aborted, usually because it timed out while no daemon was running. It is
+salvaged: its records are read back and prepared in a new transaction, which is recorded in the journal and only then
+committed. After a crash at any point the next recovery repeats or completes the salvage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Search = Callable[[], Awaitable[object]]
 async def commit_listed(
     plan: Plan, services: Services, whole: StateVerified, transaction_timeout_ms: int, search: Search
 ) -> TransactionsResolved:
-    """Commit what a crash may have left undone and write down that it is; what to continue with.
+    """Commits what a crash may have left undone and records its end; returns what to continue with.
 
     Raises TransactionLost when a salvage is refused, TransactionGone, TransactionUndecidable, and what storage and
     brokers raise.
@@ -83,10 +83,10 @@ async def _salvage(
     transaction_timeout_ms: int,
     search: Search,
 ) -> None:
-    """See the module. Those of the permit that are not lost are committed first: their end must be known.
+    """Salvages the lost transactions of a permit.
 
-    But not newer ones of the same sink, which would become visible before the older: they are aborted, and salvaged in
-    their turn.
+    Those that are not lost are committed first, because their end must be known. Newer ones of the same sink are not:
+    they would become visible before the older one. They are aborted and salvaged in their turn.
     """
     started = services.clock.monotonic()
     settled = await _settle(services, permit, search, hold=True)
@@ -109,7 +109,7 @@ async def _salvage(
         logger.warning("salvaging: %s", lost.explanation, extra={"checkpoint": permit.checkpoint})
     committables = await services.kafka.salvage(order, _sink_properties(plan))
     if not committables:
-        return  # nothing is left of any, which somebody has accepted
+        return  # nothing is left of any of them, which the user has accepted
     journal = services.journal
     appended = await services.in_journal_thread(
         lambda: journal.append_salvaged(restore, committables, services.clock.now_ms())
@@ -132,11 +132,11 @@ async def _settle(services: Services, permit: CommitPermit, search: Search, *, h
 async def _until(
     clock: Clock, ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit, search: Search
 ) -> T:
-    """Ask until the answer is definite. Raises BrokerUnavailable at the deadline, which counts from the first answer:
-    long logs may have been read for it.
+    """Asks until the answer is definite. Raises BrokerUnavailable at the deadline.
 
-    A transaction that is neither to be committed nor has a marker waits for its coordinator, which writes one, or for
-    a search, which finds one that is lost.
+    The deadline starts with the first answer, because that may require reading long logs. A transaction that can no
+    longer be committed and has no marker yet waits for its coordinator, which writes the marker, or for a search, which
+    finds a lost one.
     """
     deadline = math.inf
     while True:

@@ -1,8 +1,8 @@
-"""The door of the control port: who connects is a stranger until its hello has been read.
+"""The handshake on the control port: a peer is unauthenticated until its hello has been read.
 
-Strangers are few at a time, have seconds, and are read by the byte, so that none of them costs memory or descriptors.
-With a key of the daemon (`process/channel_key.py`) they have to show it first, and everything is encrypted. Whether a
-hello is that of a slot of the running attempt is decided in `control_server.py`.
+Unauthenticated peers are limited in number and time, and only the bytes of their hello are read, so that none of them
+costs memory or descriptors. If the daemon has a key (`process/channel_key.py`), they must prove that they know it, and
+everything is encrypted. `control_server.py` decides whether a hello is from a slot of the running attempt.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ HELLO_BYTES_MAX: Final = 4096
 UNAUTHENTICATED_MAX: Final = 64
 BACKLOG: Final = 256
 ACCEPT_PAUSE_S: Final = 0.5
-"""When no connection can be accepted (no descriptors are left, for instance)."""
+"""Pause when no connection can be accepted, for example because there are no free descriptors."""
 READ_LIMIT: Final = 1 << 20
 TROUBLE: Final = (asyncio.IncompleteReadError, OSError, TimeoutError, *UNDECODABLE)
-"""Ends a connection: it has broken, is silent, or says what no slot says. `ssl.SSLError` is an OSError."""
+"""Errors that end a connection: it is broken or silent, or sends what no slot sends. `ssl.SSLError` is an OSError."""
 
 Serve: TypeAlias = Callable[[Hello, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Serves a connection that has said hello, until its end, and closes it."""
+"""Serves a connection that has sent its hello until it ends, and closes it."""
 _Read: TypeAlias = Callable[[int], Awaitable[bytes]]
 """Reads exactly this many bytes."""
 
@@ -46,9 +46,9 @@ class ControlHandshake:
         self._serve = serve
         self._tls: ssl.SSLContext | None = None
         self._unauthenticated: dict[asyncio.Task[None], None] = {}
-        """In the order in which they came."""
+        """In order of arrival."""
         self._greeted: set[asyncio.Task[None]] = set()
-        """The loop itself holds tasks by weak references only."""
+        """Keeps references, because the event loop holds tasks by weak references only."""
         self._complaints = Complaints(logger)
         self._listening = socket.create_server((host, 0), backlog=BACKLOG)
         self._listening.setblocking(False)
@@ -56,11 +56,11 @@ class ControlHandshake:
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     def encrypt(self, context: ssl.SSLContext) -> None:
-        """From now on connections are encrypted, and those without the key are turned away."""
+        """Encrypts connections from now on; peers without the key are rejected."""
         self._tls = context
 
     def close(self) -> None:
-        """Nobody comes in any more; those that are in stay."""
+        """Stops accepting connections; those that have been accepted stay open."""
         for task in (self._accepting, *self._unauthenticated):
             task.cancel()
         self._listening.close()
@@ -80,7 +80,7 @@ class ControlHandshake:
                 del self._unauthenticated[oldest]
                 oldest.cancel()
             self._unauthenticated[loop.create_task(self._greet(sock, address[0]))] = None
-            await asyncio.sleep(0)  # however many come, those that are there get their turn
+            await asyncio.sleep(0)  # lets existing connections make progress, however many arrive
 
     async def _greet(self, sock: socket.socket, who: str) -> None:
         task = asyncio.current_task()
@@ -105,7 +105,7 @@ class ControlHandshake:
 async def _introduce(
     sock: socket.socket, tls: ssl.SSLContext | None
 ) -> tuple[Hello, asyncio.StreamReader, asyncio.StreamWriter]:
-    """The hello, and streams for what follows. Raises TROUBLE."""
+    """Reads the hello; returns it with streams for what follows. Raises TROUBLE."""
     if tls is None:
         hello = await read_hello(lambda count: _receive(sock, count))
         return hello, *await asyncio.open_connection(sock=sock, limit=READ_LIMIT)
@@ -122,7 +122,7 @@ async def _introduce(
 
 
 async def read_hello(read: _Read) -> Hello:
-    """The first message. Raises TROUBLE."""
+    """Reads the first message, which must be a hello. Raises TROUBLE."""
     message = await read_message(read, HELLO_BYTES_MAX)
     if not isinstance(message, Hello):
         raise msgspec.DecodeError(f"{type(message).__name__} instead of a hello")
@@ -130,7 +130,7 @@ async def read_hello(read: _Read) -> Hello:
 
 
 async def read_message(read: _Read, bytes_max: int = MESSAGE_BYTES_MAX) -> SlotMessage:
-    """The next message. Raises TROUBLE."""
+    """Reads the next message. Raises TROUBLE."""
     (length,) = LENGTH.unpack(await read(LENGTH.size))
     if length > bytes_max:
         raise msgspec.DecodeError(f"message of {length} bytes")
@@ -138,7 +138,7 @@ async def read_message(read: _Read, bytes_max: int = MESSAGE_BYTES_MAX) -> SlotM
 
 
 async def _receive(sock: socket.socket, count: int) -> bytes:
-    """Exactly this many bytes; what follows stays with the system."""
+    """Receives exactly this many bytes; what follows stays in the socket buffer."""
     loop, parts = asyncio.get_running_loop(), b""
     while len(parts) < count:
         data = await loop.sock_recv(sock, count - len(parts))

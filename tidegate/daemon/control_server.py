@@ -1,9 +1,8 @@
-"""The daemon's end of the control connections: admits the slots of the running attempt (the door:
-`control_handshake.py`).
+"""The daemon's end of the control connections: admits the slots of the running attempt (see `control_handshake.py`).
 
-It pings every slot (which renews the slot's lease), listens for heartbeats, and reports a slot as lost when its
-connection ends, its process falls silent after its deployment, or its loop stops turning. Spark notices none of the
-last two.
+It pings every slot, which renews the slot's lease, and listens for heartbeats. It reports a slot as lost when its
+connection ends, when its process sends nothing after its deployment, or when its loop is stuck. Spark does not detect
+the last two.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tidegate.task.messages import DriverMessage, Heartbeat, Hello, Ping, SlotMe
 logger = logging.getLogger(__name__)
 
 LOOP_STUCK_MS: Final = 120_000
-"""A loop that has not turned for this long is stuck in an operator, even though its process answers."""
+"""A loop that has not completed a turn for this long is stuck in an operator, even if its process responds."""
 
 
 class SlotLost(AttemptFailed):
@@ -41,10 +40,10 @@ class SlotConnection:
         self.hello = hello
         self.index: SlotIndex | None = None
         self.heard_at: float | None = None
-        """None: it waits for its deployment and sends nothing."""
+        """None while it waits for its deployment, when it sends nothing."""
         self.stopped = False
         self.closed = asyncio.Event()
-        """The connection has ended: the process is gone or about to be."""
+        """Set when the connection has ended: the process is gone or about to be."""
         self._writer = writer
 
     def __str__(self) -> str:
@@ -52,23 +51,23 @@ class SlotConnection:
         return f"slot {index} (process {self.hello.process} on {self.hello.host})"
 
     def send(self, message: DriverMessage) -> bool:
-        """Queue a message. False for a connection that ends or has ended, which is reported separately."""
+        """Queues a message. Returns False if the connection has ended or is closing, which is reported separately."""
         if self._writer.is_closing():
             return False
         self._writer.write(encode_message(message))
         return True
 
     def begin_watch(self, now: float) -> None:
-        """It has been deployed, so from now on it sends heartbeats."""
+        """Starts to expect heartbeats, because the slot has been deployed."""
         self.heard_at = now
 
     def close(self) -> None:
-        """End the connection."""
+        """Closes the connection."""
         self._writer.close()
 
 
 class Listener:
-    """What the server reports, as callbacks of the running attempt."""
+    """Callbacks of the running attempt for what the server reports."""
 
     def __init__(
         self,
@@ -82,12 +81,12 @@ class Listener:
 
 
 class ControlServer:
-    """Serves one attempt at a time; slots of any other attempt are turned away."""
+    """Serves one attempt at a time; slots of any other attempt are rejected."""
 
     def __init__(
         self, host: str, interval_s: float, timeout_s: float, unauthenticated_max: int = UNAUTHENTICATED_MAX
     ) -> None:
-        """`unauthenticated_max`: see Door."""
+        """`unauthenticated_max` is passed to `ControlHandshake`."""
         self._host = host
         self._interval_s = interval_s
         self._timeout_s = timeout_s
@@ -98,27 +97,27 @@ class ControlServer:
         self._token = ""
         self._listener: Listener | None = None
         self._slots: dict[SlotConnection, None] = {}
-        """In the order in which they came."""
+        """In order of arrival."""
         self._watch: asyncio.Task[None] | None = None
         self.port = 0
 
     async def start(self) -> None:
-        """Bind to a free port."""
+        """Binds to a free port."""
         self._handshake = ControlHandshake(self._host, self._unauthenticated_max, self._serve_slot)
         self.port = self._handshake.port
         self._watch = asyncio.get_running_loop().create_task(self._watch_slots())
 
     def encrypt(self, context: ssl.SSLContext) -> None:
-        """See ControlHandshake."""
+        """Encrypts connections from now on; peers without the key are rejected."""
         if self._handshake is not None:
             self._handshake.encrypt(context)
 
     def admit(self, attempt: Attempt, token: str, listener: Listener) -> None:
-        """From now on slots of this attempt are admitted, and only those."""
+        """Admits slots of this attempt from now on, and no others."""
         self._attempt, self._token, self._listener = attempt, token, listener
 
     def dismiss(self) -> None:
-        """The attempt is over: close what is left and admit nobody."""
+        """Closes the remaining connections and admits no more: the attempt is over."""
         self._attempt, self._listener = None, None
         for slot in list(self._slots):
             slot.close()
@@ -126,12 +125,12 @@ class ControlServer:
 
     @staticmethod
     async def wait_closed(slots: Iterable[SlotConnection]) -> None:
-        """Until the connections of these slots have ended."""
+        """Waits until the connections of these slots have ended."""
         for slot in slots:
             await slot.closed.wait()
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Closes everything."""
         self.dismiss()
         if self._watch is not None:
             self._watch.cancel()

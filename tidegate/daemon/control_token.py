@@ -1,7 +1,7 @@
-"""The token that orders to a running daemon carry: whoever can read the daemon's file may give them.
+"""The token that authorizes commands to a running daemon: any user who can read the file may send them.
 
-By default the daemon makes one at every start, in its work directory, which only its user can read; the commands find
-it there by the port. `http.token_file` names another place: a file that is made when it is not there, and kept.
+By default the daemon creates a token at every start in its work directory, which only its user can read; the commands
+find it there by the port. `http.token_file` names another file, which is created if it does not exist, and kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOKEN_BYTES: Final = 32
 CHARACTERS_MIN: Final = 16
 CHARACTERS_MAX: Final = 1024
 _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE})
-"""Another start may not meet them."""
+"""Errors that another start may not meet."""
 _OTHERS: Final = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
@@ -33,7 +33,7 @@ class TokenFileRefused(TidegateError):
 
 
 class TokenNotKept(TidegateError):
-    """No file with a token just now: the disk is full, or fails."""
+    """The token could not be stored for now: the disk is full or fails."""
 
     code = "token-not-kept"
     exit_code = 1
@@ -41,7 +41,7 @@ class TokenNotKept(TidegateError):
 
 
 def provide_token(directory: Path, port: int, named: Path | None) -> str:
-    """The token of a daemon that listens on `port`: in `directory`, or in the file `named`.
+    """Provides the token of a daemon that listens on `port`, from `directory` or from the file `named`.
 
     Raises TokenFileRefused, TokenNotKept.
     """
@@ -54,12 +54,15 @@ def provide_token(directory: Path, port: int, named: Path | None) -> str:
 
 
 def provide_read_token(named: str | None) -> str | None:
-    """What `http.read_token_file` holds, made when it is not there; None without it. Raises as `provide_token`."""
+    """Returns the token in `http.read_token_file`, which is created if absent; None if `named` is None.
+
+    Raises as `provide_token`.
+    """
     return None if named is None else provide_token(Path(named).parent, 0, Path(named))
 
 
 def check_token_file(named: Path) -> None:
-    """What `provide_token` would refuse, without making anything. Raises TokenFileRefused."""
+    """Checks what `provide_token` would refuse, without creating anything. Raises TokenFileRefused."""
     try:
         exists = named.exists()
     except OSError as error:
@@ -71,7 +74,7 @@ def check_token_file(named: Path) -> None:
 
 
 def read_token(file: Path) -> str:
-    """The token in a file. Raises TokenFileRefused when it cannot be read, or when others could have."""
+    """Reads the token in a file. Raises TokenFileRefused if it cannot be read, or if other users could have read it."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as opened:
@@ -96,7 +99,7 @@ def read_token(file: Path) -> str:
 
 
 def find_token(parent: Path, port: int) -> str | None:
-    """The token of this user's daemon on `port`; of the newest when there seem to be several, None without one."""
+    """Finds the token of this user's daemon on `port`; the newest of several, None if there is none."""
     files = [found / _file_name(port) for found in find_work_directories(parent)]
     files = [file for file in files if file.is_file()]
     return read_token(max(files, key=lambda file: file.stat().st_mtime_ns)) if files else None
@@ -109,7 +112,7 @@ def _make(file: Path) -> str:
         with os.fdopen(descriptor, "w", encoding="ascii") as opened:
             opened.write(token + "\n")
     except OSError:
-        file.unlink()  # empty, it would be refused from now on
+        file.unlink()  # an empty file would be refused from now on
         raise
     return token
 

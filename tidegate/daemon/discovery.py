@@ -1,8 +1,7 @@
-"""Looks at the topics while an attempt runs: new partitions of its sources are given to slots; a topic that is gone, or
-another one of the same name, ends the pipeline.
+"""Checks the topics while an attempt runs: assigns new partitions to slots, detects deleted and replaced topics.
 
-Thin: what a look means is decided in `coordinator/discovery.py`. A look that fails is logged and repeated. Nobody else
-would report: to a reader, a topic that was deleted is one that brings no records.
+A deleted or replaced topic ends the pipeline. The decisions are in `coordinator/discovery.py`. A failed check is logged
+and repeated. Readers would not notice: to them, a deleted topic is one without new records.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Discovery:
-    """One per attempt. `send` reaches one slot, `fail` ends the attempt."""
+    """The topic checks of one attempt. `send` reaches one slot, `fail` ends the attempt."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class Discovery:
         self._patterns = [source for source in sources if source.pattern]
         self._new_topics_s = new_topics_s
         self._until_listed_s = new_topics_s
-        """Until all topics are listed."""
+        """Seconds until all topics are listed again."""
         self._topics = {
             source.name: source.topics
             or tuple(sorted({part.topic for slot in restore.slots for part in slot.partitions.get(source.name, ())}))
@@ -67,11 +66,11 @@ class Discovery:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """All slots run."""
+        """Starts the checks, once all slots run."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
-        """The attempt ends."""
+        """Stops the checks: the attempt ends."""
         if self._task is not None:
             self._task.cancel()
 
@@ -85,7 +84,7 @@ class Discovery:
                 if not error.retriable or isinstance(error, TopicFound):
                     self._fail(error)
                     return
-                if not self._services.kafka.away:  # the daemon reports that by itself
+                if not self._services.kafka.away:  # the daemon reports an outage separately
                     logger.warning("the topics were not checked for new partitions: %s", error.message)
             except Exception as error:
                 logger.exception("internal error")
@@ -93,7 +92,10 @@ class Discovery:
                 return
 
     async def discover_topics(self) -> None:
-        """Once in a while, where a source has a pattern. Raises TopicFound, BrokerUnavailable, KafkaRefused."""
+        """Searches for new topics of a pattern at a longer interval.
+
+        Raises TopicFound, BrokerUnavailable, KafkaRefused.
+        """
         self._until_listed_s -= self._look_s
         if not self._patterns or self._until_listed_s > 0:
             return
@@ -110,7 +112,7 @@ class Discovery:
                 )
 
     async def look(self) -> None:
-        """One look. Raises TopicReplaced, TopicGone, BrokerUnavailable, KafkaRefused."""
+        """Checks the topics once. Raises TopicReplaced, TopicGone, BrokerUnavailable, KafkaRefused."""
         takeover = self._services.journal.state.takeover
         assert takeover is not None, "an attempt runs after its own takeover"
         ids = takeover.identity.topic_ids

@@ -1,6 +1,6 @@
-"""How far operators have come in event time, and which partition a watermark waits for that does not move. Pure.
+"""Derives the event-time progress of operators, and the partition that holds back a stalled watermark. Pure.
 
-Monotonic seconds come in as an argument. What is known of one operator in all slots are its `OperatorCounts`, by slot.
+Monotonic seconds are passed as arguments. The input about one operator is its `OperatorCounts` by slot.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.task.report import OperatorCounts
 
 STALL_S: Final = 30.0
-"""A watermark that has not moved for so long although rows arrive is reported."""
+"""A watermark that has not advanced for this long although rows arrive is reported."""
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """Rows arrive at a source, but its watermark stands."""
+    """A source whose watermark does not advance although rows arrive."""
 
     source: OperatorName
     watermark_ms: int | None
     since_s: float
-    """When it moved last."""
+    """When the watermark last advanced."""
     partition: str
-    """The one that it waits for."""
+    """The partition that holds it back."""
 
     def text(self, now_s: float) -> str:
-        """For the log."""
+        """Renders the log line."""
         age = render_seconds(now_s - self.since_s)
         what = "no watermark"
         if self.watermark_ms is not None:
@@ -44,7 +44,7 @@ class Stall(msgspec.Struct, frozen=True):
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """A watermark, since when it is there, and how many rows had been read then."""
+    """A watermark, when it was first seen, and how many rows had been read by then."""
 
     watermark_ms: int | None
     since_s: float
@@ -52,23 +52,23 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class StallWatch:
-    """See the module. Only sources say whom they wait for; what follows them waits for them."""
+    """Detects stalled watermarks. Only sources are examined, because later operators wait for them."""
 
     def __init__(self) -> None:
         self._marks: dict[OperatorName, _Mark] = {}
 
     def begin_attempt(self) -> None:
-        """Watermarks start from nothing again."""
+        """Forgets all watermarks: each attempt starts without any."""
         self._marks.clear()
 
     def observe(self, source: OperatorName, per_slot: Mapping[int, OperatorCounts], now_s: float) -> None:
-        """Take the counts of a source, after every report."""
+        """Takes the counts of a source, after every report."""
         watermark_ms, mark = derive_watermark(per_slot), self._marks.get(source)
         if mark is None or mark.watermark_ms != watermark_ms:
             self._marks[source] = _Mark(watermark_ms, now_s, _rows(per_slot))
 
     def find(self, source: OperatorName, per_slot: Mapping[int, OperatorCounts], now_s: float) -> Stall | None:
-        """How it is now; None while the watermark moves, or no row has come since it did."""
+        """Returns the current stall; None if the watermark advances, or if no row has arrived since it did."""
         mark, partition = self._marks.get(source), derive_holder(per_slot)
         if mark is None or not partition or now_s - mark.since_s < STALL_S or _rows(per_slot) <= mark.rows:
             return None
@@ -80,9 +80,9 @@ def _rows(per_slot: Mapping[int, OperatorCounts]) -> int:
 
 
 def derive_watermark(per_slot: Mapping[int, OperatorCounts]) -> int | None:
-    """The lowest of the slots that are not idle, None while one of those has none; the highest when all are idle.
+    """Returns the lowest watermark of the slots that are not idle; None if one of those has none.
 
-    END_OF_TIME when all that are not idle have ended.
+    If all slots are idle, it is the highest. It is END_OF_TIME if all slots that are not idle have ended.
     """
     waited_for = [counts.watermark_ms for counts in per_slot.values() if not counts.idle]
     known = [watermark for watermark in waited_for if watermark is not None]
@@ -92,19 +92,19 @@ def derive_watermark(per_slot: Mapping[int, OperatorCounts]) -> int | None:
 
 
 def derive_holder(per_slot: Mapping[int, OperatorCounts]) -> str:
-    """The partition that holds a source's watermark back, in the slot with the lowest; empty when none does."""
+    """Returns the partition that holds back the lowest watermark of a source; empty if there is none."""
     holding = [one for one in per_slot.values() if one.held_back_by and not one.idle]
     lowest = min(holding, key=lambda one: LOWEST if one.watermark_ms is None else one.watermark_ms, default=None)
     return lowest.held_back_by if lowest is not None else ""
 
 
 def as_shown(watermark_ms: int | None) -> int | None:
-    """Ms since 1970, for people and for metrics: the end of event time is no moment."""
+    """Converts a watermark for display and metrics: ms since 1970, None at the end of event time."""
     return None if watermark_ms == END_OF_TIME else watermark_ms
 
 
 def render_moment(time_ms: int) -> str:
-    """`2026-05-01T10:00:00.000Z`; the number itself where no calendar reaches."""
+    """Renders a time like `2026-05-01T10:00:00.000Z`; a time outside the calendar is rendered as a number."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):

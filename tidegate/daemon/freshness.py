@@ -1,8 +1,9 @@
-"""Which completed checkpoint shows that records can flow: while no broker answers, they still complete, empty.
+"""Determines which completed checkpoint shows that records can flow.
 
-Such a one says nothing, and nobody knows about those that were triggered between the last answer and the outage. So
-what counts is the newest that was triggered before a question that a broker has answered; while they answer, the newest
-of all. Seconds are of one monotonic clock.
+Checkpoints complete during an outage of all brokers as well, but they are empty. They prove nothing, and neither do
+those that were triggered between the last response and the outage. So the newest checkpoint counts that was triggered
+before a probe to which a broker has responded; while brokers respond, the newest of all. All seconds are of one
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ from tidegate.daemon.status import CheckpointStatus
 
 
 class TimedCheckpoint(msgspec.Struct, frozen=True):
-    """A completed checkpoint, by the clock of this process."""
+    """A completed checkpoint with times of this process's clock."""
 
     checkpoint: CompletedCheckpoint
     records: int
-    """Whose commit it has decided."""
+    """The number of records that it has committed."""
     triggered_at: float
     completed_at: float
 
 
 class Freshness:
-    """Fed with what happens, in its order."""
+    """Selects the checkpoint. Its methods are called with events in the order in which they happen."""
 
     def __init__(self) -> None:
         self._silent = False
         self._answering_since = -math.inf
         self._sure: TimedCheckpoint | None = None
         self._recent: list[TimedCheckpoint] = []
-        """Triggered after the last question that was answered: as many as complete within two looks of the watch."""
+        """Checkpoints triggered after the last probe with a response: as many as complete within two probes."""
 
     @property
     def newest(self) -> TimedCheckpoint | None:
-        """The checkpoint to go by."""
+        """The checkpoint that shows whether records flow."""
         return self._recent[-1] if self._recent else self._sure
 
     def status(self, now: float) -> CheckpointStatus | None:
-        """Of that checkpoint, for people."""
+        """Describes that checkpoint for the status."""
         newest = self.newest
         if newest is None:
             return None
@@ -54,12 +55,12 @@ class Freshness:
         )
 
     def completed(self, one: TimedCheckpoint) -> None:
-        """In the journal."""
+        """Takes a checkpoint that is in the journal."""
         if not self._silent and one.triggered_at >= self._answering_since:
             self._recent.append(one)
 
     def answered(self, asked_at: float) -> None:
-        """A broker has answered a question of then."""
+        """Records that a broker responded to the probe of `asked_at`."""
         if self._silent:
             self._silent, self._answering_since = False, asked_at
         sure = [one for one in self._recent if one.triggered_at <= asked_at]
@@ -67,6 +68,6 @@ class Freshness:
         self._recent = self._recent[len(sure) :]
 
     def silent(self) -> None:
-        """No broker answers."""
+        """Records that no broker responds."""
         self._silent = True
         self._recent.clear()

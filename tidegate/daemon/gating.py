@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class SourceHolds:
-    """One per attempt. `send` reaches one slot."""
+    """The sources on hold in one attempt. `send` reaches one slot."""
 
     def __init__(self, plan: Plan, attempt: Attempt, send: Callable[[SlotIndex, HoldSources], None]) -> None:
         """Raises GatesDeadlocked."""
@@ -27,21 +27,21 @@ class SourceHolds:
         }
 
     def begin(self) -> None:
-        """All slots run, and no source has read anything yet."""
+        """Sends the initial holds: all slots run, and no source has read anything yet."""
         self._send_changes()
         waiting = sorted(set().union(*self._sent.values()))
         if waiting:
             logger.info("%s: on hold until the inputs that come first have caught up", ", ".join(waiting))
 
     def on_caught_up(self, slot: SlotIndex, message: InputCaughtUp) -> None:
-        """An input of a subtask has caught up."""
+        """Handles an input of a subtask that has caught up."""
         opened = self._gating.on_caught_up(message.vertex, message.port, slot)
         if opened:
             logger.info("step %s: an input has caught up: %s begin", message.vertex, ", ".join(sorted(opened)))
         self._send_changes()
 
     def on_report(self, slot: SlotIndex, operators: Mapping[OperatorName, OperatorCounts]) -> None:
-        """A slot reports where its operators are in event time."""
+        """Handles a slot's report about the event time of its operators."""
         if self._gating:
             progress = {name: SourceProgress(one.watermark_ms, one.idle) for name, one in operators.items()}
             self._gating.on_progress(slot, progress)

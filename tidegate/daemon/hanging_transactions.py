@@ -1,8 +1,8 @@
-"""Looks for transactions that nobody will end, lets the missing markers be written, and reports what is left.
+"""Finds hanging transactions, has their missing markers written, and reports those that remain.
 
-Kafka can lose a marker when it crashes after a commit; then readers of committed records are blocked for ever although
-everything was committed. Looked for in every recovery, after every outage, and now and then. Decided in
-`sinks/hanging_transactions.py`, done in `sinks/hanging_resolver.py`.
+Kafka can lose a marker if it crashes after a commit. Readers of committed records are then blocked forever although
+everything was committed. The search runs in every recovery, after every outage, and periodically. The decisions are in
+`sinks/hanging_transactions.py`, the writes in `sinks/hanging_resolver.py`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tidegate.sinks.hanging_transactions import (
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 15.0
-"""Longest time between two looks."""
+"""Longest interval between two searches."""
 UNSEEN_S: Final = 1200.0
-"""A transaction whose id this user may not see can be open for 15 minutes (`transaction.max.timeout.ms`) in order."""
+"""A transaction with a hidden id can legitimately be open for 15 minutes (`transaction.max.timeout.ms`)."""
 LOADING_S: Final = 10.0
-"""How long after a crash a coordinator may not name all its ids, because it is loading them: look again soon."""
+"""How long after a crash a coordinator that is still loading may not list all of its ids: search again soon."""
 RESTLESS_S: Final = 60.0
-"""For leaders and coordinators to stay where they are: then it is reported that nothing could be done until now."""
+"""How long leaders and coordinators may keep moving before it is reported that nothing could be resolved."""
 
 
 class HangingCheck:
-    """For one daemon; remembers what it has reported."""
+    """The search of one daemon; it remembers what it has reported."""
 
     def __init__(self, plan: Plan, services: Services) -> None:
         self._pipeline = plan.pipeline
@@ -54,7 +54,7 @@ class HangingCheck:
         self._unsettled = False
 
     async def check_if_due(self) -> None:
-        """After an outage, and while something waits for its next look, at once; else now and then."""
+        """Searches after an outage, while a transaction waits for another search, or when the interval is over."""
         now, interruptions = self._services.clock.monotonic(), self._services.kafka.interruptions
         quiet = interruptions == self._interruptions and not self._unsettled
         if quiet and self._checked_at is not None and now - self._checked_at < LOOK_S:
@@ -63,7 +63,7 @@ class HangingCheck:
             self._interruptions = interruptions
 
     async def look(self) -> ResolveReport | None:
-        """Once; None (and a warning, once) when it was not possible: nothing has to wait for that."""
+        """Searches once. Returns None and warns once if that was impossible: nothing has to wait for it."""
         services = self._services
         try:
             report = await services.kafka.resolve(self._pipeline, self._topics)
@@ -77,7 +77,10 @@ class HangingCheck:
         return report
 
     async def check_twice(self) -> None:
-        """Once, and once more where that may write a marker: who ends soon may not come to another look."""
+        """Searches once, and again if that may write a marker.
+
+        A pipeline that ends soon may not reach the next periodic search.
+        """
         report = await self.look()
         if report is not None and any(each.one.decided for each in report.waiting):
             await asyncio.sleep(RIPE_S)

@@ -1,6 +1,6 @@
-"""What runs beside the attempts, now and then: lag, mirrored offsets, janitors. Nothing here decides anything.
+"""Periodic work next to the attempts: lag, mirrored offsets, fencing, hanging transactions. It decides nothing.
 
-A failure of one of these is logged and tried again at its next turn; the pipeline does not stop for it.
+A failed task is logged and tried again at its next turn; the pipeline does not stop for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 LAG_S: Final = 2.0
 MIRROR_S: Final = 1.0
-"""Also the time after which a daemon notices that another directory's has taken over."""
+"""Also how long a daemon takes to notice that one with another directory has taken over."""
 MIRROR_ALL_S: Final = 3600.0
 JANITOR_S: Final = 15.0
 
@@ -36,7 +36,7 @@ class Housekeeping:
     def __init__(
         self, plan: Plan, services: Services, ownership: Ownership, superseded: Callable[[Superseded], None]
     ) -> None:
-        """`superseded` is called when a daemon with another checkpoint directory has taken the pipeline over."""
+        """`superseded` is called when a daemon with another checkpoint directory has taken over the pipeline."""
         self._plan = plan
         self._services = services
         self._ownership = ownership
@@ -48,10 +48,10 @@ class Housekeeping:
         self._attempt = Attempt(0)
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[Callable[[], Awaitable[None]], str] = {}
-        """The last failure of each task, until one succeeds: reported once, not at every turn."""
+        """The last failure of each task until it succeeds, so that it is reported once and not at every turn."""
 
     def resume(self, attempt: Attempt) -> None:
-        """An attempt runs."""
+        """Starts the tasks for a running attempt."""
         self._attempt = attempt
         loop = asyncio.get_running_loop()
         jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [(LAG_S, self._measure_lag), (MIRROR_S, self._mirror)]
@@ -60,17 +60,17 @@ class Housekeeping:
         self._tasks = [loop.create_task(self._every(period, job)) for period, job in jobs]
 
     def completed(self, checkpoint: CompletedCheckpoint) -> None:
-        """Positions as of this checkpoint; the end of a pipeline mirrors them at once."""
+        """Takes the positions of a checkpoint. When the pipeline ends they are mirrored at once."""
         self._positions.update(merge_offsets(checkpoint.positions))
 
     def pause(self) -> None:
-        """The attempt has ended."""
+        """Stops the tasks: the attempt has ended."""
         for task in self._tasks:
             task.cancel()
         self._tasks = []
 
     async def close(self) -> None:
-        """Mirror the last positions, leave no committed transaction without its marker, and end."""
+        """Mirrors the last positions, makes sure that no committed transaction lacks its marker, and ends."""
         self.pause()
         if self._positions:
             await self._quietly(self._mirror)
@@ -99,8 +99,9 @@ class Housekeeping:
             self._told.pop(job, None)
 
     async def _measure_lag(self) -> None:
-        """Against the last stable offset: what a read-committed reader could have read. From what slots have read: the
-        last checkpoint is as old as the interval.
+        """Measures lag against the last stable offset, which is as far as a read-committed reader could have read.
+
+        The positions are those that the slots report, because the last checkpoint is as old as the interval.
         """
         positions, reached = dict(self._positions), self._services.metrics.reached()
         positions |= {part: max(offset, positions.get(part, offset)) for part, offset in reached.items()}
@@ -111,7 +112,7 @@ class Housekeeping:
         self._services.metrics.lags(lags)
 
     async def _mirror(self) -> None:
-        """What has moved, and all of it now and then: Kafka forgets offsets that nobody has written for a week."""
+        """Mirrors changed positions, and periodically all: Kafka forgets offsets that were not written for a week."""
         now = self._services.clock.monotonic()
         every = now - self._mirrored_all_at >= MIRROR_ALL_S
         positions = {
@@ -126,7 +127,7 @@ class Housekeeping:
         self._mirrored_all_at = now if every else self._mirrored_all_at
 
     async def _fence(self) -> None:
-        """A zombie can open transactions on its own old ids; they would hold readers back until their timeout."""
+        """Aborts transactions that a zombie opens on its old ids: they would block readers until they time out."""
         state = self._services.journal.state
         others = ("", *state.replaces)
         fenced = await self._services.kafka.fence_leftovers(

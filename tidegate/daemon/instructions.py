@@ -1,7 +1,7 @@
-"""Carries out the instructions of the coordinator: triggers, the journal append, commits, notices, clean-up.
+"""Carries out the instructions of the coordinator: triggers, journal appends, commits, notifications, cleanup.
 
-Journal and state files are touched in one thread, transactions are ended in another (kafka_edge.py); each answer
-comes back to the coordinator as an event. Only a permit that the journal has just issued reaches the committer.
+One thread accesses journal and state files, another one ends transactions (`kafka_edge.py`). Each result returns to the
+coordinator as an event. Only a permit that the journal has just issued reaches the committer.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CLOSE_TIMEOUT_S: Final = 10.0
 
 
 class CoordinatorFailed(AttemptFailed):
-    """The coordinator ends the attempt (too many failed checkpoints, a subtask that contradicts itself)."""
+    """The coordinator ends the attempt: too many failed checkpoints, or a subtask that contradicts itself."""
 
     code = "checkpoints-failing"
 
@@ -72,7 +72,7 @@ class CoordinatorStopped(PipelineStopped):
 
 
 class InstructionExecutor:
-    """See the module. One per attempt."""
+    """Carries out the instructions of one attempt's coordinator."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class InstructionExecutor:
         completed: Callable[[CompletedCheckpoint], None],
         unaligned_after_ms: int | None = None,
     ) -> None:
-        """`send_all` returns the slots that could not be reached; `completed` is called when a checkpoint is committed.
+        """`send_all` returns the slots that could not be reached. `completed` is called when a checkpoint is committed.
 
-        `unaligned_after_ms`: as in Barrier, for the checkpoints that need not be aligned.
+        `unaligned_after_ms` is used as in `Barrier`, for checkpoints that need not be aligned.
         """
         self._pipeline = pipeline
         self._services = services
@@ -102,15 +102,18 @@ class InstructionExecutor:
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._deciding: set[asyncio.Task[None]] = set()
-        """Those of them that write to the journal or end transactions."""
+        """The tasks that write to the journal or end transactions."""
         self._committing = asyncio.Lock()
         self._ended: dict[TransactionalId, Committable] = {}
-        """By this attempt, the newest of each id. Checkpoints list older ones, too, that were not known to be ended."""
+        """The newest committable of each id that this attempt has ended.
+
+        Checkpoints also list older ones whose end was not known.
+        """
         self._lost = False
         self._lines = CheckpointLines()
 
     def execute(self, instructions: Sequence[Instruction]) -> None:
-        """Carry out in order; what takes time goes on in the background and answers with an event."""
+        """Carries out instructions in order. Slow ones continue in the background and report with an event."""
         for instruction in instructions:
             match instruction:
                 case SendTrigger():
@@ -144,9 +147,10 @@ class InstructionExecutor:
                     )
 
     def _trigger(self, order: SendTrigger) -> None:
-        """A slot that cannot have it will send no barrier: the checkpoint is given up at once (C14, C41).
+        """Sends the trigger; gives the checkpoint up at once if a slot cannot be reached (C14, C41).
 
-        The coordinator hears of it from the loop, not while it is still being obeyed.
+        Such a slot will send no barrier. The failure is reported from the event loop, so that the coordinator does not
+        receive it while its instructions are being carried out.
         """
         if order.properties.savepoint:
             self.savepoints.begun(order.checkpoint)
@@ -161,7 +165,10 @@ class InstructionExecutor:
         self._feed(TriggerFailed(checkpoint, detail, monotonic_ms(self._services.clock)))
 
     def _refused(self, refused: TriggerRefused) -> None:
-        """A stop and the end of a bounded read both ask for the final checkpoint: the second one has it, too."""
+        """Handles a refused trigger.
+
+        A stop and the end of a bounded read both request the final checkpoint; the first request covers the second.
+        """
         why = refused.refusal.value
         if refused.properties.final and refused.refusal is TriggerRefusal.SHUT_DOWN:
             logger.debug("no other final checkpoint: %s", why)
@@ -175,20 +182,23 @@ class InstructionExecutor:
             logger.debug("no checkpoint: %s", why)
 
     def _barrier(self, trigger: SendTrigger) -> Barrier:
-        """What has to be whole without rows in flight is aligned whatever the pipeline file says (B48)."""
+        """Derives the barrier.
+
+        Checkpoints that must not contain rows in flight are aligned whatever the pipeline file sets (B48).
+        """
         unaligned_after_ms = None if trigger.properties.aligned else self._unaligned_after_ms
         kind = trigger.properties
         return Barrier(trigger.checkpoint, trigger.timestamp_ms, kind.final, unaligned_after_ms, kind.savepoint)
 
     async def settle(self) -> None:
-        """Wait for what decides: an append or a commit that has begun is not torn in two. Then nothing decides."""
+        """Waits for appends and commits that are in progress, so that none is cut short, then cancels the rest."""
         if self._deciding:
             await asyncio.wait(self._deciding, timeout=CLOSE_TIMEOUT_S)
         for task in self._deciding:
             task.cancel()
 
     async def close(self) -> None:
-        """Wait for everything that is under way, the copy of a savepoint too, and answer who waits for it."""
+        """Waits for everything in progress, including the copy of a savepoint, and answers pending requests."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
         self.savepoints.close("the attempt has ended")
@@ -207,7 +217,8 @@ class InstructionExecutor:
             return
         except (StorageError, AppendUnsettled) as error:
             settled = not isinstance(error, AppendUnsettled)
-            # At debug: `_aborted` reports it, too; only an attempt that ends at this moment does not need it any more.
+            # At debug level, because `_aborted` reports it as well, unless the attempt is ending, when it no longer
+            # matters.
             logger.debug("checkpoint %d could not be written to the journal: %s", checkpoint.id, error.message)
             self._feed(
                 JournalFailed(
@@ -221,7 +232,7 @@ class InstructionExecutor:
             return
         self._permits[checkpoint.id] = appended.permit
         self._feed(Journaled(checkpoint.id, appended.reserved_to, monotonic_ms(self._services.clock)))
-        self._permits.pop(checkpoint.id, None)  # where there was nothing to commit
+        self._permits.pop(checkpoint.id, None)  # still here if there was nothing to commit
 
     async def _discard(self, paths: Sequence[str]) -> None:
         storage = self._services.storage
@@ -240,17 +251,17 @@ class InstructionExecutor:
     # -- transactions ----------------------------------------------------------------------------------------------
 
     async def _commit(self, permit: CommitPermit) -> None:
-        """Until every transaction of the permit has a definite end: a broker that is down is waited for.
+        """Commits until every transaction of the permit has a definite end. It waits for brokers that are down.
 
-        Those that an earlier commit of this attempt has ended are not asked for again. Their ids may be in use again by
-        then, and only markers in the partitions would say how they have ended: many reads, for which every checkpoint
-        that completes meanwhile would make the next commit longer.
+        Transactions that an earlier commit of this attempt has ended are skipped. Their ids may be in use again, and
+        then only markers in the partitions would show how they ended. That takes many reads, and every checkpoint that
+        completes meanwhile would make the next commit longer.
         """
         started = self._services.clock.monotonic()
         while True:
             try:
                 async with self._committing:
-                    if self._lost:  # what is newer must not become visible before the salvage
+                    if self._lost:  # newer output must not become visible before the salvage
                         return
                     left = permit.without(self._ended)
                     outcomes = await self._services.kafka.commit(left) if left.committables else []
@@ -277,7 +288,7 @@ class InstructionExecutor:
         self._feed(TransactionsEnded(permit.checkpoint, permit.committables, monotonic_ms(self._services.clock)))
 
     def _log_waiting(self, text: str) -> None:
-        """The daemon reports by itself that no broker answers."""
+        """Logs at debug level while no broker responds, because the daemon reports that separately."""
         logger.log(logging.DEBUG if self._services.kafka.away else logging.WARNING, "%s", text)
 
     # -- notices ---------------------------------------------------------------------------------------------------
@@ -330,7 +341,7 @@ class InstructionExecutor:
         self._tasks.discard(task)
         self._deciding.discard(task)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, TidegateError):  # the directory is not there any more, for example
+        if isinstance(error, TidegateError):  # for example, the directory no longer exists
             self._fail(error)
         elif error is not None:
             logger.error("internal error", exc_info=error)

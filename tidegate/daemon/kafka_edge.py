@@ -1,6 +1,6 @@
-"""The daemon's own conversations with Kafka, off the event loop: facts, commits, fencing, lag, mirrored offsets.
+"""The daemon's own Kafka requests, off the event loop: facts, commits, fencing, lag, mirrored offsets.
 
-Commits have a client and a thread of their own, so that nothing else ever waits in front of them.
+Commits have a client and a thread of their own, so that nothing else ever delays them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 30.0
 AFTERMATH_S: Final = 60.0
-"""So long after an outage attempts fail because of it: requests of then run into their time limits."""
+"""How long after an outage attempts may still fail because of it: requests from that time run into their timeouts."""
 SOON_S: Final = 1.0
-"""Questions about a partition without a leader take 30 s each."""
+"""How long to wait for the general thread, because requests about a partition without a leader take 30 s each."""
 
 
 class TopicMissing(PipelineStopped):
@@ -58,7 +58,7 @@ class TopicMissing(PipelineStopped):
 
 
 class KafkaEdge:
-    """Three clients, three threads: `commit` things, all the rest, and the question whether anybody answers."""
+    """Three clients with a thread each: one for transactions, one for probing the brokers, one for everything else."""
 
     def __init__(
         self,
@@ -78,24 +78,24 @@ class KafkaEdge:
         self._closed = False
         self._resolver: HangingTransactionResolver | None = None
         self.accept_gone: CheckpointId | None = None
-        """See Committer."""
+        """Passed to `Committer`."""
         self._answering = asyncio.Event()
         self._answering.set()
         self._back_at: float | None = None
-        """When they answered again, monotonic seconds; None: they have answered all the time, or do not."""
+        """When brokers responded again, in monotonic seconds; None if there was no outage or it continues."""
 
     @property
     def bootstrap(self) -> str:
-        """The cluster's address, for people."""
+        """The cluster's address, for messages."""
         return derive_servers(self._kafka)
 
     @property
     def away(self) -> bool:
-        """No broker answers, and that was reported."""
+        """True while no broker responds and that was reported."""
         return not self._answering.is_set()
 
     def note(self, *, answering: bool) -> None:
-        """Whether a broker answers now."""
+        """Records whether a broker responds."""
         if not answering:
             self._answering.clear()
             self._back_at = None
@@ -104,21 +104,21 @@ class KafkaEdge:
             self._back_at = self._tools.clock.monotonic()
 
     async def wait_answering(self) -> None:
-        """Returns when brokers answer: at once unless `away`."""
+        """Waits until brokers respond; returns at once unless `away`."""
         await self._answering.wait()
 
     @property
     def explains_failures(self) -> bool:
-        """Brokers do not answer, or did not a moment ago: that is why an attempt fails now."""
+        """True if brokers do not respond, or did not until recently, so that this explains why an attempt fails."""
         return self.away or (self._back_at is not None and self._tools.clock.monotonic() - self._back_at < AFTERMATH_S)
 
     @property
     def interruptions(self) -> int:
-        """Grows with every outage and reconnection of either client."""
+        """A counter that grows with every outage and reconnection of either client."""
         return sum(client.interruptions for client in (self._commit_client, self._other_client) if client is not None)
 
     async def open(self) -> None:
-        """Connect both clients. Raises BrokerUnavailable."""
+        """Connects both clients. Raises BrokerUnavailable."""
 
         def open_other() -> None:
             self._other_client = self._connect()
@@ -132,7 +132,10 @@ class KafkaEdge:
         await self._on(self._commit_thread, open_commit)
 
     async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
-        """Cluster id and the topics' ids and partition counts. Raises TopicMissing with all that are missing."""
+        """Returns the cluster id and the topics' ids and partition counts.
+
+        Raises TopicMissing with all missing topics.
+        """
         cluster = await self._ask(lambda client: client.cluster_id())
         found = await self.topic_facts(topics)
         missing = sorted(set(topics) - found.keys())
@@ -145,31 +148,34 @@ class KafkaEdge:
         return cluster, found
 
     async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
-        """Those topics that exist."""
+        """Returns the facts of those topics that exist."""
         return await self._ask(lambda client: client.topics(topics))
 
     async def all_topics(self) -> dict[str, TopicFacts]:
-        """Every topic that this user may see."""
+        """Returns the facts of every topic that this user may see."""
         return await self._ask(lambda client: client.topics(None))
 
     async def commit(self, permit: CommitPermit) -> list[CommitOutcome]:
-        """See Committer.commit."""
+        """Commits the transactions of a permit with `Committer.commit`."""
         return await self._end(lambda client: self._committer(client).commit(permit))
 
     async def settle(self, permit: CommitPermit, *, hold: bool) -> Settlement:
-        """See Committer.settle."""
+        """Settles the transactions of a permit with `Committer.settle`."""
         return await self._end(lambda client: self._committer(client).settle(permit, hold=hold))
 
     async def find_transaction_statuses(self, committables: Sequence[Committable]) -> dict[Key, TransactionStatus]:
-        """See sinks/transaction_status.py. Raises BrokerUnavailable."""
+        """Returns the status of each transaction. Raises BrokerUnavailable."""
         return await self._end(lambda client: find_transaction_statuses(client, committables))
 
     async def abort(self, committables: Sequence[Committable]) -> None:
-        """See sinks/transaction_status.py."""
+        """Aborts transactions with `abort_all`."""
         await self._end(lambda client: abort_all(client, committables))
 
     async def abort_held(self, order: SalvageOrder, settlement: Settlement) -> None:
-        """See Committer.abort_held; only when every record of `order` is in the log. Raises TransactionLost."""
+        """Aborts held transactions with `Committer.abort_held`, if every record of `order` is in the log.
+
+        Raises TransactionLost.
+        """
 
         def work(client: TransactionClient) -> None:
             self._salvager(client, {}, order).check()
@@ -180,7 +186,7 @@ class KafkaEdge:
     async def salvage(
         self, order: SalvageOrder, sinks: Mapping[OperatorName, Mapping[str, str]]
     ) -> tuple[Committable, ...]:
-        """See Salvager.prepare; `sinks` are the properties of each sink's producers."""
+        """Salvages lost transactions with `Salvager.prepare`; `sinks` are the properties of each sink's producers."""
         return await self._end(lambda client: self._salvager(client, sinks, order).prepare())
 
     async def fence_leftovers(
@@ -194,8 +200,9 @@ class KafkaEdge:
         *,
         beside: bool = False,
     ) -> list[TransactionalId]:
-        """See Committer.fence_leftovers. Where the thread of everything else does not come to it soon, that of commits
-        does it, but not `beside` an attempt that runs.
+        """Fences leftover transactions with `Committer.fence_leftovers`.
+
+        If the general thread does not get to it soon, the commit thread does it, except `beside` a running attempt.
         """
 
         def fence(client: TransactionClient) -> list[TransactionalId]:
@@ -213,7 +220,7 @@ class KafkaEdge:
                 one.cancel()
 
     async def resolve(self, pipeline: str, topics: Collection[str]) -> ResolveReport:
-        """See HangingTransactionResolver.mend; one mender for all looks of the daemon."""
+        """Resolves hanging transactions; the daemon uses one HangingTransactionResolver for all its searches."""
 
         def look(client: TransactionClient) -> ResolveReport:
             if self._resolver is None:
@@ -223,19 +230,20 @@ class KafkaEdge:
         return await self._ask(look)
 
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Last stable offsets of source partitions, for the lag."""
+        """Returns the last stable offsets of source partitions, for the lag."""
         return await self._ask(lambda client: client.stable_offsets(partitions))
 
     async def first_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the logs of source partitions begin. Raises BrokerUnavailable, KafkaRefused."""
+        """Returns the first offsets of source partitions. Raises BrokerUnavailable, KafkaRefused."""
         return await self._ask(lambda client: client.first_offsets(partitions))
 
     async def read_beginnings(
         self, wanted: Sequence[tuple[SourceOperator, UnassignedSource]], now: dt.datetime
     ) -> list[SourcePositions]:
-        """See sources/start_offsets.py. Raises SourceFailed, BrokerUnavailable, KafkaRefused.
+        """Looks up starting offsets, as in `sources/start_offsets.py`.
 
-        What a user of a source's own may read, only its slots find out.
+        If a source has a user of its own, only its slots can find out what that user may read. Raises SourceFailed,
+        BrokerUnavailable, KafkaRefused.
         """
         login = derive_login(self._kafka)
 
@@ -248,26 +256,26 @@ class KafkaEdge:
         return await self._ask(work)
 
     async def read_known(self, pipeline: str) -> Known:
-        """See owning.py."""
+        """Reads what Kafka knows about the pipeline, as in `ownership.py`."""
         return await self._ask(lambda client: read_known(client, pipeline))
 
     async def mirrored_texts(self, group: str) -> dict[TopicPartition, str]:
-        """What stands beside the offsets of a consumer group. Raises BrokerUnavailable, KafkaRefused."""
+        """Reads the metadata of the offsets of a consumer group. Raises BrokerUnavailable, KafkaRefused."""
         return await self._ask(lambda client: client.mirrored_texts(group))
 
     async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int], text: str) -> None:
-        """Write positions to a consumer group, for the lag tools that people already have, each with `text` beside it.
+        """Writes positions to a consumer group for existing lag tools, each with `text` as its metadata.
 
         Raises BrokerUnavailable, KafkaRefused.
         """
         await self._ask(lambda client: client.mirror_offsets(group, offsets, text))
 
     async def ask_for_life(self, timeout_s: float) -> None:
-        """Returns when a broker has answered. Raises BrokerUnavailable, KafkaRefused."""
+        """Returns when a broker has responded. Raises BrokerUnavailable, KafkaRefused."""
 
         def ask() -> None:
             if self._watch_client is None:
-                self._watch_client = self._connect()  # a new client's first answer takes longer, with TLS above all
+                self._watch_client = self._connect()  # a new client's first response takes longer, especially with TLS
                 self._require_open(self._watch_client)
             try:
                 self._watch_client.cluster_id(timeout_s)
@@ -278,7 +286,10 @@ class KafkaEdge:
         await self._on(self._watch_thread, ask)
 
     async def close(self) -> None:
-        """Close all clients; waits for the calls under way. The thread that still connects closes its client."""
+        """Closes all clients and waits for calls in progress.
+
+        A thread that is still connecting closes its own client.
+        """
         self._closed = True
         for thread, client in (
             (self._watch_thread, self._watch_client),
@@ -290,7 +301,10 @@ class KafkaEdge:
             thread.shutdown(wait=False, cancel_futures=True)
 
     def _require_open(self, client: TransactionClient) -> None:
-        """After the new client is noted: so either `close` sees it, or it is seen here that nobody will."""
+        """Closes a client that was created too late for `close`.
+
+        It runs after the client is stored, so one of the two sees it.
+        """
         if self._closed:
             client.close()
             raise BrokerUnavailable("connecting: the clients were closed meanwhile")
@@ -304,18 +318,18 @@ class KafkaEdge:
     def _salvager(
         self, client: TransactionClient, sinks: Mapping[OperatorName, Mapping[str, str]], order: SalvageOrder
     ) -> Salvager:
-        from tidegate.sinks.salvager import Salvager  # brings librdkafka
+        from tidegate.sinks.salvager import Salvager  # imports librdkafka
 
         return Salvager(client, self._kafka, sinks, order, self._tools, accept_gone=self.accept_gone)
 
     async def _end(self, call: Callable[[TransactionClient], T]) -> T:
-        """What ends transactions, or looks whether they are ended."""
+        """Runs a call that ends transactions or reads whether they have ended."""
         client = self._commit_client
         assert client is not None
         return await self._on(self._commit_thread, lambda: call(client))
 
     async def _ask(self, call: Callable[[TransactionClient], T]) -> T:
-        """Everything else."""
+        """Runs any other call."""
         client = self._other_client
         assert client is not None
         return await self._on(self._other_thread, lambda: call(client))

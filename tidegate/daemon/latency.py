@@ -1,6 +1,6 @@
-"""How late the pipeline is, in seconds: lag, and from a record's timestamp to the commit that has it. Pure.
+"""How late the pipeline is, in seconds: the lag, and the time from a record's timestamp to its commit. Pure.
 
-Slots report the newest record that they have read of each partition, once a second (`sources/newest_timestamps.py`).
+Once a second, slots report the newest record that they have read of each partition (`sources/newest_timestamps.py`).
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 
 SAMPLES_MAX: Final = 64
-"""For a partition; of more, every second one is left out."""
+"""Samples per partition; beyond that, every second one is dropped."""
 COMMITS_MAX: Final = 64
-"""That are remembered of a partition: a report comes a second late."""
+"""Commits remembered per partition, because a report comes a second late."""
 
 
 class RecordTimes:
-    """Of one daemon. Seconds are those of a monotonic clock, milliseconds those of the wall clock."""
+    """The record times of one daemon. Seconds are of a monotonic clock, milliseconds of the wall clock."""
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Offsets and timestamps of records that no checkpoint has covered yet, in order."""
+        """Offsets and timestamps, in order, of records that no checkpoint has covered yet."""
         self._read: dict[TopicPartition, tuple[int, int]] = {}
         self._covered: dict[TopicPartition, deque[tuple[int, int]]] = {}
-        """Positions of the last commits that moved them, and when each was: reports come later than commits."""
+        """Positions and times of the last commits that advanced a partition, because reports arrive after commits."""
         self._without_lag: dict[TopicPartition, float] = {}
 
     def begin_attempt(self) -> None:
-        """What was read and is in no checkpoint is read again."""
+        """Forgets records that no checkpoint covers, because they are read again."""
         self._waiting.clear()
         self._read.clear()
         self._covered.clear()
 
     def read(self, newest: Iterable[tuple[TopicPartition, int, int]]) -> Iterator[tuple[TopicPartition, float]]:
-        """A slot has read records: partition, offset, timestamp. As `committed`, for what is committed already."""
+        """Takes records that a slot has read: partition, offset, timestamp.
+
+        Yields like `committed` if already committed.
+        """
         for part, offset, at_ms in newest:
             if offset <= self._read.get(part, (-1, 0))[0]:
                 continue
@@ -52,9 +55,10 @@ class RecordTimes:
             waiting.append((offset, at_ms))
 
     def lag_s(self, part: TopicPartition, records: int, now_s: float, now_ms: int) -> float | None:
-        """How old the oldest record may be that was not read; None while nobody knows.
+        """Returns how old the oldest unread record may be; None if unknown.
 
-        It came after the newest that was read, and after the last moment without lag; the later of the two counts.
+        It arrived after the newest record that was read, and after the last moment without lag; the later of the two
+        counts.
         """
         if records == 0:
             self._without_lag[part] = now_s
@@ -65,7 +69,7 @@ class RecordTimes:
         return max(0.0, min(since)) if since else None
 
     def committed(self, positions: Iterable[SourcePositions], now_ms: int) -> Iterator[tuple[TopicPartition, float]]:
-        """A checkpoint is committed: how many seconds ago the timestamps of records before its positions are."""
+        """Takes a committed checkpoint; yields the age of the records before its positions, in seconds."""
         for one in positions:
             for part, after in one.next_offsets:
                 commits = self._covered.setdefault(part, deque(maxlen=COMMITS_MAX))

@@ -1,8 +1,8 @@
-"""Continues after input that retention has removed, for sources with `on_lost_input: continue`: looked up before an
-attempt reads anything, appended to the journal, reported, restored.
+"""Skips input that retention has removed, for sources with `on_lost_input: continue`.
 
-What it means is decided in `coordinator/lost_input.py`. A slot that meets removed input while it reads ends its attempt
-(`sources/reader.py`): the next recovery comes here.
+The loss is looked up before an attempt reads anything, appended to the journal, and reported. The decisions are in
+`coordinator/lost_input.py`. A slot that meets removed input while it reads ends its attempt (`sources/reader.py`), and
+the next recovery handles it here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 async def find_lost_input(
     plan: Plan, kafka: KafkaEdge, restore: RestorePlan, *, continuing: bool
 ) -> tuple[LostRange, ...]:
-    """What is gone already, of sources that continue without it or of those that do not.
+    """Finds input that is already lost, either of sources that continue without it or of those that do not.
 
     Raises BrokerUnavailable, KafkaRefused.
     """
@@ -36,7 +36,10 @@ async def find_lost_input(
 
 
 async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
-    """The same where nothing is lost. Raises BrokerUnavailable, KafkaRefused, and what the journal raises."""
+    """Skips lost input and records that; returns `restore` unchanged if nothing is lost.
+
+    Raises BrokerUnavailable, KafkaRefused, and what the journal raises.
+    """
     lost = await find_lost_input(plan, services.kafka, restore, continuing=True)
     if not lost:
         return restore

@@ -1,4 +1,4 @@
-"""The names of all metrics, as one table: the registry and the page `docs/operations/metrics.md` are both made from it.
+"""All metrics as one table, from which the registry and the page `docs/operations/metrics.md` are generated.
 
 `python -m tidegate.daemon.metric_catalogue` prints the table of the page. Rules: one prefix, base units, `_total` on
 counters, every label from a bounded set. The registry is filled by tidegate.daemon.metrics.
@@ -23,20 +23,20 @@ class MetricKind(StrEnum):
 
 
 class MetricSpec(msgspec.Struct, frozen=True):
-    """One metric family. Every one has the label `pipeline` in front of `labels`."""
+    """One metric family. Each has the label `pipeline` before `labels`."""
 
     name: str
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    """Upper bounds in seconds, of a histogram."""
+    """Upper bounds of a histogram, in seconds."""
 
 
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 
 LATENCY_BUCKETS: Final = (*SECONDS_BUCKETS, 1200.0, 2400.0, 4800.0, 9600.0)
-"""Records wait for a checkpoint, so its interval is in their latency: up to an hour can be judged."""
+"""Latency includes the checkpoint interval that records wait for, so intervals of up to an hour are covered."""
 
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
@@ -288,7 +288,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
 
 
 def render_metrics_table() -> str:
-    """The table of `docs/operations/metrics.md`, one line per metric, without a newline at the end."""
+    """Renders the table of `docs/operations/metrics.md`, one line per metric, without a newline at the end."""
     lines = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
     for spec in CATALOGUE.values():
         labels = ", ".join(f"`{label}`" for label in ("pipeline", *spec.labels))

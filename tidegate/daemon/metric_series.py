@@ -33,26 +33,26 @@ class MetricSeries:
                     self._gauges[spec.name] = metric
                 case Histogram():
                     self._histograms[spec.name] = metric
-        # Process-wide in this library. Without it every counter has a second series that says when it was made.
+        # Process-wide in this library. Without it every counter has a second series with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # library's gap
         ProcessCollector(registry=self.registry)
 
     def counter(self, name: str, *labels: str) -> Counter:
-        """Find the counter with these labels."""
+        """Finds the counter with these labels."""
         return self._counters[name].labels(self._pipeline, *labels)
 
     def gauge(self, name: str, *labels: str) -> Gauge:
-        """Find the gauge with these labels."""
+        """Finds the gauge with these labels."""
         return self._gauges[name].labels(self._pipeline, *labels)
 
     def histogram(self, name: str, *labels: str) -> Histogram:
-        """Find the histogram with these labels."""
+        """Finds the histogram with these labels."""
         return self._histograms[name].labels(self._pipeline, *labels)
 
     def remove_gauge(self, name: str, *labels: str) -> None:
-        """Stop exporting a gauge whose value is unknown."""
+        """Stops exporting a gauge whose value is unknown."""
         self._gauges[name].remove(self._pipeline, *labels)
 
     def clear_gauges(self, name: str) -> None:
-        """Stop exporting a gauge for all labels."""
+        """Stops exporting a gauge for all labels."""
         self._gauges[name].clear()

@@ -1,9 +1,9 @@
-"""The figures of one pipeline: fed by reports and events, read by Prometheus, the status page and the terminal.
+"""The metrics of one pipeline: fed by reports and events, read by Prometheus, the status page and the terminal.
 
 All counting is per report or per event, never per record. Slots report cumulative counts of their attempt; the
-differences are added here, so the exported counters only grow, through any number of attempts. Names and labels are
-in tidegate.daemon.metric_catalogue. One registry per object: nothing is global. Every method may be called from any
-thread and returns at once.
+differences are added here, so exported counters only grow, through any number of attempts. Names and labels are in
+tidegate.daemon.metric_catalogue. Each object has its own registry; nothing is global. Every method may be called from
+any thread and returns at once.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class TransactionResult(StrEnum):
     LOST = "lost"
     """The broker had timed it out although a checkpoint had decided to commit it."""
     SALVAGED = "salvaged"
-    """A lost one whose records were produced and committed again."""
+    """A lost transaction whose records were produced and committed again."""
 
 
 class StateMetrics:
-    """The state of the pipeline: what the supervisor set, unless brokers, the registry or readers say otherwise."""
+    """The state of the pipeline: what the supervisor set, unless brokers, the registry or readers override it."""
 
     def __init__(self, series: MetricSeries, elapsed: Callable[[], float]) -> None:
         self._series = series
@@ -66,34 +66,34 @@ class StateMetrics:
         self._settle()
 
     def set(self, state: PipelineState, reason: str) -> None:
-        """Set the state as long as nothing below changes it."""
+        """Sets the state, unless a condition below overrides it."""
         self._told = (state, reason)
         self._settle()
 
     def set_hanging(self, reason: str) -> None:
-        """Set why readers of an output do not see records; empty: they do."""
+        """Sets why readers of an output do not see records; empty if they do."""
         self._hanging = reason
         self._settle()
 
     def set_schemas(self, reason: str) -> None:
-        """Set why records wait for a schema; empty: none does."""
+        """Sets why records wait for a schema; empty if none does."""
         self._schemas = reason
         self._settle()
 
     def set_silence(self, sign: Sign) -> None:
-        """Set whether brokers answer."""
+        """Sets whether brokers respond."""
         self._silence = sign.why
         self._away_since = None if sign.away_s is None else self._elapsed() - sign.away_s
         self._settle()
 
     def away_s(self) -> float:
-        """For how long brokers have not answered."""
+        """Returns how long brokers have not responded, in seconds."""
         since = self._away_since
         return 0.0 if since is None else self._elapsed() - since
 
     @property
     def current(self) -> tuple[PipelineState, str]:
-        """State and reason of now; needs no lock."""
+        """The current state and reason; needs no lock."""
         (state, reason), silent = self._state, self._away_since is not None
         waits = silent and state is PipelineState.WAITING
         return state, f"{reason} (for {render_seconds(self.away_s())})" if waits else reason
@@ -105,7 +105,10 @@ class StateMetrics:
 
 
 class PipelineMetrics:
-    """See the module. `elapsed` gives monotonic seconds, `now_ms` the wall clock; `kinds` as in OperatorAccounts."""
+    """The metrics of one pipeline. `elapsed` returns monotonic seconds, `now_ms` the wall clock.
+
+    `kinds` is as in OperatorAccounts.
+    """
 
     def __init__(
         self,
@@ -139,7 +142,7 @@ class PipelineMetrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """What Prometheus reads."""
+        """The registry that Prometheus reads."""
         return self._series.registry
 
     def _show_start(self) -> None:
@@ -159,9 +162,9 @@ class PipelineMetrics:
     # -- what slots report -----------------------------------------------------------------------------------------
 
     def slot_report(self, attempt: Attempt, subtask: int, report: SlotReport) -> None:
-        """Take the counts of slot `subtask`. Reports of attempts older than the newest known are ignored.
+        """Adds the counts of slot `subtask`. Reports of attempts older than the newest known are ignored.
 
-        The first report of a newer attempt counts from zero. Within an attempt a value below an earlier one is a late
+        The first report of a newer attempt counts from zero. Within an attempt, a value below an earlier one is a late
         report and adds nothing.
         """
         with self._lock:
@@ -173,14 +176,14 @@ class PipelineMetrics:
             self._observe_latency(self._lags.times.read(report.newest))
 
     def reached(self) -> Offsets:
-        """The next offsets to read, as the slots of this attempt have reported them last."""
+        """Returns the next offsets to read, as last reported by the slots of this attempt."""
         with self._lock:
             return self._slots.reached
 
     def lags(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """How many records each partition's last stable offset is ahead of the next one to read, and that offset.
+        """Sets each partition's lag in records and the next offset to read.
 
-        All at once: the sum of some of them would be reported as the lag.
+        All partitions are set at once: the sum of some of them would be reported as the lag.
         """
         with self._lock:
             self._lags.set(found)
@@ -188,7 +191,7 @@ class PipelineMetrics:
     # -- what the daemon reports-------------------------------------------------------------------------------------
 
     def attempt_started(self, attempt: Attempt) -> None:
-        """From now on older attempts' reports are ignored, and gauges of slots start empty."""
+        """Ignores reports of older attempts from now on, and clears the gauges of slots."""
         with self._lock:
             self._commits.begin(attempt)
             if attempt > self._attempt:
@@ -198,26 +201,26 @@ class PipelineMetrics:
         self._attempt = attempt
         self._slots.begin_attempt()
         self._lags.times.begin_attempt()
-        self.oldest_transaction(None)  # the recovery has ended what was open
+        self.oldest_transaction(None)  # the recovery has ended open transactions
         self._series.gauge("tidegate_attempt").set(attempt)
 
     def limits(self, interval_ms: int, min_pause_ms: int, transaction_timeout_ms: int) -> None:
-        """What `checkpoints` of the file says, for alerts that go by it."""
+        """Exports options of `checkpoints` for alerts that depend on them."""
         self._series.gauge("tidegate_checkpoint_interval_seconds").set(max(interval_ms, min_pause_ms) / 1000)
         self._series.gauge("tidegate_transaction_timeout_seconds").set(transaction_timeout_ms / 1000)
 
     def state(self, state: PipelineState, reason: str = "") -> None:
-        """The pipeline is in `state` now; `reason` is for people and goes to the status and the readiness probe."""
+        """Sets the state of the pipeline; `reason` is shown in the status and by the readiness probe."""
         with self._lock:
             self._state.set(state, reason)
 
     def degraded(self, reason: str) -> None:
-        """While records flow: readers of an output do not see them, or (without a reason) do again."""
+        """Sets why readers of an output do not see records although records flow; an empty reason clears it."""
         with self._lock:
             self._state.set_hanging(reason)
 
     def brokers(self, sign: Sign) -> None:
-        """What the watch says, about once a second."""
+        """Takes a result of the broker watch, about once a second."""
         with self._lock:
             self._state.set_silence(sign)
             if sign.away_s is None:
@@ -227,39 +230,39 @@ class PipelineMetrics:
                 self._show_checkpoint()
 
     def registry_says(self, why: str, waiting: int) -> None:
-        """Why the registry does not answer, or nothing, and how many schemas records wait for."""
+        """Sets why the registry does not respond, if so, and how many schemas records wait for."""
         with self._lock:
             self._series.gauge("tidegate_schemas_waiting").set(waiting)
             self._state.set_schemas(f"records wait for a schema: {why}" if waiting and why else "")
 
     def schemas_do_not_fit(self, count: int) -> None:
-        """Of how many schemas records cannot be read."""
+        """Sets the number of schemas whose records cannot be read."""
         with self._lock:
             self._series.gauge("tidegate_schemas_unfit").set(count)
 
     @property
     def current_state(self) -> tuple[PipelineState, str]:
-        """State and reason of now; for probes, which wait for nobody."""
+        """The current state and reason, for probes, which never wait for the lock."""
         return self._state.current
 
     def restarted(self, cause: str) -> None:
-        """An attempt has failed and another follows; `cause` is the code of the error."""
+        """Counts a failed attempt that another one follows; `cause` is the code of the error."""
         with self._lock:
             self._restarts += 1
             self._series.counter("tidegate_restarts_total", self._reasons.of(cause)).inc()
 
     def coordinator_answered(self, event: Event, instructions: Sequence[Instruction]) -> None:
-        """The coordinator of the attempt has taken an event; for the history."""
+        """Adds an event of the coordinator to the history."""
         with self._lock:
             self._history.observe(event, instructions)
 
     def attempt_failed(self, failure: FailureRecord) -> None:
-        """For the history."""
+        """Adds a failure to the history."""
         with self._lock:
             self._failures.add(failure)
 
     def checkpoint_completed(self, checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> None:
-        """The journal has the checkpoint; `phases` are seconds by name of PHASES."""
+        """Counts a checkpoint that is in the journal; `phases` are seconds by the names in PHASES."""
         unknown = phases.keys() - set(PHASES)
         if unknown:
             raise ValueError(f"unknown phases of a checkpoint: {sorted(unknown)}; known are {PHASES}")
@@ -280,7 +283,10 @@ class PipelineMetrics:
                 self._series.gauge("tidegate_state_bytes", self._steps.of(step)).set(size)
 
     def committed(self, committables: Iterable[Committable], since: Attempt) -> None:
-        """The end of an attempt or a recovery has seen that they are; `since` is an attempt of this daemon."""
+        """Counts transactions that the end of an attempt or a recovery has committed.
+
+        `since` is an attempt of this daemon.
+        """
         with self._lock:
             self._commits.begin(since)
             self._count_committed(self._commits.ended(committables))
@@ -295,14 +301,14 @@ class PipelineMetrics:
             self._series.histogram("tidegate_record_latency_seconds", part.topic).observe(seconds)
 
     def checkpoint_failed(self, reason: str) -> None:
-        """A checkpoint was given up; `reason` is a value of CheckpointFailure, not free text."""
+        """Counts a checkpoint that was given up; `reason` is a value of CheckpointFailure, not free text."""
         with self._lock:
             self._failed += 1
             self._series.counter("tidegate_checkpoints_total", "failed").inc()
             self._series.counter("tidegate_checkpoint_failures_total", self._reasons.of(reason)).inc()
 
     def transactions_committed(self, committables: Iterable[Committable], seconds: float) -> None:
-        """Kafka has taken the commit of each, in that time, retries included; or has said once more that it had."""
+        """Counts transactions that Kafka has committed in this time, including retries, or has confirmed again."""
         with self._lock:
             ended = self._commits.end(committables)
             self.transactions_ended(TransactionResult.COMMITTED, ended)
@@ -310,24 +316,24 @@ class PipelineMetrics:
                 self._series.histogram("tidegate_transaction_commit_seconds").observe(seconds)
 
     def transactions_ended(self, result: TransactionResult, count: int) -> None:
-        """With a result other than a commit."""
+        """Counts transactions that ended with a result other than a commit."""
         self._series.counter("tidegate_transactions_total", result.value).inc(count)
 
     def hanging_transactions(self, own: int, foreign: int) -> None:
-        """How many block readers of the outputs now."""
+        """Sets how many hanging transactions block readers of the outputs."""
         self._series.gauge("tidegate_hanging_transactions", "own").set(own)
         self._series.gauge("tidegate_hanging_transactions", "foreign").set(foreign)
 
     def marker_written(self, end: str) -> None:
-        """A lost marker was written; `end` is one of MARKER_ENDS."""
+        """Counts a lost marker that was written; `end` is one of MARKER_ENDS."""
         self._series.counter("tidegate_missing_markers_written_total", end).inc()
 
     def lost_input(self, source: OperatorName, offsets: int) -> None:
-        """A source continues after so many offsets that were removed before they were read."""
+        """Counts offsets that a source skips because they were removed before they were read."""
         self._series.counter("tidegate_lost_input_records_total", source).inc(offsets)
 
     def oldest_transaction(self, age_s: float | None) -> None:
-        """How old the oldest transaction is that is not ended; None when there is none. It grows older from now on."""
+        """Sets the age of the oldest open transaction, which grows from now on; None if there is none."""
         gauge = self._series.gauge("tidegate_transaction_oldest_open_age_seconds")
         if age_s is None:
             gauge.set_function(lambda: 0.0)
@@ -338,7 +344,7 @@ class PipelineMetrics:
     # -- what people read ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Status:
-        """The figures of this moment."""
+        """Returns the current status."""
         with self._lock:
             now, (state, reason) = self._elapsed(), self.current_state
             records_in, records_out = self._slots.windows["records_in"], self._slots.windows["records_out"]
@@ -371,13 +377,13 @@ class PipelineMetrics:
 
     @property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
-        """The newest ones of this daemon, newest first."""
+        """The newest checkpoints of this daemon, newest first."""
         with self._lock:
             return self._history.checkpoints
 
     @property
     def failures(self) -> tuple[FailureRecord, ...]:
-        """The newest ones of this daemon, newest first."""
+        """The newest failures of this daemon, newest first."""
         with self._lock:
             return self._failures.failures
 

@@ -1,7 +1,7 @@
-"""What every operator and every slot has done, through all attempts of a daemon. Pure: time comes in as an argument.
+"""The accounts of every operator and slot, through all attempts of a daemon. Pure: time is passed as an argument.
 
-Slots report cumulative counts of their attempt (tidegate.task.report); `take` adds what is new. Rates and shares are
-over the last few seconds, so that the step that is slow now can be named.
+Slots report cumulative counts of their attempt (tidegate.task.report); `take` adds what is new. Rates and ratios cover
+the last few seconds, so that they show which step is slow now.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ NO_REMEDIES: Final[Mapping[OperatorName, str]] = {}
 
 
 class OperatorAccounts:
-    """See the module. `kinds` are the operators of the plan in its order, with the word for what each is; `remedies`
-    what helps a source whose event times are before 1971.
+    """The accounts of all operators and slots.
+
+    `kinds` maps the operators of the plan, in its order, to the names of their kinds. `remedies` advises what to do
+    about sources whose event times are before 1971.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class OperatorAccounts:
         self._stalls = StallWatch()
 
     def take(self, slot: int, report: SlotReport, seen: ReportCounts) -> dict[OperatorName, OperatorCounts]:
-        """Add what is new in a report; returns that. `seen` holds the slot's counts of this attempt so far."""
+        """Adds what is new in a report and returns it. `seen` holds the slot's counts of this attempt so far."""
         added = {}
         for name, counts in report.operators.items():
             added[name] = new = _derive_new(name, counts, seen)
@@ -59,7 +61,7 @@ class OperatorAccounts:
         return added
 
     def add_times(self, slot: int, busy_s: float, backpressured_s: float, idle_s: float) -> None:
-        """The slot's loop has spent so much more time."""
+        """Adds to the time that the slot's loop has spent."""
         before = self._slots.get(slot, SlotStatus(slot))
         self._slots[slot] = SlotStatus(
             slot,
@@ -69,24 +71,24 @@ class OperatorAccounts:
         )
 
     def observe(self, now: float) -> None:
-        """See CounterWindow."""
+        """Takes a sample of every window."""
         for account in self._operators.values():
             for window in account.windows:
                 window.observe(now)
 
     def begin_attempt(self) -> None:
-        """A watermark belongs to an attempt; counts go on."""
+        """Clears the watermarks, which belong to an attempt; counts continue."""
         self._stalls.begin_attempt()
         for account in self._operators.values():
             for counts in account.slots.values():
                 _set_gauges(counts, OperatorCounts())
 
     def watermarks(self) -> dict[OperatorName, int | None]:
-        """Of all slots together, ms since 1970; None before the first, and at the end of event time."""
+        """Returns watermarks over all slots, ms since 1970; None before the first and at the end of event time."""
         return {name: as_shown(derive_watermark(account.slots)) for name, account in self._operators.items()}
 
     def stalls(self, now: float) -> dict[OperatorName, Stall | None]:
-        """Whether a source's watermark stands although rows arrive, for every source; after every report."""
+        """Returns for every source whether its watermark is stalled although rows arrive. Called after every report."""
         found: dict[OperatorName, Stall | None] = {}
         for name, account in self._operators.items():
             if self.is_source(name):
@@ -95,11 +97,11 @@ class OperatorAccounts:
         return found
 
     def is_source(self, name: OperatorName) -> bool:
-        """Whether the plan has it as a source."""
+        """Returns whether the operator is a source of the plan."""
         return self._kinds.get(name) == "source"
 
     def take_early(self) -> list[str]:
-        """A line for each source that has its first event times before 1971: once for each."""
+        """Returns a log line for each source whose first event times before 1971 were seen, once per source."""
         found = {name: derive_total(one.slots).before_1971 for name, one in self._operators.items()}
         new = {name: count for name, count in found.items() if count and name not in self._early}
         self._early.update(new)
@@ -107,11 +109,11 @@ class OperatorAccounts:
 
     @property
     def slots(self) -> tuple[SlotStatus, ...]:
-        """Of every slot that has reported, by its number."""
+        """The status of every slot that has reported, by number."""
         return tuple(status for _, status in sorted(self._slots.items()))
 
     def operators(self, now: float, now_ms: int) -> tuple[OperatorStatus, ...]:
-        """In the order of the plan; `now_ms` is the wall clock, for the lag of event time."""
+        """Returns the status of all operators in the order of the plan; `now_ms` is the wall clock."""
         return tuple(self._status(name, account, now, now_ms) for name, account in self._operators.items())
 
     def _status(self, name: OperatorName, account: _Account, now: float, now_ms: int) -> OperatorStatus:
@@ -147,17 +149,17 @@ class _Account:
 
 
 def derive_kinds(plan: Plan) -> dict[OperatorName, str]:
-    """What each operator of a plan is, in one word, in the order of the vertices."""
+    """Returns the kind of each operator of a plan, in the order of the vertices."""
     return {node.operator.name: node.operator.kind for node in plan.nodes}
 
 
 def derive_remedies(plan: Plan) -> dict[OperatorName, str]:
-    """What helps each source of a plan whose event times are before 1971."""
+    """Returns for each source of a plan the advice about event times before 1971."""
     return {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
 
 
 def derive_total(per_slot: Mapping[int, OperatorCounts]) -> OperatorCounts:
-    """Of all slots together."""
+    """Adds up the counts of all slots."""
     total, gauges = OperatorCounts(), dict[str, int]()
     for one in per_slot.values():
         _add(total, one)
@@ -216,7 +218,7 @@ def _add(total: OperatorCounts, new: OperatorCounts) -> None:
 
 
 def _set_gauges(counts: OperatorCounts, new: OperatorCounts) -> None:
-    """How it is now takes the place of how it was."""
+    """Replaces the gauges by their current values."""
     counts.watermark_ms = new.watermark_ms
     counts.idle = new.idle
     counts.held_back_by = new.held_back_by

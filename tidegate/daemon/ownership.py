@@ -1,4 +1,4 @@
-"""Asks Kafka whose a pipeline is, and leaves the record there. Decided in `coordinator/ownership.py`."""
+"""Reads and writes the ownership record of a pipeline in Kafka. The decisions are in `coordinator/ownership.py`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLAIM_S: Final = 1.0
-"""From reading the record of another daemon to writing one's own it takes less."""
+"""Another daemon takes less than this between reading the old record and writing its own."""
 
 
 def read_known(client: TransactionClient, pipeline: str) -> Known:
-    """What Kafka says about the pipeline's name. Raises BrokerUnavailable."""
+    """Reads what Kafka knows under the pipeline's name. Raises BrokerUnavailable."""
     listings = [(one, derive_name(one.transactional_id)) for one in client.list_transactions(f"{pipeline}.")]
     ours = [(one, name) for one, name in listings if name is not None and name.pipeline == pipeline]
     try:
@@ -41,7 +41,10 @@ def read_known(client: TransactionClient, pipeline: str) -> Known:
 
 
 class Ownership:
-    """The record of one daemon: written when an attempt begins and with every mirroring, read before each."""
+    """The ownership record of one daemon.
+
+    It is written when an attempt begins and with every mirroring, and read before each.
+    """
 
     def __init__(self, pipeline: str, services: Services) -> None:
         self._pipeline = pipeline
@@ -49,11 +52,11 @@ class Ownership:
         self._told = False
 
     async def claim(self, positions: Mapping[TopicPartition, int], *, patiently: bool) -> None:
-        """Leave the record after a takeover, before anything is ended or written.
+        """Writes the record after a takeover, before any transaction is ended or opened.
 
-        Daemons of two copies of one directory may take over at the same moment, each in its own journal: the record
-        that was written last wins. Whoever does it `patiently` looks after CLAIM_S again, so that the other one, which
-        has read the old record, has written its own by then. Raises Superseded, BrokerUnavailable.
+        Daemons with two copies of one directory may take over at the same time, each in its own journal: the record
+        that is written last wins. With `patiently`, the record is checked again after CLAIM_S, by which time the other
+        daemon, which has read the old record, has written its own. Raises Superseded, BrokerUnavailable.
         """
         await self.record(positions)
         if patiently:
@@ -61,9 +64,9 @@ class Ownership:
         await self.record({})
 
     async def record(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Mirror positions with the record beside them, unless somebody else owns the pipeline now.
+        """Mirrors positions together with the record, unless another daemon now owns the pipeline.
 
-        Raises Superseded, BrokerUnavailable. Without permission for the group a warning says once what is lost by that.
+        Raises Superseded, BrokerUnavailable. Without permission for the group, it logs the consequences once.
         """
         services = self._services
         own = derive_record(services.journal.state)

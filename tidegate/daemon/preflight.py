@@ -1,6 +1,6 @@
-"""What a recovery finds before it disturbs anybody: the journal, Kafka's record of the pipeline, the cluster of now.
+"""The examination before a takeover: the journal, Kafka's record of the pipeline, and the current cluster.
 
-Only reads. A start that is refused here has changed nothing, whoever runs.
+The preflight only reads. A start that is refused here has changed nothing, even if another daemon is running.
 """
 
 from __future__ import annotations
@@ -41,43 +41,46 @@ from tidegate.task.inflight import derive_shapes
 logger = logging.getLogger(__name__)
 
 PREFLIGHT_TRIES: Final = 3
-"""A daemon that still runs may be quicker than a look; then the takeover, which stops it, comes before the next one."""
+"""How many times the journal is read while a running daemon changes it.
+
+After these the takeover, which stops that daemon, precedes the next read.
+"""
 
 
 class Preflight(msgspec.Struct, frozen=True):
-    """What was found before the takeover. Made by `run_preflight`."""
+    """The findings before the takeover. Made by `run_preflight`."""
 
     before: JournalState
     facts: RestoreFacts
     restore_point: RestorePointSelector
     replaced: tuple[str, ...]
-    """See decide_owner."""
+    """The journals that this start replaces, as decided by `decide_owner`."""
     used: Used
-    """Numbers that other histories of the pipeline have used."""
+    """The numbers that other histories of the pipeline have used."""
     target: RestoreTarget | None
-    """Somebody's choice, which will take the place of the newest checkpoint."""
+    """The requested restore target, which will become the newest checkpoint."""
 
     @property
     def goes_back(self) -> bool:
-        """The newest checkpoint will not be continued from."""
+        """True if the start will not continue from the newest checkpoint."""
         return self.target is not None
 
     def decide_restore(self) -> RestorePlan:
-        """What the start will continue from. Raises RestoreRefused."""
+        """Decides what the start will continue from. Raises RestoreRefused."""
         if self.target is None:
             return decide_restore(self.before, self.facts)
         return decide_chosen(self.before, derive_chosen(self.target, self.facts.identity), self.facts)
 
 
 async def run_preflight(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Preflight:
-    """Refuse before disturbing anybody, but not for what a daemon that still runs has changed or cleaned up meanwhile.
+    """Refuses a start before it affects a running daemon, but not for changes that such a daemon has made meanwhile.
 
-    `checks/survey.py` asks it, too: before Spark starts, and for `validate --connect`. `first`: what was agreed to in
-    `options` holds. `verify`: read the newest checkpoint's state. A refusal that is repeated does not come from a
-    journal that moves.
+    `checks/survey.py` calls it as well: before Spark starts, and for `validate --connect`. With `first`, the consents
+    in `options` apply. With `verify`, the newest checkpoint's state is read. A refusal that repeats itself is not
+    caused by a journal that changes.
 
-    The facts are newer than the journal that they are compared with, and the journal is newer than what Kafka says
-    about the pipeline, which follows it. Raises what `recover` raises.
+    The facts are read after the journal that they are compared with, and the journal after Kafka's record of the
+    pipeline, which follows it. Raises what `recover` raises.
     """
     journal, said = services.journal, ""
     tries_left = PREFLIGHT_TRIES
@@ -91,7 +94,8 @@ async def run_preflight(plan: Plan, services: Stores, options: StartOptions, *, 
         replaced: tuple[str, ...] = ()
         try:
             target = await _find_restore_target(services, before, facts, restore_point, options)
-            if target is None and options.restore is not None and first and verify:  # once: not for a check, nor later
+            if target is None and options.restore is not None and first and verify:
+                # Logged once: not for a check, nor in later recoveries.
                 path = options.restore.target
                 logger.info("--restore changes nothing: the newest checkpoint already continues from %s", path)
             place, word = services.storage.location, options if first else NO_OPTIONS
@@ -114,7 +118,7 @@ async def run_preflight(plan: Plan, services: Stores, options: StartOptions, *, 
                 newest.id,
             )
         used = restore_point.used
-        if known.record is not None:  # of this journal, too, where the directory is an old copy
+        if known.record is not None:  # also if it is of this journal, because the directory may be an old copy
             used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
         return Preflight(before, facts, restore_point, replaced, used, target)
 
@@ -126,8 +130,9 @@ async def _find_restore_target(
     restore_point: RestorePointSelector,
     options: StartOptions,
 ) -> RestoreTarget | None:
-    """The choice that takes the place of the newest checkpoint; else the newest, or what is left of damage, can be
-    restored. Raises what `recover` raises.
+    """Returns the target that replaces the newest checkpoint; if None, the newest or its fallback can be restored.
+
+    Raises what `recover` raises.
     """
     target: RestoreTarget | None = None
     if options.restore is not None:
@@ -143,12 +148,12 @@ async def _find_restore_target(
 
 
 def decide_newest(state: JournalState, facts: RestoreFacts, *, replaced: bool) -> RestorePlan:
-    """Of the newest checkpoint; `replaced`: somebody's choice will take its place. Raises RestoreRefused."""
+    """Decides how to restore the newest checkpoint; `replaced`: a target will replace it. Raises RestoreRefused."""
     return decide_replaced(state, facts) if replaced else decide_restore(state, facts)
 
 
 async def _inspect(services: Stores, before: JournalState, facts: RestoreFacts, error: TidegateError) -> TidegateError:
-    """The same refusal, or a more exact one by the headers of the states: which words would help."""
+    """Returns the refusal, more exact with the headers of the states: it names the directives that would help."""
     newest, identity = before.newest_checkpoint, before.identity
     if not isinstance(error, RestoreRefused) or not error.refusals or newest is None or identity is None:
         return error
@@ -157,15 +162,17 @@ async def _inspect(services: Stores, before: JournalState, facts: RestoreFacts, 
         refuse_unfit(newest, identity, facts, stored)
     except RestoreRefused as exact:
         return exact
-    return error  # headers only add to what names and meanings have refused
+    return error  # headers only add to the refusals of names and fingerprints
 
 
 def _decide_owner(
     before: JournalState, known: Known, target: RestoreTarget | None, word: StartOptions, place: str
 ) -> tuple[str, ...]:
-    """What somebody has said about output was said for one restore: it does not count where that is done (`target` is
-    None), nor where the directory was lost since, or is another one. `--begin-anew` alone was said for an empty
-    directory: it opens none that is back, nor a copy. Raises PipelineKnown.
+    """Decides whether this start may take the pipeline over.
+
+    Consent to repeated output applies to one restore. It does not count if that restore is already done (`target` is
+    None), or if the directory has since been lost or replaced. `--begin-anew` alone applies to an empty directory only,
+    not to one that has reappeared or to a copy. Raises PipelineKnown.
     """
     if target is not None and not word.begin_anew:
         refuse_repeated(before, known, target, place=place)
@@ -174,7 +181,7 @@ def _decide_owner(
 
 
 async def read_facts(plan: Plan, services: Stores, state: JournalState) -> RestoreFacts:
-    """The pipeline and the cluster as they are now. `state` has the topics that a pattern has found before."""
+    """Reads the current pipeline and cluster. `state` holds the topics that a pattern has found before."""
     read, listed = await _find_topics(plan, services, state)
     named = {topic for names in read.values() for topic in names}
     named |= {topic for sink in plan.operators(SinkOperator) for topic in sink.topics}
@@ -200,11 +207,11 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
 async def _find_topics(
     plan: Plan, services: Stores, state: JournalState
 ) -> tuple[dict[OperatorName, tuple[str, ...]], dict[str, TopicFacts]]:
-    """The topics of every source; and what is known already of those that a pattern has found.
+    """Returns the topics of every source, and the facts already known about those that a pattern has found.
 
-    Those that match and have positions in the newest checkpoint belong to them in any case: a broker that has just
-    started may not list all topics, and one that is gone has to be missed. A position whose topic does not match any
-    more is refused, as one of a topic that was taken out of a list.
+    Matching topics with positions in the newest checkpoint are always included: a broker that has just started may not
+    list all topics, and a deleted topic must be noticed. A position whose topic no longer matches is refused, like that
+    of a topic that was removed from a list.
     """
     sources = plan.operators(SourceOperator)
     read = {source.name: source.topics for source in sources}

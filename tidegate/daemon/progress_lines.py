@@ -1,4 +1,4 @@
-"""Decides which log lines show how a pipeline is doing: one a minute, and at once what is new or slow. Pure.
+"""Decides which log lines show how a pipeline is doing: one a minute, and at once for something new or slow. Pure.
 
 In a steady state nothing else is logged at `info`; at `debug` each checkpoint has its line. Times are seconds of a
 monotonic clock.
@@ -18,28 +18,28 @@ from tidegate.daemon.status import PipelineState, Status
 from tidegate.ids import CheckpointId
 
 PERIOD_S: Final = 60.0
-"""At most one line in this time, of each of the two kinds."""
+"""At most one line of each of the two kinds in this time."""
 USUAL_MAX: Final = 20
-"""Checkpoints whose median duration is the usual one."""
+"""The usual duration is the median of this number of checkpoints."""
 USUAL_MIN: Final = 5
 SLOW_TIMES: Final = 3
 SLOW_S_MIN: Final = 1.0
 STALE_S: Final = 10.0
-"""A lag that was measured longer ago is not known."""
+"""A lag that was measured longer ago counts as unknown."""
 
 FLOWING: Final = frozenset({PipelineState.RUNNING, PipelineState.DEGRADED})
 HELD_UP: Final = frozenset({PipelineState.WAITING, PipelineState.RESTORING, PipelineState.RESTARTING})
-"""No record flows, and nobody has asked for that."""
+"""States in which no record flows without this being requested."""
 
 
 def carries(checkpoint: CompletedCheckpoint, before: CompletedCheckpoint | None) -> bool:
-    """Whether records were read since the checkpoint before, where there is one, or are written by this one."""
+    """Returns whether records were read since the previous checkpoint (if any), or are committed by this one."""
     moved = before is not None and checkpoint.positions != before.positions
     return moved or any(each.records for each in checkpoint.committables)
 
 
 class CheckpointLines:
-    """Decides which completed checkpoints have a line at `info`. One per attempt."""
+    """Decides which completed checkpoints of one attempt have a line at `info`."""
 
     def __init__(self) -> None:
         self._before: CompletedCheckpoint | None = None
@@ -49,13 +49,13 @@ class CheckpointLines:
         self._slow_at: float | None = None
 
     def given_up(self) -> None:
-        """A checkpoint has not completed."""
+        """Records a checkpoint that did not complete."""
         self._given_up += 1
 
     def decide(self, checkpoint: CompletedCheckpoint, duration_s: float, now_s: float, *, ordered: bool) -> str | None:
-        """What is notable about the newest checkpoint, for its line; None: nothing, so it has none at `info`.
+        """Describes what is notable about the newest checkpoint; None if nothing is, so that it has no line at `info`.
 
-        `ordered`: somebody asked for it.
+        `ordered` means that it was requested.
         """
         first, slow = self._before is None, self._derive_slow(duration_s, now_s)
         newly = carries(checkpoint, self._before) and not self._carried
@@ -72,7 +72,10 @@ class CheckpointLines:
         return ", ".join(found) if found or checkpoint.final else None
 
     def _derive_slow(self, duration_s: float, now_s: float) -> str:
-        """Empty unless it took much longer than usual. What is always slow becomes usual, and has no line."""
+        """Compares the duration with the usual one; empty if it is normal.
+
+        If all checkpoints are slow, that becomes the usual duration and is not reported.
+        """
         known = list(self._durations)
         self._durations.append(duration_s)
         if len(known) < USUAL_MIN or (self._slow_at is not None and now_s - self._slow_at < PERIOD_S):
@@ -85,20 +88,20 @@ class CheckpointLines:
 
 
 class ProgressLine(msgspec.Struct, frozen=True):
-    """One line: text for people, and the same figures by name for machines."""
+    """One line: its text, and the same numbers by name for structured logs."""
 
     text: str
     fields: dict[str, float]
 
 
 class ProgressLines:
-    """Makes one line a minute of what the pipeline has done in it. One per daemon; on its event loop."""
+    """Creates one line a minute about the pipeline's progress. One per daemon, on its event loop."""
 
     def __init__(self) -> None:
         self._state: PipelineState | None = None
         self._began_s = 0.0
         self._began: Status | None = None
-        """As it was when the minute began."""
+        """The status when the minute began."""
         self._clear()
         self._last: tuple[CheckpointId, float, float] | None = None
         """Id of the newest checkpoint, when it completed, and how long it took."""
@@ -108,14 +111,14 @@ class ProgressLines:
         self._count, self._sum_s, self._longest_s = 0, 0.0, 0.0
 
     def completed(self, checkpoint: CompletedCheckpoint, duration_s: float, now_s: float) -> None:
-        """A checkpoint has completed."""
+        """Takes a completed checkpoint."""
         self._count += 1
         self._sum_s += duration_s
         self._longest_s = max(self._longest_s, duration_s)
         self._last, self._size_bytes = (checkpoint.id, now_s, duration_s), checkpoint.size_bytes
 
     def is_due(self, state: PipelineState, now_s: float) -> bool:
-        """Whether `take` is to be called now. Each state begins a new minute."""
+        """Returns whether `take` is due. Each state begins a new minute."""
         if state is not self._state:
             self._state, self._began = state, None
         if state not in FLOWING | HELD_UP:
@@ -123,7 +126,7 @@ class ProgressLines:
         return self._began is None or now_s - self._began_s >= PERIOD_S
 
     def take(self, status: Status, now_s: float) -> ProgressLine | None:
-        """The line of the minute that ends now; None when one begins."""
+        """Returns the line of the minute that ends now; None when the first one begins."""
         before, elapsed_s = self._began, now_s - self._began_s
         self._began, self._began_s = status, now_s
         line = None
@@ -143,7 +146,7 @@ class ProgressLines:
         return ProgressLine(text, fields | lags | took)
 
     def _checkpoints(self, now_s: float) -> tuple[str, dict[str, float]]:
-        """With a long interval most minutes have none."""
+        """With a long interval most minutes have no checkpoint."""
         if self._last is None:
             return "no checkpoint yet", {"checkpoints": 0}
         number, at_s, duration_s = self._last

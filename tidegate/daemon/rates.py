@@ -1,6 +1,6 @@
-"""Small accounts for the metrics: counts that restart with every attempt, rates over a window, bounded labels.
+"""Helpers for the metrics: counts that restart with every attempt, rates over a window, bounded labels.
 
-Pure: time comes in as an argument.
+Pure: time is passed as an argument.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class ReportCounts:
 
     def __init__(self) -> None:
         self.positions: tuple[SourcePositions, ...] = ()
-        """As it has reported them last."""
+        """The positions that it last reported."""
         self._seen: dict[Hashable, float] = {}
 
     def advance(self, name: Hashable, value: float) -> float:
-        """What `value` adds to the highest seen so far: never negative."""
+        """Returns what `value` adds to the highest value seen so far: never negative."""
         before = self._seen.get(name, 0)
         self._seen[name] = max(before, value)
         return max(0, value - before)
@@ -39,12 +39,12 @@ class CounterWindow:
         self._samples: deque[tuple[float, float]] = deque(maxlen=int(seconds / SAMPLE_SECONDS) + 2)
 
     def observe(self, now: float) -> None:
-        """Remember the total at `now`; closer than SAMPLE_SECONDS to the last sample it changes nothing."""
+        """Samples the total at `now`, unless the last sample is less than SAMPLE_SECONDS old."""
         if not self._samples or now - self._samples[-1][0] >= SAMPLE_SECONDS:
             self._samples.append((now, self.total))
 
     def rate(self, now: float) -> float:
-        """Units per second since the newest sample that is at least a window old, or the oldest there is."""
+        """Returns units per second since the newest sample that is at least a window old, or since the oldest one."""
         while len(self._samples) > 1 and now - self._samples[1][0] >= self._seconds:
             self._samples.popleft()
         if not self._samples:
@@ -54,14 +54,14 @@ class CounterWindow:
 
 
 class LabelBound:
-    """Lets the first `limit` values of a label through; all later ones become `other`."""
+    """Passes the first `limit` values of a label; all later ones become `other`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._known: set[str] = set()
 
     def of(self, value: str) -> str:
-        """The label value to export for `value`."""
+        """Returns the label value to export for `value`."""
         if value in self._known:
             return value
         if len(self._known) >= self._limit:

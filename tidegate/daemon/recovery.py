@@ -1,8 +1,9 @@
-"""What happens between the end of one attempt and the start of the next, in this order and no other.
+"""Recovery: the steps between the end of one attempt and the start of the next, in a fixed order.
 
-Take over by the journal (after that nobody older decides anything), end the transactions that the newest checkpoint
-lists, fix where sources begin that have no position yet, record in Kafka whose the pipeline is now, and only then abort
-whatever else is open under our name. Each stage takes what only the stage before it makes (`stages.py`).
+Take over the journal, after which no older daemon can decide anything. Resolve the transactions that the newest
+checkpoint lists. Fix the starting offsets of sources that have no position yet. Write the ownership record to Kafka.
+Only then abort all other transactions that are open under the pipeline's name. Each stage takes a value that only the
+stage before it creates (`recovery_stages.py`).
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ async def recover(
     *,
     first: bool = False,
 ) -> Recovered:
-    """`transaction_timeout_ms` is for transactions that replace lost ones. What somebody has agreed to in `options`
-    holds for the `first` recovery of a daemon, which also reads the newest checkpoint's state before all else.
+    """Runs the recovery and returns what the next attempt starts from.
+
+    `transaction_timeout_ms` applies to transactions that replace lost ones. `first` marks the first recovery of a
+    daemon: only there do the consents in `options` apply, and it reads the newest checkpoint's state before anything
+    else.
 
     Raises RestoreRefused, SavepointRefused, PipelineKnown, TransactionLost, TransactionGone, Superseded,
     BrokerUnavailable, StorageError ...
@@ -67,7 +71,10 @@ async def recover(
 
 
 def _find_accepted(options: StartOptions, whole: StateVerified) -> CheckpointId | None:
-    """The checkpoint of `--accept-gone`. It means no other one: a supervisor repeats the option at every start."""
+    """Returns the checkpoint of `--accept-gone`.
+
+    The option applies to no other checkpoint, because a supervisor repeats it at every start.
+    """
     named, newest = options.accept_gone, whole.restore.checkpoint
     if named is not None and (newest is None or newest.id != named):
         found = "there is no checkpoint" if newest is None else f"the newest checkpoint is {newest.id}"
@@ -78,7 +85,7 @@ def _find_accepted(options: StartOptions, whole: StateVerified) -> CheckpointId 
 async def take_over(
     plan: Plan, services: Services, ownership: Ownership, look: Preflight, *, patiently: bool
 ) -> TakenOver:
-    """Append the takeover and leave the own record in Kafka.
+    """Appends the takeover and writes the ownership record to Kafka.
 
     Raises Superseded, RestoreRefused, BrokerUnavailable, StorageError.
     """
@@ -92,13 +99,17 @@ async def take_over(
         )
     if state.newest_checkpoint is not None:
         await ownership.claim(_mirrored(state.newest_checkpoint, facts), patiently=patiently)
-    if state.newest_checkpoint != look.before.newest_checkpoint:  # another daemon went on, and may know new partitions
+    if state.newest_checkpoint != look.before.newest_checkpoint:
+        # Another daemon has continued, and may know new partitions.
         facts = msgspec.structs.replace(await read_facts(plan, services, state), command_line=facts.command_line)
     return TakenOver(decide_newest(state, facts, replaced=look.goes_back), facts)
 
 
 def _mirrored(newest: CompletedCheckpoint, facts: RestoreFacts) -> dict[TopicPartition, int]:
-    """Positions in topics that are there: those of a source that is given up may not be, and Kafka refuses them."""
+    """Returns positions in existing topics only.
+
+    Topics of a removed source may be gone, and Kafka rejects their offsets.
+    """
     there = {topic for topics in facts.sources.values() for topic in topics}
     return {part: offset for part, offset in merge_offsets(newest.positions).items() if part.topic in there}
 
@@ -106,7 +117,7 @@ def _mirrored(newest: CompletedCheckpoint, facts: RestoreFacts) -> dict[TopicPar
 async def clear(
     plan: Plan, services: Services, ownership: Ownership, placed: OffsetsAssigned, hanging: HangingCheck
 ) -> Recovered:
-    """Say in Kafka where the pipeline is, then abort what is open under its name and remove what no checkpoint needs.
+    """Records the positions in Kafka, then aborts leftover transactions and removes files that no checkpoint needs.
 
     Raises Superseded, BrokerUnavailable.
     """
@@ -122,8 +133,9 @@ async def clear(
 
 
 async def _fence(plan: Plan, services: Services, restore: RestorePlan) -> None:
-    """Also where nothing is written in transactions: an older attempt may have been exactly-once, and died. A user who
-    may not end any is not refused for that.
+    """Fences older attempts, even for an at-least-once pipeline: one of them may have been exactly-once.
+
+    An at-least-once pipeline is not refused if its user lacks permission for this.
     """
     try:
         fenced = await services.kafka.fence_leftovers(
@@ -162,7 +174,7 @@ async def _tidy(services: Services) -> None:
 
 
 def _log_restore(placed: OffsetsAssigned, *, begins: bool) -> None:
-    """`begins`: there was no checkpoint before the one that records where the sources begin."""
+    """Logs what is restored. `begins` means that no checkpoint existed before the one with the starting offsets."""
     restore, checkpoint = placed.restore, placed.checkpoint
     if begins:
         logger.info("attempt %d starts a new pipeline: there is nothing to restore", restore.attempt)

@@ -1,11 +1,13 @@
-"""The stages of a recovery, as values: what each has made true, and what the next one needs for it.
+"""The stages of a recovery as values: each one proves a fact that the next stage requires.
 
-Every class is made in one function, which takes the stage before it (a test looks), so `recovery.py` cannot call these
-functions in another order:
+Every class is created in one function, which takes the stage before it (a test checks this), so `recovery.py` cannot
+call these functions in another order:
 
-    Look -> Owned -> Whole -> Ended -> Decided -> Placed -> Recovered
+  Preflight -> TakenOver -> StateVerified -> TransactionsResolved -> RestorePointAppended -> OffsetsAssigned
+  -> Recovered
 
-`Look` is in `preflight.py`. What stands in the journal after each stage is what a crash leaves to the next recovery.
+`Preflight` is in `preflight.py`. After a crash the next recovery continues from what each stage has left in the
+journal.
 """
 
 from __future__ import annotations
@@ -18,16 +20,17 @@ from tidegate.coordinator.types import CompletedCheckpoint
 
 
 class TakenOver(msgspec.Struct, frozen=True):
-    """The takeover is in the journal and the record in Kafka: nobody older decides anything. Made by `take_over`."""
+    """Takeover in the journal, record in Kafka: no older daemon can decide anything. Made by `take_over`."""
 
     restore: RestorePlan
-    """Of the newest checkpoint."""
+    """Restores the newest checkpoint."""
     facts: RestoreFacts
 
 
 class StateVerified(msgspec.Struct, frozen=True):
-    """The state of the newest checkpoint can be read, or the last whole one is the newest now. Made by
-    `Choosing.get_round_damage`.
+    """The state of the newest checkpoint can be read, or the last intact one has become the newest.
+
+    Made by `RestorePointSelector.get_round_damage`.
     """
 
     restore: RestorePlan
@@ -35,8 +38,9 @@ class StateVerified(msgspec.Struct, frozen=True):
 
 
 class TransactionsResolved(msgspec.Struct, frozen=True):
-    """Every transaction that the newest checkpoint lists has a definite end, and the journal says so. Made by
-    `commit_listed`.
+    """Every transaction that the newest checkpoint lists has a definite end, which is recorded in the journal.
+
+    Made by `commit_listed`.
     """
 
     restore: RestorePlan
@@ -44,8 +48,9 @@ class TransactionsResolved(msgspec.Struct, frozen=True):
 
 
 class RestorePointAppended(msgspec.Struct, frozen=True):
-    """What is restored is the newest checkpoint: the one that somebody has asked for, if anybody has. Made by
-    `Choosing.go_back`.
+    """The restore point is the newest checkpoint in the journal; if a restore target was given, it has been appended.
+
+    Made by `RestorePointSelector.go_back`.
     """
 
     restore: RestorePlan
@@ -53,15 +58,15 @@ class RestorePointAppended(msgspec.Struct, frozen=True):
 
 
 class OffsetsAssigned(msgspec.Struct, frozen=True):
-    """Every source has a position for every partition, fixed by a checkpoint. Made by `fix_start_offsets`."""
+    """Every source has a position for every partition, recorded in a checkpoint. Made by `fix_start_offsets`."""
 
     restore: RestorePlan
     checkpoint: CompletedCheckpoint
-    """What is restored."""
+    """The checkpoint that is restored."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """Nothing else is open under the pipeline's name: everything that a new attempt starts from. Made by `clear`."""
+    """All that a new attempt starts from; no other transaction is open under the pipeline's name. Made by `clear`."""
 
     restore: RestorePlan
     job: Job

@@ -1,8 +1,9 @@
-"""What an attempt leaves in Kafka when it ends, for whatever reason: what is decided is committed, the rest aborted.
+"""Releases the transactions of an attempt when it ends for any reason: commits those that are decided, aborts the rest.
 
-An open transaction stops every read-committed reader of its partitions, other producers' records included, until the
-broker's time limit. So nothing is left to the next attempt, which may come after a backoff, or next week, or never. The
-journal records when all that it lists is ended: what Kafka knows about ended transactions is gone one day (ADR 20).
+An open transaction blocks every read-committed reader of its partitions, including for records of other producers,
+until the broker's timeout. So nothing is left to the next attempt, which may come after a backoff, a week later, or
+never. The journal records when all listed transactions have ended, because Kafka eventually forgets ended transactions
+(ADR 20).
 """
 
 from __future__ import annotations
@@ -29,17 +30,20 @@ T = TypeVar("T")
 
 LEAVE_S: Final = 10.0
 JOURNAL_S: Final = 1.0
-"""How long each call of the journal is waited for. Two of them and the rest have to fit into the end after a second
-signal, too."""
+"""How long to wait for each journal call.
+
+Two calls and the remaining work must also fit into the exit after a second signal.
+"""
 
 
 async def leave(plan: Plan, services: Services, cause: BaseException | None, *, verified: bool = True) -> str:
-    """Clean up after this daemon's attempts, the last of which ended with `cause`. Empty when Kafka is clean; else the
-    text says, for the log, what may be left and why.
+    """Releases the transactions of this daemon's attempts, the last of which ended with `cause`.
 
-    Called when nothing of the attempt decides any more: its last append has an answer, or never will have one. Until
-    the newest checkpoint is `verified` its transactions are left alone: where its state is damaged, the last whole one
-    can be gone back to only while they are open.
+    Returns an empty text if Kafka is clean; otherwise a text for the log about what may be left open and why.
+
+    It is called when no task of the attempt can decide anything: its last append has a result, or never will. Until the
+    newest checkpoint is `verified`, its transactions are not touched: if its state is damaged, falling back to the last
+    intact checkpoint is possible only while they are open.
     """
     if not plan.exactly_once or not services.journal.state.attempt:
         return ""
@@ -53,7 +57,7 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
     except TidegateError as error:
         why = error.message
     if not (decided or why):
-        services.metrics.oldest_transaction(None)  # the next attempt may begin a long time from now
+        services.metrics.oldest_transaction(None)  # the next attempt may begin much later
         return ""
     topics = ", ".join(sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics}))
     blocked = f"readers of committed records may be blocked in {topics}"
@@ -66,8 +70,9 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
 
 
 def describe_undone(state: JournalState) -> str:
-    """What a daemon leaves that is stopped before its first recovery, for people. Empty where nothing is listed: with
-    `mode: at-least-once`, or when all is on record as ended.
+    """Describes what a daemon leaves undone if it is stopped before its first recovery.
+
+    Empty if no transactions are listed: with `mode: at-least-once`, or when all are recorded as ended.
     """
     newest = state.newest_checkpoint
     if newest is None or not newest.committables:
@@ -81,7 +86,7 @@ def describe_undone(state: JournalState) -> str:
 
 
 async def _leave(plan: Plan, services: Services, cause: BaseException | None, *, verified: bool) -> str:
-    """What is decided, or may be, and is not committed: for people, empty if nothing is."""
+    """Releases the transactions; describes those that are or may be decided and are not committed, if any."""
     journal = services.journal
     superseded = isinstance(cause, Superseded)
     owned = not superseded and journal.identity is not None
@@ -89,16 +94,16 @@ async def _leave(plan: Plan, services: Services, cause: BaseException | None, *,
     found = None
     try:
         found = await _ask_journal(services, journal.read)
-    except TidegateError as error:  # vanished, damaged, not to be reached: what is known from before must do
+    except TidegateError as error:  # vanished, damaged or unreachable: the last known journal is used
         logger.debug("the journal was not read at the end: %s", error.message)
-    # After the reading: with the own entry about the end, which nobody else has written, and with what an append that
-    # is still under way may list.
+    # This follows the read, so that it includes this daemon's own entry about the end, and the transactions of an
+    # append that is still in progress.
     own = journal.state
     keep = {one.transactional_id for one in journal.maybe_listed}
     if found is not None:
         keep |= {one.transactional_id for one in found.committables}
         owned &= found.next_sequence == own.next_sequence
-    # Where somebody else has taken over, only the ids of this attempt are still this daemon's.
+    # If another daemon has taken over, only the ids of this attempt still belong to this one.
     since = Attempt(0) if owned else own.attempt
     behind = Attempt(own.attempt + 1)
     fenced = await services.kafka.fence_leftovers(plan.pipeline, keep, behind, own.journal, others=(), since=since)
@@ -110,8 +115,9 @@ async def _leave(plan: Plan, services: Services, cause: BaseException | None, *,
 
 
 async def _end_listed(services: Services, *, verified: bool) -> str:
-    """Commit what the newest checkpoint lists, and write down that it is. What is not committed, and why, for people:
-    whatever it is, it is the recovery's.
+    """Commits what the newest checkpoint lists and records that. Describes what is not committed and why.
+
+    The next recovery resolves whatever is left.
     """
     journal = services.journal
     permit = journal.release_permit()
@@ -123,7 +129,7 @@ async def _end_listed(services: Services, *, verified: bool) -> str:
     started = services.clock.monotonic()
     try:
         outcomes = await services.kafka.commit(permit)
-    except (TransactionLost, TransactionGone, TransactionUndecidable) as error:  # nobody waits for those
+    except (TransactionLost, TransactionGone, TransactionUndecidable) as error:  # left to the recovery
         logger.debug("%s: %s", left, error.message)
         return ""
     except TidegateError as error:
@@ -144,8 +150,10 @@ async def _end_listed(services: Services, *, verified: bool) -> str:
 
 
 async def _ask_journal(services: Services, call: Callable[[], T]) -> T:
-    """As `in_journal_thread`, and StorageError where that takes too long: an object store that is away is tried for
-    longer than the whole end may take, and what is open has to be aborted without it. The call goes on in its thread.
+    """Calls the journal like `in_journal_thread`, but raises StorageError if that takes too long.
+
+    Retries for an unavailable object store may take longer than the whole shutdown, and open transactions have to be
+    aborted regardless. The call continues in its thread.
     """
     try:
         async with asyncio.timeout(JOURNAL_S):

@@ -1,8 +1,8 @@
-"""What a recovery restores when it is not simply the newest checkpoint: somebody's choice, or the last whole one.
+"""Selects what a recovery restores if not the newest checkpoint: a requested target, or the last intact checkpoint.
 
-Looks before the takeover, so that a refused start disturbs nobody, and once more after it, when nobody else can decide
-any more. The decisions are in `coordinator/restore_target.py`; whatever is chosen is appended to the journal as the
-newest checkpoint, so that from then on there is one way to restore.
+The selection runs before the takeover, so that a refused start has no effect, and again after it, when no other daemon
+can decide anything. The decisions are in `coordinator/restore_target.py`. The selected checkpoint is appended to the
+journal as the newest one, so that there is only one way to restore.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ logger = logging.getLogger(__name__)
 
 
 class RestoreOption(msgspec.Struct, frozen=True):
-    """`tidegate run FILE --restore TARGET [--repeat-output]`."""
+    """The options `tidegate run FILE --restore TARGET [--repeat-output]`."""
 
     target: str
-    """Number of a retained checkpoint, or the path of a savepoint."""
+    """The number of a retained checkpoint, or the path of a savepoint."""
     repeat_output: bool = False
 
 
 class StartOptions(msgspec.Struct, frozen=True):
-    """What `tidegate run` was given on its command line."""
+    """The options of `tidegate run` that affect the recovery."""
 
     restore: RestoreOption | None = None
     begin_anew: bool = False
-    """Take an empty checkpoint directory although Kafka knows the pipeline."""
+    """Accept an empty checkpoint directory although Kafka knows the pipeline."""
     accept_gone: CheckpointId | None = None
-    """What is gone from Kafka of the transactions that this checkpoint lists counts as committed."""
+    """The checkpoint whose transactions count as committed even if Kafka no longer knows them."""
     command_line: CommandLineDirectives = CommandLineDirectives()
-    """What becomes of state that another definition has made. It holds until it is in the journal."""
+    """Directives for state of another definition. They apply until they are recorded in the journal."""
 
     @property
     def repeats_output(self) -> bool:
-        """Somebody has said that output after what is restored may be written again."""
+        """True if the user has agreed that output after the restore point may be written again."""
         return self.restore is not None and self.restore.repeat_output
 
 
@@ -78,7 +78,10 @@ NO_OPTIONS: Final = StartOptions()
 
 
 class RestorePointSelector:
-    """One recovery's choice. `verify`: read the newest checkpoint's state before its transactions are touched."""
+    """Selects the restore point of one recovery.
+
+    With `verify`, the newest checkpoint's state is read before its transactions are resolved.
+    """
 
     def __init__(self, services: Stores, facts: RestoreFacts, option: RestoreOption | None, *, verify: bool) -> None:
         self._services = services
@@ -91,13 +94,13 @@ class RestorePointSelector:
 
     @property
     def used(self) -> Used:
-        """Numbers that the history of a savepoint has used."""
+        """The numbers that the history of a savepoint has used."""
         if self._savepoint is None:
             return NOTHING_USED
         return Used(self._savepoint.checkpoint.attempt, self._savepoint.checkpoint.id)
 
     async def look(self, state: JournalState) -> RestoreTarget | Fallback | None:
-        """What would be done, without doing it; None: the newest checkpoint is restored.
+        """Determines what would be restored, without changing anything. None means the newest checkpoint.
 
         Raises RestoreRefused, SavepointRefused, JournalVanished, ObjectCorrupt, StorageError, BrokerUnavailable.
         """
@@ -115,12 +118,12 @@ class RestorePointSelector:
 
     @property
     def _latest(self) -> set[OperatorName]:
-        """Sources that begin at the end."""
+        """The sources that start at the end of their topics."""
         plan = self._facts.plan
         return set() if plan is None else {one.name for one in plan.operators(SourceOperator) if one.start == LATEST}
 
     async def get_round_damage(self, owned: TakenOver) -> StateVerified:
-        """Restore the last whole checkpoint where the newest is damaged and that can be made up for.
+        """Falls back to the last intact checkpoint if the newest is damaged and its output can still be aborted.
 
         From here on the facts are those of `owned`. Raises what `look` raises.
         """
@@ -147,9 +150,9 @@ class RestorePointSelector:
         return StateVerified(await self._append(owned.restore, found.chosen), owned.facts)
 
     async def go_back(self, ended: TransactionsResolved) -> RestorePointAppended:
-        """Restore what somebody has asked for, if anybody has. Raises what `look` raises."""
+        """Restores the requested target, if there is one. Raises what `look` raises."""
         found, plan = await self.look(self._services.journal.state), ended.restore
-        if not isinstance(found, RestoreTarget):  # where there was one, another daemon has done it meanwhile
+        if not isinstance(found, RestoreTarget):  # if there was a target, another daemon has restored it meanwhile
             return RestorePointAppended(
                 plan if plan.slots else decide_restore(self._services.journal.state, self._facts), ended.facts
             )
@@ -173,7 +176,7 @@ class RestorePointSelector:
         return decided
 
     async def _sweep(self) -> None:
-        """What a restore that was killed has copied may take the room that this one needs."""
+        """Removes what an interrupted restore has copied, because it may take the space that this one needs."""
         try:
             await self._services.in_journal_thread(self._services.journal.sweep_orphans)
         except StorageError as error:
@@ -185,14 +188,14 @@ class RestorePointSelector:
         await self._services.in_journal_thread(lambda: journal.append_restored(plan, chosen, now_ms))
         return decide_restore(journal.state, self._facts)
 
-    # -- somebody's choice -----------------------------------------------------------------------------------------
+    # -- the requested target --------------------------------------------------------------------------------------
 
     async def _read_restore_target(self, state: JournalState) -> RestoreTarget | None:
         if self._option is None:
             return None
         target = self._option.target
         if is_checkpoint_number(target):
-            if state.origin == f"checkpoint {target}":  # done already; it may not be retained any more
+            if state.origin == f"checkpoint {target}":  # done already; it may no longer be retained
                 return None
             return find_retained(state, CheckpointId(int(target)))
         if self._savepoint is None:
@@ -201,13 +204,13 @@ class RestorePointSelector:
             self._folder = folder
             found = await services.in_journal_thread(lambda: read_savepoint(folder))
             if derive_saved(target, found, self._facts.identity).origin == state.origin:
-                return None  # done already; it may be damaged by now, or not fit the file of today
+                return None  # done already; by now it may be damaged or not fit the current file
             await services.in_journal_thread(lambda: check_whole(found, folder))
             self._savepoint = found
         return derive_saved(target, self._savepoint, self._facts.identity)
 
     async def _refuse_unfit(self, target: RestoreTarget) -> None:
-        """Before anything is done for a wish: its states, too, are looked at."""
+        """Refuses a target that does not fit, including its states, before anything is changed for it."""
         services, plan = self._services, self._facts.plan
         storage = services.storage if self._folder is None else self._folder
         stored: StoredStates = {}
@@ -235,10 +238,10 @@ class RestorePointSelector:
         raise refuse_damaged(state, damages, "no other checkpoint is whole")
 
     async def _damage(self, entry: CheckpointEntry) -> str:
-        """What is wrong with a checkpoint's state; empty when it is whole. Each is read once, a damaged one twice.
+        """Describes the damage of a checkpoint's state; empty if it is intact.
 
-        Files that are missing together with the journal say nothing about a checkpoint: the volume was unmounted, and
-        may be back by the second time. Raises JournalVanished.
+        Each checkpoint is read once, a damaged one twice. Files that are missing together with the journal do not count
+        as damage: the volume was unmounted, and may be mounted again by the second read. Raises JournalVanished.
         """
         number, services = entry.checkpoint.id, self._services
         if number not in self._damages:

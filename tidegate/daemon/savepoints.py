@@ -1,7 +1,7 @@
-"""Savepoints on demand: one request at a time, from the question to the path of the finished savepoint.
+"""Savepoints on demand: one request at a time, from the request to the path of the finished savepoint.
 
-The coordinator says when the files may be written (all output before them is committed), a thread of its own copies
-them, so that a large copy never holds up the journal.
+The coordinator decides when the files may be written: when all output before them is committed. A thread of its own
+copies them, so that a large copy never delays the journal.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SAVEPOINTS: Final = "savepoints"
-"""Folder within the checkpoint directory for savepoints that are given no other; never cleaned up."""
+"""The default folder for savepoints, within the checkpoint directory; never cleaned up."""
 
 
 DIRECTORY: Final = STORES["file"].example
 
 
 class SavepointUnavailable(TidegateError):
-    """No savepoint was written; the pipeline is as it was."""
+    """No savepoint was written; the pipeline is unchanged."""
 
     code = "savepoint-unavailable"
     exit_code = 1
@@ -45,14 +45,14 @@ class SavepointUnavailable(TidegateError):
 
 
 class SavepointNotWritten(SavepointUnavailable):
-    """The copy of its files failed. Asking again would take, and copy, another whole one."""
+    """Copying the files failed. Retrying would take and copy another complete savepoint."""
 
     code = "savepoint-not-written"
     retriable = False
 
 
 class DirectoryRefused(TidegateError):
-    """A savepoint was asked for in a place where none may be written."""
+    """The requested directory is not one where savepoints may be written."""
 
     code = "savepoint-directory-refused"
     exit_code = 2
@@ -60,9 +60,9 @@ class DirectoryRefused(TidegateError):
 
 
 def check_directory(directory: str, roots: Sequence[str]) -> None:
-    """Savepoints are written below `roots`: whoever gives an order does not choose what the daemon's user overwrites.
+    """Checks that a directory is below one of `roots`, so that clients cannot choose which files are overwritten.
 
-    Links are followed first. Raises DirectoryRefused.
+    Symbolic links are resolved first. Raises DirectoryRefused.
     """
     if scheme_of(directory) != "file":
         _check_address(directory, roots)
@@ -82,7 +82,7 @@ def check_directory(directory: str, roots: Sequence[str]) -> None:
 
 
 def _check_address(address: str, roots: Sequence[str]) -> None:
-    """As `check_directory`, of a store that is no directory; its addresses have no links and one spelling each."""
+    """Checks an address in an object store like `check_directory`. It has no links, and only one spelling."""
     scheme = scheme_of(address)
     store = STORES.get(scheme)
     if store is None:
@@ -100,7 +100,7 @@ def _advise(allowed: Sequence[str]) -> str:
 
 
 def _remove_empty(path: str) -> None:
-    """The folder of a savepoint that could not be written; what could not be deleted stays."""
+    """Removes the folder of a savepoint that could not be written, if it is empty."""
     if scheme_of(path) == "file":
         with suppress(OSError):
             remove_empty(path)
@@ -119,13 +119,16 @@ class _Request(msgspec.Struct):
     answer: asyncio.Future[SavepointDone]
     checkpoint: CheckpointId | None = None
     path: str = ""
-    """Where it is being copied to; from then on only the copy decides whether there is a savepoint."""
+    """The target of the copy; once it is set, only the copy decides whether there is a savepoint."""
     not_written: bool = False
-    """The copy has failed."""
+    """True if the copy failed."""
 
 
 class SavepointService:
-    """One per attempt. `feed` gives the coordinator an event; all calls on the daemon's loop."""
+    """The savepoint requests of one attempt. `feed` passes an event to the coordinator.
+
+    All methods are called on the daemon's loop.
+    """
 
     def __init__(self, services: Services, feed: Callable[[Event], None]) -> None:
         self._services = services
@@ -133,11 +136,11 @@ class SavepointService:
         self._request: _Request | None = None
 
     async def take(self, directory: str) -> SavepointDone:
-        """Raises SavepointUnavailable when there will be none, StorageError when `directory` cannot be used."""
+        """Takes a savepoint. Raises SavepointUnavailable if it fails, StorageError if `directory` cannot be used."""
         self._check_free()
-        # What is wrong with it is reported now, not after a checkpoint.
+        # Opened first, so that an error is reported now and not after a checkpoint.
         await asyncio.to_thread(self._services.open_storage, directory)
-        self._check_free()  # another request may have come meanwhile
+        self._check_free()  # another request may have arrived meanwhile
         request = _Request(directory, asyncio.get_running_loop().create_future())
         self._request = request
         try:
@@ -151,21 +154,21 @@ class SavepointService:
     # -- what the coordinator answers ------------------------------------------------------------------------------
 
     def begun(self, checkpoint: CheckpointId) -> None:
-        """Its barriers are on their way."""
+        """Records that the barriers of a checkpoint have been sent."""
         if self._request is not None:
             self._request.checkpoint = checkpoint
 
     def refused(self, refusal: TriggerRefusal) -> None:
-        """It was not begun."""
+        """Fails the request: the checkpoint was refused."""
         self._fail(f"no savepoint was taken: {refusal.value}")
 
     def given_up(self, checkpoint: CheckpointId, why: str) -> None:
-        """A checkpoint failed; perhaps it was ours. A copy under way goes on, and has the last word."""
+        """Fails the request if its checkpoint was given up, unless a copy is in progress, which then decides."""
         if self._request is not None and self._request.checkpoint == checkpoint and not self._request.path:
             self._fail(f"savepoint {checkpoint} was given up: {why}")
 
     def close(self, why: str) -> None:
-        """The attempt has ended, and has waited for a copy under way as long as it waits for anything."""
+        """Answers the request when the attempt has ended and can wait no longer for a copy in progress."""
         request = self._request
         if request is not None and request.path:
             self._fail(
@@ -175,7 +178,7 @@ class SavepointService:
         self._fail(f"no savepoint was taken: {why}")
 
     async def write(self, checkpoint: CompletedCheckpoint) -> None:
-        """Copy the files and report to the coordinator."""
+        """Copies the files and reports to the coordinator."""
         request = self._request
         if request is None:
             now_ms = monotonic_ms(self._services.clock)
@@ -186,7 +189,7 @@ class SavepointService:
         except StorageError as error:
             request.path, request.not_written = "", True
             self._feed(SavepointFailed(checkpoint.id, error.message, monotonic_ms(self._services.clock)))
-            self.given_up(checkpoint.id, error.message)  # an attempt that has ended does not say so any more
+            self.given_up(checkpoint.id, error.message)  # an attempt that has ended no longer does this
             return
         logger.info("savepoint %d is complete: %s (%s bytes)", checkpoint.id, done.path, f"{done.size_bytes:,}")
         if not request.answer.done():
@@ -198,7 +201,7 @@ class SavepointService:
             raise SavepointUnavailable(f"no savepoint was taken: {TriggerRefusal.SAVEPOINT_UNDER_WAY.value}")
 
     def _prepare_copy(self, checkpoint: CompletedCheckpoint, request: _Request) -> Callable[[], SavepointDone]:
-        """What copies it, for a thread of its own. Raises StorageError."""
+        """Returns a function that copies the savepoint, for a thread of its own. Raises StorageError."""
         identity = self._services.journal.identity
         if identity is None:
             raise StorageError("the journal belongs to nobody: another daemon has taken the pipeline over")

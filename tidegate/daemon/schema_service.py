@@ -1,8 +1,8 @@
-"""Slots ask for schemas that records name; the daemon asks the registry, and answers every slot that has asked.
+"""Answers the slots' questions about schemas that records name, by asking the schema registry.
 
-Nothing here blocks the loop, and an attempt does not end while the registry is away: its sources wait, and are
-answered once it is back, or from the copies on disk. Only the registry's own word that it has no such id makes records
-bad; whatever else goes wrong is waited out.
+Nothing here blocks the loop. An attempt does not end while the registry is unavailable: its sources wait until it
+responds, or use the copies on disk. Records become bad only if the registry itself reports that it has no such id; all
+other failures are retried.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ AT_ONCE: Final = 4
 FIRST_PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 10.0
 SECOND_LOOK_S: Final = 1.0
-"""Registries are replicated, and a producer may be faster: an id that is missing is asked for once more."""
+"""Pause before a missing id is requested once more: registries are replicated, and a producer may be faster."""
 
 Answer = Callable[[SchemaAnswer], object]
 TellRegistry = Callable[[str, int], None]
-"""(why it does not answer, or nothing; how many ids are waited for)."""
+"""Takes the reason why the registry does not respond (empty if it does) and the number of ids that are waited for."""
 UNFIT_MAX: Final = 10_000
 
 
 class SchemaService:
-    """See the module. All calls on the daemon's event loop. Without a registry nobody asks."""
+    """Fetches schemas for the slots. All methods are called on the daemon's event loop."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SchemaService:
         self._written: WrittenSchemas = {}
 
     def ask(self, ids: Iterable[int | str], answer: Answer) -> None:
-        """A slot asks for these; `answer` is called once for each."""
+        """Requests schemas for a slot; `answer` is called once for each."""
         for schema_id in ids:
             if schema_id in self._waiting:
                 self._waiting[schema_id].append(answer)
@@ -75,18 +75,18 @@ class SchemaService:
         self._tell(self._why, len(self._waiting))
 
     def refuse(self, schema_id: int | str, why: str) -> None:
-        """A slot cannot read the records of a schema: the log says so once, however many slots there are."""
+        """Logs once, for all slots, that the records of a schema cannot be read."""
         if schema_id not in self._unfit and len(self._unfit) < UNFIT_MAX:
             self._unfit.add(schema_id)
             logger.warning("%s; every record that was written with it is bad", why)
             self._count_unfit(len(self._unfit))
 
     def write_with(self, schemas: WrittenSchemas) -> None:
-        """What sinks write with, now that the registry has given ids."""
+        """Sets the schemas that sinks write with, now that the registry has assigned ids."""
         self._written = schemas
 
     def complete(self, plan: Plan) -> Plan:
-        """The plan with the ids of what sinks write with."""
+        """Returns the plan with the ids of the schemas that sinks write with."""
         if not self._written:
             return plan
         return msgspec.structs.replace(
@@ -117,7 +117,7 @@ class SchemaService:
         return options if schema is None else msgspec.structs.replace(options, schema=schema)
 
     async def close(self) -> None:
-        """Nobody waits any more."""
+        """Cancels all requests."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -129,7 +129,7 @@ class SchemaService:
         self._tell(self._why, len(self._waiting))
 
     async def _find(self, schema_id: int | str) -> SchemaText | None:
-        """As long as it takes. None: the registry says that it has none."""
+        """Fetches a schema, retrying without a limit. None if the registry reports that it has no such id."""
         if self._registry is None:
             self._complaints.report("records name schemas, but the pipeline file has no `registry`", f"id {schema_id}")
             return None
@@ -144,7 +144,7 @@ class SchemaService:
                     return None
                 looked = True
                 await self._pause(SECOND_LOOK_S)
-            except Exception as error:  # noqa: BLE001 - whatever it is: slots must not wait for what has ended in silence
+            except Exception as error:  # noqa: BLE001 - any error is retried: no slot may wait for a dead task
                 self._silent(f"{error}" if isinstance(error, TidegateError) else repr(error), schema_id)
                 copy = self._registry.copy(schema_id)
                 if copy is not None:

@@ -1,7 +1,7 @@
-"""The daemon: one process, one pipeline. Brings everything up, runs attempts, ends cleanly.
+"""The daemon: one process that runs one pipeline. It starts everything, runs the attempts, and shuts down cleanly.
 
-One asyncio loop carries the control server and the attempts; blocking things have threads of their own: Spark's
-session and job, the journal, Kafka, HTTP. A signal asks for a final checkpoint; a second one ends at once.
+One asyncio loop runs the control server and the attempts. Blocking work has threads of its own: Spark's session and
+job, the journal, Kafka, HTTP. The first signal requests a final checkpoint; a second one ends the daemon at once.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.2
 BROKERS_S: Final = 30.0
-"""For brokers to answer at a start: they may be starting, too."""
+"""How long a start waits for brokers to respond: they may be starting at the same time."""
 READY: Final = frozenset({PipelineState.RUNNING, PipelineState.WAITING, PipelineState.DEGRADED})
 STOPPING: Final = frozenset({PipelineState.STOPPING, PipelineState.FINISHED})
 CLOSE_LIMIT_S: Final = 5.0
-"""After the grace of a stop is over, or a signal while all is being closed: time to close what can be closed."""
+"""How long closing may take once the grace of a stop is over, or after a signal that arrives meanwhile."""
 CLOSE_S: Final = 60.0
-"""For the same, whatever ends the daemon."""
+"""How long closing may take in all other cases."""
 
 
 class Daemon:
-    """See the module. `run` returns when everything is committed, or raises what ended it."""
+    """A daemon. `run` returns when everything is committed, or raises the error that ended it."""
 
     def __init__(
         self,
@@ -105,16 +105,16 @@ class Daemon:
         self._host = self._make_host()
         self._hurrying: asyncio.Task[None] | None = None
         self._code: int | None = None
-        """What the process ends with; known once nothing is left but to close."""
+        """The exit code; set once nothing is left to do except to close."""
         self._error: TidegateError | None = None
-        """Why it ends, if not well; reported by who waits for `run`."""
+        """The error that ended the daemon, if any; the caller of `run` reports it."""
         self._manager = open_service_manager(os.environ)
         self._supervisor = Supervisor(
             plan, self._services, self._host, self._attempt_settings, options, self._on_attempt, _jitter
         )
 
     async def run(self) -> None:
-        """Until the pipeline has ended. Raises TidegateError."""
+        """Runs until the pipeline has ended. Raises TidegateError."""
         loop = asyncio.get_running_loop()
         for number in ending_signals():
             loop.add_signal_handler(number, self._on_signal, number)
@@ -164,7 +164,7 @@ class Daemon:
 
     @property
     def _closes(self) -> bool:
-        """Whatever was to be saved is, or will not be by this process."""
+        """True if nothing is left for this process to save."""
         return self._code is not None or self._supervisor.saved
 
     async def _hurry(self, code: int) -> None:
@@ -181,12 +181,12 @@ class Daemon:
         self._supervisor.stop()
 
     async def stop(self) -> None:
-        """As by SIGTERM; a repetition changes nothing."""
+        """Stops like SIGTERM does; repeated calls have no effect."""
         if not (self._supervisor.stopping or self._closes):
             self._begin_stop("POST /stop")
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
-        """Into `directory`, else into `savepoints` of the checkpoint directory.
+        """Takes a savepoint in `directory`, or in `savepoints` of the checkpoint directory.
 
         Raises SavepointUnavailable, DirectoryRefused.
         """
@@ -199,19 +199,19 @@ class Daemon:
         return await runner.take_savepoint(chosen)
 
     async def take_checkpoint(self) -> CheckpointDone:
-        """Now, whatever the interval and the minimum pause say (C38). Raises CheckpointUnavailable."""
+        """Takes a checkpoint now, whatever the interval and the minimum pause (C38). Raises CheckpointUnavailable."""
         runner = self._supervisor.taking_orders
         if runner is None:
             raise CheckpointUnavailable(f"no checkpoint was begun: the pipeline is {self._state()}")
         return await runner.take_checkpoint()
 
     def _state(self) -> str:
-        """For people."""
+        """Describes the current state for log and error messages."""
         state, reason = self._metrics.current_state
         return f"{state.value}: {reason}" if reason else state.value
 
     def _on_grace_over(self, grace_s: float) -> None:
-        """Give the attempt up. What then cannot be closed (clients of a broker that is away) is not waited for long."""
+        """Fails the attempt and limits how long closing may take, for example for clients of an unavailable broker."""
         self._supervisor.on_grace_over(grace_s)
         asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._on_close_limit, grace_s)
 
@@ -228,7 +228,10 @@ class Daemon:
         self._end_unclosed(ShutdownIncomplete.exit_code if unsaved else 0)
 
     def _on_stuck(self) -> None:
-        """In a thread of its own: it may be the loop that waits, or the end of the interpreter."""
+        """Ends the process.
+
+        It runs in a thread of its own, because the event loop or the exit of the interpreter may be blocked.
+        """
         logger.error(
             "not everything could be closed within %g s (a directory or a broker that does not answer): ending at once",
             CLOSE_S,
@@ -236,13 +239,16 @@ class Daemon:
         self._end_unclosed(0)
 
     def _end_unclosed(self, otherwise: int) -> None:
-        """As what ends the daemon says, which nobody who waits for it reports any more; else with this code."""
+        """Reports the error that ended the daemon, because the caller of `run` no longer can, and ends the process.
+
+        `otherwise` is the exit code if none is known yet.
+        """
         if self._error is not None:
             logger.error("%s", self._error.message, extra={"error": self._error})
         self._end_now(otherwise if self._code is None else self._code)
 
     def _end_now(self, code: int) -> NoReturn:
-        """Slots, executors and the JVM end with this process; what is decided is in the journal."""
+        """Exits at once. Slots, executors and the JVM end with this process; all decisions are in the journal."""
         self._work_dir.remove()
         logging.shutdown()
         os._exit(code)
@@ -250,7 +256,7 @@ class Daemon:
     # -- open and close --------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Spark takes seconds, so whatever can refuse the start is asked before."""
+        """Opens everything. Spark takes seconds to start, so all checks that can refuse the start run first."""
         await self._host.server.start()
         target = StoredTarget(self._services, self._options)
         strict = self._settings.strict
@@ -267,7 +273,10 @@ class Daemon:
             self._host.server.encrypt(accepting_context(key))
 
     async def _close(self, ended: BaseException | None) -> None:
-        """Everything, within CLOSE_S: else the process ends as it is. `ended` is what ended the daemon, if not well."""
+        """Closes everything; after `CLOSE_S` the process exits regardless.
+
+        `ended` is the error that ended the daemon, if any.
+        """
         self._error = ended if isinstance(ended, TidegateError) else None
         self._code = _derive_code(ended)
         limit = threading.Timer(CLOSE_S, self._on_stuck)
@@ -282,7 +291,8 @@ class Daemon:
             await asyncio.to_thread(self._services.journal_thread.shutdown)
             await asyncio.to_thread(self._host.spark.stop)
             self._work_dir.remove()
-            await asyncio.get_running_loop().shutdown_default_executor()  # else the loop's end waits, without a limit
+            # Otherwise the loop waits for it without a limit.
+            await asyncio.get_running_loop().shutdown_default_executor()
         finally:
             limit.cancel()
 
@@ -304,7 +314,7 @@ class Daemon:
             logger.info("%s", line.text, extra={"fields": line.fields})
 
     def _check_state(self) -> None:
-        """For who has started the daemon. A failed one ends with its exit code, which says more."""
+        """Notifies the service manager. It learns of a failure from the exit code, which is more specific."""
         if self._manager is not None:
             state, _ = self._metrics.current_state
             self._manager.look(
@@ -364,7 +374,7 @@ class Daemon:
 
 
 def _derive_code(ended: BaseException | None) -> int:
-    """What the process ends with."""
+    """Returns the exit code of the process."""
     if isinstance(ended, TidegateError):
         return ended.exit_code
     return 0 if ended is None else 1

@@ -1,4 +1,4 @@
-"""What the daemon owns and its attempts use, in parts: figures beside the stores, and the host of the slots."""
+"""The services that the daemon owns and its attempts use: stores with metrics, and the host of the slots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.spark.host import SparkHost
 
 
 class Services(Stores, frozen=True, kw_only=True):
-    """The stores, and the figures of what is done with them: all that recovery and janitors need."""
+    """The stores with their metrics: all that recovery and housekeeping need."""
 
     metrics: PipelineMetrics
     schemas: SchemaService = msgspec.field(default_factory=SchemaService)
@@ -21,9 +21,9 @@ class Services(Stores, frozen=True, kw_only=True):
 
 
 class SlotHost(msgspec.Struct, frozen=True):
-    """How slots are brought up and reached."""
+    """How slots are started and reached."""
 
     spark: SparkHost
     server: ControlServer
     address: str
-    """By which executors reach the daemon."""
+    """The address by which executors reach the daemon."""

@@ -1,4 +1,7 @@
-"""What slots report, as metrics: records, times, operators, event time, lag. Fed by PipelineMetrics, which locks."""
+"""Turns slots' reports into metrics: records, times, operators, event time, lag.
+
+Called by PipelineMetrics, which locks.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +51,18 @@ class SlotMetrics:
 
     @property
     def reached(self) -> Offsets:
-        """The next offsets to read, as the slots of this attempt have reported them last."""
+        """The next offsets to read, as last reported by the slots of this attempt."""
         return merge_offsets(tuple(one for counts in self._reports.values() for one in counts.positions))
 
     def begin_attempt(self) -> None:
-        """Count from zero, and start the gauges of slots empty."""
+        """Counts from zero again, and clears the gauges of slots."""
         self._reports.clear()
         self.operators.begin_attempt()
         for name in ("state_keys", "queue_batches", "operator_entries"):
             self._series.clear_gauges(f"tidegate_{name}")
 
     def add(self, subtask: int, report: SlotReport) -> None:
-        """Add what a report of this attempt counts beyond the last one of its slot."""
+        """Adds what a report of this attempt counts beyond the last one of its slot."""
         counts = self._reports.setdefault(subtask, ReportCounts())
         counts.positions = report.positions
         self._add_records(counts, str(subtask), report)
@@ -116,7 +119,7 @@ class SlotMetrics:
                 self._series.gauge("tidegate_operator_entries", step, str(subtask), kind).set(held)
 
     def _show_event_time(self) -> None:
-        """A gauge whose value is not known is not exported."""
+        """Exports the event-time gauges; a gauge with an unknown value is not exported."""
         for name, watermark_ms in self.operators.watermarks().items():
             step = self._steps.of(name)
             if watermark_ms is None:
@@ -144,7 +147,7 @@ class SlotMetrics:
 
 
 class LagMetrics:
-    """How far and how late the sources are behind the ends of their partitions."""
+    """How far and how long the sources are behind the ends of their partitions."""
 
     def __init__(self, series: MetricSeries, elapsed: Callable[[], float], now_ms: Callable[[], int]) -> None:
         self.times = RecordTimes()
@@ -158,20 +161,20 @@ class LagMetrics:
 
     @property
     def records(self) -> int | None:
-        """The sum of all partitions; None before it was measured."""
+        """The sum over all partitions; None before the first measurement."""
         return sum(self._records.values()) if self._records else None
 
     @property
     def seconds(self) -> float | None:
-        """The largest of all partitions; None while none is known."""
+        """The largest of all partitions; None if none is known."""
         return max(self._seconds.values(), default=None)
 
     def age_s(self) -> float | None:
-        """How long ago the lag was measured; None before it was."""
+        """Returns how long ago the lag was measured; None before the first measurement."""
         return None if self._seen_at is None else self._elapsed() - self._seen_at
 
     def set(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Set each partition's lag in records, and its last stable offset."""
+        """Sets each partition's lag in records and its next offset to read."""
         if self._seen_at is None:
             self._series.gauge("tidegate_source_lag_age_seconds").set_function(lambda: self.age_s() or 0.0)
         self._seen_at = self._elapsed()
@@ -183,7 +186,7 @@ class LagMetrics:
                 self._seconds[part] = lag_s
             if part not in self._exported:
                 if len(self._exported) >= PARTITIONS_MAX:
-                    continue  # counted in the sum; more series than this would make every scrape slow
+                    continue  # counted in the sum; more series would make every scrape slow
                 self._exported.add(part)
             labels = (part.topic, str(part.partition))
             self._series.gauge("tidegate_source_lag_records", *labels).set(records)

@@ -1,6 +1,6 @@
-"""A checkpoint as a trace: its parts and those of its subtasks, on one axis of time. Pure; sent by `tracing.py`.
+"""Derives a trace of a checkpoint: its phases and those of its subtasks, on one time axis. Pure; sent by `tracing.py`.
 
-Everything is derived from the record that `GET /checkpoints` shows, after the checkpoint has ended.
+Everything is derived from the record in `GET /checkpoints`, after the checkpoint has ended.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 from tidegate.coordinator.history import CheckpointRecord, CheckpointResult, SubtaskPhases
 
 SUBTASKS_MAX: Final = 100
-"""Of one trace: those whose acks came last."""
+"""The subtasks in one trace: those whose acks arrived last."""
 _NS_PER_MS: Final = 1_000_000
 
 Value = str | int | float | bool
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Times are ns since 1970. `parent` is an index in the list that it is in, -1 of the first one."""
+    """One span. Times are ns since 1970. `parent` is an index in the same list, -1 for the root."""
 
     name: str
     parent: int
@@ -31,7 +31,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def derive_spans(record: CheckpointRecord) -> list[Span]:
-    """Of a checkpoint that has ended; the first is the whole, and has all others in it."""
+    """Derives the spans of a checkpoint that has ended; the first one is the root."""
     begin_ns = record.triggered_at_ms * _NS_PER_MS
     kept = record.subtasks[-SUBTASKS_MAX:]
     failed = record.result is not CheckpointResult.COMPLETED
@@ -87,7 +87,10 @@ def _subtask(phases: SubtaskPhases, begin_ns: int) -> Span:
 
 
 def _phases(phases: SubtaskPhases, begin_ns: int, parent: int) -> Iterator[Span]:
-    """One after another; what is asynchronous, the upload and the flush of sinks, begins after the sync part."""
+    """Derives the spans of a subtask's phases in sequence.
+
+    The asynchronous ones, the upload and the flush of sinks, begin after the synchronous part.
+    """
     at_ns = begin_ns
     for name, duration_ms in (
         ("barrier", phases.start_delay_ms),

@@ -1,6 +1,6 @@
-"""Fixes where sources begin, before an attempt reads anything: looked up once, appended to the journal, restored.
+"""Fixes the starting offsets of sources before an attempt reads anything: looked up once and appended to the journal.
 
-The decisions are in `coordinator/start_offsets.py`, the questions in `sources/start_offsets.py`.
+The decisions are in `coordinator/start_offsets.py`, the lookups in `sources/start_offsets.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EARLIEST: Final = "earliest"
 
 
 async def fix_start_offsets(plan: Plan, services: Services, decided: RestorePointAppended) -> OffsetsAssigned:
-    """A position for every partition, and an end for every one of a bounded source, looked up where they are missing.
+    """Looks up missing positions, and missing ends of bounded sources, so that every partition has one.
 
     Raises SourceFailed, BrokerUnavailable, and what the journal raises.
     """
@@ -59,7 +59,7 @@ async def fix_start_offsets(plan: Plan, services: Services, decided: RestorePoin
 
 
 def find_ahead(plan: Plan, restore: RestorePlan, now_ms: int) -> list[SourceOperator]:
-    """Sources whose ends would be looked up, and are still to come: `fix_start_offsets` would refuse them."""
+    """Lists sources whose end would be looked up and is still in the future: `fix_start_offsets` would refuse them."""
     asked = {one.source for one in derive_unplaced(restore, _bounded(plan))}
     now = _instant(now_ms)
     return [one for one in plan.operators(SourceOperator) if one.name in asked and lies_ahead(one.until, now)]
@@ -74,7 +74,7 @@ def _instant(now_ms: int) -> dt.datetime:
 
 
 def _for_new_topics(source: SourceOperator, restore: RestorePlan) -> SourceOperator:
-    """Topics that a pattern finds after the first start are new to their first record: `start` is not for them."""
+    """Reads topics found by a pattern after the first start from their first record; `start` does not apply."""
     begun = any(one.source == source.name for one in restore.positions)
     return msgspec.structs.replace(source, start=EARLIEST) if source.pattern and begun else source
 
@@ -98,7 +98,10 @@ def _tell_fixed(
 
 
 def _tell_ends(plan: Plan, restore: RestorePlan) -> None:
-    """Which `until` they were looked up by, no checkpoint says, so a change of it since then is not seen."""
+    """Logs that a fixed end is kept.
+
+    No checkpoint records the `until` that it came from, so a change of it goes unnoticed.
+    """
     known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
     for source in plan.operators(SourceOperator):
         _, ends = known.get(source.name, ({}, {}))

@@ -1,4 +1,4 @@
-"""What a start would continue from, as the checks ask for it: by the journal, the checkpoint storage and Kafka."""
+"""Determines for the checks what a start would continue from, using the journal, the checkpoint storage and Kafka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_checkpoints(loaded: LoadedPipeline) -> Storage:
-    """Open the checkpoint directory of a pipeline file. Raises StorageError."""
+    """Opens the checkpoint directory of a pipeline file. Raises StorageError."""
     return derive_opener(loaded.settings)(str(loaded.settings.checkpoints.directory))
 
 
@@ -63,7 +63,7 @@ class StoredTarget(StartTarget):
 
 
 def _log_dropped_state(upgrade: Upgrade) -> None:
-    """Log how much state the next checkpoint drops, before it does."""
+    """Logs how much state the next checkpoint will drop."""
     for step in upgrade.steps:
         if step.outcome in (UpgradeOutcome.DROPPED, UpgradeOutcome.RESET):
             for state in step.states:

@@ -1,6 +1,6 @@
-"""What the daemon says about its pipeline to people: the state it is in, and a snapshot of the figures that matter.
+"""The status of a pipeline for people: its state, and a snapshot of the numbers that matter.
 
-Plain values; made by tidegate.daemon.metrics, shown by the terminal display and by `/status`.
+Plain values, created by tidegate.daemon.metrics and shown by the terminal display and `/status`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from tidegate.ids import Attempt, CheckpointId, OperatorName
 
 
 class PipelineState(StrEnum):
-    """Where a pipeline is in its life."""
+    """The state of a pipeline."""
 
     STARTING = "starting"
-    """The process, Spark and the control server come up."""
+    """The process, Spark and the control server start."""
     RESTORING = "restoring"
-    """Transactions of the past are ended, state and positions are restored, slots are deployed."""
+    """Earlier transactions are resolved, state and positions are restored, slots are deployed."""
     RUNNING = "running"
     """Records flow."""
     WAITING = "waiting"
-    """No broker answers: records, checkpoints and the next attempt wait until they are back."""
+    """No broker responds: records, checkpoints and the next attempt wait until one does."""
     DEGRADED = "degraded"
-    """Records flow and are committed, but a hanging transaction keeps readers of an output from seeing them, or some
-    partitions wait for a schema of the registry."""
+    """Records flow and are committed, but some readers or partitions are blocked.
+
+    A hanging transaction hides records from readers of an output, or partitions wait for a schema of the registry.
+    """
     RESTARTING = "restarting"
     """An attempt has failed; the restart strategy waits before the next."""
     STOPPING = "stopping"
@@ -42,9 +44,10 @@ NEEDS_BROKERS: Final = frozenset({PipelineState.RUNNING, PipelineState.RESTORING
 
 
 def decide_state(told: tuple[PipelineState, str], silence: str, degraded: str) -> tuple[PipelineState, str]:
-    """State and reason for people. Pure. `silence` is why no broker answers, `degraded` why readers do not see records.
+    """Decides the state and the reason to show. Pure.
 
-    Between two attempts the next one waits for the brokers as well: none can begin without them.
+    `silence` is why no broker responds, `degraded` why readers do not see records. Between two attempts the state is
+    also WAITING if no broker responds, because no attempt can begin without them.
     """
     state, _ = told
     if silence and state in NEEDS_BROKERS:
@@ -55,7 +58,7 @@ def decide_state(told: tuple[PipelineState, str], silence: str, degraded: str) -
 
 
 class CheckpointStatus(msgspec.Struct, frozen=True):
-    """The newest completed checkpoint of this daemon that was triggered while brokers answered."""
+    """The newest completed checkpoint of this daemon that was triggered while brokers responded."""
 
     id: CheckpointId
     age_seconds: float
@@ -65,57 +68,57 @@ class CheckpointStatus(msgspec.Struct, frozen=True):
 
 
 class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator has done since this daemon started, rows that an attempt processed again included."""
+    """The work of an operator since this daemon started, including rows that a later attempt processed again."""
 
     rows_in: int
-    """Of a source: records read."""
+    """For a source: records read."""
     rows_out: int
-    """Of a sink: records produced."""
+    """For a sink: records produced."""
     filtered: int
     """Rows for which the predicate of a `where` was not true."""
     failed: int
     """Rows that could not be read, computed or written, and were left out."""
     busy_seconds: float
     late: int = 0
-    """Rows left out because what they belong to was closed already."""
+    """Rows left out because the window or ranking they belong to was already closed."""
     before_1971: int = 0
-    """Of a source: rows whose event time is before 1971."""
+    """For a source: rows whose event time is before 1971."""
     watermarks: int = 0
-    """How many it has passed on."""
+    """The number of watermarks that it has passed on."""
     watermark_ms: int | None = None
-    """Event time that it has reached, ms since 1970; None: it has none, or it is at the end of event time."""
+    """The event time that it has reached, ms since 1970; None if it has none or is at the end of event time."""
     idle: bool = False
-    """Nobody waits for its watermark."""
+    """True if downstream watermarks do not wait for it."""
     gauges: dict[str, int] = {}
-    """What it holds now: `open_windows`, `timers`."""
+    """The entries that it holds now: `open_windows`, `timers`."""
     blocked_seconds: float = 0.0
-    """Its slots waited so long because nothing could leave it and the operators chained after it."""
+    """How long its slots waited because no row could leave it and the operators chained after it."""
 
 
 class SubtaskStatus(OperatorFigures, frozen=True, kw_only=True):
-    """Its part in one slot."""
+    """An operator's subtask in one slot."""
 
     slot: int
 
 
 class OperatorStatus(OperatorFigures, frozen=True, kw_only=True):
-    """An operator in all slots. Rates and `busy_ratio` are over the last few seconds."""
+    """An operator in all slots. Rates and `busy_ratio` cover the last few seconds."""
 
     name: OperatorName
     kind: str
-    """Of the plan's operator: `source`, `filter`, `aggregate`, `sink` ..."""
+    """The kind of the plan's operator: `source`, `filter`, `aggregate`, `sink` ..."""
     rows_in_per_second: float
     rows_out_per_second: float
     busy_ratio: float
-    """The part of its slots' time that it takes: 1 keeps them busy all the time."""
+    """Its share of its slots' time: 1 keeps them busy all the time."""
     event_time_lag_seconds: float | None = None
-    """How long ago its watermark is, by this machine's clock; None without one."""
+    """How far its watermark is behind this machine's clock; None without a watermark."""
     stalled_seconds: float | None = None
-    """Of a source: for so long its watermark has stood although rows arrive; None while it moves."""
+    """For a source: how long its watermark has not advanced although rows arrive; None while it advances."""
     held_back_by: str = ""
-    """Then: the partition that it waits for."""
+    """The partition that holds a stalled watermark back."""
     before_1971_remedy: str = ""
-    """What helps, where event times are before 1971."""
+    """The advice about event times before 1971, if there are any."""
     subtasks: tuple[SubtaskStatus, ...]
 
 
@@ -125,18 +128,18 @@ class SlotStatus(msgspec.Struct, frozen=True):
     slot: int
     busy_seconds: float = 0.0
     backpressured_seconds: float = 0.0
-    """It waited for room at a sink or in a channel."""
+    """Time spent waiting for room at a sink or in a channel."""
     idle_seconds: float = 0.0
 
 
 class Status(msgspec.Struct, frozen=True):
-    """One look at the pipeline. Rates are over the last few seconds, counts since this daemon started."""
+    """A snapshot of the pipeline. Rates cover the last few seconds; counts begin with this daemon."""
 
     pipeline: str
     version: str
     state: PipelineState
     reason: str
-    """Why it is in that state, for a person; may be empty."""
+    """Why it is in that state; may be empty."""
     attempt: Attempt
     uptime_seconds: float
     records_in: int
@@ -146,22 +149,22 @@ class Status(msgspec.Struct, frozen=True):
     records_committed: int
     bad_records: int
     lag_records: int | None
-    """Sum over all partitions when it was measured last; None until then."""
+    """Sum over all partitions at the last measurement; None before the first."""
     lag_age_seconds: float | None
-    """How long ago: it is measured every 2 s, but not while no broker answers or no attempt runs."""
+    """How long ago the lag was measured: every 2 s, but not while no broker responds or no attempt runs."""
     last_checkpoint: CheckpointStatus | None
     failed_checkpoints: int
     restarts: int
     brokers_away_seconds: float = 0.0
-    """No broker has answered for so long; 0 while they do."""
+    """How long no broker has responded; 0 while they do."""
     operators: tuple[OperatorStatus, ...] = ()
     """In the order of the plan."""
     slots: tuple[SlotStatus, ...] = ()
     guarantee: str = "exactly-once"
     """`checkpoints.mode`. With `at-least-once` nothing is committed: records are visible once they are produced."""
     history: HistorySummary = HistorySummary()
-    """Of the checkpoints and failures that this daemon keeps; all of them: `/checkpoints`, `/failures`."""
+    """Summary of the checkpoints and failures that this daemon keeps; `/checkpoints` and `/failures` list them all."""
     dead_letters: int = 0
-    """Those of the bad records that letters were written about."""
+    """The bad records for which dead letters were written."""
     lag_seconds: float | None = None
-    """How old the oldest record may be that was not read when lag was measured last; None until then."""
+    """How old the oldest unread record may have been at the last measurement; None before the first."""

@@ -1,4 +1,4 @@
-"""Where the truth about a pipeline is: its journal, its storage and Kafka. What looks at a start needs nothing else."""
+"""The stores that hold a pipeline's state: its journal, its storage and Kafka. The preflight needs nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Stores(msgspec.Struct, frozen=True):
-    """See the module. Journal and storage are touched in `journal_thread` only."""
+    """The stores of one pipeline. Journal and storage are accessed in `journal_thread` only."""
 
     storage: Storage
     journal: Journal
@@ -31,5 +31,5 @@ class Stores(msgspec.Struct, frozen=True):
     make_token: Callable[[], str] = secrets.token_hex
 
     async def in_journal_thread(self, call: Callable[[], T]) -> T:
-        """Run a call that touches the journal or the state files; raises what it raises."""
+        """Runs a call that accesses the journal or the state files; raises what it raises."""
         return await asyncio.get_running_loop().run_in_executor(self.journal_thread, call)

@@ -1,4 +1,4 @@
-"""Attempt after attempt, until one finishes the pipeline, the strategy gives up, or somebody asks for the end."""
+"""Runs attempts until one finishes the pipeline, the restart strategy gives up, or a stop is requested."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class ShutdownIncomplete(TidegateError):
 
 
 class JvmDied(TidegateError):
-    """Spark's driver JVM is gone, does not answer, or has no session; only a new process can open another one."""
+    """Spark's driver JVM is gone, does not respond, or has no session; only a new process can open another one."""
 
     code = "jvm-died"
     exit_code = 1
 
 
 class Supervisor(AttemptListener):
-    """See the module. All calls on the daemon's event loop.
+    """The loop over the attempts of a daemon. All methods are called on the daemon's event loop.
 
-    `began` is called for every attempt; `jitter` gives random numbers from 0 to 1.
+    `began` is called for every attempt. `jitter` returns random numbers from 0 to 1.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Supervisor(AttemptListener):
         jitter: Callable[[], float],
     ) -> None:
         self.runner: AttemptRunner | None = None
-        """The attempt that runs, or is being started."""
+        """The attempt that is running or starting."""
         self._ownership = Ownership(plan.pipeline, services)
         self.housekeeping = Housekeeping(plan, services, self._ownership, self._on_superseded)
         self._plan = plan
@@ -96,17 +96,17 @@ class Supervisor(AttemptListener):
 
     @property
     def stopping(self) -> bool:
-        """The end was asked for."""
+        """True once a stop has been requested."""
         return self._stop_requested.is_set()
 
     @property
     def taking_orders(self) -> AttemptRunner | None:
-        """The attempt that takes checkpoints and savepoints; None while none runs, and once the end was asked for."""
+        """The attempt that accepts checkpoint and savepoint requests; None if none runs or a stop was requested."""
         return self.runner if self.runner is not None and self.runner.is_running and not self.stopping else None
 
     @property
     def unsaved(self) -> bool:
-        """Whether something was read, maybe, that no committed checkpoint has, or is still to be committed."""
+        """True if input may have been read beyond the last commit, or transactions are still to be committed."""
         if self._recovering:
             return True
         if self.runner is not None and self.runner.is_running:
@@ -116,16 +116,16 @@ class Supervisor(AttemptListener):
 
     @property
     def saved(self) -> bool:
-        """The final checkpoint is committed: only the end is left, whoever asks for it again."""
+        """True once the final checkpoint is committed: further stop requests change nothing."""
         return self.runner is not None and self.runner.is_running and self.runner.is_finished
 
     @property
     def copying(self) -> bool:
-        """The final checkpoint is committed, but a savepoint is still being copied."""
+        """True while the final checkpoint is committed but a savepoint is still being copied."""
         return self.runner is not None and self.runner.is_committed and not self.runner.is_finished
 
     async def run(self) -> None:
-        """Returns when the pipeline has ended, and Kafka knows all of it. Raises what ended it otherwise."""
+        """Returns when the pipeline has ended and all its output is committed; otherwise raises what ended it."""
         await self._run_attempts()
         await self.housekeeping.close()
 
@@ -159,7 +159,10 @@ class Supervisor(AttemptListener):
         self._tell_unread()
 
     async def _wait_for_brokers(self) -> None:
-        """Or for the stop. Without brokers no attempt can begin, and one that tries only fills the log."""
+        """Waits until a broker responds or a stop is requested.
+
+        Without brokers an attempt cannot start and only fills the log.
+        """
         waiting = [
             asyncio.ensure_future(self._services.kafka.wait_answering()),
             asyncio.ensure_future(self._stop_requested.wait()),
@@ -171,7 +174,7 @@ class Supervisor(AttemptListener):
                 one.cancel()
 
     async def _refuse_undone(self) -> None:
-        """A stop before the first recovery leaves what a crash has left. Raises ShutdownIncomplete."""
+        """Raises ShutdownIncomplete if a stop precedes the first recovery and a crash has left work undone."""
         if self._verified:
             return
         journal = self._services.journal
@@ -184,7 +187,7 @@ class Supervisor(AttemptListener):
             raise ShutdownIncomplete(undone)
 
     def stop(self) -> None:
-        """A final checkpoint, then the end; at once where nothing runs yet."""
+        """Requests the final checkpoint and then the end; ends at once if no attempt is running."""
         self._stop_requested.set()
         runner = self.runner
         if runner is None:
@@ -195,14 +198,18 @@ class Supervisor(AttemptListener):
             runner.cancel()
 
     def on_grace_over(self, grace_s: float) -> None:
-        """The final checkpoint has had its time: what it has not committed comes again with the next start."""
+        """Fails the attempt because the grace period is over.
+
+        The next start repeats what the final checkpoint did not commit.
+        """
         if self.runner is not None and self.unsaved:
             why = "a savepoint is still being copied after" if self.copying else "no final checkpoint within"
             self.runner.fail(AttemptFailed(f"{why} {grace_s:g} s (runtime.shutdown_grace)"))
 
     async def hurry(self) -> None:
-        """The end was asked for again: without a final checkpoint what is open at the broker is aborted, as far as that
-        takes no time. After this the process ends, whatever else goes on in it.
+        """Aborts the open transactions, within `HURRY_S`, without a final checkpoint: a second stop was requested.
+
+        The process ends afterwards, whatever else is in progress.
         """
         try:
             async with asyncio.timeout(HURRY_S):
@@ -215,7 +222,7 @@ class Supervisor(AttemptListener):
             )
 
     async def _cut(self) -> None:
-        """Returns when nothing decides any more, and Kafka is clean."""
+        """Cuts the attempt off; returns when it decides nothing more and no transaction is left open in Kafka."""
         if self.runner is not None and self.runner.is_begun:
             await self.runner.cut()
         else:
@@ -227,7 +234,7 @@ class Supervisor(AttemptListener):
         self._left = left
 
     def _tell_unread(self) -> None:
-        """The log has promised a final checkpoint."""
+        """Logs why there is no final checkpoint, because an earlier log line announced one."""
         if self.stopping and (self.runner is None or not self.runner.is_running):
             logger.info(
                 "the stop was requested before anything was read, so there is no final checkpoint: the next start "
@@ -251,14 +258,17 @@ class Supervisor(AttemptListener):
         self.housekeeping.completed(checkpoint)
 
     def on_brokers(self, *, answering: bool) -> None:
-        """What the watch says, at each of its looks."""
+        """Takes the result of each probe of the broker watch."""
         self._services.kafka.note(answering=answering)
         if self.runner is not None:
             self.runner.on_brokers(answering=answering)
 
     async def _find_cause(self, error: TidegateError) -> TidegateError:
-        """Whoever takes over changes and removes what an older daemon still looks at: that may stop it for good for a
-        reason that is none, before it notices that it is superseded. So does a volume that comes and goes.
+        """Returns the cause behind an error that would stop the daemon for good.
+
+        A daemon that takes over changes and removes files that the older one still reads. The older one may then fail
+        with a misleading error before it notices that it is superseded. A volume that is unmounted and mounted again
+        has the same effect.
         """
         if isinstance(error, StorageNotShared) and self.runner is not None and not self.runner.is_running:
             error = await self.runner.find_cause(error)
@@ -269,12 +279,15 @@ class Supervisor(AttemptListener):
         except Superseded as superseded:
             superseded.__cause__ = error
             return superseded
-        except TidegateError as trouble:  # damaged, gone, not to be reached: what was found first is what is wrong
+        except TidegateError as trouble:  # journal damaged, gone or unreachable: the original error is the cause
             logger.debug("the journal was not read after a failure: %s", trouble.message)
         return error
 
     async def _sweep(self) -> None:
-        """Once the slots have returned. The final checkpoint may overtake an older one, whose files come late."""
+        """Removes orphaned state once the slots have returned.
+
+        The final checkpoint may overtake an older one whose files arrive late.
+        """
         try:
             await self._services.in_journal_thread(lambda: self._services.journal.sweep_orphans(own=True))
         except StorageError as error:
@@ -318,15 +331,16 @@ class Supervisor(AttemptListener):
         finally:
             self._recovering = False
         self._verified = True
-        self._options = msgspec.structs.replace(self._options, restore=None)  # done: from now on a savepoint may go
+        # Restored: the savepoint may be deleted from now on.
+        self._options = msgspec.structs.replace(self._options, restore=None)
         return recovered
 
     def _make_coordinator(self, job: Job) -> Coordinator:
-        """The simulation makes one that is watched."""
+        """Creates the coordinator. The simulation overrides this to observe it."""
         return Coordinator(self._settings.checkpoints, job)
 
     async def _after_failure(self, error: TidegateError, started: float) -> None:
-        """Wait as the restart strategy says, or raise."""
+        """Waits for the delay that the restart strategy decides, or raises."""
         metrics, now = self._services.metrics, self._services.clock.monotonic()
         failed = self._derive_failure(error, FollowedBy.GAVE_UP)
         self.runner = None
@@ -354,8 +368,10 @@ class Supervisor(AttemptListener):
             await asyncio.wait_for(self._stop_requested.wait(), delay_ms / 1000)
 
     def _decide_restart(self, error: TidegateError, now_ms: int, ran_ms: int) -> int:
-        """After how many milliseconds there is another attempt. Raises what ends the daemon: first of all an error that
-        its next start would meet, too.
+        """Returns the delay before the next attempt in milliseconds.
+
+        Raises the error that ends the daemon. An error that is not retriable always does, because the next start would
+        meet it again.
         """
         if error.retriable and not self._host.spark.jvm_alive:
             raise JvmDied(f"Spark's driver runs no job any more ({error.message}); start the daemon again") from error
@@ -370,7 +386,7 @@ class Supervisor(AttemptListener):
         raise GaveUp(decision.reason, cause=error.code) from error
 
     def _derive_failure(self, error: TidegateError, followed_by: FollowedBy) -> FailureRecord:
-        """Of the attempt that has just failed."""
+        """Describes the attempt that has just failed."""
         runner, clock = self.runner, self._services.clock
         ran_s = 0.0
         if runner is not None and runner.running_since is not None:

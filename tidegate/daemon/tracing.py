@@ -1,7 +1,7 @@
-"""Sends a trace of each checkpoint by OpenTelemetry (OTLP over HTTP), where the environment names an endpoint.
+"""Sends a trace of each checkpoint with OpenTelemetry (OTLP over HTTP), if the environment names an endpoint.
 
-A thread of its own looks every second at what `GET /checkpoints` shows, so nothing that makes checkpoints knows of it.
-The packages are those of the extra `tracing`; the SDK reads the other variables of the standard (OTEL_*) by itself.
+A thread of its own polls the records of `GET /checkpoints` every second, so the checkpoint code does not depend on it.
+The packages come with the extra `tracing`; the SDK itself reads the other variables of the standard (OTEL_*).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 FLUSH_MS: Final = 5000
-"""For what is not sent yet when the daemon ends."""
+"""How long to wait for unsent traces when the daemon ends."""
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL: Final = "http/protobuf"
@@ -33,17 +33,17 @@ Look = Callable[[], Sequence[CheckpointRecord]]
 
 
 class Sender(Protocol):
-    """Takes traces and sends them when it likes."""
+    """Takes traces and sends them asynchronously."""
 
     def send(self, spans: Sequence[Span]) -> None:
-        """One trace, the whole first."""
+        """Sends one trace; the first span is the root."""
 
     def close(self) -> None:
-        """Send what is left, within FLUSH_MS."""
+        """Sends the remaining traces, within FLUSH_MS."""
 
 
 class Tracing:
-    """Sends each checkpoint that has ended once. `look` gives the newest ones, newest first."""
+    """Sends each checkpoint once after it has ended. `look` returns the newest records, newest first."""
 
     def __init__(self, look: Look, sender: Sender, look_s: float = LOOK_S) -> None:
         self._look = look
@@ -54,16 +54,16 @@ class Tracing:
         self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look once more, send what is left, and end."""
+        """Sends the remaining traces and ends."""
         self._ended.set()
         self._thread.join(self._look_s + 2 * FLUSH_MS / 1000)
 
     def look(self) -> None:
-        """Send what has ended since."""
+        """Sends the checkpoints that have ended since the last call."""
         for record in reversed(self._look()):
             key = (int(record.attempt), int(record.id))
             if record.result is not CheckpointResult.UNDER_WAY and key not in self._sent:
@@ -81,7 +81,10 @@ class Tracing:
 
 
 def start_tracing(pipeline: str, look: Look, environ: Mapping[str, str]) -> Tracing | None:
-    """None where no endpoint is named, or nothing can be sent to it; a warning says which."""
+    """Starts tracing.
+
+    Returns None if no endpoint is named, or if tracing is impossible, which is logged as a warning.
+    """
     if not _is_wanted(environ):
         return None
     protocol = next((environ[name] for name in PROTOCOLS if environ.get(name)), PROTOCOL)
@@ -93,7 +96,7 @@ def start_tracing(pipeline: str, look: Look, environ: Mapping[str, str]) -> Trac
     except ImportError as error:
         logger.warning("no traces are sent: a package is missing (%s); pip install 'tidegate[tracing]'", error)
         return None
-    except Exception as error:  # noqa: BLE001 - whatever it has against a variable: the pipeline runs
+    except Exception as error:  # noqa: BLE001 - whatever a variable is rejected for: the pipeline runs
         logger.warning("no traces are sent: OpenTelemetry does not start: %s; correct its variables (OTEL_*)", error)
         return None
     tracing = Tracing(look, sender)
@@ -103,7 +106,7 @@ def start_tracing(pipeline: str, look: Look, environ: Mapping[str, str]) -> Trac
 
 
 def find_header_secrets(environ: Mapping[str, str]) -> list[str]:
-    """Headers for the collector as the SDK's own log lines show them: the whole of one that it does not understand."""
+    """Lists header values that must be redacted: the SDK logs the whole text of a header that it cannot parse."""
     return [part.strip() for name in HEADERS for part in environ.get(name, "").split(",") if part.strip()]
 
 
@@ -116,7 +119,7 @@ def _is_wanted(environ: Mapping[str, str]) -> bool:
 
 
 class _OpenTelemetry(Sender):
-    """The SDK. It buffers in bounds and sends on a thread of its own."""
+    """Sends with the SDK, which buffers within limits and sends on a thread of its own."""
 
     def __init__(self, pipeline: str, environ: Mapping[str, str]) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -1,1 +1,1 @@
-"""What the daemon's process and a slot's have in common: logs, limits of open files, the key of their connections."""
+"""Code shared by the processes of the daemon and the slots: logs, file limits, the key of their connections."""

@@ -1,4 +1,7 @@
-"""The end of a stream that takes nothing more: nobody reads it, or its disk is full. Every command imports it."""
+"""Handles a stream that cannot be written: its reader is gone, or its disk is full.
+
+Every command imports this module.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,22 @@ from typing import TextIO
 
 
 def discard(stream: TextIO) -> None:
-    """Whoever writes to it from now on, the interpreter's end for instance, neither waits nor fails."""
+    """Redirects the stream to nothing, so that later writes neither block nor fail.
+
+    The exit of the interpreter writes to it, for example.
+    """
     descriptor = find_descriptor(stream)
     if descriptor is not None:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, descriptor)
         os.close(nothing)
-    if stream is sys.stderr:  # a thread may wait in a write of it, with the lock of its buffer
+    if stream is sys.stderr:  # a thread may be blocked in a write to it, holding the lock of its buffer
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
-        vars(sys)["__stderr__"] = sys.stderr  # which the interpreter puts in its place at the end
+        vars(sys)["__stderr__"] = sys.stderr  # the interpreter restores this one at its exit
 
 
 def find_descriptor(stream: TextIO) -> int | None:
-    """None where it has none: io.UnsupportedOperation, or it is closed."""
+    """Returns the descriptor; None if there is none (io.UnsupportedOperation) or the stream is closed."""
     try:
         return stream.fileno()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""How often Python looks for garbage in cycles where there are millions of tuples, which have none."""
+"""Reduces how often Python searches for cyclic garbage in processes with millions of tuples, which form no cycles."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import gc
 from typing import Final
 
 GARBAGE: Final = (100_000, 50, 100)
-"""Thresholds of the three generations. With those of Python half the time of a restore goes into looking."""
+"""Thresholds of the three generations. With Python's own, half the time of a restore is spent in the search."""
 
 
 def collect_rarely() -> None:
-    """From here on, in this process."""
+    """Applies the thresholds to this process from now on."""
     gc.set_threshold(*GARBAGE)

@@ -1,4 +1,4 @@
-"""How many files and connections a process may have open at a time."""
+"""Raises the limit on open files and connections of a process."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import resource
 from typing import Final
 
 DESCRIPTORS_MAX: Final = 65_536
-"""Enough for anything here, and few enough for programs that look at every possible descriptor before they start."""
+"""Enough for every process here, and low enough for programs that iterate over all possible descriptors."""
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one, up to DESCRIPTORS_MAX; returns what holds now.
+    """Raises the soft limit of open files to the hard one, up to DESCRIPTORS_MAX; returns the limit in effect.
 
-    The usual soft limit of 1,024 is there for programs that call select(2). py4j does, for connections that are opened
-    early, before there can be so many. Children inherit the limit.
+    The usual soft limit of 1,024 exists for programs that call select(2). py4j does, but only for connections that are
+    opened early, before there can be that many. Children inherit the limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)

@@ -1,7 +1,7 @@
-"""Lines of the log on their way to whoever reads them, or does not: a thread writes, nobody else waits for the write.
+"""Writes log lines on a thread, so that no other thread ever waits for the output.
 
-Standard error may be a pipe that is not read, a terminal that is stopped (Ctrl-S) or a disk that is full. Lines wait in
-a queue of bounded size. What does not fit or could not be written is counted, and a line of its own says how many.
+Standard error may be a pipe that is not read, a stopped terminal (Ctrl-S) or a full disk. Lines wait in a queue of
+bounded size. Lines that do not fit or could not be written are counted, and a separate line reports their number.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final, NamedTuple, TextIO
 from tidegate.process.closed_streams import find_descriptor
 
 Write = Callable[[int, str], None]
-"""Writes one line, given its level and its text; may wait. What it raises is why the line was not written."""
+"""Writes one line, given its level and its text; may block. An exception is the reason why the line was not written."""
 
 LINES_MAX: Final = 10_000
 CHARACTERS_MAX: Final = 16 * 1024 * 1024
-"""Of all lines that wait; a traceback may be long."""
+"""Limit for all waiting lines; a traceback may be long."""
 END_S: Final = 5.0
-"""How long the end of the process waits for lines that are not written yet."""
+"""How long the exit of the process waits for lines that are not written yet."""
 
 
 class _Line(NamedTuple):
@@ -32,9 +32,9 @@ class _Line(NamedTuple):
 
 
 class LineHandler(logging.Handler):
-    """Formats a record where it is logged, and hands its line to a thread that gives it to `write`.
+    """Formats a record where it is logged, and passes its line to a thread that calls `write`.
 
-    Lines keep their order. `flush` waits END_S at most, `close` does not wait.
+    Lines keep their order. `flush` waits up to END_S, `close` does not wait.
     """
 
     def __init__(self, write: Write) -> None:
@@ -42,24 +42,24 @@ class LineHandler(logging.Handler):
         self._write = write
         self._changed = threading.Condition()
         self._waiting: deque[_Line] = deque()
-        """The first is being written."""
+        """The first one is being written."""
         self._characters = 0
         self._dropped = 0
         self._failed = 0
         self._failure = ""
-        """Why the last line was not written; empty when it was."""
+        """Why the last line was not written; empty if it was."""
         self._closed = False
         threading.Thread(target=self._run, name="log-writer", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Returns at once. Called under the handler's lock."""
+        """Queues the line and returns at once. Called under the handler's lock."""
         with self._changed:
             if len(self._waiting) >= LINES_MAX or self._characters >= CHARACTERS_MAX:
                 self._dropped += 1
                 return
         try:
             text = self.format(record)
-        except Exception as error:  # noqa: BLE001 - arguments that do not fit the message, or what they raise when shown
+        except Exception as error:  # noqa: BLE001 - arguments that do not fit, or that raise when rendered
             place = f"{record.pathname}:{record.lineno}"
             text = self._render(logging.ERROR, f"what is logged at {place} cannot be formatted", error)
         with self._changed:
@@ -67,13 +67,13 @@ class LineHandler(logging.Handler):
             self._append(record.levelno, text)
 
     def flush(self) -> None:
-        """Wait until all is written, END_S at most."""
+        """Waits until all lines are written, up to END_S."""
         with self._changed:
             self._tell_dropped()
             self._changed.wait_for(lambda: not self._waiting, END_S)
 
     def close(self) -> None:
-        """The thread ends when it has written what waits."""
+        """Closes the handler; the thread ends when it has written the waiting lines."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -81,7 +81,7 @@ class LineHandler(logging.Handler):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether lines wait, or the last one could not be written."""
+        """True if lines are waiting, or the last one could not be written."""
         with self._changed:
             return bool(self._waiting or self._failure)
 
@@ -127,7 +127,7 @@ class LineHandler(logging.Handler):
                 self._write(logging.WARNING, self._render(logging.WARNING, text))
                 self._failed = 0
             self._write(*line)
-        except Exception as error:  # noqa: BLE001 - a line is lost, not those after it; the next one that is written says so
+        except Exception as error:  # noqa: BLE001 - only this line is lost; the next one that is written reports it
             self._failed += 1
             self._failure = str(error) or type(error).__name__
         else:
@@ -135,9 +135,10 @@ class LineHandler(logging.Handler):
 
 
 class StreamLines:
-    """Writes lines to a stream: to its descriptor where it has one.
+    """Writes lines to a stream, or to its descriptor if it has one.
 
-    The interpreter flushes standard error at its end, and dies when another thread waits in a write of its buffer.
+    The interpreter flushes standard error at its exit, and aborts if another thread is blocked in a write to its
+    buffer.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -145,10 +146,10 @@ class StreamLines:
         self._descriptor = find_descriptor(stream)
         self._encoding, self._errors = stream.encoding or "utf-8", stream.errors or "backslashreplace"
         self._is_torn = False
-        """A part of a line was written."""
+        """True if only a part of the last line was written."""
 
     def __call__(self, _level: int, text: str) -> None:
-        """Waits as long as nobody reads. Raises OSError."""
+        """Writes a line; blocks while the reader does. Raises OSError."""
         if self._descriptor is None:
             self._stream.write(f"{text}\n")
             self._stream.flush()
@@ -158,7 +159,7 @@ class StreamLines:
         while rest:
             try:
                 written = os.write(self._descriptor, rest)
-            except BlockingIOError:  # who shares the pipe or the terminal has made it so
+            except BlockingIOError:  # another process sharing the pipe or terminal made it non-blocking
                 poll = select.poll()
                 poll.register(self._descriptor, select.POLLOUT)
                 poll.poll()

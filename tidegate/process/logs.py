@@ -1,7 +1,7 @@
-"""Logs of the daemon: JSON lines or text, secrets taken out, records of the slots among its own.
+"""Logs of the daemon: JSON lines or text, with secrets removed, including the records of the slots.
 
-Every record may carry, as `extra`: `attempt`, `checkpoint`, `subtask`, `code`, `fields`, or `error` (a TidegateError,
-which gives code and fields). This module needs no library that is not imported anyway.
+Every record may have these keys in `extra`: `attempt`, `checkpoint`, `subtask`, `code`, `fields`, or `error` (a
+TidegateError, which provides code and fields). This module imports no library that would not be imported anyway.
 docs/operations/monitoring.md lists the fields of a line. A thread writes the lines (log_lines.py). The slots' side is
 tidegate.slot.worker_logs.
 """
@@ -34,36 +34,36 @@ MESSAGE_CHARACTERS_MAX: Final = 32_768
 SAME_LINES_MAX: Final = 5
 """How often the same line is written within an interval; further ones are counted."""
 QUIET_LOGGERS: Final = {
-    "kafka": logging.CRITICAL,  # logs an outage thirty times a second; whoever asked reports what it means
+    "kafka": logging.CRITICAL,  # logs an outage thirty times a second; the caller reports it
     "py4j": logging.WARNING,
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter": logging.ERROR,  # else each try, with its pause
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter": logging.ERROR,  # otherwise logs each retry with its pause
     "asyncio": logging.WARNING,
     "aiohttp": logging.WARNING,
     "pyspark": logging.WARNING,
 }
-"""Libraries that log their life at INFO, and from which level on they matter to operators."""
+"""Libraries that are verbose at INFO, with the level from which their lines matter to operators."""
 
 _SHORT_SECRET: Final = 4
 _HEAD_CHARACTERS: Final = 500
 _COUNTS: Final = "tidegate_counts"
-"""Attribute of records that say how often a line was not written."""
+"""Marks records that report how often a line was withheld."""
 _EXTRAS: Final = ("attempt", "checkpoint", "subtask")
 
 
 def _matters(record: logging.LogRecord) -> bool:
-    """Not what goes through the root logger below WARNING: py4j does so, with a traceback, when a JVM has died."""
+    """Filters out records of the root logger below WARNING: py4j logs tracebacks there when a JVM has died."""
     return record.name != "root" or record.levelno >= logging.WARNING
 
 
 class _Redactor:
-    """The secrets of this process. A process has one set of them, whatever logger prints them."""
+    """The secrets of this process: one set, whichever logger prints them."""
 
     def __init__(self) -> None:
         self._pattern: re.Pattern[str] | None = None
 
     def replace(self, values: Iterable[str]) -> None:
         ordered = sorted({value for value in values if value}, key=lambda value: (-len(value), value))
-        # A short secret inside a longer word is a coincidence; taking it out everywhere would make logs unreadable.
+        # A short secret inside a longer word is a coincidence; removing it everywhere would make logs unreadable.
         parts = [rf"(?<!\w){re.escape(v)}(?!\w)" if len(v) < _SHORT_SECRET else re.escape(v) for v in ordered]
         self._pattern = re.compile("|".join(parts)) if parts else None
 
@@ -75,17 +75,17 @@ _redactor = _Redactor()
 
 
 def set_secrets(values: Iterable[str]) -> None:
-    """These texts are replaced by `***` in everything that is logged from now on; earlier ones are forgotten."""
+    """Replaces these texts by `***` in everything that is logged from now on; earlier ones are forgotten."""
     _redactor.replace(values)
 
 
 def redact(text: str) -> str:
-    """`text` without the secrets; also for what leaves the process on other ways (status page)."""
+    """Returns `text` without the secrets; also used for output other than the log (status page)."""
     return _redactor.redact(text)
 
 
 class LogContext:
-    """What every line says about where it comes from; the daemon sets `attempt` when one starts."""
+    """The origin that every line includes; the daemon sets `attempt` when one starts."""
 
     def __init__(self, pipeline: str, attempt: Attempt | None = None) -> None:
         self.pipeline = pipeline
@@ -93,14 +93,14 @@ class LogContext:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line; keys without a value are left out."""
+    """Formats a record as one JSON object per line; keys without a value are left out."""
 
     def __init__(self, context: LogContext) -> None:
         super().__init__()
         self._context = context
 
     def format(self, record: logging.LogRecord) -> str:
-        """Never raises for odd values: what JSON cannot say is written as text."""
+        """Formats a record. Never raises for unusual values: those that JSON cannot represent are written as text."""
         entry: dict[str, object] = {
             "time": render_stamp(record.created * 1000),
             "level": record.levelname.lower(),
@@ -116,14 +116,14 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`time LEVEL logger: message`, with attempt, checkpoint and subtask where known."""
+    """Formats a record as `time LEVEL logger: message`, with attempt, checkpoint and subtask if known."""
 
     def __init__(self, context: LogContext) -> None:
         super().__init__()
         self._context = context
 
     def format(self, record: logging.LogRecord) -> str:
-        """An exception follows on lines of its own."""
+        """Formats a record; an exception follows on lines of its own."""
         fields = _derive_fields(record, self._context)
         place = " ".join(f"{name}={fields[name]}" for name in ("subtask", "code") if name in fields)
         moment = datetime.datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
@@ -138,14 +138,17 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def shorten(text: str) -> str:
-    """`text` with its end cut off when it is longer than a log line may be. Secrets first: nobody knows half of one."""
+    """Truncates `text` to the limit of a log line.
+
+    Secrets must be removed first: half of one would not be recognized.
+    """
     if len(text) <= MESSAGE_CHARACTERS_MAX:
         return text
     return f"{text[:MESSAGE_CHARACTERS_MAX]} ... ({len(text) - MESSAGE_CHARACTERS_MAX} characters more)"
 
 
 def render_exception(record: logging.LogRecord) -> str:
-    """The traceback of a record without secrets, empty without one; a forwarded record brings its text along."""
+    """Renders the traceback of a record without secrets; empty if it has none. A forwarded record contains its text."""
     if record.exc_info and record.exc_info[1] is not None:
         return shorten(redact("".join(traceback.format_exception(record.exc_info[1])).rstrip()))
     return redact(record.exc_text or "")
@@ -170,7 +173,7 @@ def _derive_fields(record: logging.LogRecord, context: LogContext) -> dict[str, 
 
 
 def _plain(value: object) -> object:
-    """What JSON can say, with secrets taken out of every text."""
+    """Converts a value to what JSON can represent, with secrets removed from every text."""
     match value:
         case None | bool() | int() | float():
             return value
@@ -185,7 +188,7 @@ def _plain(value: object) -> object:
 
 
 class _Line(NamedTuple):
-    """What makes two records the same line. `digest` stands for the whole text, `head` is for people."""
+    """The identity of a line, to detect repetitions. `digest` stands for the whole text, `head` is shown to people."""
 
     logger: str
     level: int
@@ -194,9 +197,10 @@ class _Line(NamedTuple):
 
 
 class RepeatFilter:
-    """A filter for `handler`: the same line SAME_LINES_MAX times in an interval, then the number of further ones.
+    """A filter for `handler` that passes the same line SAME_LINES_MAX times in an interval and counts further ones.
 
-    A fault that repeats a thousand times a second fills no disk, and hides nothing else.
+    The count is logged after the interval. A fault that repeats a thousand times a second neither fills the disk nor
+    hides other lines.
     """
 
     def __init__(self, handler: logging.Handler, elapsed: Callable[[], float] = time.monotonic) -> None:
@@ -205,7 +209,7 @@ class RepeatFilter:
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """See logging.Filter."""
+        """Returns whether the record is written (logging.Filter)."""
         if vars(record).get(_COUNTS):
             return True
         try:
@@ -221,7 +225,7 @@ class RepeatFilter:
         return admits
 
     def flush(self) -> None:
-        """Write what was counted so far."""
+        """Writes the counts so far."""
         with self._lock:
             overdue = self._repeats.overdue(everything=True)
         self._write(overdue)
@@ -251,11 +255,12 @@ class LogSetup:
         self._quiet = {name: logging.getLogger(name).level for name in QUIET_LOGGERS}
 
     def close(self) -> None:
-        """Give the process back as it was. Waits for lines that are not written yet, END_S at most."""
+        """Restores the previous logging. Waits for lines that are not written yet, up to END_S."""
         root = logging.getLogger()
         self._repeats.flush()
         self._handler.flush()
-        if self._handler.is_stuck:  # else the interpreter's end would wait or fail there, and change the exit code
+        # Otherwise the interpreter's exit would block or fail there, and change the exit code.
+        if self._handler.is_stuck:
             discard(self._stream)
         self._handler.close()
         root.setLevel(self._before[0])
@@ -272,10 +277,10 @@ def configure_logging(
     stream: TextIO | None = None,
     terminal: Write | None = None,
 ) -> LogSetup:
-    """Send all logging of the process to `stream` (default stderr), as `style` says (one of FORMATS).
+    """Sends all logging of the process to `stream` (default stderr), in the given style (one of FORMATS).
 
-    Who logs never waits for the stream. `auto` is text on a terminal and JSON elsewhere. `terminal` is used for text in
-    place of the stream when a progress display owns the terminal (tidegate.cli.progress). Raises ValueError for an
+    Callers never wait for the stream. `auto` is text on a terminal and JSON elsewhere. `terminal` is used for text
+    instead of the stream when a progress display owns the terminal (tidegate.cli.progress). Raises ValueError for an
     unknown style.
     """
     if style not in FORMATS:
@@ -298,13 +303,13 @@ def configure_logging(
 
 
 def quiet_libraries(level: int) -> None:
-    """Libraries log from their own level on, or from `level` when that is higher."""
+    """Limits libraries to their own level, or to `level` if that is higher."""
     for name, least in QUIET_LOGGERS.items():
         logging.getLogger(name).setLevel(max(level, least))
 
 
 def emit_slot_record(message: LogRecord, attempt: Attempt, subtask: SlotIndex) -> None:
-    """Log what slot `subtask` sent as if it had been logged here, with its own time and the slot's number."""
+    """Logs a record of slot `subtask` as if it had been logged here, with its own time and the slot's number."""
     target = logging.getLogger(message.logger)
     if not target.isEnabledFor(message.level):
         return

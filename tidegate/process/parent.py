@@ -1,4 +1,4 @@
-"""A process that does not outlive the one that started it."""
+"""Ties the life of a process to that of its parent."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """SIGKILL for this process when its parent dies; on systems other than Linux nothing.
+    """Requests SIGKILL for this process when its parent dies; does nothing on systems other than Linux.
 
-    With the parent's process id, raises SystemExit if it died before it was asked. The kernel goes by the *thread* that
-    started this process, which has to live as long as its own.
+    With the parent's process id, raises SystemExit if the parent died before the request. The kernel watches the
+    *thread* that started this process, which has to live as long as its own process.
     """
     if sys.platform != "linux":
         return

@@ -1,6 +1,7 @@
-"""The same thing said again and again: once, and then how often more, once per interval.
+"""Rate-limits repeated messages: each is passed once, and then its number of repetitions once per interval.
 
-Pure but for the clock that is handed in. Used for the lines of a log (`logs.py`) and for what strangers do to a port.
+Pure except for the clock that is passed in. Used for log lines (`logs.py`) and for complaints about unauthenticated
+peers of a port.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 INTERVAL_S: Final = 60.0
 KEYS_MAX: Final = 1000
-"""How many different things are remembered; when there are more, the oldest is forgotten and may be said again."""
+"""How many messages are remembered; beyond that, the oldest is forgotten and may be passed again."""
 
 K = TypeVar("K")
 
 
 class Withheld(NamedTuple, Generic[K]):
-    """Something that was not said, and how often, since it was said last."""
+    """A message that was withheld, and how often since it was last passed."""
 
     key: K
     times: int
@@ -27,7 +28,7 @@ class Withheld(NamedTuple, Generic[K]):
 
 
 class Repeats(Generic[K]):
-    """May be asked from one thread at a time. `elapsed` gives monotonic seconds."""
+    """Counts messages. It may be used from one thread at a time. `elapsed` returns monotonic seconds."""
 
     def __init__(
         self, interval_s: float = INTERVAL_S, at_once: int = 1, elapsed: Callable[[], float] = time.monotonic
@@ -38,9 +39,9 @@ class Repeats(Generic[K]):
         self._said: OrderedDict[K, _Said] = OrderedDict()
 
     def may_say(self, key: K) -> bool:
-        """Whether it is said now: `at_once` times in an interval; else it is counted.
+        """Returns whether the message is passed now: `at_once` times in an interval. Otherwise it is counted.
 
-        Ask for `overdue` first, so that what was withheld is said before a new interval begins.
+        Call `overdue` first, so that withheld messages are reported before a new interval begins.
         """
         said = self._said.get(key)
         if said is None:
@@ -54,7 +55,7 @@ class Repeats(Generic[K]):
         return False
 
     def overdue(self, *, everything: bool = False) -> list[Withheld[K]]:
-        """What was withheld in intervals that are over (`everything`: in all); they are forgotten."""
+        """Returns and forgets what was withheld in past intervals; with `everything`, also in the current ones."""
         now, found = self._elapsed(), []
         while self._said:
             key, said = next(iter(self._said.items()))
@@ -67,7 +68,7 @@ class Repeats(Generic[K]):
 
 
 class _Said:
-    """Since when, how often, and how often not."""
+    """When a message was first passed, how often, and how often it was withheld."""
 
     __slots__ = ("since", "times", "withheld")
 
@@ -78,14 +79,14 @@ class _Said:
 
 
 class Complaints:
-    """Warnings about what strangers do: one line per reason and interval, however many of them come."""
+    """Warnings about unauthenticated peers: one line per reason and interval, however many peers there are."""
 
     def __init__(self, logger: logging.Logger, elapsed: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
         self._repeats: Repeats[str] = Repeats(elapsed=elapsed)
 
     def report(self, reason: str, detail: str = "") -> None:
-        """`reason` is one of few texts; `detail` says who this one was."""
+        """Reports a complaint. `reason` is one of few texts; `detail` identifies the peer."""
         for withheld in self._repeats.overdue():
             self._logger.warning("%s: %d times more in %.0f s", *withheld)
         if self._repeats.may_say(reason):

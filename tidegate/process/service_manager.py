@@ -1,7 +1,7 @@
-"""What a service manager such as systemd learns of the daemon (sd_notify): ready, stopping, its state, that it lives.
+"""Notifies a service manager such as systemd (sd_notify): ready, stopping, the state, and watchdog signals.
 
-A datagram to the socket that `NOTIFY_SOCKET` names. Whoever started the daemon without one gets nothing, and a manager
-that does not listen any more is no reason to stop.
+Notifications are datagrams to the socket in `NOTIFY_SOCKET`. Without the variable nothing is sent, and a manager that
+no longer listens is not an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STATUS_CHARACTERS_MAX: Final = 200
 
 
 class ServiceManager:
-    """`look` is called again and again with the state; what has changed is sent. See `open_service_manager`."""
+    """Sends changes to a service manager. `look` is called periodically with the state. See `open_service_manager`."""
 
     def __init__(self, send: Callable[[str], None], watchdog_s: float | None) -> None:
         self._send = send
@@ -33,7 +33,10 @@ class ServiceManager:
         self._stopping = False
 
     def look(self, now_s: float, text: str, *, ready: bool, stopping: bool) -> None:
-        """`text` is the state for people. `ready` and `stopping` are sent once, ready before stopping."""
+        """Sends what has changed.
+
+        `text` describes the state; `ready` and `stopping` are sent once, ready before stopping.
+        """
         lines = []
         if (ready or stopping) and not self._ready:
             self._ready = True
@@ -53,7 +56,7 @@ class ServiceManager:
 
 
 def open_service_manager(environ: MutableMapping[str, str]) -> ServiceManager | None:
-    """None when nobody listens. Its variables are removed, so that no child speaks for the daemon."""
+    """Opens the notification socket; None if there is none. Its variables are removed, so that no child uses them."""
     address, limit = environ.pop(SOCKET, ""), environ.pop(WATCHDOG, "")
     environ.pop("WATCHDOG_PID", None)
     if not address.startswith((ABSTRACT, "/")):

@@ -1,4 +1,4 @@
-"""The signals that ask a daemon for its end."""
+"""The signals that stop a daemon."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import signal
 
 
 def ending_signals() -> list[signal.Signals]:
-    """SIGHUP, of a terminal that is closed, not where whoever has started this process has it ignored (`nohup`)."""
+    """Lists the signals. SIGHUP, sent when a terminal closes, is left out if the parent has it ignored (`nohup`)."""
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hangs_up else [])]

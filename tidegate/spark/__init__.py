@@ -1,1 +1,1 @@
-"""Spark as the host of the slots, and the Java below it."""
+"""Spark as the host of the slots, and the Java that it runs on."""

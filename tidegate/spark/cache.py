@@ -1,4 +1,4 @@
-"""Where downloads and other things that can be made again are kept, outside the project."""
+"""The directory for downloads and other files that can be recreated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_directory() -> Path:
-    """`$TIDEGATE_CACHE`, else `$XDG_CACHE_HOME/tidegate`, else `~/.cache/tidegate`. It need not exist yet."""
+    """Returns `$TIDEGATE_CACHE`, else `$XDG_CACHE_HOME/tidegate`, else `~/.cache/tidegate`. It need not exist yet."""
     own, shared = os.environ.get("TIDEGATE_CACHE"), os.environ.get("XDG_CACHE_HOME")
     if own:
         return Path(own)

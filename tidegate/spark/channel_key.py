@@ -1,4 +1,4 @@
-"""Makes the key of a daemon (`process/channel_key.py`) with the Java that Spark needs anyway."""
+"""Creates the key of a daemon (`process/channel_key.py`) with the Java that Spark needs anyway."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _STORE: Final = "channel.p12"
 
 
 def make_key(java: Path, jvm: Any, directory: Path) -> str:
-    """A new key as PEM text, certificate first. `jvm` is py4j's; `directory` is private. Raises SparkUnavailable."""
+    """Creates a key as PEM text, certificate first.
+
+    `jvm` is py4j's; `directory` is private. Raises SparkUnavailable.
+    """
     store, password = directory / _STORE, secrets.token_hex(16)
     command = [
         *(str(java.resolve().parent / "keytool"), "-genkeypair", "-alias", ALIAS, "-dname", f"CN={ALIAS}"),
@@ -51,7 +54,7 @@ def _read_out(jvm: Any, store: Path, password: str) -> str:
     keys.load(stream, characters.toCharArray())
     stream.close()
     certificate = ssl.DER_cert_to_PEM_cert(bytes(keys.getCertificate(ALIAS).getEncoded()))
-    # The key's own class is not open to py4j's reflection, what a factory makes of it is.
+    # py4j's reflection cannot access the key's own class, but it can access the output of a factory.
     plain = jvm.java.lang.Class.forName("java.security.spec.PKCS8EncodedKeySpec")
     factory = jvm.java.security.KeyFactory.getInstance("EC")
     private = factory.getKeySpec(keys.getKey(ALIAS, characters.toCharArray()), plain)

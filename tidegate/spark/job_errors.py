@@ -1,4 +1,4 @@
-"""What Spark's errors mean: the line that a person needs, and what it means for the daemon."""
+"""Interprets Spark's errors: the line that a person needs, and the resulting error of the daemon."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from tidegate.slot.faults import lacking_module
 from tidegate.spark.versions import here
 
 OTHER_PYTHON: Final = "Python in worker has different version"
-"""What every Spark says, with the versions after it."""
+"""Part of the message of every Spark version; the Python versions follow it."""
 NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNotFoundError: .*)\)$")
-"""What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
+"""The message of an interpreter that lacks the module which executors fork slots from, or a parent package of it."""
 OURS: Final = re.compile(r"tidegate(?:\.\w+)+: (.+)")
-"""The last line of a traceback that ends with an error of ours."""
+"""The last line of a traceback that ends with an error of Tidegate."""
 SERVER_GONE: Final = "EOFException occurred while reading the port number"
-"""What Spark says when the process that slots are forked from has ended while it was starting."""
+"""The message of Spark if the process that slots are forked from ended while it was starting."""
 CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 
 
 class ExecutorsRunAnotherPython(PipelineStopped):
-    """Their interpreter has another minor version than the daemon's: Spark refuses every task, of any attempt."""
+    """The executors run another minor version of Python: Spark refuses every task of any attempt."""
 
     code = "executors-run-another-python"
     exit_code = 2
 
 
 class SparkJobEnded(AttemptFailed):
-    """The barrier job ended although nobody asked it to."""
+    """The barrier job ended unexpectedly."""
 
     code = "spark-job-ended"
 
 
 def derive_job_error(text: str | None) -> TidegateError:
-    """What the end of the job means: a missing module needs a person, anything else another attempt."""
+    """Derives the error for the end of the job: a missing module needs a person, anything else another attempt."""
     if text is not None and text.startswith(("ModuleNotFoundError", "ImportError")):
         return lacking_module("the executors cannot start a slot", text)
     if text is not None and OTHER_PYTHON in text:
@@ -46,9 +46,9 @@ def derive_job_error(text: str | None) -> TidegateError:
 
 
 def describe_failure(text: str) -> str:
-    """The line of a Spark error that names the cause to a person: the last Python error, else the first line.
+    """Returns the line of a Spark error that names the cause: the last Python error, else the first line.
 
-    In front of it there may be a line about the call that failed.
+    A line about the call that failed may precede it.
     """
     lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
@@ -76,7 +76,7 @@ def describe_failure(text: str) -> str:
 
 
 def describe_refusal(error: Exception) -> str:
-    """Why a session does not start: what `describe_failure` finds, then each of Java's causes that says more."""
+    """Describes why a session does not start: the result of `describe_failure`, and further causes from Java."""
     text = str(error) or type(error).__name__
     said = describe_failure(text)
     for cause in CAUSE.findall(text):

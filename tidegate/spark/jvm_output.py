@@ -1,7 +1,7 @@
-"""What Spark's driver JVM, and the Python workers below it, print: into the log, line by line, instead of between it.
+"""Logs line by line what Spark's driver JVM, and the Python workers below it, print.
 
-The JVM writes into a pipe, a thread reads it. Known chatter of a start is for debugging only; anything else was not
-expected and is a warning. The last lines are kept for the message when Spark does not start.
+The JVM writes to a pipe, and a thread reads it. Known messages of a start are logged at debug level; anything else is
+unexpected and logged as a warning. The last lines are kept for the message when Spark does not start.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ CHATTER: Final = re.compile(
     r"|Using Spark's |Setting (default|Spark) log level|To adjust logging level|NOTE: |Picked up "
 )
 LATE_WORK: Final = re.compile(r"java\.util\.concurrent\.RejectedExecutionException: .*\[(Shutting down|Terminated), ")
-"""Spark's pools are notified of tasks that end while they are being closed. During the end of a session only."""
+"""Spark's pools are notified of tasks that end while the pools are being closed.
+
+Applies only at the end of a session.
+"""
 TRACE_PARTS: Final = ("\tat ", "\t... ", "Caused by: ")
 
 
 class JvmOutput:
-    """The read end. `writer()` gives the descriptor for the JVM's stdout and stderr, once."""
+    """The read end of the pipe. `writer()` provides the descriptor for the JVM's stdout and stderr, once."""
 
     def __init__(self) -> None:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -41,7 +44,7 @@ class JvmOutput:
 
     @contextmanager
     def writer(self) -> Iterator[int]:
-        """For the time in which the JVM is started; closed afterwards, so that its end is our end of file."""
+        """Opens the pipe while the JVM is started; the write end is then closed, so that the JVM's exit ends it."""
         read, write = os.pipe()
         self._thread = threading.Thread(target=self._run, args=(read,), name="jvm-output", daemon=True)
         self._thread.start()
@@ -56,11 +59,11 @@ class JvmOutput:
         return "\n".join(self._tail)
 
     def session_ends(self) -> None:
-        """From now on work that comes too late for Spark's pools is chatter, with its trace."""
+        """Treats work that is too late for Spark's pools, with its stack trace, as a known message from now on."""
         self._ending = True
 
     def wait_end(self, timeout_s: float) -> None:
-        """Until everything has been read, when the JVM has ended."""
+        """Waits until all output of an ended JVM has been read."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 

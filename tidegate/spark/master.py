@@ -1,6 +1,7 @@
-"""Whether a standalone Spark master can be reached, before a JVM is started for it; where executors reach the daemon.
+"""Checks whether a standalone Spark master can be reached before a JVM is started for it.
 
-Spark itself tries for a minute, in three steps that nothing shortens, and its driver takes another minute to end.
+Spark itself tries for a minute, in three steps that cannot be shortened, and its driver takes another minute to end.
+The module also finds the address by which executors reach the daemon.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PAUSE_S: Final = 0.5
 
 
 class SparkUnavailable(PipelineStopped):
-    """The Spark session could not be started. Nothing was touched yet, so a supervisor may start the daemon again."""
+    """The Spark session could not be started. Nothing has been changed, so a supervisor may start the daemon again."""
 
     code = "spark-unavailable"
     exit_code = 1
@@ -35,20 +36,20 @@ class SparkUnavailable(PipelineStopped):
 def find_driver_host(
     master: str, properties: Mapping[str, str], resolve: Callable[[str], str] = socket.gethostbyname
 ) -> str:
-    """The address executors reach the daemon by: loopback for local masters, else what Spark's driver uses.
+    """Returns the address by which executors reach the daemon: loopback for local masters, else that of Spark's driver.
 
-    Loopback, too, where this machine's own name means nothing, or itself.
+    It is also loopback if this machine's name does not resolve, or resolves to loopback.
     """
     if master.startswith("local"):
         return LOOPBACK
     try:
         return properties.get(DRIVER_HOST) or resolve(socket.gethostname())
-    except (OSError, UnicodeError):  # the latter of what can be no host
+    except (OSError, UnicodeError):  # UnicodeError: not a valid host name
         return LOOPBACK
 
 
 def derive_addresses(master: str) -> list[tuple[str, int]]:
-    """Host and port of every master of a standalone cluster; empty for every other kind of master. Pure."""
+    """Returns host and port of every master of a standalone cluster; empty for every other kind of master. Pure."""
     if not master.startswith(SCHEME):
         return []
     found = []
@@ -59,7 +60,7 @@ def derive_addresses(master: str) -> list[tuple[str, int]]:
 
 
 def wait_for_master(master: str, timeout_s: float) -> None:
-    """Return when one of the masters accepts a connection, or there is none to ask. Raises SparkUnavailable."""
+    """Returns when one of the masters accepts a connection, or if there is none to check. Raises SparkUnavailable."""
     addresses = derive_addresses(master)
     deadline, told = time.monotonic() + timeout_s, False
     while addresses:
@@ -79,9 +80,9 @@ def wait_for_master(master: str, timeout_s: float) -> None:
 
 
 def _connect(host: str, port: int) -> str:
-    """What is wrong; empty when somebody accepts."""
+    """Describes the failure to connect; empty if the connection is accepted."""
     try:
         with socket.create_connection((host, port), CONNECT_S):
             return ""
-    except (OSError, UnicodeError) as error:  # the latter of what can be no host
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
         return f"{host}:{port}: {getattr(error, 'strerror', None) or error}"

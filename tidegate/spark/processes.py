@@ -1,4 +1,4 @@
-"""Which processes belong to a daemon, read from /proc: slots, executors. Linux only, as Spark's executors are here."""
+"""Finds the processes of a daemon in /proc: slots and executors. Linux only, as are the local executors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 FORK_SERVER: Final = "tidegate.slot.fork_server"
 """The module that executors fork slots from, unless a pipeline file names Spark's own."""
 _SERVES: Final = re.compile(rf"(^| )-m ({re.escape(FORK_SERVER)}|pyspark\.daemon)( |$)")
-"""In the command line of a fork server and of its forks. The driver's JVM has the module's name in a setting."""
+"""Matches the command line of a fork server and its forks. The driver's JVM has the module's name in a setting."""
 _ZOMBIE = "Z"
 
 
@@ -24,7 +24,7 @@ class OsProcess(NamedTuple):
 
 
 def read_processes() -> dict[int, OsProcess]:
-    """All processes that can be read; zombies included (state Z)."""
+    """Reads all visible processes, including zombies (state Z)."""
     found: dict[int, OsProcess] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -39,13 +39,13 @@ def read_processes() -> dict[int, OsProcess]:
 
 
 def is_alive(pid: int) -> bool:
-    """Running or stopped, not a zombie."""
+    """Returns whether the process is running or stopped, and not a zombie."""
     process = read_processes().get(pid)
     return process is not None and process.state != _ZOMBIE
 
 
 def find_descendants(root: int) -> list[OsProcess]:
-    """Everything below a process, parents first."""
+    """Lists all descendants of a process, parents first."""
     table = read_processes()
     found: list[OsProcess] = []
     wanted = [root]
@@ -58,12 +58,15 @@ def find_descendants(root: int) -> list[OsProcess]:
 
 
 def find_slots(root: int) -> list[int]:
-    """Python workers: forks of an executor's fork server, with its command line."""
+    """Lists the Python workers: forks of an executor's fork server, with its command line."""
     return choose_slots(find_descendants(root))
 
 
 def choose_slots(below: Sequence[OsProcess]) -> list[int]:
-    """Those that were forked from a server. A server's parent is a JVM, of an executor or, with none, of the driver."""
+    """Selects the forks of servers.
+
+    A server's parent is the JVM of an executor, or without executors that of the driver.
+    """
     forked = {process.pid: process for process in below if _SERVES.search(process.command)}
     servers = {pid for pid, process in forked.items() if process.parent not in forked}
     return [pid for pid, process in forked.items() if process.parent in servers]

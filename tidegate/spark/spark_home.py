@@ -1,7 +1,7 @@
 """A SPARK_HOME for one `local-cluster`.
 
-Its workers write what executors print, and whatever those leave, below `SPARK_HOME/work`; no setting of Spark names
-another place. The installed Spark may belong to another user, is shared by all daemons, and nobody cleans up there.
+Its workers write the output of executors, and any files they leave, below `SPARK_HOME/work`; no Spark setting names
+another directory. The installed Spark may belong to another user, is shared by all daemons, and is never cleaned up.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from tidegate.spark.versions import read_spark
 
 
 def link_home(directory: Path) -> Path:
-    """Links to all of the installed Spark but its `work`, in a new directory below this one. Raises OSError.
+    """Links to all of the installed Spark except `work`, in a new directory below this one. Raises OSError.
 
-    A JVM takes its class archive for jars that are reached through a link, too (seen with Java 17 and 25).
+    A JVM accepts its class archive for jars behind a link as well (seen with Java 17 and 25).
     """
     home = directory / "spark-home"
     home.mkdir()

@@ -1,16 +1,15 @@
-"""State of a checkpoint or savepoint as a DataFrame of Spark: read by Spark's tasks in parallel, a part each.
+"""Reads state of a checkpoint or savepoint as a Spark DataFrame, in parallel tasks.
 
-    from tidegate.spark.state_source import TidegateStateSource
+  from tidegate.spark.state_source import TidegateStateSource
+  spark.dataSource.register(TidegateStateSource)
+  spark.read.format("tidegate").option("path", "/data/checkpoints").option("step", "totals").load()
 
-    spark.dataSource.register(TidegateStateSource)
-    spark.read.format("tidegate").option("path", "/data/checkpoints").option("step", "totals").load()
+Options: `path` (a savepoint, a checkpoint directory or a pipeline file), `step`; `state`, if the step has several;
+`checkpoint` (a number, or `newest`); `raw` (`true`: unconverted accumulators); `partitions`. Spark runs Python data
+sources only with pyarrow, which the extra `spark-sql` installs; `read_state` returns the same DataFrame without it.
 
-Options: `path` (a savepoint, a checkpoint directory or a pipeline file), `step`; `state`, where the step has several;
-`checkpoint` (a number, or `newest`); `raw` (`true`: accumulators as they are); `partitions`. Spark runs Python data
-sources with pyarrow only, which the extra `spark-sql` brings; `read_state` gives the same DataFrame without it.
-
-A part is a range of key groups with the files that have some of them. Tidegate has to be installed where tasks run, and
-they have to see the files: as for a pipeline.
+A part is a range of key groups with the files that contain some of them. Tidegate must be installed where tasks run,
+and they must have access to the files, as for a pipeline.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 OPTIONS: Final = frozenset({"path", "step", "state", "checkpoint", "raw", "partitions"})
 PARTITIONS: Final = 8
-"""Unless the option says otherwise; there are never more than key groups with entries."""
+"""The default of the option; there are never more parts than key groups with entries."""
 _SIMPLE: Final[Mapping[str, SparkType]] = {
     "boolean": BooleanType(),
     "tinyint": ByteType(),
@@ -73,7 +72,7 @@ _SIMPLE: Final[Mapping[str, SparkType]] = {
 
 
 class StateOptionRefused(TidegateError):
-    """The options of a read are not what the data source takes."""
+    """The options of a read are invalid for the data source."""
 
     code = "state-option-refused"
     exit_code = 2
@@ -87,7 +86,7 @@ class PyarrowMissing(TidegateError):
 
 
 class StateOptions(msgspec.Struct, frozen=True):
-    """What to read."""
+    """The options of a read."""
 
     path: str
     step: str
@@ -97,17 +96,17 @@ class StateOptions(msgspec.Struct, frozen=True):
     partitions: int = PARTITIONS
 
     def open(self) -> StateSnapshot:
-        """Raises what `open_snapshot` raises."""
+        """Opens the snapshot. Raises what `open_snapshot` raises."""
         return open_snapshot(self.path, self.checkpoint, os.environ)
 
     def open_table(self) -> StateTable:
-        """Raises what `choose_state` raises, too."""
+        """Opens the table of the state. Also raises what `choose_state` raises."""
         snapshot = self.open()
         return StateTable(read_shape(snapshot, choose_state(snapshot, self.step, self.state)), raw=self.raw)
 
 
 class StatePart(InputPartition):
-    """What one task reads: a range of key groups, and the files that have some of them."""
+    """The input of one task: a range of key groups, and the files that contain some of them."""
 
     def __init__(self, options: StateOptions, files: StateFiles, first: int, end: int) -> None:
         super().__init__((first, end))
@@ -117,7 +116,7 @@ class StatePart(InputPartition):
 
 
 class TidegateStateSource(DataSource):
-    """See the module."""
+    """The data source `tidegate` of Spark."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         if importlib.util.find_spec("pyarrow") is None:
@@ -130,20 +129,20 @@ class TidegateStateSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """For `format`."""
+        """Returns the name for `format`."""
         return "tidegate"
 
     def schema(self) -> StructType:
-        """The columns as `tidegate state list` shows them."""
+        """Returns the columns as shown by `tidegate state list`."""
         return derive_schema(self._options.open_table())
 
     @override
-    def reader(self, schema: StructType) -> DataSourceReader:  # a schema of the user's own is not taken
+    def reader(self, schema: StructType) -> DataSourceReader:  # a user-defined schema is ignored
         return TidegateStateReader(self._options)
 
 
 class TidegateStateReader(DataSourceReader):
-    """Parts are read by themselves: nothing is gathered on the driver."""
+    """Reads each part on its own; nothing is collected on the driver."""
 
     def __init__(self, options: StateOptions) -> None:
         self._options = options
@@ -159,7 +158,10 @@ class TidegateStateReader(DataSourceReader):
 
 
 def read_state(spark: SparkSession, **options: str | int | bool) -> DataFrame:
-    """The same without pyarrow, by Spark's RDDs: `read_state(spark, path="/data/checkpoints", step="totals")`."""
+    """Returns the same DataFrame without pyarrow, using RDDs.
+
+    Example: `read_state(spark, path="/data/checkpoints", step="totals")`.
+    """
     found = read_options({name: str(value) for name, value in options.items()})
     schema = derive_schema(found.open_table())
     parts = derive_parts(found)
@@ -168,7 +170,7 @@ def read_state(spark: SparkSession, **options: str | int | bool) -> DataFrame:
 
 
 def read_options(given: Mapping[str, str]) -> StateOptions:
-    """Raises StateOptionRefused."""
+    """Parses the options. Raises StateOptionRefused."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
         if name not in OPTIONS:
@@ -183,8 +185,9 @@ def read_options(given: Mapping[str, str]) -> StateOptions:
 
 
 def derive_parts(options: StateOptions) -> list[StatePart]:
-    """Ranges of key groups, with about as many entries each. They name the checkpoint by its number: the newest may be
-    another one when a task begins.
+    """Divides the key groups into ranges with about the same number of entries.
+
+    They name the checkpoint by its number, because another one may be the newest when a task begins.
     """
     snapshot = options.open()
     files = read_files(snapshot, choose_state(snapshot, options.step, options.state))
@@ -207,7 +210,7 @@ def derive_parts(options: StateOptions) -> list[StatePart]:
 
 
 def read_part(part: StatePart) -> Iterator[tuple[Any, ...]]:
-    """The rows of a part, as Spark's values."""
+    """Reads the rows of a part, as Spark's values."""
     snapshot, table = part.options.open(), StateTable(part.files.shape, raw=part.options.raw)
     converters = [_converter(column.type) for column in table.columns]
     nested = [index for index, convert in enumerate(converters) if convert is not None]
@@ -223,7 +226,7 @@ def read_part(part: StatePart) -> Iterator[tuple[Any, ...]]:
 
 
 def derive_schema(table: StateTable) -> StructType:
-    """The columns of a table for Spark."""
+    """Derives the columns of a table for Spark."""
     return StructType([StructField(column.name, _spark_type(column.type)) for column in table.columns])
 
 
@@ -243,7 +246,7 @@ _Convert = Callable[[Any], Any]
 
 
 def _converter(kind: DataType) -> _Convert | None:
-    """From a value of Polars to one of Spark; None where they are the same."""
+    """Returns the conversion from a Polars value to a Spark value; None if they are the same."""
     if kind.kind not in NESTED:
         return None
     if kind.kind == "struct":

@@ -1,7 +1,7 @@
-"""Which Spark, Java and Python carry slots: what is installed here, and what is refused (ADR 64).
+"""Determines which Spark, Java and Python are installed, and decides which are refused as hosts of slots (ADR 64).
 
-Only barrier jobs of the RDD interface are used, so every Spark of the range is the same to us. What is refused was seen
-to fail; what is newer than all that was run (docs/compatibility.md) is left to try.
+Only barrier jobs of the RDD interface are used, so all Spark versions in the range are equivalent. Versions that were
+seen to fail are refused. Versions in the range that are newer than any tested one (docs/compatibility.md) are allowed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import msgspec
 
 SPARK_MIN: Final = (3, 5)
 SPARK_END: Final = (4, 4)
-"""The first that is too new: nothing is known of it."""
+"""The first version that is too new: nothing is known about it."""
 JAVA_MAX: Final[Mapping[tuple[int, int], int]] = {(3, 5): 21, (4, 0): 21}
-"""The newest Java of long support that a Spark starts on, where 25 is too new for it: `getSubject is not supported`."""
+"""The newest LTS Java on which these Spark versions start. On 25 they fail: `getSubject is not supported`."""
 ASK_S: Final = 30.0
 REMOTE: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 """Variables that make pyspark a client of Spark Connect."""
@@ -33,18 +33,21 @@ _INSTALL: Final = "pip install 'pyspark>=3.5,<4.4' in the version of the cluster
 
 
 class InstalledSpark(msgspec.Struct, frozen=True):
-    """What a session would be made of. An empty version: there is none."""
+    """The installed Spark that a session would use. An empty version means that there is none."""
 
     library: str
     """Version of the Python package pyspark."""
     jars: str
     """Version of the jars that its JVM would load: those of SPARK_HOME, if that is set."""
     home: str
-    """Where they are, or would be."""
+    """The directory of the jars, or where they would be."""
 
 
 class RuntimeProblem(msgspec.Struct, frozen=True):
-    """Why there would be no session, and what mends it. `name` is the property of `spark:`; empty: no property."""
+    """The reason why a session could not be created, and the remedy.
+
+    `name` is the property of `spark:`; empty if it concerns none.
+    """
 
     message: str
     remedy: str
@@ -52,7 +55,7 @@ class RuntimeProblem(msgspec.Struct, frozen=True):
 
 
 def read_spark() -> InstalledSpark:
-    """Looks at files only: pyspark is not imported."""
+    """Reads the versions from files; pyspark is not imported."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         return InstalledSpark("", "", os.environ.get("SPARK_HOME", ""))
@@ -62,7 +65,10 @@ def read_spark() -> InstalledSpark:
 
 
 def _home_of(package: Path) -> Path:
-    """The package brings its jars, unless it is the one of a Spark that was unpacked: SPARK/python/pyspark."""
+    """Returns the package itself if it contains the jars; otherwise the Spark that it is part of.
+
+    In an unpacked Spark it is SPARK/python/pyspark.
+    """
     return package if (package / "jars").is_dir() else package.parents[1]
 
 
@@ -81,7 +87,7 @@ def _read_jars(home: Path) -> str:
 
 
 def read_python(program: str) -> str:
-    """Version of an interpreter of this machine, such as 3.12; empty: it does not run."""
+    """Returns the version of an interpreter on this machine, such as 3.12; empty if it does not run."""
     command = [program, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=False)
@@ -91,7 +97,7 @@ def read_python(program: str) -> str:
 
 
 def here() -> str:
-    """Version of the interpreter that runs the daemon."""
+    """Returns the version of the interpreter that runs the daemon."""
     return "{}.{}".format(*sys.version_info)
 
 
@@ -99,7 +105,7 @@ def here() -> str:
 
 
 def decide_spark_problem(spark: InstalledSpark, environ: Mapping[str, str]) -> RuntimeProblem | None:
-    """Why this Spark cannot be the host of slots."""
+    """Decides why this Spark cannot host slots; None if it can."""
     remote = [name for name in REMOTE if environ.get(name)]
     if remote:
         return RuntimeProblem(
@@ -126,7 +132,7 @@ def decide_spark_problem(spark: InstalledSpark, environ: Mapping[str, str]) -> R
 
 
 def decide_language_problems(library: str, java: int | None, python: str, workers: str) -> Iterator[RuntimeProblem]:
-    """What stands against a Java (None: unknown) and Pythons: the daemon's, and the slots' (empty: unknown)."""
+    """Decides what is wrong with Java (None: unknown) and the Pythons of daemon and slots (empty: unknown)."""
     java_max = JAVA_MAX.get(_minor(library))
     if java is not None and java_max is not None and java > java_max:
         yield RuntimeProblem(

@@ -1,8 +1,9 @@
-"""The daemon's temporary directory: Spark's local files, the JVMs' own temporary files, the token for orders.
+"""The daemon's temporary directory: Spark's local files, the JVMs' temporary files, the token for commands.
 
-Nothing that must survive. It is removed when the daemon ends, however it ends; what a killed one has left the next
-daemon of this user on this machine removes. Its owner holds a lock on it, so that containers which share a temporary
-directory, where process ids mean nothing, leave one another's alone (and so do cleaners such as systemd-tmpfiles).
+It holds nothing that must survive, and is removed when the daemon ends in any way. The next daemon of this user on this
+machine removes what a killed one has left. The owner holds a lock on the directory, so that containers that share a
+temporary directory, where process ids are meaningless, do not remove each other's (nor do cleaners such as
+systemd-tmpfiles).
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from tidegate.storage.problems import is_lasting_errno
 
 _NAME: Final = re.compile(r"tidegate-([0-9]+)-[a-z0-9_]+")
 MARK: Final = "made-by-tidegate"
-"""A file in each: a directory of somebody's that happens to have such a name is nobody's to remove."""
+"""A file in each work directory; a directory without it that happens to have such a name is never removed."""
 SWEPT_MAX: Final = 1000
 
 
 class WorkDirectoryUnusable(TidegateError):
-    """The daemon has no place for its temporary files, and will have none before somebody changes something."""
+    """The daemon has no place for its temporary files, and will not have one until a person intervenes."""
 
     code = "work-directory-unusable"
     exit_code = 2
 
 
 class WorkDirectoryFull(TidegateError):
-    """No place just now: the disk is full, or fails."""
+    """There is no place for temporary files for now: the disk is full or fails."""
 
     code = "work-directory-full"
     exit_code = 1
@@ -43,7 +44,7 @@ class WorkDirectoryFull(TidegateError):
 
 
 class WorkDirectory:
-    """A new directory below `parent` (the system's temporary directory), after sweeping there.
+    """A new directory below `parent` (the system's temporary directory), created after removing abandoned ones there.
 
     Raises WorkDirectoryUnusable, WorkDirectoryFull.
     """
@@ -56,19 +57,19 @@ class WorkDirectory:
         self._finalizer = weakref.finalize(self, _remove, self.path, lock)
 
     def remove(self) -> None:
-        """Remove it with everything inside, once; when nobody does, the end of the interpreter does."""
+        """Removes it with its content, once. If this is not called, the exit of the interpreter removes it."""
         self._finalizer()
 
 
 def temporary_directory() -> Path:
-    """Where work directories are; `TMPDIR` names another one than the system's.
+    """Returns the parent of work directories: the system's temporary directory, or `TMPDIR`.
 
-    Where Python finds none that it can write to, the one that should be: using it says why not.
+    If Python finds none that is writable, it returns the configured one, so that using it raises the reason.
     """
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError:
-        return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - it is not used but for the error
+        return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - only used for the error
 
 
 def _make(base: Path) -> Path:
@@ -86,7 +87,7 @@ def _make(base: Path) -> Path:
 
 
 def find_work_directories(parent: Path) -> list[Path]:
-    """Those of this user; of everybody for the superuser. A link to one is none."""
+    """Finds the work directories of this user, or of all users for the superuser. Links to them are skipped."""
     own = os.geteuid()
     return [
         entry
@@ -99,19 +100,21 @@ def find_work_directories(parent: Path) -> list[Path]:
 
 
 def sweep_work_directories(parent: Path) -> list[Path]:
-    """Remove this user's directories whose daemons are gone; those that were removed."""
+    """Removes this user's directories whose daemons have ended; returns those that were removed."""
     removed = []
     for entry in find_work_directories(parent)[:SWEPT_MAX]:
         match = _NAME.fullmatch(entry.name)
         if match is None or _owner(entry) != os.geteuid():
             continue
         maker = int(match[1])
-        if maker != os.getpid() and is_alive(maker):  # our own id is also that of who ran in this container before us
+        # Our own id may also be that of an earlier process in this container.
+        if maker != os.getpid() and is_alive(maker):
             continue
         try:
             lock = _lock(entry)
         except OSError:
-            continue  # its daemon lives, under another process id of ours; or another one sweeps it
+            # Its daemon is alive in another container, or another daemon is removing it.
+            continue
         _remove(entry, lock)
         if not entry.exists():
             removed.append(entry)
@@ -119,7 +122,7 @@ def sweep_work_directories(parent: Path) -> list[Path]:
 
 
 def _owner(entry: Path) -> int | None:
-    """The user id; None of what is not a directory, or is gone."""
+    """Returns the owner's user id; None if it is not a directory or no longer exists."""
     try:
         found = entry.lstat()
     except FileNotFoundError:
@@ -128,7 +131,7 @@ def _owner(entry: Path) -> int | None:
 
 
 def _lock(directory: Path) -> int:
-    """A descriptor that holds the lock. Raises OSError, BlockingIOError when somebody else has it."""
+    """Returns a descriptor that holds the lock. Raises OSError, and BlockingIOError if another process holds it."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,7 +142,7 @@ def _lock(directory: Path) -> int:
 
 
 def _remove(directory: Path, lock: int) -> None:
-    """The mark last: by it what is left is found when this is killed."""
+    """Removes a directory. The mark is removed last, so that an interrupted removal can be resumed."""
     try:
         for entry in (one for one in directory.glob("*") if one.name != MARK):
             if entry.is_dir() and not entry.is_symlink():

@@ -1,7 +1,7 @@
-"""Who may ask what over HTTP: decisions about a request's ends and headers. Pure; why is in ADR 24.
+"""Decides who may request what over HTTP, based on a connection's addresses and a request's headers. Pure; see ADR 24.
 
-A browser is the stranger that matters: it runs on the daemon's own machine, sends requests for any page that it shows,
-and a page can give its own name our address (DNS rebinding). It cannot forge `Host` and `Origin`.
+The main threat is a browser. It runs on the daemon's own machine, sends requests on behalf of any page, and a page can
+give its own host name the daemon's address (DNS rebinding). It cannot forge `Host` and `Origin`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SCHEME: Final = "Bearer "
 
 
 class HttpRefusal(NamedTuple):
-    """Status, stable code and words of an answer to what is not done."""
+    """Status, stable code and message of the response to a refused request."""
 
     status: int
     code: str
@@ -29,17 +29,17 @@ ELSEWHERE: Final = HttpRefusal(
 
 
 class HttpClientIdentity(NamedTuple):
-    """Who asks, as far as the connection says it."""
+    """The identity and permissions that a connection proves."""
 
     own_machine: bool
     encrypted: bool = False
     reads: bool = False
     operates: bool = False
-    """By certificate; whoever may give commands may read."""
+    """By certificate; a client that may send commands may also read."""
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an IP address is this machine's own; False for a name."""
+    """Returns whether an IP address is a loopback address; False for a name."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -49,15 +49,18 @@ def is_loopback(address: str) -> bool:
 
 
 def is_own_machine(peer: Any, own: Any) -> bool:
-    """Whether the other end of a connection is on this machine: loopback, or the very address that it has called.
+    """Returns whether the peer is on this machine: a loopback address, or the same address that it connected to.
 
-    Both are socket addresses, or None when the connection has ended.
+    Both are socket addresses, or None if the connection has ended.
     """
     return bool(peer and own) and (is_loopback(str(peer[0])) or peer[0] == own[0])
 
 
 def decide_host(host: str | None, names: Collection[str]) -> HttpRefusal | None:
-    """None when a `Host` header means this server: localhost, a loopback address, one of `names`; or there is none."""
+    """Returns None if the `Host` header names this server or is absent.
+
+    The server is localhost, a loopback address or one of `names`.
+    """
     if host is None:
         return None
     name = _name_of(host)
@@ -72,7 +75,10 @@ def decide_host(host: str | None, names: Collection[str]) -> HttpRefusal | None:
 def decide_order(
     headers: Mapping[str, str], names: Collection[str], token: str, caller: HttpClientIdentity
 ) -> HttpRefusal | None:
-    """None when a request may change something. `Host` counts without TLS only, which has its own proof of names."""
+    """Returns None if a request may change something.
+
+    `Host` is checked only without TLS, which verifies names itself.
+    """
     if not (caller.own_machine or caller.encrypted):
         return ELSEWHERE
     if "Origin" in headers:
@@ -96,7 +102,10 @@ def decide_order(
 def decide_reader(
     headers: Mapping[str, str], tokens: Collection[str], caller: HttpClientIdentity
 ) -> HttpRefusal | None:
-    """None when a request may read what is no probe; it needs one of `tokens`, or a certificate that may read."""
+    """Returns None if a request may read more than the probes.
+
+    It needs one of `tokens`, or a certificate that may read.
+    """
     given = headers.get("Authorization", "")
     if any(_is_token(given, token) for token in tokens) or caller.reads or caller.operates:
         return None
@@ -110,13 +119,13 @@ def decide_reader(
 
 def _is_token(authorization: str, token: str) -> bool:
     given = authorization.removeprefix(SCHEME)
-    # What is not UTF-8 in a header arrives as half characters.
+    # Bytes that are not UTF-8 arrive as surrogates.
     sent = given.encode(errors="surrogateescape")
     return authorization.startswith(SCHEME) and hmac.compare_digest(sent, token.encode())
 
 
 def _name_of(host: str) -> str:
-    """Without port, brackets and the dot of the root."""
+    """Strips the port, brackets and the trailing dot."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.rpartition(":")[0].lower().rstrip(".") if host.count(":") == 1 else host.lower().rstrip(".")

@@ -1,4 +1,4 @@
-"""Who has sent a request: what its connection says about that, for the decisions of `admission.py`."""
+"""Identifies the sender of a request from its connection, for the decisions of `admission.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.daemon.http.tls import Roles, ServerTls
 
 
 def find_caller(request: web.Request, tls: ServerTls | None) -> tuple[HttpClientIdentity, str]:
-    """The caller, and the name of its certificate for the log, if it has shown one."""
+    """Returns the client, and the name of its certificate for the log, if it has one."""
     transport = request.transport
     if transport is None:
         return HttpClientIdentity(own_machine=False), ""

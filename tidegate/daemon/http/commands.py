@@ -1,7 +1,7 @@
-"""What the HTTP port takes besides questions: orders for the running daemon, with its token or a certificate.
+"""Commands over HTTP for the running daemon, authorized by its token or a certificate.
 
-`POST /checkpoints`, `POST /savepoints` and `POST /stop` with a JSON body that names the pipeline. Who may give them is
-decided in `admission.py`, before the body is read.
+`POST /checkpoints`, `POST /savepoints` and `POST /stop` take a JSON body that names the pipeline. `admission.py`
+decides who may send them, before the body is read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 JSON: Final = "application/json"
 ORDERS_MAX: Final = 8
-"""Under way at a time."""
+"""The number of commands that may be in progress."""
 COMMAND_PATHS: Final = {
     "/checkpoints": "take a checkpoint now",
     "/savepoints": "take a savepoint",
@@ -39,39 +39,39 @@ COMMAND_PATHS: Final = {
 
 
 class ControlRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of all."""
+    """The body of all commands."""
 
     pipeline: str
     directory: str | None = None
-    """Of the savepoint; None: `savepoints` in the checkpoint directory."""
+    """The directory of the savepoint; None means `savepoints` in the checkpoint directory."""
 
 
 class OrderRefused(msgspec.Struct):
-    """Answer when nothing was done."""
+    """The response when nothing was done."""
 
     code: str
     message: str
 
 
 class ControlRoutes(Protocol):
-    """The daemon; all are called on its own loop."""
+    """The daemon's side of the commands; all methods are called on its own loop."""
 
     pipeline: str
 
     async def take_checkpoint(self) -> CheckpointDone:
-        """Raises TidegateError when there will be none."""
+        """Takes a checkpoint. Raises TidegateError if it fails."""
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
-        """Raises TidegateError when there will be none."""
+        """Takes a savepoint. Raises TidegateError if it fails."""
 
     async def stop(self) -> None:
-        """Ask for the final checkpoint and the end."""
+        """Requests the final checkpoint and then the end."""
 
 
 class CommandHandlers:
-    """The handlers of the paths. `serve` connects them with the daemon; before that they answer 503.
+    """The handlers of the paths. `serve` connects them to the daemon; before that they respond with 503.
 
-    `names` are those that the server is configured to be called by, besides its addresses.
+    `names` are the configured host names of the server, in addition to its addresses.
     """
 
     def __init__(self, places: Places, names: Collection[str], tls: ServerTls | None = None) -> None:
@@ -82,16 +82,16 @@ class CommandHandlers:
         self._under_way = 0
 
     def serve(self, commands: ControlRoutes, loop: asyncio.AbstractEventLoop, token: str) -> None:
-        """Take orders that carry `token` from now on; they are carried out on `loop`."""
+        """Accepts commands with this `token` from now on; they are carried out on `loop`."""
         self._served = commands, loop, token
 
     @property
     def token(self) -> str | None:
-        """What orders carry; None before anybody takes them."""
+        """The token that authorizes commands; None until commands are accepted."""
         return None if self._served is None else self._served[2]
 
     def add_to(self, application: web.Application) -> None:
-        """Register the paths."""
+        """Registers the paths."""
         application.router.add_post("/checkpoints", self._checkpoint)
         application.router.add_post("/savepoints", self._savepoint)
         application.router.add_post("/stop", self._stop)
@@ -116,7 +116,7 @@ class CommandHandlers:
         return await self._answer(request, stop)
 
     async def _answer(self, request: web.Request, action: _Action) -> web.Response:
-        """With a line in the log for each, whoever has asked; those that repeat are counted."""
+        """Handles a command and logs one line for it; repeated refusals are counted instead."""
         answer = await self._decide(request, action)
         said = "done" if answer.status == HTTPStatus.OK else f"refused with {answer.status}"
         if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST):
@@ -162,7 +162,7 @@ class CommandHandlers:
         work = action(commands, order)
         try:
             running = asyncio.run_coroutine_threadsafe(work, loop)
-        except RuntimeError:  # its loop has closed: hung up on, like who waits for an answer when that happens
+        except RuntimeError:  # the daemon's loop is closed: hang up, as on clients that are already waiting
             work.close()
             if request.transport is not None:
                 request.transport.abort()
@@ -175,19 +175,19 @@ class CommandHandlers:
 
 
 def _own_address(request: web.Request) -> list[str]:
-    """The address that was called."""
+    """Returns the address that the client connected to."""
     own = None if request.transport is None else request.transport.get_extra_info("sockname")
     return [str(own[0])] if own else []
 
 
 class _Action(Protocol):
-    """What is done with an order."""
+    """The action of a command."""
 
     def __call__(self, commands: ControlRoutes, order: ControlRequest, /) -> Coroutine[Any, Any, object]: ...
 
 
 def _status_of(error: TidegateError) -> int:
-    """Of an order that was not carried out: 400 when the order is what is wrong, 503 when asking again may help."""
+    """Returns the status of a failed command: 400 if the command is wrong, 503 if a retry may help."""
     if error.exit_code == 2:
         return 400
     passing = error.retriable and not (isinstance(error, StorageError) and is_lasting(error))
@@ -195,6 +195,6 @@ def _status_of(error: TidegateError) -> int:
 
 
 def answer_refusal(refusal: HttpRefusal) -> web.Response:
-    """What is sent when nothing was done."""
+    """Renders the response when nothing was done."""
     body = msgspec.json.encode(OrderRefused(refusal.code, refusal.message)) + b"\n"
     return web.Response(status=refusal.status, body=body, content_type=JSON)

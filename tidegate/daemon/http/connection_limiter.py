@@ -1,8 +1,8 @@
-"""Places for HTTP connections: how many there are, and how long and how much each may take before its request is whole.
+"""Limits HTTP connections: their number, and the time and bytes that each may take until its request is complete.
 
-The port answers strangers, so a connection that does not say what it needs costs little and not for long. When all
-places are taken, the one that has waited longest for its request is closed in favour of the newest: a probe sends its
-request at once, so it gets through whatever else comes. Everything happens on the server's loop.
+Any client can connect to the port, so a connection that sends no request costs little and is closed soon. When the
+limit is reached, the connection that has waited longest for its request is closed in favour of the newest one. A probe
+sends its request at once, so it gets through under any load. Everything runs on the server's loop.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 64
 HEAD_S: Final = 5.0
-"""For a request, from the connection on; the same for the next one on a connection that is kept."""
+"""Time limit for a request, from the start of the connection, and for each further request on a kept connection."""
 ANSWER_S: Final = 30.0
-"""For an answer, and then for the client to read it. An order may take longer."""
+"""Time limit for a response, and again for the client to read it. A command may take longer."""
 HEAD_BYTES_MAX: Final = 16_384
 
 
@@ -33,17 +33,17 @@ class Places:
         self.head_s = head_s
         self.complaints = Complaints(logger)
         self._taken: dict[asyncio.BaseProtocol, ConnectionLease] = {}
-        """By the protocol that answers, oldest first."""
+        """By the protocol that serves them, oldest first."""
 
     def __len__(self) -> int:
         return len(self._taken)
 
     def find(self, protocol: asyncio.BaseProtocol) -> ConnectionLease | None:
-        """The place of the connection that a request came on; None when it has been closed since."""
+        """Returns the lease of the connection that a request came on; None if it has been closed since."""
         return self._taken.get(protocol)
 
     def take(self, place: ConnectionLease) -> bool:
-        """Whether there is room for a connection, if need be that of another one."""
+        """Adds a connection if there is room, closing another one if necessary; returns whether it was added."""
         if place.protocol in self._taken:
             return True
         if len(self._taken) >= self.connections_max:
@@ -58,22 +58,22 @@ class Places:
         return True
 
     def leave(self, place: ConnectionLease) -> None:
-        """It has ended."""
+        """Removes a connection that has ended."""
         self._taken.pop(place.protocol, None)
 
     def close(self) -> None:
-        """End all connections at once: one whose other end does not answer the end of TLS would outlive the loop."""
+        """Ends all connections at once. A peer that does not respond to the end of TLS would outlive the loop."""
         for place in tuple(self._taken.values()):
             place.close()
 
 
 class ConnectionLease(asyncio.Protocol):
-    """One connection, between asyncio and the protocol that answers."""
+    """One connection, between asyncio and the protocol that serves it."""
 
     def __init__(self, protocol: asyncio.Protocol, places: Places) -> None:
         self.protocol = protocol
         self.holds = False
-        """It carries an order, which is not given up."""
+        """True while it carries a command: it is not closed in favour of others."""
         self._places = places
         self._waits = True
         self._drains = False
@@ -82,29 +82,29 @@ class ConnectionLease(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def request_begins(self) -> None:
-        """Its head is whole."""
+        """Starts the response timeout: the head of the request is complete."""
         self._waits, self._head_bytes = False, 0
         self._allow(ANSWER_S)
 
     def order_begins(self) -> None:
-        """It is whole and allowed: it takes as long as it takes."""
+        """Removes the time limit: the request is a complete and allowed command."""
         self.holds = True
         self._allow(None)
 
     def request_ends(self) -> None:
-        """It is answered; the answer may still be on its way."""
+        """Starts the timeout for the next request. The response to this one may still be in transit."""
         self._waits, self._drains, self.holds = True, False, False
         self._allow(self._places.head_s)
 
     def close(self) -> None:
-        """End the connection at once."""
+        """Ends the connection at once."""
         self._allow(None)
         self._places.leave(self)
         if self._transport is not None:
             self._transport.abort()
 
     def enter(self, transport: asyncio.Transport) -> bool:
-        """Take the place of a connection that has to be encrypted first; False when there is none, and it is ended."""
+        """Registers a connection before its TLS handshake; ends it and returns False if there is no room."""
         self._transport = transport
         self._allow(self._places.head_s)
         taken = self._places.take(self)
@@ -113,7 +113,7 @@ class ConnectionLease(asyncio.Protocol):
         return taken
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
+        """Registers a connection without TLS, or ends it if there is no room (asyncio callback)."""
         self._transport = cast("asyncio.Transport", transport)
         self._allow(self._places.head_s)
         if not self._places.take(self):
@@ -121,7 +121,7 @@ class ConnectionLease(asyncio.Protocol):
         self.protocol.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
+        """Passes data on while the head of the request is within its limit (asyncio callback)."""
         if self._waits:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
@@ -133,19 +133,19 @@ class ConnectionLease(asyncio.Protocol):
         self.protocol.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """See asyncio."""
+        """Passes the end of input on (asyncio callback)."""
         return self.protocol.eof_received()
 
     def pause_writing(self) -> None:
-        """See asyncio."""
+        """Passes the pause on (asyncio callback)."""
         self.protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """See asyncio."""
+        """Passes the end of the pause on (asyncio callback)."""
         self.protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
+        """Removes the connection (asyncio callback)."""
         self._allow(None)
         self._places.leave(self)
         self.protocol.connection_lost(exc)
@@ -156,7 +156,7 @@ class ConnectionLease(asyncio.Protocol):
         self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._on_timeout)
 
     def _on_timeout(self) -> None:
-        """An answer that the client is still reading is waited for, once."""
+        """Closes the connection; extends the time once if the client is still reading a response."""
         reading = self._waits and self._transport is not None and self._transport.get_write_buffer_size() > 0
         if reading and not self._drains:
             self._drains = True
@@ -166,7 +166,7 @@ class ConnectionLease(asyncio.Protocol):
 
 
 def make_client_logger(complaints: Complaints) -> Any:
-    """A logger for the library: what it says about clients' faults is counted, anything else is an error of ours."""
+    """Creates a logger for aiohttp: errors of clients are counted, all others are reported as errors of the server."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""What the HTTP port says about a pipeline, without the secrets of its file: they may stand in an error's text."""
+"""Removes the secrets of the pipeline file from what the HTTP port returns: error messages may contain them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tidegate.daemon.status import Status
 from tidegate.process.logs import redact
 
 TEXT_CHARACTERS_MAX: Final = 2000
-"""Of a reason or a cause. Cut after the secrets are gone: half a secret would not be known as one."""
+"""Limit of a reason or a cause. Texts are cut after redaction, because half a secret would not be recognized."""
 
 
 def redact_status(status: Status) -> Status:
-    """Its reason, and the last failure's cause."""
+    """Redacts the reason, and the cause of the last failure."""
     last = status.history.last_failure
     history = status.history if last is None else replace(status.history, last_failure=_redact_failure(last))
     return replace(status, reason=redact(status.reason), history=history)
 
 
 def redact_checkpoints(records: Iterable[CheckpointRecord]) -> list[CheckpointRecord]:
-    """The reasons of those that did not complete."""
+    """Redacts the reasons of checkpoints that did not complete."""
     return [replace(record, reason=_shorten(record.reason)) if record.reason else record for record in records]
 
 
 def redact_failures(failures: Iterable[FailureRecord]) -> list[FailureRecord]:
-    """Their causes."""
+    """Redacts the causes of failures."""
     return list(map(_redact_failure, failures))
 
 

@@ -1,9 +1,9 @@
-"""The daemon's HTTP port: probes, metrics and the status of the pipeline; orders are in `commands.py`.
+"""The daemon's HTTP port: probes, metrics and the status of the pipeline. Commands are in `commands.py`.
 
-The server has a thread and an event loop of its own and is started before any other work, with everything imported:
-importing a web stack beside a busy thread was seen to take seconds. Rendering the metrics happens on a helper thread,
-one at a time, so probes never wait for a scrape. Connections are bounded (`connection_limiter.py`), and requests that a
-web page has sent are refused (`admission.py`). The paths are described in docs/operations/monitoring.md.
+The server has a thread and an event loop of its own. It starts before any other work, with everything imported, because
+importing a web stack next to a busy thread was seen to take seconds. Metrics are rendered on a helper thread, one
+request at a time, so probes never wait for a scrape. Connections are limited (`connection_limiter.py`), and requests
+sent by web pages are refused (`admission.py`). The paths are described in docs/operations/monitoring.md.
 """
 
 from __future__ import annotations
@@ -44,13 +44,16 @@ START_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 5.0
 BEAT_LIMIT_S: Final = 30.0
 SWITCH_INTERVAL_S: Final = 0.001
-"""How long a busy thread keeps the interpreter while the server waits for it. With Python's 5 ms a probe that needs
-several turns took 52 ms (p99) beside one busy thread, with 1 ms it took 7 ms; the daemon has no hot loop to slow."""
+"""How long a busy thread keeps the interpreter while the server waits for it.
+
+With Python's 5 ms, a probe that needs several turns took 52 ms (p99) next to one busy thread; with 1 ms it took 7 ms.
+The daemon has no hot loop that this would slow down.
+"""
 LINGERING_S: Final = 1.0
-"""For the rest of a body that nobody needs."""
+"""Time limit for reading the rest of a body that is not needed."""
 ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared
 ACCEPT_TURNS: Final = 3
-"""Turns of the loop until aiohttp knows a connection that was accepted last; it closes only those."""
+"""Turns of the loop until aiohttp knows the connection that was accepted last; it closes only connections it knows."""
 BACKLOG: Final = 128
 REQUEST_BYTES_MAX: Final = 4096
 PATHS: Final = {
@@ -64,11 +67,11 @@ PATHS: Final = {
 }
 ALIASES: Final = {"/healthz": "/livez", "/ping": "/livez", "/ready": "/readyz"}
 PROBES: Final = frozenset({"/livez", "/readyz", "/startupz", *ALIASES})
-"""Whoever can connect may ask these."""
+"""The paths that every client may request."""
 
 
 class HttpUnavailable(TidegateError):
-    """The HTTP port cannot be opened: the pipeline is not started without its probes."""
+    """The HTTP port cannot be opened; the pipeline is not started without its probes."""
 
     code = "http-unavailable"
     exit_code = 2
@@ -76,7 +79,10 @@ class HttpUnavailable(TidegateError):
 
 
 class HttpServer:
-    """See the module. `port` 0 takes a free port; `elapsed` gives monotonic seconds. Made, it may raise TlsRefused."""
+    """The HTTP server of a daemon. `port` 0 selects a free port; `elapsed` returns monotonic seconds.
+
+    The constructor raises TlsRefused.
+    """
 
     def __init__(
         self,
@@ -99,7 +105,7 @@ class HttpServer:
         self._thread: threading.Thread | None = None
         self._names = frozenset({host}) - ANY_ADDRESS
         self.read_token: str | None = None
-        """What every question but the probes needs; None: nothing."""
+        """The token required for all paths except the probes; None if none is required."""
         self.places = Places()
         self._tls = None if tls is None else ServerTls(tls, self.places.complaints, elapsed)
         self.commands = CommandHandlers(self.places, self._names, self._tls)
@@ -109,7 +115,7 @@ class HttpServer:
         self._renderer = concurrent.futures.ThreadPoolExecutor(1, "rendering")
 
     def start(self) -> int:
-        """Bind and answer; returns the port. Raises HttpUnavailable when the address cannot be had."""
+        """Binds and starts to serve; returns the port. Raises HttpUnavailable if the address is not available."""
         if self._thread is not None:
             raise RuntimeError("an HTTP server is started once")
         self._thread = threading.Thread(target=self._serve_thread, name="http", daemon=True)
@@ -125,27 +131,27 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Where it listens, once it is started."""
+        """The port on which it listens, once started."""
         return self._port
 
     @property
     def address(self) -> str:
-        """`http://host:port`, for people."""
+        """`http://host:port`, for display."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http{'' if self._tls is None else 's'}://{host}:{self._port}"
 
     def beat(self) -> None:
-        """The daemon's main loop says that it turns; liveness fails when it has not for `beat_limit_s`."""
+        """Called by the daemon's main loop; liveness fails if it was not called for `beat_limit_s`."""
         self._beat_at = self._elapsed()
 
     def stop(self) -> None:
-        """Close the port and join the thread, within STOP_TIMEOUT_S. A second call does nothing."""
+        """Closes the port and joins the thread, within STOP_TIMEOUT_S. A second call does nothing."""
         thread, loop, ended = self._thread, self._loop, self._ended
         if thread is None or loop is None or ended is None or not thread.is_alive():
             return
         try:
             loop.call_soon_threadsafe(ended.set)
-        except RuntimeError:  # the loop has closed between the question and the call
+        except RuntimeError:  # the loop has closed since the check
             return
         thread.join(STOP_TIMEOUT_S)
         sys.setswitchinterval(self._switch_interval_s)
@@ -182,7 +188,7 @@ class HttpServer:
             server = await self._loop.create_server(make_place, self._host, self._port, backlog=BACKLOG)
             self._bound.set_result(int(server.sockets[0].getsockname()[1]))
             await self._ended.wait()
-            # One that is accepted while the server closes would stay open: Python 3.11 forgets it.
+            # A connection accepted while the server closes would stay open: Python 3.11 forgets it.
             for listening in server.sockets:
                 self._loop.remove_reader(listening.fileno())
             for _ in range(ACCEPT_TURNS):
@@ -195,7 +201,7 @@ class HttpServer:
         finally:
             await runner.cleanup()
             self.places.close()
-            await asyncio.sleep(0)  # in which the loop closes what was ended
+            await asyncio.sleep(0)  # lets the loop close the ended connections
 
     def _application(self) -> web.Application:
         application = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[self._make_guard()])
@@ -217,8 +223,8 @@ class HttpServer:
         return application
 
     def _make_guard(self) -> Middleware:
-        # Whoever can reach another address than loopback can read what is returned here anyway, under any name.
-        # Over TLS a client has compared the name with the certificate's.
+        # A client that reaches an address other than loopback can read these responses anyway, under any name. With TLS
+        # it has verified the certificate's name.
         local = self._tls is None and (is_loopback(self._host) or self._host == LOCALHOST)
         names = self._names if local else None
 
@@ -246,7 +252,10 @@ class HttpServer:
         return guard
 
     def _decide_reader(self, request: web.Request) -> HttpRefusal | None:
-        """Everybody may read unless the file says otherwise; who may give commands may read, too."""
+        """Refuses a client that may not read.
+
+        Everyone may read unless the file restricts it; those who may send commands may.
+        """
         if self.read_token is None and (self._tls is None or not self._tls.asks_clients):
             return None
         tokens = [token for token in (self.read_token, self.commands.token) if token is not None]
@@ -292,7 +301,7 @@ class HttpServer:
         return await self._answer_rendered("metrics", self._render_metrics)
 
     async def _answer_rendered(self, what: str, render: Callable[[], tuple[bytes, str]]) -> web.Response:
-        """Who asks while the same is rendered shares the result: a slow client cannot pile up work."""
+        """Renders content once for all requests that arrive meanwhile, so that slow clients cannot pile up work."""
         running = self._renders.get(what)
         if running is None:
             running = asyncio.get_running_loop().run_in_executor(self._renderer, render)
@@ -312,13 +321,13 @@ class HttpServer:
 
 
 def explain_unavailable(host: str, port: int, error: OSError) -> HttpUnavailable:
-    """Why nobody can listen there, and what to do."""
+    """Explains why the address cannot be bound, with a remedy."""
     remedy = {
         errno.EADDRINUSE: "another process listens there: stop it, or set http.port to a free port (0 picks one)",
         errno.EACCES: "the port needs privileges: set http.port to 1024 or more",
         errno.EADDRNOTAVAIL: "this machine has no such address: set http.host to one of its own, or to 0.0.0.0",
     }.get(error.errno or 0, "set http.host to an address of this machine")
-    # asyncio wraps the system's words into a sentence with the address, which is here already.
+    # asyncio wraps the system's message in a sentence with the address, which is included here already.
     known = error.errno is not None and error.errno in errno.errorcode
     cause = os.strerror(error.errno or 0) if known else error.strerror or type(error).__name__
     text = f"cannot listen on {host}:{port} (http.host, http.port): {cause}; {remedy}"

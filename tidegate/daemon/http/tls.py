@@ -1,5 +1,6 @@
-"""TLS of the HTTP port: the daemon's certificate, and what a client's says. Reads files; the handshake is in
-`tls_handshake.py`, what a client may do is decided in `admission.py`.
+"""TLS of the HTTP port: the daemon's certificate, and the names in a client's certificate.
+
+Reads files. The handshake is in `tls_handshake.py`; `admission.py` decides what a client may do.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from tidegate.process.repeated_messages import Complaints
 from tidegate.storage.stamps import Renewed
 
 LOOK_S: Final = 10.0
-"""Between two looks at the files: certificates are replaced while a daemon runs for years."""
+"""Interval between checks of the files: certificates are replaced while a daemon runs for years."""
 _SUBJECT_NAMES: Final = frozenset({"DNS", "URI"})
 
 
 class TlsRefused(TidegateError):
-    """Certificate, key or authorities of `http.tls` cannot be used; `word` is the one in the way."""
+    """Certificate, key or authorities of `http.tls` cannot be used; `word` is the option at fault."""
 
     code = "http-tls-refused"
     exit_code = 2
@@ -31,7 +32,7 @@ class TlsRefused(TidegateError):
 
 
 class ServerTls:
-    """The context of new connections, made again when a file has changed. Raises TlsRefused when it is made."""
+    """The context of new connections, created again when a file has changed. The constructor raises TlsRefused."""
 
     def __init__(
         self, settings: HttpTlsSettings, complaints: Complaints, elapsed: Callable[[], float] = time.monotonic
@@ -45,18 +46,21 @@ class ServerTls:
 
     @property
     def asks_clients(self) -> bool:
-        """Whether clients have certificates, and so what is no probe needs one, or a token."""
+        """True if clients may have certificates, so that everything except probes requires one, or a token."""
         return self._settings.client_ca is not None
 
     def context(self) -> ssl.SSLContext:
-        """Of the files as they were LOOK_S ago or later. Those that cannot be used leave the older ones in use."""
+        """Returns the context for the files as of at most LOOK_S ago.
+
+        If new files cannot be used, the old ones stay in use.
+        """
         if self._elapsed() - self._checked_at >= LOOK_S:
             self._checked_at = self._elapsed()
             self._context = self._renewed.get()
         return self._context
 
     def roles(self, certificate: Mapping[str, Any] | None) -> Roles:
-        """What the holder of a certificate may do; it has been verified by the handshake."""
+        """Returns what the holder of a certificate may do. The handshake has verified the certificate."""
         if not certificate:
             return Roles()
         names = names_of(certificate)
@@ -66,18 +70,18 @@ class ServerTls:
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """Of who asks, by certificate; by default none."""
+    """The permissions that a client's certificate grants; none by default."""
 
     reads: bool = False
     operates: bool = False
     name: str = ""
-    """For the log."""
+    """The name for the log."""
 
 
 def make_context(settings: HttpTlsSettings) -> ssl.SSLContext:
-    """Raises TlsRefused, naming the word and the file.
+    """Creates a context. Raises TlsRefused with the option and the file.
 
-    Clients' certificates are asked for, but not demanded: probes have none.
+    Client certificates are requested but not required, because probes have none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -101,7 +105,7 @@ def make_context(settings: HttpTlsSettings) -> ssl.SSLContext:
 
 
 def names_of(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """Common names, DNS names and URIs of a certificate, as Python's ssl has decoded it."""
+    """Returns the common names, DNS names and URIs of a certificate, as decoded by Python's ssl."""
     common = {value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"}
     return frozenset(
         common | {value for name, value in certificate.get("subjectAltName", ()) if name in _SUBJECT_NAMES}

@@ -1,6 +1,6 @@
-"""The handshake of TLS in front of a place: bounded like every stranger's request, before anything else is done.
+"""The TLS handshake in front of a connection lease, limited like the request of any unauthenticated client.
 
-A connection takes its place before the handshake, not after it, so those who never end one are closed like others.
+A connection counts before its handshake, not after it, so those that never complete one are closed like others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final, cast
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places
 
 SHUTDOWN_S: Final = 1.0
-"""For the other end's goodbye."""
+"""How long to wait for the peer's close notification."""
 
 
 class TlsHandshake(asyncio.Protocol):
-    """One connection until its handshake is done; then its place has it.
+    """One connection until its handshake is done; then its lease takes over.
 
-    What comes with the end of the handshake is kept for the place: there may be a whole request.
+    Data that arrives together with the end of the handshake is kept for the lease, because it may be a whole request.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class TlsHandshake(asyncio.Protocol):
         self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
+        """Registers the connection and starts the handshake (asyncio callback)."""
         raw = cast("asyncio.Transport", transport)
         raw.pause_reading()
         if self._place.enter(raw):
@@ -41,20 +41,20 @@ class TlsHandshake(asyncio.Protocol):
             task.add_done_callback(self._shaken)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
+        """Keeps data that arrives early (asyncio callback)."""
         self._early.append(data)
 
     def eof_received(self) -> bool | None:
-        """See asyncio. Who ends before it was answered gets no answer."""
+        """Notes that the client has closed its side, so it gets no response (asyncio callback)."""
         self._ended = True
         return None
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """See asyncio."""
+        """Notes that the connection has ended (asyncio callback)."""
         self._ended = True
 
     def _shaken(self, task: asyncio.Task[None]) -> None:
-        """Free the connection of a handshake that was cancelled, possibly before its first step."""
+        """Frees the connection of a handshake that was cancelled, possibly before its first step."""
         self._shaking.discard(task)
         if task.cancelled():
             self._place.close()
@@ -69,7 +69,7 @@ class TlsHandshake(asyncio.Protocol):
                 ssl_handshake_timeout=self._places.head_s,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
-        except OSError as error:  # of TLS, of the connection, or of time
+        except OSError as error:  # from TLS, the connection, or a timeout
             reason = getattr(error, "reason", None) or type(error).__name__
             self._places.complaints.report(f"a TLS handshake of HTTP failed: {reason}")
             self._place.close()
