@@ -1,4 +1,4 @@
-"""The command `tidegate`, also as `python -m tidegate`. An interrupt while it is loaded ends it as one later does."""
+"""The command `tidegate`, also run by `python -m tidegate`. An interrupt during loading ends it like a later one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """See `cli/main.py`."""
+    """Runs the command (`cli/main.py`)."""
     try:
         from tidegate.cli.main import main as run
     except KeyboardInterrupt:

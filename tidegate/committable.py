@@ -1,4 +1,4 @@
-"""A prepared transaction as a value: what sinks, the journal and the clients of Kafka say about it."""
+"""A prepared transaction as a value, shared by sinks, the journal and the Kafka clients."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from tidegate.ids import Attempt, CheckpointId, OperatorName, ProducerId, SlotIn
 
 
 class WrittenRange(msgspec.Struct, frozen=True):
-    """What one transaction wrote to one partition: it begins at `start_offset` and has `records` data records."""
+    """The data that one transaction wrote to one partition: `records` data records from `start_offset` on."""
 
     partition: TopicPartition
     start_offset: int
     end_offset: int
-    """Offset after the last data record seen at prepare (exclusive); records of others may lie in between."""
+    """Offset after the last data record seen at prepare (exclusive); records of other writers may lie in between."""
     records: int
 
 
 class Committable(msgspec.Struct, frozen=True):
-    """A prepared transaction: flushed, counted, not ended. `producer_id` and `producer_epoch` lie in files and messages
-    side by side; everything else uses `producer`.
+    """A prepared transaction: flushed, counted, not ended.
+
+    Files and messages store `producer_id` and `producer_epoch` separately; everything else uses `producer`.
     """
 
     sink: OperatorName
@@ -31,13 +32,14 @@ class Committable(msgspec.Struct, frozen=True):
     producer_epoch: int
     written: tuple[WrittenRange, ...]
     opened_at_ms: int
-    """Stamp of the coordinator's clock, ms since 1970: by that clock it aborts the transaction at opened_at_ms +
-    timeout_ms. For people; never compared with another clock."""
+    """Timestamp of the coordinator's clock, ms since 1970; by it, the coordinator aborts the transaction at
+    opened_at_ms + timeout_ms. For display only; never compared with another clock.
+    """
     timeout_ms: int
 
     @property
     def producer(self) -> ProducerId:
-        """Whose transaction it is: nobody else's, and this one only."""
+        """The producer of the transaction, which it shares with no other."""
         return ProducerId(self.producer_id, self.producer_epoch)
 
     @property

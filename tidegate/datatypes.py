@@ -1,6 +1,6 @@
 """The column types of a pipeline, named as in Spark SQL.
 
-Values on the data plane are Polars columns; this module knows neither Polars nor Arrow, so that the daemon can reason
+Values on the data plane are Polars columns. This module uses neither Polars nor Arrow, so that the daemon can reason
 about schemas without importing either.
 """
 
@@ -20,14 +20,16 @@ void interval months calendar_interval`."""
 NESTED: Final = frozenset({"array", "map", "struct"})
 """Kinds of types that hold other types."""
 RESERVED: Final = "__tidegate"
-"""Names of columns that begin with this are the engine's own, and no column of a user may have one."""
+"""Prefix of the engine's own column names; user columns may not have it."""
 MAX_PRECISION = 38
 """Digits of a decimal, as in Spark."""
 
 
 class DataType(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A Spark SQL type. `element` is set for arrays and maps (the values), `key` for maps, `fields` for structs,
-    `precision` and `scale` for decimals; every type is nullable, the keys of a map are not.
+    """A Spark SQL type.
+
+    `element` is set for arrays and maps (the values), `key` for maps, `fields` for structs, `precision` and `scale` for
+    decimals. Every type is nullable, except the keys of a map.
 
     `timestamp` is an instant in UTC with microseconds, `timestamp_ntz` a date and a time of day without zone, `date` a
     day, `void` the type of a bare NULL. Intervals (`INTERVALS`) exist only inside expressions.
@@ -53,51 +55,51 @@ class DataType(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def is_pattern(name: str) -> bool:
-    """Whether Polars takes the name of a column for several columns: `*`, and regular expressions from `^` to `$`."""
+    """Returns whether Polars takes the column name as a pattern: `*`, or a regular expression from `^` to `$`."""
     return name == "*" or (name.startswith("^") and name.endswith("$"))
 
 
 def decimal_of(precision: int, scale: int = 0) -> DataType:
-    """`decimal(precision, scale)`: so many digits, of which `scale` are after the point."""
+    """Returns `decimal(precision, scale)`: `precision` digits, `scale` of them after the point."""
     return DataType("decimal", precision=precision, scale=scale)
 
 
 def units_of(value: Decimal, scale: int) -> int:
-    """The number without its point: 12.50 of scale 2 is 1250."""
+    """Returns the number without its point: 12.50 of scale 2 is 1250."""
     return int(EXACT.scaleb(value, scale))
 
 
 def decimal_of_units(units: int, scale: int) -> Decimal:
-    """The opposite of `units_of`, with all digits of the scale."""
+    """Returns the inverse of `units_of`, with all digits of the scale."""
     return EXACT.scaleb(Decimal(units), -scale)
 
 
 def map_of(key: DataType, value: DataType) -> DataType:
-    """`map<key, value>`."""
+    """Returns `map<key, value>`."""
     return DataType("map", element=value, key=key)
 
 
 def entry_of(kind: DataType) -> DataType:
-    """The struct of `key` and `value` that the entries of a map are."""
+    """Returns the struct of `key` and `value` that represents an entry of a map."""
     assert kind.key is not None
     assert kind.element is not None
     return DataType("struct", fields=(("key", kind.key), ("value", kind.element)))
 
 
 def is_reserved(column: str) -> bool:
-    """Whether the name of a column belongs to the engine, in whatever case."""
+    """Returns whether a column name is reserved for the engine, ignoring case."""
     return column.lower().startswith(RESERVED)
 
 
 def parts_of(kind: DataType) -> tuple[DataType, ...]:
-    """The types directly within an array, a map (its entries) or a struct; none within another type."""
+    """Returns the types directly within an array, a map (its entries) or a struct; empty for any other type."""
     if kind.kind == "map":
         return (entry_of(kind),)
     return (*(() if kind.element is None else (kind.element,)), *(part for _, part in kind.fields))
 
 
 def holds_kind(kind: DataType, wanted: Collection[Kind]) -> bool:
-    """Whether a type, or one at any depth within it, is of one of these kinds."""
+    """Returns whether a type, or one nested at any depth in it, is of one of these kinds."""
     return kind.kind in wanted or any(holds_kind(part, wanted) for part in parts_of(kind))
 
 
@@ -119,17 +121,18 @@ INTERVALS: Final = frozenset({"interval", "months", "calendar_interval"})
 """Kinds of intervals: of microseconds, of months, and of months, days and microseconds."""
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
-"""0001-01-01 and 9999-12-31 in days since 1970: no date is outside, and no timestamp but those of these days."""
+"""0001-01-01 and 9999-12-31 in days since 1970. All dates and timestamps lie within these days."""
 FIRST_MOMENT, LAST_MOMENT = FIRST_DAY * 86_400_000_000, (LAST_DAY + 1) * 86_400_000_000 - 1
 """The same for timestamps, in microseconds since 1970, both inclusive."""
 
 FLOAT_BOUND: Final = math.nextafter(2.0**128 - 2.0**103, 0)
-"""The last double whose nearest float is finite: the shortest text of the largest float, `3.4028235E38` as Java and
-Polars write it, is a double beyond that float itself.
+"""The last double whose nearest float is finite.
+
+The shortest text of the largest float, `3.4028235E38` as Java and Polars write it, is a double beyond that float.
 """
 
 EXACT: Final = Context(prec=1000)
-"""Arithmetic of decimals that rounds nothing: that of a thread by itself keeps 28 digits."""
+"""Decimal arithmetic without rounding; a thread's default context keeps only 28 digits."""
 
 Schema = Mapping[str, DataType]
 """Column name -> type, in column order."""

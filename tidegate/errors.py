@@ -1,4 +1,4 @@
-"""One base for every error Tidegate raises on purpose: a code, fields, and whether trying again can help."""
+"""The base of every deliberate Tidegate error: a code, fields, and whether a retry can help."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import ClassVar, Final
 import msgspec
 
 BEGIN_ANEW: Final = "an empty `checkpoints.directory` and --begin-anew"
-"""What is left where nothing else fits: everything is read as `start` says, and written again (ADR 20)."""
+"""The last remedy if no other applies: everything is read according to `start`, and written again (ADR 20)."""
 OTHER_TOPIC: Final = "or, where no source reads it, give its sink another topic, which keeps state and positions"
-"""What costs less where a topic that is gone, or is another one, is only written to."""
+"""A cheaper remedy if a missing or recreated topic is only written to."""
 
 
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises for bytes from strangers; the second where a text in them is not UTF-8."""
+"""What msgspec raises for untrusted bytes; the second for text in them that is not UTF-8."""
 
 
 class TidegateError(Exception):
     """Base of all deliberate errors; never raised itself.
 
-    `code` is stable and goes to logs and metrics; `exit_code` is what `tidegate` ends with when the error reaches the
-    top; `retriable` says whether the restart strategy may try another attempt. `fields` are for machines, the message
-    is for the person who is woken up: what happened, where, and what to do.
+    `code` is stable and appears in logs and metrics. `exit_code` is the exit status of `tidegate` if the error reaches
+    the top. `retriable` tells the restart strategy whether it may start another attempt. `fields` are for machines; the
+    message tells the operator on call what happened, where, and what to do.
     """
 
     code: ClassVar[str] = "error"
@@ -45,7 +45,7 @@ class AttemptFailed(TidegateError):
 
 
 class PipelineStopped(TidegateError):
-    """The pipeline must not go on by itself: a restart would meet the same thing or lose data."""
+    """The pipeline must not continue by itself: a restart would fail in the same way or lose data."""
 
     code = "pipeline-stopped"
     exit_code = 4
@@ -53,7 +53,7 @@ class PipelineStopped(TidegateError):
 
 
 class Superseded(TidegateError):
-    """A newer daemon has taken this pipeline over by the journal: stop at once, decide nothing."""
+    """A newer daemon has taken over this pipeline in the journal: stop at once, decide nothing."""
 
     code = "superseded"
     exit_code = 5

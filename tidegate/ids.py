@@ -1,6 +1,6 @@
-"""Identifiers are types: no bare int or str crosses a room.
+"""Identifiers as types: no bare int or str crosses a package boundary.
 
-Every module may import this one; it imports nothing of Tidegate.
+Every module may import this one; it imports nothing from Tidegate.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ CheckpointId = NewType("CheckpointId", int)
 """Grows by at least one per trigger, also across daemons (C10, B13). The first is 1."""
 
 _DIGITS_MAX = 4000
-"""Python makes no number of much more."""
+"""Python converts no decimal text much longer than this to a number."""
 
 
 def is_checkpoint_number(text: str) -> bool:
-    """Whether somebody who names a checkpoint or a savepoint means the number of one."""
+    """Returns whether the text that names a checkpoint or savepoint is a number."""
     return len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()
 
 
 Attempt = NewType("Attempt", int)
-"""One deployment of the whole graph. Each starts with a `takeover` entry in the journal, so the number grows across
-daemons too and an older attempt can decide nothing any more (ADR 2). The first is 1."""
+"""One deployment of the whole graph. Each starts with a `takeover` entry in the journal, so the number also grows
+across daemons, and an older attempt can no longer decide anything (ADR 2). The first is 1.
+"""
 
 SlotIndex = NewType("SlotIndex", int)
 """0 .. parallelism - 1; slot i runs subtask i of every vertex (slot sharing)."""
 
 VertexId = NewType("VertexId", str)
-"""Name of a chain of operators that runs in one piece: the name of its first operator."""
+"""Name of a chain of operators that run as one unit: the name of its first operator."""
 
 OperatorName = NewType("OperatorName", str)
-"""The user's name of a source, step or sink."""
+"""The user's name for a source, step or sink."""
 
 StateName = NewType("StateName", str)
 """One state of an operator, named by its declaration: lower-case letters, digits and underscores."""
@@ -55,7 +56,7 @@ class SubtaskId(msgspec.Struct, frozen=True, order=True):
 
 
 class ProducerId(msgspec.Struct, frozen=True, order=True):
-    """A producer as brokers know it. One (id, epoch) is one transaction: each has a producer of its own."""
+    """A producer as brokers know it. Each (id, epoch) stands for one transaction, since each has its own producer."""
 
     id: int
     epoch: int
@@ -65,7 +66,7 @@ class ProducerId(msgspec.Struct, frozen=True, order=True):
 
 
 NO_PRODUCER = ProducerId(-1, -1)
-"""Who writes without a transactional id, or has not been initialised."""
+"""A writer without a transactional id, or one that has not been initialised."""
 
 
 class StateId(msgspec.Struct, frozen=True, order=True):

@@ -1,4 +1,4 @@
-"""The modules of a package, found by looking: a kind of operator, format or store is there as soon as its module is."""
+"""Discovery of modules in a package: an operator kind, format or store is available once its module exists."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from types import ModuleType
 
 
 def import_modules(package: ModuleType) -> dict[str, ModuleType]:
-    """The modules and packages directly in `package`, imported, by their short names in order."""
+    """Imports the modules and packages directly in `package` and returns them by short name, in order."""
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     return {name: importlib.import_module(f"{package.__name__}.{name}") for name in names}

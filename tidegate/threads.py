@@ -1,4 +1,4 @@
-"""Threads for what blocks, and what they wait with. The simulation hands in virtual ones."""
+"""Threads for blocking work, and conditions to wait on. The simulation passes in virtual ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JOBS_MAX: Final = 64
 
 
 class HelperThread:
-    """Runs jobs one after the other. A job that raises ends with `on_error`, and the thread goes on."""
+    """Runs jobs one after another. If a job raises, `on_error` is called and the thread continues."""
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(JOBS_MAX)
@@ -21,19 +21,19 @@ class HelperThread:
         self._started = False
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Queue a job; never blocks. Raises queue.Full when the bound is broken, which is a bug."""
+        """Queues a job; never blocks. Raises queue.Full if the limit is exceeded, which is a bug."""
         if not self._started:
             self._started = True
             self._thread.start()
         self._jobs.put_nowait(job)
 
     def stop(self) -> None:
-        """Let the thread end after the jobs that are queued."""
+        """Lets the thread end after the queued jobs."""
         if self._started:
             self._jobs.put_nowait(None)
 
     def join(self, timeout_s: float) -> bool:
-        """Whether the thread has ended within the time."""
+        """Waits for the thread. Returns whether it ended in time."""
         if self._started:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -51,30 +51,30 @@ class HelperThread:
 
 
 class Condition(Protocol):
-    """What is used of threading.Condition."""
+    """The part of threading.Condition used here."""
 
     def __enter__(self) -> object:
-        """Take the lock."""
+        """Takes the lock."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        """Give it back."""
+        """Releases the lock."""
 
     def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> object:
-        """Until the predicate holds, or the time is over; what it says last."""
+        """Waits until the predicate holds or the timeout expires. Returns the predicate's last value."""
 
     def notify_all(self) -> None:
-        """Let everybody who waits look again."""
+        """Wakes every waiting thread."""
 
 
 class Threads:
-    """The real ones."""
+    """The real threads and conditions."""
 
     def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
-        """A thread for what blocks."""
+        """Returns a thread for blocking work."""
         return HelperThread(name, on_error)
 
     def condition(self) -> Condition:
-        """For threads that wait for each other."""
+        """Returns a condition for threads that wait for each other."""
         return threading.Condition()

@@ -1,1 +1,1 @@
-"""Writing Kafka: transactions prepared in the slot and ended by the driver."""
+"""Writing to Kafka: transactions prepared in the slot and ended by the driver."""

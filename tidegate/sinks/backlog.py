@@ -1,7 +1,7 @@
-"""What waits in front of a sink's client: encoded rows and barriers, in order, and how much more it may be. Pure.
+"""The queue in front of a sink's client: encoded rows and barriers, in order, with a limit. Pure.
 
-What a sink was given must be sent before the next barrier, and nothing overtakes it here. So it takes only what fits
-into the client, and the rest waits in the channels, where barriers overtake it (ADR 14).
+Everything given to a sink must be sent before the next barrier, and nothing overtakes it here. So a sink takes only
+what fits into the client, and the rest waits in the channels, where barriers can overtake it (ADR 14).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId
 
 WAITING_BYTES_MAX: Final = 8 << 20
-"""Bounds what waits here, together with the size of the client's queue; one batch is always taken."""
+"""Limit of the queue, in addition to the size of the client's queue; one batch is always accepted."""
 
 
 class QueuedBarrier(msgspec.Struct, frozen=True):
@@ -23,11 +23,11 @@ class QueuedBarrier(msgspec.Struct, frozen=True):
 
     checkpoint: CheckpointId
     at_s: float
-    """When it came, by the monotonic clock."""
+    """When it arrived, by the monotonic clock."""
 
 
 class Backlog:
-    """See the module. `queue_max`: how many records the client holds."""
+    """Rows and barriers to be written by one client. `queue_max` is the number of records that the client holds."""
 
     def __init__(self, queue_max: int) -> None:
         self._queue_max = queue_max
@@ -39,19 +39,19 @@ class Backlog:
         self._blocked = False
 
     def add(self, rows: OutputRecords) -> None:
-        """Rows to be written."""
+        """Queues rows to be written."""
         if len(rows):
             self._waiting.append(rows)
             self._rows += len(rows)
             self._bytes += rows.size_bytes
 
     def add_barrier(self, barrier: QueuedBarrier) -> None:
-        """What is here belongs to its checkpoint, what comes does not."""
+        """Queues a barrier: earlier rows belong to its checkpoint, later ones do not."""
         self._waiting.append(barrier)
 
     @property
     def head(self) -> OutputRecords | QueuedBarrier | None:
-        """What is next."""
+        """The next rows or barrier."""
         return self._waiting[0] if self._waiting else None
 
     @property
@@ -61,15 +61,18 @@ class Backlog:
 
     @property
     def has_barrier(self) -> bool:
-        """Whether somebody waits for what is in front."""
+        """Whether a barrier waits for the rows in front of it."""
         return any(isinstance(each, QueuedBarrier) for each in self._waiting)
 
     def pass_barrier(self) -> None:
-        """Its checkpoint's rows are all written."""
+        """Removes the barrier at the head; its checkpoint's rows are all written."""
         self._waiting.popleft()
 
     def advance(self, place: int) -> bool:
-        """The rows of the head up to index `place` are written. Whether all are: else the client is full."""
+        """Records that the rows of the head up to index `place` are written.
+
+        Returns whether all of them are; otherwise the client is full.
+        """
         head = self._waiting[0]
         assert isinstance(head, OutputRecords)
         self._rows -= place - self._place
@@ -83,9 +86,9 @@ class Backlog:
         return True
 
     def room(self, client_room: int | None) -> int:
-        """Rows that may come: those that the client has room for, 0 until that is a quarter of what it holds.
+        """Returns the rows that may be added: the client's free room, or 0 until a quarter of its queue is free.
 
-        `client_room` is None while there is no client to write to, but one to come.
+        `client_room` is None while the next client is not open yet.
         """
         if self._blocked or self._bytes >= WAITING_BYTES_MAX:
             return 0

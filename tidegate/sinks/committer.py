@@ -1,6 +1,6 @@
-"""Ends the transactions of completed checkpoints, on the driver: the same code in normal life and in recovery.
+"""Ends the transactions of completed checkpoints, on the driver. Normal operation and recovery use the same code.
 
-Only a `CommitPermit` makes it act, and only the journal makes permits. Read `outcome.py` for how an end is decided.
+It acts only with a `CommitPermit`, and only the journal creates permits. `outcome.py` explains how an end is decided.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ logger = logging.getLogger(__name__)
 
 COMMIT_TIMEOUT_S: Final = 30.0
 MARKER_TIMEOUT_S: Final = 10.0
-"""How long markers may lag behind the coordinator's decision before a try to commit ends without an answer; then lost
-ones are looked for."""
+"""How long markers may lag behind the coordinator's decision before an attempt to commit ends without an answer.
+
+After that, the daemon looks for lost markers.
+"""
 MARKER_PAUSE_S: Final = 0.05
 MARKER_POLL_S: Final = 10.0
-"""For each piece of a log in which a marker is looked for: a slow answer is not a missing marker, and between the
-records and the marker there may be many of other writers."""
+"""Timeout per piece of a log in which a marker is searched for.
+
+A slow answer is not a missing marker, and many records of other writers may lie between the records and the marker.
+"""
 REPORTED_PARTITIONS: Final = 20
 FIRST_ATTEMPT: Final = Attempt(0)
 REPORTED_IDS: Final = 4
@@ -48,33 +52,33 @@ REPORTED_IDS: Final = 4
 _TROUBLE: Final = frozenset({CommitOutcome.LOST, CommitOutcome.GONE, CommitOutcome.UNDECIDABLE})
 
 _Asked = tuple[Committable, EndAnswer | None, CommitOutcome, list[Marker]]
-"""Without an answer it was not asked: an older one of its sink is not committed."""
+"""Without an answer, the broker was not asked, since an older transaction of the same sink is not committed."""
 
 
 class CommitClient(Protocol):
-    """What is used of TransactionClient."""
+    """The part of TransactionClient used here."""
 
     def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
-        """Commit all."""
+        """Commits all."""
 
     def outcome(self, written: WrittenRange, producer: ProducerId, timeout_s: float) -> Marker:
-        """Read the marker; `timeout_s` is for each piece of the log."""
+        """Reads the marker; `timeout_s` applies to each piece of the log."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
-        """Ask the coordinator."""
+        """Asks the coordinator."""
 
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
-        """All ids with the prefix."""
+        """Returns all ids with the prefix."""
 
     def fence(self, transactional_id: TransactionalId, timeout_s: float) -> ProducerId:
-        """Abort and shut out."""
+        """Aborts the transaction and fences its producer."""
 
 
 class Committer:
-    """Ends transactions through a client; keeps nothing between calls.
+    """The committer of a pipeline's transactions, through a client; keeps no state between calls.
 
-    `accept_gone`: somebody has said that transactions which this checkpoint lists, and of which nothing is left, count
-    as committed. It is a number because an option comes again with every start of a supervisor.
+    `accept_gone` is the checkpoint for which the user has decided that listed transactions without any trace left in
+    Kafka count as committed. It is a number because a supervisor repeats the option at every start.
     """
 
     def __init__(
@@ -91,11 +95,11 @@ class Committer:
         self._accept_gone = accept_gone
 
     def commit(self, permit: CommitPermit) -> list[CommitOutcome]:
-        """End every transaction of the permit; outcomes in its order.
+        """Ends every transaction of the permit; returns outcomes in its order.
 
         STILL_OPEN means that the broker gave no final answer in time: call again with the same permit. Raises
         TransactionLost, TransactionGone or TransactionUndecidable for the first transaction that cannot be committed,
-        after all others have been tried, but for newer ones of the same sink.
+        after trying all others except newer ones of the same sink.
         """
         outcomes = []
         trouble: PipelineStopped | None = None
@@ -108,10 +112,9 @@ class Committer:
         return outcomes
 
     def settle(self, permit: CommitPermit, *, hold: bool = True) -> Settlement:
-        """As `commit`, but lost transactions are returned instead of raised. Raises TransactionGone,
-        TransactionUndecidable.
+        """Works like `commit`, but returns lost transactions. Raises TransactionGone, TransactionUndecidable.
 
-        Without `hold` newer ones of their sinks are ended, too: only after `abort_held`.
+        Without `hold`, newer transactions of their sinks are also ended. Call it that way only after `abort_held`.
         """
         outcomes: list[CommitOutcome] = []
         committed: list[Committable] = []
@@ -122,7 +125,7 @@ class Committer:
             if answer is None:
                 held.append(committable)
             elif outcome is CommitOutcome.ACCEPTED:
-                continue  # nothing of it is there that a copy of an older one could come after
+                continue  # nothing is left of it that a copy of an older one could follow
             elif outcome.committed:
                 committed.append(committable)
             elif outcome is CommitOutcome.LOST:
@@ -132,12 +135,12 @@ class Committer:
         return Settlement(tuple(outcomes), tuple(committed), tuple(lost), tuple(held))
 
     def abort_held(self, settlement: Settlement) -> None:
-        """Make everything that was held back after a lost transaction lost as well, unless it was committed earlier.
+        """Aborts everything held back behind a lost transaction, unless it was committed earlier.
 
-        Only when all their records are known to be there: they are to be salvaged together, in order.
+        Call this only when all their records are known to be in the log: they are salvaged together, in order.
         """
         for committable in settlement.held:
-            if not self._is_committed(committable):  # else its coordinator could not say any more that it was
+            if not self._is_committed(committable):  # fencing would make its coordinator forget the commit
                 self._client.fence(committable.transactional_id, timeout_s=self._timeout_s)
 
     def _is_committed(self, committable: Committable) -> bool:
@@ -147,10 +150,11 @@ class Committer:
         return told.producer == committable.producer
 
     def _ask(self, permit: CommitPermit, hold: bool = True) -> list[_Asked]:
-        """End everything, and what the answers, or else the markers, say about each, in the permit's order.
+        """Ends everything and decides the outcomes from the answers, or else from the markers, in the permit's order.
 
-        Older checkpoints first: while one of a sink is not committed, nothing newer of that sink becomes visible. Only
-        coordinators' answers count against the time-out: else whoever comes after a long look would never be asked.
+        Older checkpoints come first: while a transaction of a sink is not committed, nothing newer of that sink becomes
+        visible. Only the coordinators' answers count against the timeout; otherwise a long search for markers would
+        leave later transactions unasked.
         """
         left_s = self._timeout_s
         markers_by: float | None = None
@@ -202,11 +206,11 @@ class Committer:
         others: Collection[str] | None = None,
         since: Attempt = FIRST_ATTEMPT,
     ) -> list[TransactionalId]:
-        """Abort every open transaction of the journal's attempts `since` .. `current` - 1, except `keep`.
+        """Aborts every open transaction of the journal's attempts `since` .. `current` - 1, except `keep`.
 
-        Returns the ids that were fenced. Those of other journals count as older: of all of them, or of `others` alone.
-        `keep` are the ids of committables that are not known to be ended. A zombie can open transactions on its own old
-        ids; it can never commit them, but they would hold readers back.
+        Returns the fenced ids. Attempts of other journals count as older: those of all journals, or only those in
+        `others`. `keep` are the ids of committables that are not known to have ended. A zombie can open transactions on
+        its own old ids; it can never commit them, but they would hold readers back.
         """
         fenced: dict[bool, list[TransactionalId]] = {True: [], False: []}
         for listing in self._client.list_transactions(f"{pipeline}.", timeout_s=self._timeout_s):
@@ -232,9 +236,9 @@ class Committer:
         return [*fenced[True], *fenced[False]]
 
     def _settle(self, committable: Committable, deadline: float) -> tuple[CommitOutcome, list[Marker]]:
-        """Read the markers of a refused transaction until one decides; STILL_OPEN when none has come in time.
+        """Reads the markers of a refused transaction until one decides; returns STILL_OPEN if none arrives in time.
 
-        They are looked at once at least.
+        Reads them at least once.
         """
         while True:
             markers = [
@@ -254,7 +258,7 @@ class Committer:
         outcome: CommitOutcome,
         markers: Sequence[Marker],
     ) -> TransactionLost | TransactionGone | TransactionUndecidable:
-        """The error with everything that the person on call needs."""
+        """Builds the error with everything that the operator on call needs."""
         fields = {
             "sink": committable.sink,
             "checkpoint": committable.checkpoint,

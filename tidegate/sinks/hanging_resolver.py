@@ -1,9 +1,8 @@
-"""Looks for hanging transactions in the outputs and writes the markers that are missing. Decided in
-`hanging_transactions.py`.
+"""Finds hanging transactions in the outputs and writes the missing markers. `hanging_transactions.py` decides.
 
-The order of the questions makes the answer sure: first the coordinator, then the partition once more. What was complete
-at the first and is open at the second will be ended by nobody, unless one of those who answer is about to be replaced.
-So it is found by two looks some seconds apart, and no leader may have changed in between.
+The order of the requests makes the answer reliable: first the coordinator, then the partition again. A transaction that
+was complete in the first answer and open in the second will not be ended, unless one of the brokers that answered is
+about to be replaced. Therefore two checks some seconds apart must find it, without a change of leader in between.
 """
 
 from __future__ import annotations
@@ -39,33 +38,33 @@ UNRIPE: Final = "leaders or coordinators of the cluster keep changing"
 
 
 class ResolverClient(Protocol):
-    """What is used of TransactionClient."""
+    """The part of TransactionClient used here."""
 
     @property
     def interruptions(self) -> int:
         """Requests without a final answer so far."""
 
     def leaders(self, topics: Iterable[str], timeout_s: float) -> dict[TopicPartition, Leader]:
-        """Who leads what, in the transaction log, too."""
+        """Returns the leaders of the topics' partitions and of the transaction log."""
 
     def known_coordinator(self, transactional_id: TransactionalId) -> int | None:
-        """Who has described it."""
+        """Returns the broker that described it."""
 
     def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenBrokerTransaction]:
-        """Ask the leaders."""
+        """Asks the leaders."""
 
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
-        """All ids with the prefix."""
+        """Returns all ids with the prefix."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
-        """Ask the coordinator."""
+        """Asks the coordinator."""
 
     def write_marker(self, opened: OpenBrokerTransaction, epoch: int, commit: bool, timeout_s: float) -> None:
-        """End it in its partition."""
+        """Ends the transaction in its partition."""
 
 
 class HangingTransactionResolver:
-    """For one pipeline; remembers what earlier looks have found. Used by one thread at a time."""
+    """The resolver of one pipeline; remembers what earlier checks found. Used by one thread at a time."""
 
     def __init__(self, client: ResolverClient, pipeline: str, clock: Clock) -> None:
         self._client = client
@@ -75,12 +74,14 @@ class HangingTransactionResolver:
         self._watch: HangingTransactionTracker | None = None
 
     def resolve(self, topics: Collection[str]) -> ResolveReport:
-        """Look at every partition of the topics. Raises BrokerUnavailable, KafkaRefused when that is not possible."""
+        """Checks every partition of the topics and writes the missing markers. Raises BrokerUnavailable,
+        KafkaRefused.
+        """
         leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         partitions = sorted(partition for partition in leaders if partition.topic != TRANSACTION_LOG)
         opened = self._client.open_transactions(partitions, timeout_s=TIMEOUT_S)
         found = self.judge(opened)
-        if found:  # after the last answer: whoever has given one has not been replaced by then
+        if found:  # after the last answer, so that a broker replaced since it answered is noticed
             leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         now = self._clock.monotonic()
         self._watch = derive_watch(self._watch, leaders, self._client.interruptions, found, now)
@@ -106,7 +107,7 @@ class HangingTransactionResolver:
         return ResolveReport(self._opened, tuple(resolved), tuple(left), tuple(waiting))
 
     def judge(self, opened: Sequence[OpenBrokerTransaction]) -> Sequence[HangingTransaction]:
-        """Those of the open ones that are not in order, by one look; nothing is written. Raises as `resolve`."""
+        """Returns the open transactions that are abnormal at this check. Writes nothing. Raises as `resolve`."""
         if not opened:
             return []
         listed = derive_listed(self._client.list_transactions("", timeout_s=TIMEOUT_S))
@@ -129,7 +130,7 @@ class HangingTransactionResolver:
         return found
 
     def _write(self, one: HangingTransaction) -> None:
-        """The marker, and a look whether it has helped."""
+        """Writes the marker and checks that the transaction is no longer open."""
         self._client.write_marker(one.opened, one.epoch, one.verdict is HangingVerdict.COMMIT, timeout_s=TIMEOUT_S)
         if one.opened in self._client.open_transactions([one.opened.partition], timeout_s=TIMEOUT_S):
             raise BrokerUnavailable("the broker accepted the marker, but the transaction is still open")

@@ -1,11 +1,12 @@
-"""Open transactions in front of read-committed readers: which of them nobody will end, and what may be done. Pure.
+"""Open transactions that block read-committed readers: decides which of them will never end, and what may be done.
+Pure.
 
-A coordinator that has ended a transaction everywhere says so, but it may have left partitions out: Kafka takes a
-partition without a leader for a deleted one when it writes markers (seen with 4.3.1 after a crash). There the
-transaction stays open for ever. The rule that everything hangs on: *the coordinator's decision is completed, never made
-here*. A marker is written only for a transaction of our own, with the end that the coordinator has recorded for exactly
-this producer id and epoch. And only while nothing moves: a cluster whose leaders and coordinators change may still be
-writing the marker itself. See ADR 15.
+A coordinator reports a transaction as ended everywhere, but may have skipped partitions: when it writes markers, Kafka
+takes a partition without a leader for a deleted one (seen with 4.3.1 after a crash). The transaction then stays open
+there forever. The essential rule: *the coordinator's decision is completed, never made here*. A marker is written only
+for a transaction of our own, with the end that the coordinator has recorded for exactly this producer id and epoch, and
+only while the cluster is stable. While leaders and coordinators change, the cluster may still be writing the marker
+itself. See ADR 15.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ _LIVE: Final = frozenset(
 )
 
 FENCE_RAISES: Final = 2
-"""At least: one whose answer is lost is repeated, and what is held back by a lost transaction every start fences."""
+"""Lower bound: a fence whose answer is lost is repeated, and every start fences transactions held back behind a lost
+one.
+"""
 
 
 RIPE_S: Final = 5.0
-"""How long a transaction must have been found unended, with nothing moving, before anything is done or reported."""
+"""How long a transaction must have been found unended in a stable cluster before anything is done or reported."""
 
 
 class HangingVerdict(Enum):
-    """What an open transaction in a partition is."""
+    """The classification of an open transaction in a partition."""
 
     LIVE = "live"
     """Its coordinator knows that it is open, or is about to end it."""
@@ -55,11 +58,11 @@ class HangingVerdict(Enum):
     ABORT = "abort"
     """Ours, aborted at its coordinator: the marker is missing."""
     UNSURE = "unsure"
-    """Ours, but the coordinator does not say any more how exactly this one ended."""
+    """Ours, but the coordinator no longer knows how exactly this one ended."""
     FOREIGN = "foreign"
-    """Somebody else's, and its coordinator does not know it as open."""
+    """It belongs to another application, and its coordinator does not know it as open."""
     UNSEEN = "unseen"
-    """No transactional id that this user may see has its producer id."""
+    """No transactional id visible to this user has its producer id."""
 
 
 class HangingTransaction(msgspec.Struct, frozen=True):
@@ -69,18 +72,18 @@ class HangingTransaction(msgspec.Struct, frozen=True):
     verdict: HangingVerdict
     transactional_id: TransactionalId | None
     epoch: int
-    """At its coordinator: what a marker has to carry."""
+    """The epoch at its coordinator, which the marker must carry."""
     coordinator: int | None = None
-    """The broker that said so."""
+    """The broker that reported it."""
 
     @property
     def decided(self) -> bool:
-        """Its coordinator says how it ended: its marker may be written."""
+        """Whether its coordinator knows how it ended, so that its marker may be written."""
         return self.verdict in (HangingVerdict.COMMIT, HangingVerdict.ABORT)
 
     @property
     def own(self) -> bool:
-        """It is known to be of this pipeline."""
+        """Whether it is known to belong to this pipeline."""
         return self.verdict in (HangingVerdict.COMMIT, HangingVerdict.ABORT, HangingVerdict.UNSURE)
 
 
@@ -89,8 +92,9 @@ def find_suspects(
     listed: Mapping[int, TransactionListing],
     seen: Collection[OpenBrokerTransaction],
 ) -> list[OpenBrokerTransaction]:
-    """What is worth a question to its coordinator: not in a state of being open by the list (by producer id), or
-    seen open at an earlier look already.
+    """Returns the transactions to ask their coordinators about.
+
+    These are not listed as open (by producer id), or were already seen open at an earlier check.
     """
     return [
         one
@@ -105,11 +109,11 @@ def decide_verdict(
     told: TransactionDescription | None,
     pipeline: str,
 ) -> HangingVerdict:
-    """`told` is what the coordinator said *before* `one` was seen open for the last time: a complete transaction has no
-    marker under way.
+    """Classifies an open transaction. `told` is the coordinator's answer *before* `one` was last seen open.
 
-    A time-out raises the epoch by one. A fence raises it by two, one for the abort and one for the new owner; after a
-    commit an id is initialised again only when its markers were seen, so EMPTY that far on was an abort.
+    A complete transaction has no marker in progress. A timeout raises the epoch by one. A fence raises it by two: one
+    for the abort and one for the new owner. After a commit, an id is initialised again only once its markers were seen,
+    so EMPTY with such an epoch means an abort.
     """
     if transactional_id is None or told is None or told.producer.id != one.producer.id:
         return HangingVerdict.UNSEEN
@@ -131,31 +135,34 @@ def decide_verdict(
 
 
 class HangingTransactionTracker(msgspec.Struct, frozen=True):
-    """Transactions that hang, over several looks."""
+    """Hanging transactions over several checks."""
 
     leaders: Mapping[TopicPartition, Leader]
-    """Of the outputs and, where it may be seen, of the transaction log, whose leaders are the coordinators."""
+    """Leaders of the outputs and, if visible, of the transaction log, whose leaders are the coordinators."""
     interruptions: int
-    """Of the connection: what there is to see of a coordinator's restart where the transaction log is hidden."""
+    """Interruptions of the connection: the only sign of a coordinator's restart if the transaction log is hidden."""
     since: Mapping[HangingTransaction, float]
-    """Seconds of a monotonic clock: from when on every look has found it, with the same coordinator and leaders."""
+    """Seconds of a monotonic clock since when every check has found it, with the same coordinator and leaders."""
 
     @property
     def _visible(self) -> bool:
         return any(partition.topic == TRANSACTION_LOG for partition in self.leaders)
 
     def is_quiet(self, later: HangingTransactionTracker) -> bool:
-        """Nothing has moved up to a later look."""
+        """Returns whether nothing has changed up to a later check."""
         if self.leaders != later.leaders:
             return False
         return self._visible or self.interruptions == later.interruptions
 
     def is_ripe(self, one: HangingTransaction, now: float) -> bool:
-        """Nobody else will end it: it is not a marker on its way, nor the view of a leader that is being replaced."""
+        """Returns whether it is certain to stay open.
+
+        It is then neither a marker in progress nor the view of a leader that is being replaced.
+        """
         return now - self.since[one] >= RIPE_S
 
     def without(self, one: HangingTransaction) -> HangingTransactionTracker:
-        """Its time starts again."""
+        """Returns a tracker in which the time of this transaction starts again."""
         return msgspec.structs.replace(self, since={each: at for each, at in self.since.items() if each != one})
 
 
@@ -166,7 +173,7 @@ def derive_watch(
     found: Collection[HangingTransaction],
     now: float,
 ) -> HangingTransactionTracker:
-    """After one more check. Whenever anything has moved, all of them start again."""
+    """Returns the tracker after one more check. If anything has changed, the time of all transactions starts again."""
     fresh = HangingTransactionTracker(leaders, interruptions, dict.fromkeys(found, now))
     if before is None or not before.is_quiet(fresh):
         return fresh
@@ -174,28 +181,28 @@ def derive_watch(
 
 
 class BlockedPartition(msgspec.Struct, frozen=True):
-    """A transactional id waits for the markers of its last transaction."""
+    """A transactional id that waits for the markers of its last transaction."""
 
     since: float
     """Seconds of a monotonic clock."""
     interruptions: int
-    """Of the connection, up to then."""
+    """Interruptions of the connection up to then."""
 
 
 def derive_blocked(before: BlockedPartition | None, now: float, interruptions: int) -> BlockedPartition:
-    """In an outage the markers could not have been written: after one it counts again from the start."""
+    """Starts the time again after an outage, since the markers could not have been written during it."""
     return (
         before if before is not None and before.interruptions == interruptions else BlockedPartition(now, interruptions)
     )
 
 
 def find_unended(committable: Committable, opened: Collection[OpenBrokerTransaction]) -> list[TopicPartition]:
-    """Partitions where a transaction that was committed is open still."""
+    """Returns the partitions in which a committed transaction is still open."""
     return sorted(one.partition for one in opened if one.producer == committable.producer)
 
 
 def report_resolved(resolved: Sequence[HangingTransaction]) -> list[str]:
-    """What was found and done, a text for each transaction."""
+    """Describes what was found and done, one text per distinct transaction."""
     groups: dict[str, list[HangingTransaction]] = {}
     for one in resolved:
         groups.setdefault(f"{_place(one)} is {_END[one.verdict]}", []).append(one)
@@ -208,17 +215,17 @@ def report_resolved(resolved: Sequence[HangingTransaction]) -> list[str]:
 
 
 class UnresolvedTransaction(msgspec.Struct, frozen=True):
-    """A transaction that hangs still."""
+    """A transaction that still hangs."""
 
     one: HangingTransaction
     why: str
-    """Why nothing was done, or what was of no use."""
+    """Why nothing was done, or why it did not help."""
     forbidden: bool = False
-    """This user may not write its marker."""
+    """Whether this user may not write its marker."""
 
 
 def tell_left(left: UnresolvedTransaction, bootstrap: str) -> str:
-    """What was found, why nothing was done, and what a person can do."""
+    """Describes what was found, why nothing was done, and what the user can do."""
     one, found = left.one, left.one.opened
     stuck = f"readers of committed records are blocked at offset {found.start_offset} of {found.partition}"
     abort = (
@@ -269,7 +276,7 @@ def _is_live(one: OpenBrokerTransaction, told: TransactionDescription) -> bool:
     if told.state not in _LIVE:
         return False
     if told.state is not CoordinatorState.ONGOING:
-        return True  # markers are under way
+        return True  # markers are being written
     return told.producer.epoch == one.producer.epoch and one.partition in told.partitions
 
 
@@ -279,16 +286,16 @@ def _place(one: HangingTransaction) -> str:
 
 
 class ResolveReport(msgspec.Struct, frozen=True):
-    """One look at all partitions of the outputs."""
+    """The result of one check of all partitions of the outputs."""
 
     opened: frozenset[OpenBrokerTransaction]
-    """Everything that was open."""
+    """Every open transaction."""
     resolved: tuple[HangingTransaction, ...] = ()
     left: tuple[UnresolvedTransaction, ...] = ()
     waiting: tuple[UnresolvedTransaction, ...] = ()
-    """Those that may be ended by the cluster itself, or by the next look."""
+    """Transactions that the cluster itself or the next check may end."""
 
 
 def derive_listed(listings: Sequence[TransactionListing]) -> dict[int, TransactionListing]:
-    """By producer id, which belongs to one transactional id."""
+    """Maps producer ids to listings; each belongs to one transactional id."""
     return {one.producer_id: one for one in listings}

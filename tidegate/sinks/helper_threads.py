@@ -1,8 +1,8 @@
 """The helper threads of one sink subtask, and how they end.
 
-What would block the slot loop runs here: opening producers, preparing transactions, dropping producers, and waiting
-until a full client has room again. Results are posted to the objects that submitted the jobs; errors are kept until the
-loop asks for them.
+Work that would block the slot loop runs here: opening producers, preparing transactions, dropping producers, and
+waiting until a full client has room again. Results are posted to the objects that submitted the jobs; errors are kept
+until the loop asks for them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class SinkThreads:
-    """One thread for each kind of work. `stopping` becomes true with `begin_close`, `closed` when nothing is taken
-    any more.
+    """One thread for each kind of work.
+
+    `stopping` becomes true with `begin_close`, `closed` when results are no longer taken.
     """
 
     def __init__(self, sink: OperatorName, subtask: int, tools: KafkaTools, wake: Callable[[], None]) -> None:
@@ -44,7 +45,7 @@ class SinkThreads:
         self.wake()
 
     def raise_failure(self) -> None:
-        """Raise the first error of a thread, if there is one: a TidegateError as it is, others as SinkFailed."""
+        """Raises the first error of a thread, if any: a TidegateError unchanged, others as SinkFailed."""
         if not self._failures:
             return
         failure = self._failures[0]
@@ -53,11 +54,11 @@ class SinkThreads:
         raise SinkFailed(f"sink {self._sink}: {failure!r}", sink=self._sink) from failure
 
     def is_stopping(self) -> bool:
-        """Whether nobody needs the results of the threads any more."""
+        """Returns whether the results of the threads are no longer needed."""
         return self._stopping
 
     def begin_close(self, timeout_s: float) -> None:
-        """Let all threads but the dropping one end. A second call changes nothing."""
+        """Lets all threads except the dropping one end. A second call has no effect."""
         if not self._stopping:
             self._stopping = True
             self._close_by_s = self._clock.monotonic() + timeout_s
@@ -65,12 +66,12 @@ class SinkThreads:
                 helper.stop()
 
     def join_workers(self) -> bool:
-        """Wait for the threads that `begin_close` has stopped. Whether all ended in time."""
+        """Waits for the threads that `begin_close` has stopped. Returns whether all ended in time."""
         ended = [self._join(helper) for helper in (self.open, self.prepare, self.drain)]
         return all(ended)
 
     def join_dropping(self) -> bool:
-        """Stop the dropping thread after its last job and wait for it. Whether it ended in time."""
+        """Stops the dropping thread after its last job and waits for it. Returns whether it ended in time."""
         self.drop.stop()
         return self._join(self.drop)
 
@@ -78,7 +79,7 @@ class SinkThreads:
         return helper.join(max(0.0, self._close_by_s - self._clock.monotonic()))
 
     def discard(self, writer: TransactionWriter) -> None:
-        """Destroy a producer. That takes 10 to 100 ms, so a thread does it as long as there is one."""
+        """Destroys a producer. This takes 10 to 100 ms, so it is left to a thread while there is one."""
         self._discarded.append(writer)
         if not self.closed:
             self.drop.submit(self._discard_next)
@@ -90,14 +91,14 @@ class SinkThreads:
             self._discarded.popleft().discard()
 
     def discard_late(self, posted: deque[TransactionWriter]) -> None:
-        """Destroy what was posted after `close` stopped waiting: nobody takes it any more."""
+        """Destroys producers posted after `close` stopped waiting, since nothing takes them any more."""
         if self.closed:
             for writer in taken(posted):
                 writer.discard()
 
     @contextmanager
     def discarding_on_failure(self, writer: TransactionWriter) -> Iterator[None]:
-        """Destroy the producer if the block raises: otherwise it would stay connected until the process ends."""
+        """Destroys the producer if the block raises; otherwise it would stay connected until the process ends."""
         try:
             yield
         except BaseException:
@@ -106,7 +107,7 @@ class SinkThreads:
 
 
 def taken(posted: deque[TransactionWriter]) -> Iterator[TransactionWriter]:
-    """Remove writers from a queue, each for one of the threads that take at the same time."""
+    """Removes and yields writers from a queue; safe for several threads at once."""
     with suppress(IndexError):
         while True:
             yield posted.popleft()

@@ -1,10 +1,9 @@
 """A sink subtask: writes rows into the transaction of the current checkpoint interval and prepares it at the barrier.
 
-Driven by the slot loop: no method but `close` blocks, except for one question where rows name partitions that are new
-(`partition_counts.py`). What else would block runs on helper threads (`helper_threads.py`): producers are opened ahead
-of need (`producers.py`), and transactions are prepared (`preparation.py`). Rows after a barrier go to the next
-transaction only when the flush of the one before has ended: otherwise records of one key could overtake each other
-between two producers.
+The slot loop drives it. No method except `close` blocks, apart from one request when rows name unknown partitions
+(`partition_counts.py`). Blocking work runs on helper threads (`helper_threads.py`): producers are opened ahead of need
+(`producers.py`), and transactions are prepared (`preparation.py`). Rows after a barrier go to the next transaction only
+after the previous one has been flushed; otherwise records of one key could overtake each other between two producers.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ DRAIN_S_MAX: Final = 1.0
 
 
 class SinkPlacement(msgspec.Struct, frozen=True):
-    """Which subtask of which attempt a sink is, and how its transactions are made.
+    """The subtask and attempt of a sink, and how its transactions are made.
 
-    The checkpoint interval and `max_concurrent` checkpoints set the number of transactional ids; the token of the
-    `journal` makes them this checkpoint directory's own. With `exactly_once` False there is one plain idempotent
+    The checkpoint interval and `max_concurrent` checkpoints determine the number of transactional ids; the token of the
+    `journal` makes them unique to this checkpoint directory. With `exactly_once` False there is one plain idempotent
     producer, and prepare means that everything is delivered.
     """
 
@@ -59,7 +58,7 @@ class SinkPlacement(msgspec.Struct, frozen=True):
     max_concurrent: int = 1
 
     def make_pool(self, operator: SinkOperator) -> IdPool | None:
-        """The transactional ids of the subtask; None without transactions."""
+        """Returns the pool of transactional ids of the subtask; None without transactions."""
         if not self.exactly_once:
             return None
         names = [
@@ -72,7 +71,7 @@ class SinkPlacement(msgspec.Struct, frozen=True):
 
 
 class KafkaSink:
-    """One sink subtask of one attempt. Made, then `open`, then driven by one thread; `close` at the end."""
+    """One sink subtask of one attempt. Call `open` first; a single thread drives it; call `close` at the end."""
 
     def __init__(
         self,
@@ -112,35 +111,39 @@ class KafkaSink:
         self._flushing = self._draining = False
         self._unconfirmed: dict[CheckpointId, tuple[Committable, ...]] = {}
         self._open_since: dict[CheckpointId, float] = {}
-        """First record of the transaction that is prepared, or being prepared, for a checkpoint; monotonic seconds."""
+        """When the first record of a checkpoint's transaction was written; monotonic seconds. The transaction is
+        prepared, or being prepared.
+        """
 
     def open(self) -> None:
-        """Start opening producers in the background."""
+        """Starts opening producers in the background."""
         self._producers.open_ahead(writing=False)
 
     @property
     def room(self) -> int:
-        """Rows that may be written now; 0 while the client is nearly full, or the topics' limits are not known."""
+        """Rows that may be written now; 0 while the client is nearly full, or the topics' limits are unknown."""
         if not self._topics.known:
             return 0
         return self._backlog.room(None if self._flushing or self._writer is None else self._writer.room)
 
     def record_limits(self, topic: str) -> RecordLimits:
-        """What a record may be like that is written to one of the topics now; only when there is room."""
+        """Returns the current limits for a record of one of the topics. Call it only when there is room."""
         return self._topics.record_limits(topic)
 
     def has_grown(self, topic: str) -> bool:
-        """Whether a topic has partitions that were not known. The only question that is asked by the slot loop itself:
-        a row that waits for its answer in here would be overtaken by barriers. Raises BrokerUnavailable, KafkaRefused.
+        """Returns whether a topic has partitions that were not known. Raises BrokerUnavailable, KafkaRefused.
+
+        This is the only request that the slot loop makes itself: barriers would overtake a row that waited here for the
+        answer.
         """
         return self._topics.has_grown(topic)
 
     def write(self, rows: OutputRecords) -> None:
-        """Queue rows; never blocks. Call `turn` afterwards."""
+        """Queues rows; never blocks. Call `turn` afterwards."""
         self._backlog.add(rows)
 
     def turn(self) -> bool:
-        """Hand queued rows to the client and look for errors; True when something moved. Raises SinkFailed."""
+        """Passes queued rows to the client and checks for errors. Returns True if anything moved. Raises SinkFailed."""
         self._threads.raise_failure()
         progressed = self._take_results()
         self._producers.reopen_idle()
@@ -166,14 +169,17 @@ class KafkaSink:
         return progressed
 
     def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:
-        """The barrier: rows written so far belong to `checkpoint`; flushed and counted in the background."""
+        """Handles the barrier: assigns all rows so far to `checkpoint`, and flushes and counts them in the
+        background.
+        """
         self._producers.ending |= final
         self._backlog.add_barrier(QueuedBarrier(checkpoint, self._clock.monotonic()))
 
     def poll_prepared(self) -> Sequence[Prepared]:
-        """The next finished prepare, one at a time: `unconfirmed` then never runs ahead of the checkpoint it goes with.
+        """Returns the next finished prepare.
 
-        Raises SinkFailed, SinkRefused when one failed.
+        It returns one at a time, so that `unconfirmed` never gets ahead of the checkpoint it belongs to. Raises
+        SinkFailed, SinkRefused if a prepare failed.
         """
         self._threads.raise_failure()
         prepared = self._preparation.take_prepared()
@@ -187,11 +193,15 @@ class KafkaSink:
         return (prepared,)
 
     def unconfirmed(self) -> Sequence[Committable]:
-        """Committables up to the newest polled checkpoint that no `completed` has confirmed; every ack repeats them."""
+        """Returns committables up to the newest polled checkpoint that no `completed` has confirmed; every ack repeats
+        them.
+        """
         return [committable for group in self._unconfirmed.values() for committable in group]
 
     def completed(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
-        """The checkpoint is in the journal, with all that was unconfirmed; `released` ids may be used again."""
+        """Handles a checkpoint that is in the journal with all unconfirmed committables; `released` ids may
+        be reused.
+        """
         for older in [known for known in self._unconfirmed if known <= checkpoint]:
             del self._unconfirmed[older]
             self._open_since.pop(older, None)
@@ -199,13 +209,13 @@ class KafkaSink:
             self._open_ahead()
 
     def aborted(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up. What was prepared for it stays prepared and unconfirmed for a later one."""
+        """Ignores the abort: transactions prepared for the checkpoint stay prepared, unconfirmed, for a later one."""
 
     @property
     def oldest_age_ms(self) -> int | None:
-        """Since the oldest transaction that may still be open took its first record; None without one.
+        """Time since the oldest possibly open transaction received its first record; None without such a transaction.
 
-        By this machine's monotonic clock alone. Safe from any thread: `tuple` copies a dictionary's values in one step.
+        Uses only this machine's monotonic clock. Safe from any thread: `list` copies a dictionary's values in one step.
         """
         if self._pool is None:
             return None
@@ -216,12 +226,14 @@ class KafkaSink:
         return int((self._clock.monotonic() - min(starts)) * 1000) if starts else None
 
     def begin_close(self, timeout_s: float | None = None) -> None:
-        """Let the threads end, which several sinks can wait for together. A second call changes nothing."""
+        """Lets the threads end, so that several sinks can be awaited together. A second call has no effect."""
         limit_s = derive_close_limit_s(self._producers.opened_in_s) if timeout_s is None else timeout_s
         self._threads.begin_close(limit_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Drop the producers, join the threads. Prepared transactions stay prepared, open ones are left to fencing."""
+        """Drops the producers and joins the threads. Prepared transactions stay prepared; open ones are left to
+        fencing.
+        """
         self.begin_close(timeout_s)
         ended = self._threads.join_workers()
         self._producers.discard()
@@ -229,7 +241,7 @@ class KafkaSink:
         if self._writer is not None:
             self._threads.discard(self._writer)
             self._writer = None
-        self._threads.closed = True  # from now on a thread that is late drops what it has itself
+        self._threads.closed = True  # from now on a late thread drops its own producer
         self._producers.discard()
         self._preparation.discard()
         ended &= self._threads.join_dropping()
@@ -239,7 +251,7 @@ class KafkaSink:
             logger.warning("sink %s: helper threads still run after their time limit", self._operator.name)
 
     def _take_results(self) -> bool:
-        """Take over what the helper threads have posted. Whether there was anything."""
+        """Takes over the results of the helper threads. Returns whether there were any."""
         progressed = self._producers.take_opened()
         for writer in self._preparation.take_flushed():
             self._flushing = False
@@ -276,10 +288,11 @@ class KafkaSink:
             self._threads.drain.submit(partial(self._drain, writer, writer.queued, hurried=self._backlog.has_barrier))
 
     def _drain(self, writer: TransactionWriter, full: int, *, hurried: bool) -> None:
-        """Wake the loop when a quarter of what is queued has gone (or an error may be waiting for its poll).
+        """Wakes the loop when a quarter of the queued records is sent, or after DRAIN_S_MAX, since an error may be
+        waiting.
 
-        On the draining thread. When a barrier waits for the rest of a batch the client sends at once, without gathering
-        (`linger.ms`).
+        Runs on the draining thread. If a barrier waits for the rest of a batch, the client sends at once, without
+        gathering (`linger.ms`).
         """
         stopping = self._threads.is_stopping
         if hurried:

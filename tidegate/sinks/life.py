@@ -1,7 +1,7 @@
-"""The life of a transaction in a sink subtask, as a table: a transactional id from a first producer to its release.
+"""The life of a transaction in a sink subtask, as a table: a transactional id from its first producer to its release.
 
-Pure. `pool.py` keeps the state of every id and moves it by this table; `kafka.py` is the edge that does what a step
-stands for. docs/states.md shows the table as a diagram, which is made from it.
+Pure. `pool.py` tracks the state of every id by this table; `kafka.py` is the edge that carries out the steps.
+docs/states.md shows the table as a diagram generated from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class TransactionState(StrEnum):
-    """Where an id is."""
+    """The state of a transactional id."""
 
     FREE = "no producer has the id"
     OPENING = "a producer is being initialised"
@@ -22,7 +22,7 @@ class TransactionState(StrEnum):
 
 
 class TransactionStep(StrEnum):
-    """What moves an id to another state."""
+    """A step that moves an id to another state."""
 
     TAKEN = "a producer is wanted"
     OPENED = "the producer is initialised"
@@ -42,8 +42,9 @@ LIFE: Final[dict[tuple[TransactionState, TransactionStep], TransactionState]] = 
     (TransactionState.FLUSHING, TransactionStep.PROVEN): TransactionState.PREPARED,
     (TransactionState.PREPARED, TransactionStep.RELEASED): TransactionState.FREE,
 }
-"""Every pair that is missing is impossible and raises ProtocolBroken. A transaction that cannot be proven ends the
-attempt, and with it the table."""
+"""Any missing pair is impossible and raises ProtocolBroken. A transaction that cannot be proven ends the attempt, and
+with it the table.
+"""
 
 HELD: Final = frozenset({TransactionState.FLUSHING, TransactionState.PREPARED})
-"""The id takes no records before it is released."""
+"""States in which the id takes no records until it is released."""

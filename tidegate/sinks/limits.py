@@ -1,6 +1,6 @@
-"""What one record of a sink may be like, from the topic's settings and the producer's. Pure.
+"""The limits of one record of a sink, from the topic's settings and the producer's. Pure.
 
-The numbers were measured at a real broker, at the very byte: `tests/sinks/test_limits.py` measures them again.
+The numbers were measured to the byte at a real broker; `tests/sinks/test_limits.py` measures them again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tidegate.operators.builtin.dead_letters import DeadLetterOperator, find_unf
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 
 CLIENT_OVERHEAD_BYTES: Final = 36
-"""What librdkafka adds to key and value before it compares them with `message.max.bytes`."""
+"""Bytes that librdkafka adds to key and value before it compares them with `message.max.bytes`."""
 ARRIVAL_MS: Final = 10_000
-"""A record must still be young enough when it arrives: it waits in the client, and for the broker."""
+"""Allowance for the time in the client and at the broker: a record must still be young enough on arrival."""
 _CODECS: Final = frozenset({"gzip", "snappy", "lz4", "zstd"})
 
 
 def refuse_keyless(operator: SinkOperator, topic: str, limits: TopicLimits) -> None:
-    """Raises SinkRefused where a topic could take no record at all: to skip them all would be no answer."""
+    """Raises SinkRefused if a topic could accept no record at all; skipping all records would not help."""
     if isinstance(operator, DeadLetterOperator):
         _refuse_for_letters(operator, topic, limits)
     elif limits.compacted and operator.key is None:
@@ -42,7 +42,9 @@ def _refuse_for_letters(operator: DeadLetterOperator, topic: str, limits: TopicL
 
 
 def derive_record_limits(topic: str, properties: Mapping[str, str], limits: TopicLimits, now_ms: int) -> RecordLimits:
-    """`properties` are the producer's; `now_ms` is the slot's clock, which should agree with the brokers'."""
+    """Returns the limits. `properties` are the producer's; `now_ms` is the slot's clock, which should match the
+    brokers'.
+    """
     codec = properties.get("compression.type", properties.get("compression.codec", "none"))
     compressed = codec in _CODECS and limits.codec in ("producer", codec)
     return RecordLimits(

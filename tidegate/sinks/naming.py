@@ -1,8 +1,8 @@
 """Transactional ids: `<pipeline>.<sink>.<subtask>.<attempt>-<journal>.<pool slot>`. Pure.
 
 The token of the journal is part of the id, so that two checkpoint directories never share one (ADR 20). A pipeline's
-name may contain dots, a sink's name may not, so an id is read from its right end, and two pipelines of which one name
-begins with the other never touch each other's transactions.
+name may contain dots, a sink's name may not. An id is therefore parsed from its right end, and two pipelines never
+touch each other's transactions even if one name is a prefix of the other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TransactionalName(msgspec.Struct, frozen=True):
 
 
 def derive_name(transactional_id: str) -> TransactionalName | None:
-    """The parts of an id, or None when it does not have our form (then it is not ours)."""
+    """Parses an id. Returns None if it does not have our form and so is not ours."""
     found = _ID.fullmatch(transactional_id)
     if found is None:
         return None
@@ -53,10 +53,10 @@ def derive_name(transactional_id: str) -> TransactionalName | None:
 
 
 def replay_id(pipeline: str) -> TransactionalId:
-    """That of `tidegate dead-letters replay`."""
+    """Returns the transactional id of `tidegate dead-letters replay`."""
     return TransactionalId(f"{pipeline}{_REPLAY}")
 
 
 def is_replay(transactional_id: str) -> bool:
-    """Whether it is that of any pipeline's."""
+    """Returns whether the id is the replay id of any pipeline."""
     return transactional_id.endswith(_REPLAY)

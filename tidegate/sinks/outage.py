@@ -1,7 +1,7 @@
-"""Brokers that do not answer a sink: they are waited for. A client that is stuck although they answer is not.
+"""Waits for brokers that do not answer a sink, but not for a client that is stuck although they answer.
 
 Records wait in the client as long as their transaction may last, so that an outage costs no attempt. But after a broker
-has hung, a client now and then delivers nothing more (librdkafka 2.16, cause unknown): then another attempt helps.
+has hung, a client occasionally stops delivering (librdkafka 2.16, cause unknown). Then another attempt helps.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ T = TypeVar("T")
 ANSWER_S: Final = 3.0
 STALL_S: Final = 120.0
 LOOK_S: Final = 10.0
-"""Between two questions whether a broker answers."""
+"""Seconds between two checks whether a broker answers."""
 
 
 class SinkStallWatch:
-    """For one thread that waits for deliveries. `answers` asks a broker, and blocks for some seconds at most."""
+    """A detector of stalled clients for one thread that waits for deliveries.
+
+    `answers` asks a broker and may block for some seconds.
+    """
 
     def __init__(self, answers: Callable[[], bool], clock: Clock) -> None:
         self._answers = answers
@@ -38,14 +41,14 @@ class SinkStallWatch:
         self._stalled_s = 0.0
 
     def is_stalled(self, client: object, queued: int) -> bool:
-        """To be called again and again while `queued` records wait in a client; True when waiting does not help."""
+        """Returns True if waiting does not help. Call it repeatedly while `queued` records wait in a client."""
         now = self._clock.monotonic()
         if client is not self._client or queued < self._queued:
             self._looked, self._stalled_s = now, 0.0
         self._client, self._queued = client, queued
         if now - self._looked < LOOK_S:
             return False
-        # A process that was stopped meanwhile has waited for no broker.
+        # A process that was suspended meanwhile has not waited for a broker.
         passed_s = min(now - self._looked, 2 * LOOK_S)
         self._stalled_s = self._stalled_s + passed_s if self._answers() else 0.0
         self._looked = self._clock.monotonic()
@@ -53,7 +56,9 @@ class SinkStallWatch:
 
 
 class SinkOutage:
-    """For the helper threads of one sink; `stopping` says that nobody needs their results any more."""
+    """Outage handling for the helper threads of one sink. `stopping` returns whether their results are no longer
+    needed.
+    """
 
     def __init__(self, operator: SinkOperator, tools: KafkaTools, stopping: Callable[[], bool]) -> None:
         self._operator = operator
@@ -64,7 +69,7 @@ class SinkOutage:
         self._draining = SinkStallWatch(self.is_over, tools.clock)
 
     def is_over(self) -> bool:
-        """Whether a broker answers now."""
+        """Returns whether a broker answers now."""
         try:
             self._connected().cluster_id(ANSWER_S)
         except BrokerUnavailable:
@@ -72,7 +77,7 @@ class SinkOutage:
         return True
 
     def _connected(self) -> TransactionClient:
-        """Several threads may ask for the first time at the same moment, and each makes one."""
+        """Returns the client. Threads that call it first at the same time each create one."""
         client = self._client
         if client is None:
             client = self._client = self._tools.connect_again(self._operator.kafka, ANSWER_S)
@@ -80,7 +85,7 @@ class SinkOutage:
         return client
 
     def wait_out(self, call: Callable[[], T]) -> T:
-        """What `call` returns. It is repeated after a failure in an outage, and once more after that."""
+        """Returns the result of `call`. Repeats it after failures during an outage, and once more after that."""
         away = False
         while True:
             try:
@@ -91,8 +96,8 @@ class SinkOutage:
                     raise
 
     def flush(self, writer: TransactionWriter) -> int:
-        """As `TransactionWriter.flush`: its records have the time limit of the client. Raises SinkFailed for a stuck
-        client.
+        """Flushes like `TransactionWriter.flush`, with the client's time limit for records. Raises SinkFailed for a
+        stuck client.
         """
         watch = SinkStallWatch(self.is_over, self._tools.clock)
         while True:
@@ -102,11 +107,11 @@ class SinkOutage:
             self._refuse_stalled(watch, writer)
 
     def check_draining(self, writer: TransactionWriter) -> None:
-        """To be called now and then while the client's queue is full. Raises SinkFailed for a stuck client."""
+        """Raises SinkFailed for a stuck client. Call it now and then while the client's queue is full."""
         self._refuse_stalled(self._draining, writer)
 
     def close(self) -> None:
-        """No helper thread needs it any more."""
+        """Closes the clients, when no helper thread needs them any more."""
         for client in self._made:
             client.close()
 

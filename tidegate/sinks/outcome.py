@@ -1,8 +1,8 @@
-"""How a committable ended, decided from what the broker says. Pure.
+"""Decides how a committable ended, from the broker's answers. Pure.
 
-The rule that everything hangs on: a committed transaction looks "fenced", "empty" or "unknown" to its coordinator
-after any re-initialisation of its id. So a refusal alone says nothing, and *lost may be concluded only from an abort
-marker* in a partition.
+The essential rule: a committed transaction looks "fenced", "empty" or "unknown" to its coordinator after any
+re-initialisation of its id. So a refusal alone proves nothing, and *only an abort marker* in a partition proves that a
+transaction is lost.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from tidegate.kafka.facts import EndAnswer, Marker
 
 
 class CommitOutcome(Enum):
-    """What is known about a committable after asking for its end."""
+    """The outcome of a committable after a request to end it."""
 
     ENDED_NOW = "ended now"
-    """The coordinator took the commit (or confirmed that it had taken it)."""
+    """The coordinator accepted the commit (or confirmed that it had accepted it)."""
     COMMITTED = "committed"
-    """The coordinator refuses, but a commit marker is there: committed earlier."""
+    """The coordinator refuses, but a commit marker exists: committed earlier."""
     STILL_OPEN = "still open"
     """Not final: ask again."""
     LOST = "lost"
-    """An abort marker is there."""
+    """An abort marker exists."""
     GONE = "gone"
-    """Nothing of it is left anywhere: retention has removed its records and markers. Only a person can decide."""
+    """Nothing of it is left: retention has removed its records and markers. Only the user can decide."""
     ACCEPTED = "accepted as gone"
-    """The same, and a person has decided that it counts as committed."""
+    """As GONE, but the user has decided that it counts as committed."""
     UNDECIDABLE = "undecidable"
-    """One partition says commit, another abort: only a person can decide."""
+    """One partition has a commit marker, another an abort marker. Only the user can decide."""
 
     @property
     def committed(self) -> bool:
-        """The records are, or will be once the markers are written, visible to read-committed readers; or they count
-        as if they were.
+        """Whether its records are visible to read-committed readers, will be once the markers are written, or count as
+        such.
         """
         return self in (CommitOutcome.ENDED_NOW, CommitOutcome.COMMITTED, CommitOutcome.ACCEPTED)
 
 
 def decide_from_answer(answer: EndAnswer) -> CommitOutcome | None:
-    """What the coordinator's answer alone decides; None: the markers must be read."""
+    """Decides from the coordinator's answer alone. Returns None if the markers must be read."""
     match answer:
         case EndAnswer.ENDED:
             return CommitOutcome.ENDED_NOW
@@ -53,11 +53,12 @@ def decide_from_answer(answer: EndAnswer) -> CommitOutcome | None:
 
 
 def decide_from_markers(markers: Sequence[Marker]) -> CommitOutcome:
-    """What the markers of all partitions of a refused transaction decide.
+    """Decides from the markers of all partitions of a refused transaction.
 
-    Its coordinator decides once for all of them and then writes one marker after the other, so one is enough: markers
-    that are not there yet will come (or are lost, which `hanging_transactions.py` looks for), and those that retention
-    has removed said the same. Without any marker it is waited for. Commit beside abort is damage.
+    Its coordinator decides once for all partitions and then writes one marker after another, so one marker is enough.
+    Missing markers will follow (or are lost, which `hanging_transactions.py` detects), and markers that retention has
+    removed had the same type. Without any marker, the caller waits. A commit marker next to an abort marker is
+    corruption.
     """
     seen = set(markers)
     if {Marker.COMMIT, Marker.ABORT} <= seen:

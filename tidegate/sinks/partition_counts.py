@@ -1,7 +1,7 @@
-"""How many partitions the topics of a sink have, for sinks whose rows name theirs.
+"""Partition counts of a sink's topics, for sinks whose rows name their partitions.
 
-What is known grows old: a topic may be given partitions at any time. So it only admits rows; before a row is refused,
-brokers are asked again.
+A known count becomes outdated, since partitions can be added to a topic at any time. So it only serves to accept rows;
+before a row is rejected, the brokers are asked again.
 """
 
 from __future__ import annotations
@@ -16,34 +16,37 @@ if TYPE_CHECKING:
     from tidegate.kafka.transactions import TransactionClient
 
 LOOK_S: Final = 1.0
-"""Between two questions about a topic: bad rows may come in every batch. A topic's new partitions take longer than that
-until all brokers and the source know them."""
+"""Seconds between two requests about a topic, since bad rows may come in every batch.
+
+New partitions of a topic take longer than this to become known to all brokers and to the source.
+"""
 LOOKUP_TIMEOUT_S: Final = 10.0
 
 
 class PartitionCounts:
-    """Of one sink subtask. `learn` is called by the thread that opens producers, the rest by the slot loop."""
+    """The counts of one sink subtask. The thread that opens producers calls `learn`, the slot loop the rest."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._of_producers: dict[str, int] = {}
-        self._of_looks: dict[str, int] = {}  # apart, because another thread writes it
+        self._of_looks: dict[str, int] = {}  # separate, because another thread writes the other one
         self._checked_at: dict[str, float] = {}
 
     def learn(self, counts: Mapping[str, int]) -> None:
-        """What a new producer has found, for all topics."""
+        """Stores the counts that a new producer has found, for all topics."""
         self._of_producers = dict(counts)
 
     def __bool__(self) -> bool:
-        """Whether anything is known."""
+        """Returns whether anything is known."""
         return bool(self._of_producers)
 
     def __getitem__(self, topic: str) -> int:
-        """The most that was seen: a broker may lag, and topics never lose partitions."""
+        """Returns the highest count seen: a broker may lag, and topics never lose partitions."""
         return max(self._of_producers[topic], self._of_looks.get(topic, 0))
 
     def look_again(self, topic: str, client: TransactionClient) -> bool:
-        """Whether the topic has more than was known. Blocks for one question; asks at most once in LOOK_S.
+        """Returns whether the topic has more partitions than were known. Blocks for one request, at most once in
+        LOOK_S.
 
         Raises BrokerUnavailable, KafkaRefused.
         """

@@ -1,8 +1,8 @@
 """The bounded pool of transactional ids of one sink subtask. Pure.
 
-One producer is one transaction, so every transaction gets a freshly initialised one, and an id may be initialised again
-only when the outcome of its last transaction is on record: initialising aborts what is open, and makes a committed
-transaction look fenced. The steps are those of `life.py`.
+A producer serves one transaction, so every transaction gets a freshly initialised one. An id may be initialised again
+only when the outcome of its last transaction is on record: initialising aborts an open transaction, and makes a
+committed one look fenced. The steps are those of `life.py`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from tidegate.ids import CheckpointId, TransactionalId
 from tidegate.sinks.life import HELD, LIFE, TransactionState, TransactionStep
 
 POOL_SIZE: Final = 4
-"""Writing, prepared, ending, warming."""
+"""One id each for writing, prepared, ending and warming."""
 OPENING_MS: Final = 85
-"""Time to open a producer, with a margin over the 57 ms that were measured."""
+"""Time to open a producer, with a margin over the measured 57 ms."""
 
 
 POOL_SIZE_MAX: Final = 64
-"""Bound of the growth while checkpoint after checkpoint is given up after its prepare."""
+"""Limit of the growth while consecutive checkpoints are aborted after their prepare."""
 
 
 def derive_pool_size(interval_ms: int, max_concurrent: int = 1) -> int:
-    """How many ids a checkpoint interval needs: more below 100 ms, where opening takes longer than an interval, and
-    one more for every further checkpoint that may be under way.
+    """Returns how many ids a checkpoint interval needs.
+
+    Below 100 ms more are needed, since opening takes longer than an interval, and one more for every additional
+    concurrent checkpoint.
     """
     for_one = max(POOL_SIZE, 3 + math.ceil(OPENING_MS / max(interval_ms, 1)))
     return min(POOL_SIZE_MAX, for_one + max_concurrent - 1)
 
 
 class IdPool:
-    """Which ids may be initialised. Raises ProtocolBroken, with what came before, for a step that the table lacks.
+    """The ids of one subtask and their states. Raises ProtocolBroken, with its story, for a step that the table lacks.
 
     `spare` ids are added, one at a time, when every id holds a transaction of a checkpoint that did not complete: the
     next checkpoint needs a transaction of its own to carry them all.
@@ -47,7 +49,7 @@ class IdPool:
         self._story = Story()
 
     def take(self) -> TransactionalId | None:
-        """An id to be opened now; None when the ones that are open or being opened must do."""
+        """Returns an id to open now; None if those that are open or opening must suffice."""
         for transactional_id, state in self._states.items():
             if state is TransactionState.FREE:
                 self._move(transactional_id, TransactionStep.TAKEN)
@@ -61,31 +63,31 @@ class IdPool:
         return added
 
     def opened(self, transactional_id: TransactionalId) -> None:
-        """The producer of the id is initialised."""
+        """Records that the producer of the id is initialised."""
         self._move(transactional_id, TransactionStep.OPENED)
 
     def reopened(self, transactional_id: TransactionalId) -> None:
-        """Its producer was not used for so long that it is reopened."""
+        """Records that its producer is reopened after a long idle time."""
         self._move(transactional_id, TransactionStep.REOPENED)
 
     def begun(self, transactional_id: TransactionalId) -> None:
-        """Records go into its transaction from now on."""
+        """Records that its transaction receives records from now on."""
         self._move(transactional_id, TransactionStep.BEGUN)
 
     def barrier(self, transactional_id: TransactionalId, checkpoint: CheckpointId) -> None:
-        """The id's transaction belongs to `checkpoint` and takes no more records."""
+        """Assigns the id's transaction to `checkpoint`; it takes no more records."""
         self._move(transactional_id, TransactionStep.BARRIER)
         self._checkpoints[transactional_id] = checkpoint
 
     def proven(self, transactional_id: TransactionalId) -> None:
-        """Its transaction is whole: a committable."""
+        """Records that its transaction is proven complete: a committable."""
         self._move(transactional_id, TransactionStep.PROVEN)
 
     def released(self, transactional_id: TransactionalId, checkpoint: CheckpointId) -> bool:
-        """`checkpoint` completed and its journal entry does not list the id's transaction; whether the id got free.
+        """Frees the id if `checkpoint` completed without listing its transaction. Returns whether the id became free.
 
         The entry of the id's own checkpoint always lists it, so only a later one can release it: a late or repeated
-        notice about an earlier transaction of the same id changes nothing.
+        notice about an earlier transaction of the same id has no effect.
         """
         held = self._states.get(transactional_id) in HELD
         if not held or self._checkpoints[transactional_id] >= checkpoint:
@@ -95,7 +97,7 @@ class IdPool:
         return True
 
     def count(self, state: TransactionState) -> int:
-        """How many ids are in a state."""
+        """Returns how many ids are in a state."""
         return sum(1 for found in self._states.values() if found is state)
 
     def _move(self, transactional_id: TransactionalId, step: TransactionStep) -> None:

@@ -1,4 +1,4 @@
-"""Prepares the transactions of one sink subtask on a thread: flushes them, proves them whole (`proof.py`), answers."""
+"""Prepares the transactions of one sink subtask on a thread: flushes them and proves them complete (`proof.py`)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 PREPARE_TIMEOUT_S: Final = 120.0
 PROOF_AGE_S_MAX: Final = 600.0
-"""A first sequence is proven again after so long: brokers forget idle producers (by default after a day)."""
+"""Seconds after which a first sequence is proven again: brokers forget idle producers (by default after a day)."""
 
 
 class Preparation:
-    """Of one sink subtask. The loop submits barriers and takes what comes back; the thread does one after the other,
-    so answers leave in the order of their barriers.
+    """The preparation of one sink subtask. The loop submits barriers and takes the results.
+
+    The thread processes them one after another, so answers leave in the order of their barriers.
     """
 
     def __init__(
@@ -53,24 +54,24 @@ class Preparation:
         self._proven: dict[tuple[int, TopicPartition], float] = {}
 
     def submit(self, writer: TransactionWriter | None, barrier: QueuedBarrier) -> None:
-        """Prepare what a writer has produced for the barrier; None: nothing was produced.
+        """Prepares what a writer has produced for the barrier. `writer` is None if nothing was produced.
 
-        Nothing takes its turn as well: an answer that overtook the proof of the transaction before it would be
+        An empty barrier also waits its turn: an answer that overtook the proof of the previous transaction would be
         acknowledged without that transaction.
         """
         job = partial(self._answer, barrier, ()) if writer is None else partial(self._prepare, writer, barrier)
         self._threads.prepare.submit(job)
 
     def take_flushed(self) -> list[TransactionWriter]:
-        """Writers whose records are all delivered since the last call."""
+        """Returns the writers whose records have all been delivered since the last call."""
         return list(taken(self._flushed))
 
     def take_prepared(self) -> Prepared | None:
-        """The next answer, if there is one."""
+        """Returns the next answer, if there is one."""
         return self._results.popleft() if self._results else None
 
     def discard(self) -> None:
-        """Hand the producers that nobody has taken to the dropping thread."""
+        """Passes producers that have not been taken to the dropping thread."""
         for writer in taken(self._flushed):
             self._threads.discard(writer)
 
@@ -90,7 +91,7 @@ class Preparation:
             self._threads.discard(writer)
 
     def _flush(self, writer: TransactionWriter, checkpoint: CheckpointId) -> Flushed:
-        """Deliver all records. Raises SinkFailed, SinkRefused."""
+        """Delivers all records. Raises SinkFailed, SinkRefused."""
         undelivered = self._outage.flush(writer)
         flushed = Flushed(
             sink=self._sink,
@@ -114,7 +115,7 @@ class Preparation:
         self._threads.wake()
 
     def _prove(self, flushed: Flushed, client: TransactionClient) -> Committable:
-        """Ask the broker whether the transaction is whole. Raises SinkFailed."""
+        """Asks the broker whether the transaction is complete. Raises SinkFailed."""
         view = client.prepared_view(flushed.transactional_id, flushed.producer, PREPARE_TIMEOUT_S)
         committable = decide_committable(flushed, view)
         now = self._clock.monotonic()

@@ -1,8 +1,8 @@
 """Producers of one sink subtask, opened ahead of need on a thread, each for one transaction.
 
-A transactional id is initialised again only after its last transaction has a marker in every partition: its
-coordinator may have left some out (`hanging_transactions.py`). The next transaction of the id would become one with it
-there, and take its committed records away when it is aborted.
+A transactional id is initialised again only after its last transaction has a marker in every partition, since its
+coordinator may have skipped some (`hanging_transactions.py`). In such a partition, the next transaction of the id would
+merge with it, and take its committed records away when aborted.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ WARM_AHEAD: Final = 2
 """Producers that are initialised and wait for records."""
 ASK_TIMEOUT_S: Final = 120.0
 REOPEN_S: Final = 3600.0
-"""A warm producer that is not used for so long is reopened, or for a quarter of the time after which its coordinator
-forgets its id (7 days by default), where that is shorter."""
+"""Idle seconds after which a warm producer is reopened.
+
+If shorter, a quarter of the time after which its coordinator forgets its id applies (7 days by default).
+"""
 ENDED_TIMEOUT_S: Final = 30.0
-"""For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
-longest time between two looks for missing markers (`daemon/housekeeping.py`)."""
+"""Seconds for a committed transaction to end in its partitions before its id is reused; longer than the daemon's
+longest interval between two checks for missing markers (`daemon/housekeeping.py`).
+"""
 ENDED_PAUSE_S: Final = 0.05
 
 
 class SinkProducers:
-    """Of one sink subtask. `pool` is None where it writes without transactions: then one plain producer is opened.
+    """The producers of one sink subtask. Without transactions `pool` is None, and one plain producer is opened.
 
-    The loop's thread calls everything but what is below "on the opening thread".
+    The loop's thread calls everything except the methods below "on the opening thread".
     """
 
     def __init__(
@@ -66,20 +69,22 @@ class SinkProducers:
         self._tools = tools
         self._clock = tools.clock
         self.client: TransactionClient | None = None
-        """Asks about transactions; None before the first producer is open, and without transactions."""
+        """The client for requests about transactions; None before the first producer is open, and without
+        transactions.
+        """
         self._warm: deque[TransactionWriter] = deque()
         self._warm_since: dict[TransactionalId, float] = {}
         self._reopen_s = REOPEN_S
         self._opening = 0
         self._opened: deque[TransactionWriter] = deque()
         self.opened_in_s = 0.0
-        """How long it took to open the last one."""
+        """How long it took to open the last producer."""
         self._last: dict[TransactionalId, Committable] = {}
         self.ending = False
         """No rows follow, so no transaction is opened ahead for them."""
 
     def take_opened(self) -> bool:
-        """Take over what the thread has opened. Whether there was anything."""
+        """Takes over the producers that the thread has opened. Returns whether there were any."""
         progressed = False
         while self._opened:
             writer = self._opened.popleft()
@@ -92,7 +97,7 @@ class SinkProducers:
         return progressed
 
     def take(self) -> TransactionWriter | None:
-        """A warm producer, for records from now on; None while none is open."""
+        """Returns a warm producer for the next records; None if none is open."""
         if not self._warm:
             return None
         writer = self._warm.popleft()
@@ -101,7 +106,7 @@ class SinkProducers:
         return writer
 
     def open_ahead(self, *, writing: bool) -> None:
-        """Open producers until enough are warm or no id is free. `writing`: one is in use."""
+        """Opens producers until enough are warm or no id is free. `writing` tells whether one is in use."""
         wanted = WARM_AHEAD if self.pool is not None and not self.ending else int(not writing)
         while self._opening + len(self._warm) < wanted and not self._threads.is_stopping():
             transactional_id = None if self.pool is None else self.pool.take()
@@ -111,7 +116,10 @@ class SinkProducers:
             self._submit(transactional_id)
 
     def reopen_idle(self) -> None:
-        """On an idle pipeline, before a coordinator forgets the ids: that would cost the attempt at the next record."""
+        """Reopens the oldest producer of an idle pipeline before its coordinator forgets the id.
+
+        A forgotten id would end the attempt at the next record.
+        """
         if self.pool is None or not self._warm:
             return
         oldest = self._warm[0]
@@ -124,22 +132,22 @@ class SinkProducers:
         self._submit(oldest.transactional_id)
 
     def release(self, ids: Iterable[TransactionalId], checkpoint: CheckpointId) -> bool:
-        """The checkpoint completed and does not list the ids' transactions any more. Whether an id got free."""
+        """Releases ids whose transactions a completed checkpoint no longer lists. Returns whether one became free."""
         freed = [] if self.pool is None else [self.pool.released(one, checkpoint) for one in ids]
         return any(freed)
 
     def remember(self, committables: Iterable[Committable]) -> None:
-        """Keep the last transaction of each id. Called by the preparing thread."""
+        """Keeps the last transaction of each id. Called by the preparing thread."""
         self._last.update({one.transactional_id: one for one in committables})
 
     def discard(self) -> None:
-        """Hand all producers to the dropping thread."""
+        """Passes all producers to the dropping thread."""
         for posted in (self._warm, self._opened):
             for writer in taken(posted):
                 self._threads.discard(writer)
 
     def close(self) -> None:
-        """Close the connections, when no thread needs them any more."""
+        """Closes the connections, when no thread needs them any more."""
         if self.client is not None:
             self.client.close()
         self._topics.close(self.client)
@@ -151,7 +159,7 @@ class SinkProducers:
         self._threads.open.submit(partial(self._outage.wait_out, opening))
 
     def _open(self, transactional_id: TransactionalId | None, blocked: BlockedPartition | None) -> None:
-        """`blocked`: it was tried to use the id again before."""
+        """Opens a producer. `blocked` is set if the id could not be reused at an earlier try."""
         if self._threads.is_stopping() or not self._connect():
             return
         last = None if transactional_id is None else self._last.get(transactional_id)
@@ -176,7 +184,7 @@ class SinkProducers:
         self._threads.wake()
 
     def _connect(self) -> bool:
-        """Make the client for transactions, once. False when the sink was closed meanwhile."""
+        """Creates the client for transactions once. Returns False if the sink was closed meanwhile."""
         if self.pool is None or self.client is not None:
             return True
         self.client = self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
@@ -188,7 +196,7 @@ class SinkProducers:
         return True
 
     def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: BlockedPartition) -> None:
-        """Try the id again after other openings. Raises SinkFailed after ENDED_TIMEOUT_S."""
+        """Tries the id again after other producers have been opened. Raises SinkFailed after ENDED_TIMEOUT_S."""
         if self._clock.monotonic() - blocked.since > ENDED_TIMEOUT_S:
             raise SinkFailed(
                 f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint {last.checkpoint}, "

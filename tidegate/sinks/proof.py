@@ -1,8 +1,8 @@
-"""Whether a flushed transaction is whole, from what the broker says. Pure.
+"""Decides whether a flushed transaction is complete, from the broker's answers. Pure.
 
-Each of "flush returned 0", "no delivery error" and "the coordinator says Ongoing" was seen to be true with half of
-the records missing, so the leaders' own count must equal what was produced; and because a leader without state for a
-producer takes any first sequence, the first batch of a producer new to a partition must begin at sequence 0.
+Each of "flush returned 0", "no delivery error" and "the coordinator reports Ongoing" has been seen with half of the
+records missing, so the leaders' own count must equal the number produced. And because a leader without state for a
+producer accepts any first sequence, the first batch of a producer new to a partition must begin at sequence 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.kafka.facts import CoordinatorState, PreparedView
 
 
 class Flushed(msgspec.Struct, frozen=True):
-    """What the writer knows of its transaction after the flush."""
+    """The writer's knowledge of its transaction after the flush."""
 
     sink: OperatorName
     subtask: SlotIndex
@@ -28,15 +28,15 @@ class Flushed(msgspec.Struct, frozen=True):
     producer: ProducerId
     produced: int
     undelivered: int
-    """What flush returned."""
+    """Records not delivered, as returned by flush."""
     delivery_errors: int
     first_error: str
     refused: bool
-    """The first error is one that another attempt would meet again (record too large, no permission)."""
+    """Whether the first error would recur in another attempt (record too large, no permission)."""
 
 
 def decide_flushed(flushed: Flushed) -> None:
-    """Raises SinkFailed (or SinkRefused) when the client itself knows that records are missing."""
+    """Raises SinkFailed (or SinkRefused) if the client itself knows that records are missing."""
     if flushed.refused:
         raise refused_record(flushed.sink, flushed.first_error)
     if flushed.delivery_errors:
@@ -48,7 +48,9 @@ def decide_flushed(flushed: Flushed) -> None:
 
 
 def decide_committable(flushed: Flushed, view: PreparedView) -> Committable:
-    """The committable of a transaction that the broker has whole. Raises SinkFailed with what is wrong."""
+    """Returns the committable of a transaction that the broker has completely. Raises SinkFailed with the reason
+    otherwise.
+    """
     description = view.description
     if description is None:
         raise _failed(flushed, "the coordinator does not know its id")
@@ -83,7 +85,7 @@ def decide_committable(flushed: Flushed, view: PreparedView) -> Committable:
 
 
 def decide_first_sequences(flushed: Flushed, sequences: Mapping[TopicPartition, int | None]) -> None:
-    """Raises SinkFailed when the first batch in a partition is not the first one that was sent."""
+    """Raises SinkFailed if the first batch in a partition is not the first one sent."""
     for partition, sequence in sequences.items():
         if sequence != 0:
             found = "no batch of it" if sequence is None else f"sequence {sequence}"

@@ -1,4 +1,4 @@
-"""A Kafka sink as an operator of the slot loop: it encodes batches and counts what it has encoded."""
+"""A Kafka sink as an operator of the slot loop: encodes batches and counts the encoded records."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 _Parts = tuple[list[tuple[int, OutputRecords]], list[Raising]]
-"""Of one batch: records with the row they begin at, and rows that raise."""
+"""A batch as records with the row they begin at, and the rows that raise."""
 
 
 class SinkRuntime(KafkaSink, Runtime, OperatorRuntime):
-    """A `Sink` of the slot loop. `masked`: secrets that dead letters must not contain."""
+    """A `Sink` of the slot loop. `masked` are secrets that dead letters must not contain."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SinkRuntime(KafkaSink, Runtime, OperatorRuntime):
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
-        """Rows that Kafka cannot store are left out."""
+        """Rows that Kafka cannot store are omitted and reported as failed."""
         topic = self.operator.topic
         failures = self._write(batch, topic) if isinstance(topic, str) else self._write_by_topic(batch, topic)
         if failures:
@@ -79,7 +79,7 @@ class SinkRuntime(KafkaSink, Runtime, OperatorRuntime):
         return evaluate_rows(batch.height, lambda start, end: self._encoder.encode(batch[start:end], limits))
 
     def _write_by_topic(self, batch: pl.DataFrame, choice: TopicChoice) -> list[RecordFailure]:
-        """Rows of a topic keep their order; each topic has limits of its own."""
+        """Writes each topic's rows in order; each topic has its own limits."""
         parts, failures = split_rows(batch, choice)
         for topic, frame, rows in parts:
             found = self._write(frame, topic, chosen=True)

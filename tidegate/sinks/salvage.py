@@ -1,7 +1,8 @@
-"""What may be done about transactions that the broker aborted although a checkpoint had decided to commit them. Pure.
+"""Decides what may be done about transactions that the broker aborted after a checkpoint had decided to commit them.
+Pure.
 
-Their records are still in the log. They may be produced again when every one of them is found, and when that does not
-put them after newer records of their keys. `salvager.py` carries it out.
+Their records are still in the log. They may be produced again if every one of them is found, and if this does not put
+them after newer records of their keys. `salvager.py` carries it out.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ SALVAGE_SLOT: Final = 900
 
 
 class LostTransaction(msgspec.Struct, frozen=True):
-    """A decided transaction that has an abort marker, and none of commit."""
+    """A transaction decided as committed that has an abort marker and no commit marker."""
 
     committable: Committable
     explanation: str
-    """Place, size and reason, for people."""
+    """Place, size and reason, for error texts."""
 
     def refused(self, why: str) -> TransactionLost:
-        """The error when its records cannot be produced again."""
+        """Returns the error for records that cannot be produced again."""
         one = self.committable
         return TransactionLost(
             f"{self.explanation} Its records cannot be written again automatically: {why}.",
@@ -47,45 +48,45 @@ class LostTransaction(msgspec.Struct, frozen=True):
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """How the transactions of a permit ended, outcomes in its order; none is undecidable."""
+    """The outcomes of a permit's transactions, in its order; none is undecidable."""
 
     outcomes: tuple[CommitOutcome, ...]
     committed: tuple[Committable, ...]
     lost: tuple[LostTransaction, ...]
     held: tuple[Committable, ...] = ()
-    """Not asked, because an older transaction of the same sink is lost or not definite: STILL_OPEN in `outcomes`."""
+    """Not asked, because an older transaction of the same sink is lost or not final: STILL_OPEN in `outcomes`."""
 
     @property
     def definite(self) -> bool:
-        """Of no transaction that was asked the end is open."""
+        """Whether every transaction that was asked about has a final outcome."""
         return self.outcomes.count(CommitOutcome.STILL_OPEN) == len(self.held)
 
     @property
     def losing(self) -> tuple[LostTransaction, ...]:
-        """The lost ones, and those that must follow them because they are newer."""
+        """The lost transactions, and the newer ones that must follow them."""
         why = "held back after a lost transaction of an older checkpoint of the same sink."
         return (*self.lost, *(LostTransaction(one, f"{one.transactional_id} was {why}") for one in self.held))
 
 
 class SalvageOrder(msgspec.Struct, frozen=True):
-    """What is to be produced again, and in whose name."""
+    """What to produce again, and under which identity."""
 
     pipeline: str
     journal: str
     attempt: Attempt
     checkpoint: CheckpointId
-    """Of the journal entry that will list the new transactions."""
+    """The checkpoint of the journal entry that will list the new transactions."""
     listed_by: CheckpointId
-    """The restored checkpoint, in whose list the lost ones are: `--accept-gone` names it."""
+    """The restored checkpoint, which lists the lost transactions: `--accept-gone` names it."""
     timeout_ms: int
-    """Of the new transactions."""
+    """Timeout of the new transactions."""
     lost: tuple[LostTransaction, ...]
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Lost transactions that one new transaction replaces: those of one sink in one topic.
+    """Lost transactions of one sink in one topic, which a single new transaction replaces.
 
-    One for all, so that a second loss hits all of them and cannot put them out of order.
+    Because there is only one, a second loss affects all of them and cannot reorder them.
     """
 
     name: TransactionalName
@@ -94,7 +95,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def derive_groups(order: SalvageOrder) -> tuple[Group, ...]:
-    """One group per sink and topic: of a sink that chooses topics, or whose topic was changed in the file, several."""
+    """Returns one group per sink and topic. A sink has several if it chooses topics or if its topic was changed."""
     found: dict[tuple[OperatorName, str], list[LostTransaction]] = defaultdict(list)
     for one in order.lost:
         for topic in sorted({part.partition.topic for part in one.committable.written}):
@@ -110,10 +111,10 @@ def derive_groups(order: SalvageOrder) -> tuple[Group, ...]:
 
 
 def decide_order(lost: Sequence[LostTransaction], committed: Sequence[Committable]) -> None:
-    """Raises TransactionLost when records of a later checkpoint are committed already in a partition of a lost one.
+    """Raises TransactionLost if records of a later checkpoint are already committed in a partition of a lost one.
 
-    The list of the restored checkpoint is enough to see that: a permit is done as a whole, so while a transaction is
-    not known to be ended, all that were decided with it or after it stay listed beside it.
+    The list of the restored checkpoint suffices: a permit is completed as a whole, so while a transaction is not known
+    to have ended, all that were decided with it or after it stay listed next to it.
     """
     for one in lost:
         partitions = {part.partition for part in one.committable.written}
@@ -139,9 +140,10 @@ def decide_found(
     *,
     accept_gone: CheckpointId | None = None,
 ) -> int:
-    """How many of the prepared records are gone: none, unless somebody accepts that for the checkpoint that lists them.
+    """Returns how many prepared records are gone: 0, unless the user accepts the loss for the checkpoint that lists
+    them.
 
-    Raises TransactionLost when the log holds others than were prepared.
+    Raises TransactionLost if the log holds other records than were prepared.
     """
     counted = sum(part.records for part in found)
     if counted > records:
@@ -162,9 +164,10 @@ def decide_found(
 
 
 def refuse_old(group: Group, oldest_ms: int, before_ms: int | None) -> TransactionLost:
-    """The error where the topic takes no records as old as these any more. `oldest_ms`: since 1970, of the oldest one.
+    """Returns the error for a topic that no longer accepts records of this age.
 
-    They were younger when they were written first, and keep their timestamps.
+    The records were younger when first written, and keep their timestamps. `oldest_ms` is that of the oldest, since
+    1970.
     """
     limit = "it allows" if before_ms is None else render_duration(before_ms)
     former = "its former value" if before_ms is None else str(before_ms)
@@ -176,7 +179,7 @@ def refuse_old(group: Group, oldest_ms: int, before_ms: int | None) -> Transacti
 
 
 def decide_whole(salvaged: Committable, wanted: Mapping[TopicPartition, int]) -> None:
-    """Raises SinkFailed when the new transaction has not as many records in each partition as were read."""
+    """Raises SinkFailed if the new transaction does not have as many records in each partition as were read."""
     written = {part.partition: part.records for part in salvaged.written}
     if written != dict(wanted):
         raise SinkFailed(
@@ -188,5 +191,7 @@ def decide_whole(salvaged: Committable, wanted: Mapping[TopicPartition, int]) ->
 
 
 def merge_ranges(found: Sequence[Sequence[LoggedRange]]) -> list[LoggedRange]:
-    """Ranges of several transactions of one partition in offset order, which is the order of their records."""
+    """Returns the ranges of several transactions of one partition in offset order, which is the order of
+    their records.
+    """
     return sorted((part for ranges in found for part in ranges), key=lambda part: part.first_offset)

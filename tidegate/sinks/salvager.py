@@ -1,7 +1,8 @@
 """Reads the records of lost transactions back from the log and prepares them again in new transactions.
 
-Whose a record is, only the headers of its batch say (`TransactionClient.data_ranges`); what it holds, librdkafka
-reads, because it has every codec. Nothing is committed here. What may be salvaged is decided in `salvage.py`.
+Only the header of a batch identifies the producer of its records (`TransactionClient.data_ranges`). librdkafka reads
+the records themselves, because it supports every codec. Nothing is committed here. `salvage.py` decides what may be
+salvaged.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_S_MAX: Final = 120.0
 SILENCE_S: Final = 30.0
-"""How long a partition may give nothing before the salvage is given up."""
+"""How long a partition may deliver nothing before the salvage fails."""
 READ_AT_ONCE: Final = 1000
 WAIT_S: Final = 1.0
 
@@ -53,13 +54,15 @@ _READING: Final[Mapping[str, str | bool]] = {
     "fetch.wait.max.ms": "20",
 }
 _PREFETCH: Final[Mapping[str, str]] = {"queued.max.messages.kbytes": "16384"}
-"""Where the pipeline's properties say nothing: with theirs they have been compared."""
+"""Overridden by the pipeline's properties, with which they have been compared."""
 
 Ranges = dict[TopicPartition, list["LoggedRange"]]
 
 
 class Salvager:
-    """Serves one order. `kafka` are the pipeline's connection properties, `sinks` those of each sink's producers."""
+    """The executor of one order. `kafka` are the pipeline's connection properties, `sinks` those of each sink's
+    producers.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Salvager:
         *,
         accept_gone: CheckpointId | None = None,
     ) -> None:
-        """`accept_gone`: somebody has said that what is gone of the transactions that this checkpoint lists counts as
+        """`accept_gone` is the checkpoint for which the user has decided that records which are gone count as
         committed.
         """
         self._client = client
@@ -83,15 +86,15 @@ class Salvager:
         self._accept_gone = accept_gone
 
     def check(self) -> None:
-        """Only look whether all records are there. Raises TransactionLost when not."""
+        """Checks that all records are in the log. Raises TransactionLost if not."""
         for group in derive_groups(self._order):
             self._find(group)
 
     def prepare(self) -> tuple[Committable, ...]:
-        """New transactions that hold every record of the lost ones, prepared and not ended; blocks.
+        """Prepares new transactions that hold every record of the lost ones; blocks. Returns them unended.
 
-        Everything is found before anything is written. Raises TransactionLost when records are missing, or too old for
-        their topic by now, SinkFailed, KafkaRefused and BrokerUnavailable as a sink does.
+        Finds everything before it writes anything. Raises TransactionLost if records are missing or now too old for
+        their topic; SinkFailed, KafkaRefused and BrokerUnavailable as a sink does.
         """
         groups = derive_groups(self._order)
         found = [self._find(group) for group in groups]
@@ -122,7 +125,7 @@ class Salvager:
         return {partition: merge_ranges(found) for partition, found in sorted(by_partition.items())}
 
     def _write(self, group: Group, found: Ranges) -> Committable:
-        # A sink that was removed from the file has no settings of its own any more: the connection's do.
+        # A sink removed from the file has no settings of its own any more, so those of the connection apply.
         settings = self._sinks.get(group.name.sink, self._kafka)
         properties = derive_producer_properties(settings, group.name.transactional_id, self._order.timeout_ms)
         topics = {group.topic: self._client.topic_limits(group.topic)}
@@ -171,7 +174,7 @@ class Salvager:
         return committable
 
     def _read(self, partition: TopicPartition, ranges: Sequence[LoggedRange]) -> Iterator[ck.Message]:
-        """The messages in the ranges, in order; what lies between them is others' and passed over."""
+        """Yields the messages in the ranges, in order; records of other producers between them are skipped."""
         consumer = self._open_consumer()
         try:
             position = ranges[0].first_offset
@@ -181,21 +184,21 @@ class Salvager:
             current = next(left)
             heard, problem = self._clock.monotonic(), "no record"
             while wanted:
-                # Asked for many at once, the client waits for all of them until the time is over.
+                # A request for many waits for all of them until the timeout.
                 messages = consumer.consume(1, WAIT_S)
                 for message in messages and [*messages, *consumer.consume(READ_AT_ONCE - 1, 0)]:
                     offset, error = message.offset(), message.error()
                     if not wanted:
-                        break  # what comes after the last record is not looked at
+                        break  # records after the last wanted one are not examined
                     if error is not None or offset is None:
-                        # The raw headers say that the records are there: read on from the same place.
+                        # The raw headers prove that the records are there: resume at the same position.
                         problem = "no offset" if error is None else error.str()
                         consumer.assign([ck.TopicPartition(partition.topic, partition.partition, position)])
                         break
                     heard, position = self._clock.monotonic(), offset + 1
                     while wanted and offset >= current.next_offset:
                         following = next(left, None)
-                        if following is None:  # the next attempt looks again, and says what is missing
+                        if following is None:  # the next attempt checks again and reports what is missing
                             raise BrokerUnavailable(f"{partition} lost {wanted} records while they were read")
                         current = following
                     if wanted and offset >= current.first_offset:
@@ -209,7 +212,7 @@ class Salvager:
             consumer.close()
 
     def _open_consumer(self) -> KafkaConsumer:
-        """Files that are being replaced are waited for. Raises KafkaRefused."""
+        """Opens a consumer; waits while certificate files are being replaced. Raises KafkaRefused."""
         config: dict[str, Any] = {**_PREFETCH, **self._kafka, **_READING, "group.id": self._order.pipeline}
         patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(self._kafka) else 0.0)
         while True:

@@ -1,7 +1,7 @@
-"""What a sink subtask knows about the topics that it writes: limits of records, and numbers of partitions.
+"""A sink subtask's knowledge of its topics: limits of records, and partition counts.
 
-The thread that opens producers reads the limits once, before the first producer: a topic whose settings change while
-records flow refuses records itself, and the next attempt reads its settings again.
+The thread that opens producers reads the limits once, before the first producer. A topic whose settings change while
+records flow rejects records itself, and the next attempt reads its settings again.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class SinkTopics:
-    """Of one sink subtask. `read` and `learn` are called by the thread that opens producers, the rest by the loop."""
+    """The topics of one sink subtask. The thread that opens producers calls `read` and `learn`, the loop the rest."""
 
     def __init__(self, operator: SinkOperator, properties: Mapping[str, str], tools: KafkaTools) -> None:
         self._operator = operator
         self._properties = properties
         self._tools = tools
         self.limits: dict[str, TopicLimits] = {}
-        """Of all topics, or of none before they are read."""
+        """Limits of all topics; empty before they are read."""
         self._names_partitions = operator.partition is not None or isinstance(operator, DeadLetterOperator)
         self._partitions = PartitionCounts(tools.clock)
         self._client: TransactionClient | None = None
-        """Answers questions about partitions that rows name and that are not known."""
+        """The client for requests about unknown partitions that rows name."""
 
     @property
     def known(self) -> bool:
@@ -44,23 +44,23 @@ class SinkTopics:
         return bool(self.limits) and (not self._names_partitions or bool(self._partitions))
 
     def record_limits(self, topic: str) -> RecordLimits:
-        """What a record may be like that is written to the topic now. Only when `known`."""
+        """Returns the current limits for a record of the topic. Call it only when `known`."""
         limits = derive_record_limits(topic, self._properties, self.limits[topic], self._tools.clock.now_ms())
         if not self._names_partitions:
             return limits
         return msgspec.structs.replace(limits, partitions=self._partitions[topic])
 
     def has_grown(self, topic: str) -> bool:
-        """Ask the brokers whether the topic has partitions that were not known. Blocks for the answer.
+        """Asks the brokers whether the topic has partitions that were not known. Blocks for the answer.
 
         Raises BrokerUnavailable, KafkaRefused.
         """
         return self._client is not None and self._partitions.look_again(topic, self._client)
 
     def read(self, client: TransactionClient | None) -> None:
-        """Read what is not known, over `client` or a connection of its own.
+        """Reads what is not known yet, over `client` or its own connection.
 
-        Raises SinkRefused for a topic that can take no record of the sink; BrokerUnavailable, KafkaRefused.
+        Raises SinkRefused for a topic that can accept no record of the sink; BrokerUnavailable, KafkaRefused.
         """
         if not self.limits:
             limits = self._read_limits(client)
@@ -79,10 +79,10 @@ class SinkTopics:
                 asked.close()
 
     def learn(self, partitions: Mapping[str, int]) -> None:
-        """Take over the numbers of partitions that a new producer has found."""
+        """Stores the partition counts that a new producer has found."""
         self._partitions.learn(partitions)
 
     def close(self, shared: TransactionClient | None) -> None:
-        """Close the connection, unless it is the shared one, which its owner closes."""
+        """Closes the connection, unless it is the shared one, which its owner closes."""
         if self._client is not None and self._client is not shared:
             self._client.close()

@@ -1,4 +1,4 @@
-"""The rows of a batch by the topic that each goes to. Runs in slots only."""
+"""Splits the rows of a batch by destination topic. Runs only in slots."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators.builtin.kafka_sink import TopicChoice
 
 SHOWN_MAX: Final = 60
-"""Characters of a value in a message: it may be anything."""
+"""Characters of a value shown in a message, since the value may be anything."""
 
 
 class TopicRows(NamedTuple):
-    """Rows of a batch that go to one topic, in their order."""
+    """Rows of a batch that go to one topic, in order."""
 
     topic: str
     frame: pl.DataFrame
     rows: Sequence[int] | None = None
-    """Their places in the batch; None: it is all of the batch."""
+    """Their indices in the batch; None for the whole batch."""
 
 
 def split_rows(batch: pl.DataFrame, choice: TopicChoice) -> tuple[list[TopicRows], list[RecordFailure]]:
-    """Each row once: with its topic, or as a failure. The order of topics means nothing."""
+    """Assigns each row once: to its topic, or to the failures. The order of topics has no meaning."""
     topics = batch[choice.column]
     if (alone := _only(topics, choice)) is not None:
         return [TopicRows(alone, batch)], []
@@ -39,7 +39,7 @@ def split_rows(batch: pl.DataFrame, choice: TopicChoice) -> tuple[list[TopicRows
 
 
 def _only(topics: pl.Series, choice: TopicChoice) -> str | None:
-    """The one topic of all rows; None where there are several, or one that is none."""
+    """Returns the topic of all rows; None if there are several, or one that is not allowed."""
     if not len(topics):
         return None
     first = topics[0]

@@ -1,6 +1,6 @@
-"""What has become of transactions that are not to be committed: looked at, and aborted. Read by going back only.
+"""Determines the status of transactions that a rewind must not commit, and aborts them.
 
-The committer is never asked here: it would commit them.
+The committer is never used here: it would commit them.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ TIMEOUT_S: Final = 30.0
 
 
 class StatusClient(Protocol):
-    """What is used of TransactionClient."""
+    """The part of TransactionClient used here."""
 
     def end_transaction(self, committable: Committable, commit: bool, timeout_s: float) -> EndAnswer:
-        """Commit or abort one."""
+        """Commits or aborts one."""
 
     def outcome(self, written: WrittenRange, producer: ProducerId, timeout_s: float) -> Marker:
-        """Read the marker; `timeout_s` is for each piece of the log."""
+        """Reads the marker; `timeout_s` applies to each piece of the log."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
-        """Ask the coordinator."""
+        """Asks the coordinator."""
 
 
 def find_transaction_statuses(
     client: StatusClient, committables: Sequence[Committable]
 ) -> dict[Key, TransactionStatus]:
-    """What the broker says; changes nothing. Raises BrokerUnavailable."""
+    """Returns the status of each transaction; changes nothing. Raises BrokerUnavailable."""
     return {key_of(one): _find_transaction_status(client, one) for one in committables}
 
 
 def abort_all(client: StatusClient, committables: Sequence[Committable]) -> None:
-    """Ask for their abort. One that was committed before stays so, and one without an answer may stay open:
-    `find_transaction_statuses` shows it afterwards.
+    """Requests the abort of all. A transaction committed earlier stays committed; one without an answer may stay open.
+
+    `find_transaction_statuses` shows the status afterwards.
     """
     for one in committables:
         client.end_transaction(one, commit=False, timeout_s=TIMEOUT_S)
@@ -48,10 +49,10 @@ def abort_all(client: StatusClient, committables: Sequence[Committable]) -> None
 def decide_transaction_status(
     committable: Committable, told: TransactionDescription | None, markers: Sequence[Marker]
 ) -> TransactionStatus | None:
-    """From the coordinator's view if it is about exactly this transaction, else from the markers. Pure.
+    """Decides from the coordinator's answer if it concerns exactly this transaction, else from the markers. Pure.
 
-    None: it has to be decided from markers, and none were given. One commit marker is enough; aborted is only what
-    every partition says.
+    Returns None if it must be decided from markers, and none were given. A single commit marker proves a commit; an
+    abort requires an abort marker in every partition.
     """
     if told is not None and told.producer == committable.producer:
         match told.state:

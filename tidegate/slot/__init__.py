@@ -1,4 +1,4 @@
-"""A slot: the process that Spark's executors run. Worker, control link, deployment, data connections, uploads."""
+"""A slot: the process on Spark's executors. Worker, control link, deployment, data connections, uploads."""
 
 POLARS_THREADS = "1"
-"""The environment's POLARS_MAX_THREADS of a slot, before Polars is imported: Spark's model is a process per core."""
+"""POLARS_MAX_THREADS in a slot's environment, set before Polars is imported: Spark expects a process per core."""

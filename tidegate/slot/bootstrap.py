@@ -1,4 +1,4 @@
-"""What a slot knows when it begins: where its daemon is, and what it shows there."""
+"""A slot's initial knowledge: the address of its daemon, and its credentials there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidegate.ids import Attempt
 
 
 class SlotBootstrap(msgspec.Struct, frozen=True):
-    """All that travels in the Spark closure; everything else comes over the control connection."""
+    """Everything that travels in the Spark closure; the rest comes over the control connection."""
 
     host: str
     port: int
@@ -16,4 +16,4 @@ class SlotBootstrap(msgspec.Struct, frozen=True):
     token: str
     connect_timeout_s: float = 30.0
     key: str = ""
-    """See `process/channel_key.py`; empty: connections are not encrypted."""
+    """See `process/channel_key.py`; empty if connections are not encrypted."""

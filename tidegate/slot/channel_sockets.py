@@ -1,6 +1,6 @@
 """Sockets of the data connections between slots: plain ones, and encrypted ones that behave like them.
 
-What `transport.py` uses of a socket is little: `sendmsg` and `recv` that never block, a descriptor for the selector.
+`transport.py` uses little of a socket: `sendmsg` and `recv` that never block, and a descriptor for the selector.
 """
 
 from __future__ import annotations
@@ -18,65 +18,68 @@ CONNECT_TIMEOUT_S: Final = 10.0
 BACKLOG: Final = 256
 WRITE_BYTES: Final = 1 << 16
 READ_BYTES: Final = 1 << 14
-"""A record of TLS."""
+"""Maximum size of a TLS record."""
 
 
 class DataSocket(Protocol):
     """A connected socket that never blocks."""
 
     def sendmsg(self, parts: Sequence[memoryview], /) -> int:
-        """How many bytes were taken. Raises BlockingIOError (AwaitsPeer: until something can be read), OSError."""
+        """Sends, and returns how many bytes were accepted.
+
+        Raises BlockingIOError (AwaitsPeer until something can be read), OSError.
+        """
 
     def recv(self, limit: int, /) -> bytes:
-        """What has arrived; empty at the end. Raises BlockingIOError, OSError."""
+        """Returns what has arrived; empty at the end. Raises BlockingIOError, OSError."""
 
     def fileno(self) -> int:
-        """For the selector."""
+        """Returns the descriptor for the selector."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Closes the connection."""
 
 
 class Listening(Protocol):
     """A listening socket that never blocks."""
 
     def accept(self) -> tuple[Any, Any]:
-        """The next connection and its address. Raises BlockingIOError, OSError."""
+        """Returns the next connection and its address. Raises BlockingIOError, OSError."""
 
     def getsockname(self) -> Any:
-        """Address and port."""
+        """Returns address and port."""
 
     def fileno(self) -> int:
-        """For the selector."""
+        """Returns the descriptor for the selector."""
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Stops listening."""
 
 
 class AwaitsPeer(BlockingIOError):
-    """Nothing can be sent before the other end has said something: the connection is being agreed on."""
+    """Nothing can be sent until the other end has sent something: the TLS handshake is in progress."""
 
 
 class Sockets:
-    """Where connections come from. The simulation hands in others."""
+    """Factory of connections. The simulation passes in another one."""
 
     def listen(self, host: str) -> Listening:
-        """A listening socket on a free port."""
+        """Returns a listening socket on a free port."""
         listening = socket.create_server((host, 0), backlog=BACKLOG)
         listening.setblocking(False)
         return listening
 
     def connect(self, host: str, port: int) -> DataSocket:
-        """Raises OSError."""
+        """Connects to another slot. Raises OSError."""
         return _prepare(socket.create_connection((host, port), CONNECT_TIMEOUT_S))
 
     def accept(self, listening: Listening) -> DataSocket:
-        """Raises BlockingIOError, OSError."""
+        """Accepts a connection. Raises BlockingIOError, OSError."""
         return _prepare(listening.accept()[0])
 
 
 class EncryptedSockets(Sockets):
-    """Every connection is encrypted, and both ends show the daemon's key."""
+    """Encrypted connections; both ends present the daemon's key."""
 
     def __init__(self, key: str) -> None:
         self._accepting = accepting_context(key)
@@ -84,7 +87,7 @@ class EncryptedSockets(Sockets):
 
     @override
     def connect(self, host: str, port: int) -> DataSocket:
-        """The two ends agree on the encryption when something is sent: both may connect at a time."""
+        """Connects without a handshake, which follows with the first data: both ends may connect at the same time."""
         return EncryptedChannel(_prepare(socket.create_connection((host, port), CONNECT_TIMEOUT_S)), self._dialling)
 
     @override
@@ -116,7 +119,7 @@ class EncryptedChannel(DataSocket):
 
     @override
     def recv(self, limit: int, /) -> bytes:
-        """More than `limit` when a record is larger: what is decrypted no selector sees any more."""
+        """Returns more than `limit` if a record is larger: a selector no longer sees decrypted data."""
         parts, size = [], 0
         try:
             while size < limit or self._sock.pending():

@@ -1,8 +1,9 @@
 """The slot's end of the control connection: one thread that reads orders, sends answers and holds the lease.
 
-It works while the loop is busy, so it answers for the process, not for the loop; the age of the loop's last turn goes
-along in every heartbeat. Without a word from the daemon for the length of the lease the process ends itself: a zombie
-must not go on writing (facts: a frozen executor's workers live on for up to ten seconds after Spark gave them up).
+It works while the loop is busy, so it proves that the process is alive, not the loop; every heartbeat includes the age
+of the loop's last turn. If the process hears nothing from the daemon for the length of the lease, it ends itself, since
+a zombie must not continue to write (facts: a frozen executor's workers live for up to ten seconds after Spark gave them
+up).
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ class ControlLost(AttemptFailed):
 
 
 class ControlLink:
-    """Connect, exchange the first messages, then `start` the thread. `wake` is called for every order that arrives.
+    """The slot's connection to the daemon: exchanges the first messages, then serves on a thread after `start`.
 
-    With `tls` everything is encrypted, and both ends show the daemon's key (`process/channel_key.py`).
+    `wake` is called for every order. With `tls` everything is encrypted, and both ends present the daemon's key
+    (`process/channel_key.py`).
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class ControlLink:
         self._thread: threading.Thread | None = None
 
     def exchange(self, hello: SlotMessage, timeout_s: float) -> DriverMessage:
-        """Say hello and wait for the first order. Raises ControlLost."""
+        """Sends hello and waits for the first order. Raises ControlLost."""
         self._sock.settimeout(timeout_s)
         try:
             self._sock.sendall(encode_message(hello))
@@ -78,7 +80,7 @@ class ControlLink:
             raise ControlLost(f"no deployment from the daemon within {timeout_s:.0f} s: {error}") from error
 
     def start(self, heartbeat: Callable[[], Heartbeat], interval_s: float, lease_s: float) -> None:
-        """Begin to serve: read orders, send what `send` queues, beat, watch the lease."""
+        """Starts serving: reads orders, sends what `send` queues, sends heartbeats, watches the lease."""
         self._sock.settimeout(lease_s)
         self._thread = threading.Thread(
             target=self._serve, args=(heartbeat, interval_s, lease_s), name="control", daemon=True
@@ -86,16 +88,16 @@ class ControlLink:
         self._thread.start()
 
     def send(self, message: SlotMessage) -> None:
-        """Queue an answer; returns at once. Safe from any thread."""
+        """Queues an answer; returns at once. Safe from any thread."""
         self._outbox.put(message)
         self._pipe.wake()
 
     def waiting(self) -> int:
-        """Messages that are queued and not sent yet."""
+        """Returns the number of messages queued and not sent yet."""
         return self._outbox.qsize()
 
     def close(self, timeout_s: float) -> None:
-        """Send what is queued and end the thread."""
+        """Sends what is queued and ends the thread."""
         self._closing = True
         if self._thread is not None:
             self._pipe.wake()
@@ -132,14 +134,14 @@ class ControlLink:
         except (OSError, ControlLost) as error:
             if not self._closing:
                 self._end_process(f"control connection lost: {error}")
-        except Exception as error:  # noqa: BLE001 - whatever it is: nobody would watch the lease any more
+        except Exception as error:  # noqa: BLE001 - whatever it is: otherwise nothing would watch the lease any more
             self._end_process(f"the control thread failed: {type(error).__name__}: {error}")
         finally:
             watched.close()
 
     @property
     def _decrypted(self) -> bool:
-        """Something has arrived already that no selector sees any more."""
+        """Whether data has arrived that a selector no longer sees."""
         return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
 
     def _drain_outbox(self) -> None:
@@ -163,6 +165,6 @@ class ControlLink:
 
     @staticmethod
     def _end_process(reason: str) -> None:
-        """Not an exception: the loop may be stuck, and nothing of this process may write any more."""
+        """Ends the process. Not an exception: the loop may be stuck, and this process must not write any more."""
         print(f"tidegate slot {os.getpid()} ends itself: {reason}", file=sys.stderr, flush=True)
         os._exit(LEASE_EXIT_CODE)

@@ -1,14 +1,14 @@
-"""Copies of state files on the machine of the slot that uploaded them: a restart there need not fetch them (ADR 61).
+"""Copies of state files on the machine of the slot that uploaded them, so that a restart need not fetch them (ADR 61).
 
     TMPDIR/tidegate-copies-<user id>/<of one pipeline>/<checkpoint>-<digest of the object's name>
 
-Nothing depends on them: whoever reads one compares it with the checksums of the checkpoint (`restored_files.py`), so it
+Nothing depends on them: every reader compares a copy with the checksums of the checkpoint (`restored_files.py`), so it
 may be missing, damaged or half written. All slots of a pipeline on one machine share a folder.
 
-What the newest completed checkpoint lists is kept. A slot removes what it has written itself and this checkpoint does
-not list; and, because the first snapshot of every attempt is full (ADR 16), everything of earlier attempts when the
-first checkpoint of its own has completed. A folder that no slot uses, and none has written to for a day, is removed by
-whoever comes next.
+The copies that the newest completed checkpoint lists are kept. A slot removes the copies it has written itself that
+this checkpoint does not list. Once the first checkpoint of its attempt has completed, it also removes everything of
+earlier attempts, because the first snapshot of every attempt is full (ADR 16). A folder that no slot uses and that was
+not written to for a day is removed by the next slot that starts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PREFIX: Final = "tidegate-copies-"
 STALE_S: Final = 86_400.0
 SWEPT_MAX: Final = 1000
 FREE_SHARE: Final = 0.1
-"""Of the file system; RocksDB and Spark write there, too."""
+"""Free share of the file system, where RocksDB and Spark also write."""
 ACKED_MAX: Final = 50
 """Checkpoints that were acknowledged and not completed; more cannot be in flight."""
 _TRIES: Final = 10
@@ -50,46 +50,46 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Copies:
-    """What a slot asks of its copies; this one keeps none.
+    """A slot's interface to its copies; this class keeps none.
 
-    `acknowledged` and `completed` are called by the loop's thread and touch nothing; all else blocks.
+    The loop's thread calls `acknowledged` and `completed`, which access no files; everything else blocks.
     """
 
     location = "nowhere"
 
     def has(self, name: str) -> bool:  # noqa: ARG002 - as all below: there are none
-        """Whether there is a copy of the object of that name, of whatever content."""
+        """Returns whether there is a copy of the object with that name, whatever its content."""
         return False
 
     def get(self, name: str) -> bytes:
-        """The copy. Raises ObjectMissing, StorageError."""
+        """Returns the copy. Raises ObjectMissing, StorageError."""
         raise StorageError(f"no copies are kept, so there is none of {name}")
 
     def get_range(self, name: str, start: int, length: int) -> bytes:  # noqa: ARG002 - see above
-        """So many bytes of it, or those that there are. Raises as `get`."""
+        """Returns up to `length` bytes of the copy from `start` on. Raises as `get`."""
         return self.get(name)
 
     def keep(self, name: str, data: bytes) -> None:
-        """The object of that name was written with this content. Never raises."""
+        """Keeps a copy of an object that was written. Never raises."""
 
     def drop(self, name: str) -> None:
-        """It was deleted, or the copy is damaged. Never raises."""
+        """Removes a copy whose object was deleted or which is damaged. Never raises."""
 
     def acknowledged(self, checkpoint: CheckpointId, names: Iterable[str]) -> None:
-        """A subtask of this slot has reported these files for the checkpoint."""
+        """Records the files that a subtask of this slot has reported for the checkpoint."""
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """It is in the journal: what older ones alone list is of no use any more."""
+        """Handles a checkpoint that is in the journal: copies listed only by older ones are no longer needed."""
 
     def close(self) -> None:
-        """Nothing is kept from now on; what there is stays for the next attempt."""
+        """Stops keeping copies; existing ones stay for the next attempt."""
 
 
 class LocalCopies(Copies):
-    """See the module. `owner` is the same for all slots of a pipeline, and different for every other one.
+    """Copies in a folder. `owner` is the same for all slots of a pipeline, and different for any other.
 
-    At most `bytes_max` of all of them together, and a tenth of the file system stays free: what would be more is not
-    kept. Raises StorageError when there can be no folder.
+    Keeps at most `bytes_max` in total and leaves a tenth of the file system free; further copies are not kept. Raises
+    StorageError if the folder cannot be created.
     """
 
     def __init__(self, base: Path, owner: str, bytes_max: int, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -98,7 +98,7 @@ class LocalCopies(Copies):
         self._acked: dict[CheckpointId, set[str]] = {}
         self._first: CheckpointId | None = None
         self._due: tuple[CheckpointId, CheckpointId, frozenset[str]] | None = None
-        """First and newest completed checkpoint of this attempt, and the copies that the newest needs of this slot."""
+        """First and newest completed checkpoint of this attempt, and this slot's copies that the newest one needs."""
         self._own: set[str] = set()
         self._reported: set[str] = set()
         try:
@@ -129,7 +129,7 @@ class LocalCopies(Copies):
 
     @override
     def keep(self, name: str, data: bytes) -> None:
-        """Not synced: what a power cut leaves of it does not have its checksum."""
+        """Writes without sync: after a power failure, a damaged copy does not match its checksum."""
         path = self._path(name)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}")
         try:
@@ -155,7 +155,7 @@ class LocalCopies(Copies):
 
     @override
     def completed(self, checkpoint: CheckpointId) -> None:
-        """What is of no use is removed when the next copy is kept, by the thread that writes it."""
+        """Marks copies that are no longer needed. The thread that writes the next copy removes them."""
         names = self._acked.pop(checkpoint, set())
         self._acked = {other: files for other, files in self._acked.items() if other > checkpoint}
         self._first = self._first or checkpoint
@@ -168,7 +168,7 @@ class LocalCopies(Copies):
         self._release()
 
     def _path(self, name: str) -> Path:
-        """Names sort by checkpoint."""
+        """Returns the path of a copy; names sort by checkpoint."""
         checkpoint = checkpoint_of_state(name) or CheckpointId(0)
         return self._folder / f"{checkpoint:012d}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
@@ -216,7 +216,7 @@ class LocalCopies(Copies):
             self._report(f"a copy of state could not be removed from {self.location}: {failure.strerror or failure}")
 
     def _report(self, problem: str) -> None:
-        """Once each: the pipeline does not need copies."""
+        """Logs each problem once: the pipeline does not need copies."""
         if problem not in self._reported:
             self._reported.add(problem)
             logger.warning("%s", problem)
@@ -226,22 +226,22 @@ NO_COPIES: Final = Copies()
 
 
 def open_copies(owner: str, bytes_max: int) -> Copies:
-    """Below the process's temporary directory; none where that cannot be written to. See LocalCopies."""
+    """Opens copies in the process's temporary directory; returns NO_COPIES if it cannot be written to."""
     try:
         return LocalCopies(Path(tempfile.gettempdir()), owner, bytes_max)
-    except (StorageError, FileNotFoundError) as failure:  # also when there is no temporary directory at all
+    except (StorageError, FileNotFoundError) as failure:  # also if there is no temporary directory at all
         logger.warning("no copies of state are kept on this machine: %s", failure)
         return NO_COPIES
 
 
 def sweep_copies(base: Path, clock: Clock = SYSTEM_CLOCK) -> list[Path]:
-    """Remove this user's folders below `base` that nobody uses; those that were removed."""
+    """Removes this user's unused folders below `base`; returns those removed."""
     removed: list[Path] = []
     for entry in sorted((base / f"{PREFIX}{os.geteuid()}").glob("*"))[:SWEPT_MAX]:
         try:
             descriptor = os.open(entry, _FOLDER)
         except OSError:
-            continue  # gone meanwhile, or nothing of ours
+            continue  # gone meanwhile, or not ours
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = os.fstat(descriptor)
@@ -256,7 +256,7 @@ def sweep_copies(base: Path, clock: Clock = SYSTEM_CLOCK) -> list[Path]:
 
 
 def _own_root(base: Path) -> Path:
-    """Of this user, and nobody else's to write to: temporary directories are shared. Raises OSError."""
+    """Returns a folder that only this user may write to, since temporary directories are shared. Raises OSError."""
     root = base / f"{PREFIX}{os.geteuid()}"
     with suppress(FileExistsError):
         root.mkdir(0o700)
@@ -267,7 +267,7 @@ def _own_root(base: Path) -> Path:
 
 
 def _take_folder(folder: Path) -> int:
-    """A descriptor that holds a lock which others may hold, too. Raises OSError."""
+    """Returns a descriptor that holds a shared lock on the folder. Raises OSError."""
     for _ in range(_TRIES):
         with suppress(FileExistsError):
             folder.mkdir(0o700)
@@ -277,12 +277,12 @@ def _take_folder(folder: Path) -> int:
             os.utime(folder)
             if folder.stat().st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
-        os.close(descriptor)  # somebody has removed it before it was locked
+        os.close(descriptor)  # it was removed before it was locked
     raise FileNotFoundError(2, f"{folder} was removed again and again")
 
 
 def _size_of(entry: os.DirEntry[str]) -> int:
-    """0 for what another slot has removed meanwhile."""
+    """Returns the size of a copy; 0 if another slot has removed it meanwhile."""
     try:
         return entry.stat(follow_symlinks=False).st_size
     except FileNotFoundError:
@@ -290,6 +290,6 @@ def _size_of(entry: os.DirEntry[str]) -> int:
 
 
 def _checkpoint_of(name: str) -> CheckpointId:
-    """The checkpoint that a copy was written for; 0, which is of no use, for anything else."""
+    """Returns the checkpoint that a copy was written for; 0, which is never used, for any other file."""
     digits = name.partition("-")[0]
     return CheckpointId(int(digits) if digits.isdecimal() else 0)

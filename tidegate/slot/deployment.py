@@ -1,6 +1,6 @@
 """Turns a Deploy message into running subtasks, and ends them.
 
-Imported only in slots and where they are forked from: it pulls in Polars and the Kafka client.
+Imported only in slots and where they are forked from, since it imports Polars and the Kafka client.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 def _with_keys(plan: Plan) -> Plan:
-    """The plan with the keys in its expressions: what is shown or written of it is made by the daemon."""
+    """Returns the plan with the keys in its expressions. The daemon produces anything shown or written of the plan."""
     if not plan.secrets:
         return plan
     return msgspec.structs.replace(plan, vertices=reveal_secrets(plan.vertices, plan.secrets))
@@ -54,7 +54,7 @@ class Deployment:
         parts: SlotParts | None = None,
         host: str = "",
     ) -> None:
-        """`host` is what this slot's machine is called, for messages."""
+        """`host` is the name of this slot's machine, for messages."""
         self._host = host
         deploy = msgspec.structs.replace(deploy, plan=_with_keys(deploy.plan))
         plan = deploy.plan
@@ -82,7 +82,7 @@ class Deployment:
         self.reporter = SlotReporter(self.loop, self.subtasks, self.wiring)
 
     def open(self) -> None:
-        """Build all subtasks of this slot, upstream channels first, and restore their state."""
+        """Builds all subtasks of this slot, upstream channels first, and restores their state."""
         plan = self._deploy.plan
         install_modules(plan.modules)
         proof = Proof(self._storage, self._deploy.attempt, self._deploy.proof, self._parts.tools.clock)
@@ -99,14 +99,14 @@ class Deployment:
             )
 
     def on_completed(self, completed: Completed) -> None:
-        """See the loop's."""
+        """Notifies the loop and the copies of a completed checkpoint."""
         self.loop.on_completed(completed)
         if completed.attempt == self._deploy.attempt:
             self._copies.completed(completed.checkpoint)
 
     def close(self) -> None:
-        """Close sources first, so that nothing new comes in; prepared transactions stay prepared."""
-        with ExitStack() as closing:  # in reverse: what fails to close leaves nothing else open
+        """Closes sources first, so that no new records arrive; prepared transactions stay prepared."""
+        with ExitStack() as closing:  # in reverse: a failure to close leaves nothing else open
             closing.callback(self.subtasks.close_states)
             closing.callback(self._copies.close)
             closing.callback(self.uploads.close, CLOSE_TIMEOUT_S)

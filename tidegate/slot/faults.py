@@ -1,4 +1,4 @@
-"""What an exception of a slot says about the next attempt: that it is worth trying, or that it will meet the same."""
+"""Classifies a slot's exceptions: worth another attempt, or certain to fail again."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ PROGRAM_ERRORS: Final = (
     AssertionError,
     NotImplementedError,
 )
-"""Errors of the program. Anything else may be the world's (files, memory, brokers), which can be another one soon."""
+"""Errors of the program. Any other may come from the environment (files, memory, brokers), which may soon change."""
 
 
 class ExecutorLacksModule(PipelineStopped):
-    """The executors' interpreter cannot import what a slot needs; another attempt would not find it either."""
+    """The executors' interpreter cannot import what a slot needs; another attempt would fail in the same way."""
 
     code = "executor-lacks-module"
     exit_code = 2
 
 
 class ForkServerFrozen(AttemptFailed):
-    """The process that slots are forked from is stopped by a signal: no slot could be started."""
+    """A signal has stopped the process that slots are forked from: no slot could be started."""
 
     code = "fork-server-frozen"
 
 
 def lacking_module(what: str, error: str) -> ExecutorLacksModule:
-    """The error with its remedy: which interpreter needs packages."""
+    """Returns the error with its remedy: which interpreter needs packages."""
     python = os.environ.get("PYSPARK_PYTHON", "python3")
     return ExecutorLacksModule(
         f"{what}: {error}; install tidegate and its packages for the executors' interpreter {python}, all in the "
@@ -49,14 +49,14 @@ def lacking_module(what: str, error: str) -> ExecutorLacksModule:
 
 
 def is_of_the_work(error: BaseException) -> bool:
-    """Whether it is reported to the daemon: an error, a panic of Polars, or `sys.exit` in a module of the user's."""
+    """Returns whether to report it to the daemon: an error, a panic of Polars, or `sys.exit` in a user module."""
     loaded = sys.modules.get("polars.exceptions")  # not imported before a slot needs it
     panics = () if loaded is None else (loaded.PanicException,)
     return isinstance(error, (Exception, SystemExit, *panics))
 
 
 def derive_failure(error: BaseException) -> SlotFailed:
-    """What a slot reports to the daemon: a bug or an unforeseen error of a library in full."""
+    """Returns a slot's report to the daemon; a bug or an unexpected error of a library is reported in full."""
     if isinstance(error, TidegateError):
         place = error.fields.get("place")
         record = place if isinstance(place, RecordPlace) else None
@@ -71,9 +71,9 @@ def derive_failure(error: BaseException) -> SlotFailed:
 
 
 def derive_fault(error: BaseException) -> str:
-    """The kind of a program error and its way through the code, without values; empty for any other exception.
+    """Returns the kind of a program error and its traceback, without values; empty for any other exception.
 
-    Two attempts with the same fault met the same place in the program.
+    Two attempts with the same fault failed at the same place in the program.
     """
     if not isinstance(error, PROGRAM_ERRORS):
         return ""

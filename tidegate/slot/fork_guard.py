@@ -1,8 +1,7 @@
-"""Kills the process that slots are forked from when it is frozen (SIGSTOP): Spark waits for its answer without a limit.
+"""Kills the process that slots are forked from if it is frozen (SIGSTOP): Spark waits for its answer without a limit.
 
-Run as a file by `fork_server.py`, with nothing imported that takes time. Its standard input is a pipe from the server:
-when that is at its end, the server and its slots are gone. A server that has been killed is replaced by Spark, which
-starts the next one with its own guard.
+`fork_server.py` runs it as a file, without slow imports. Its standard input is a pipe from the server: when the pipe
+ends, the server and its slots are gone. Spark replaces a killed server with another, which has its own guard.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import sys
 
 LOOK_S = 0.5
 FROZEN = "T"
-"""State of a process that a signal has stopped. One that is traced has another, and one that waits for a CPU, too."""
+"""State of a process that a signal has stopped. A traced process and one that waits for a CPU have other states."""
 REPORT_S = 2.0
-"""So much later than its slots report it the server is killed, and they with it."""
+"""Seconds that the server is given beyond its limit, so that its slots can report before they are killed with it."""
 
 
 def read_state(pid: int) -> str:
-    """The letter of `proc(5)`; empty when there is no such process."""
+    """Returns the state letter of `proc(5)`; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - quick to start
             return file.read().rpartition(")")[2].split()[0]
@@ -29,9 +28,9 @@ def read_state(pid: int) -> str:
 
 
 def watch(server: int, limit_s: float) -> bool:
-    """Returns when the server has ended: True if it was killed here, after it had been frozen for so long.
+    """Returns when the server has ended: True if it was killed here after being frozen for too long.
 
-    What counts is how often it was seen frozen: a machine that was stopped as a whole has not been waiting.
+    It counts how often the server was seen frozen: if the whole machine was suspended, that time does not count.
     """
     frozen_looks = 0
     while frozen_looks * LOOK_S < limit_s + REPORT_S:
@@ -43,7 +42,7 @@ def watch(server: int, limit_s: float) -> bool:
 
 
 def main() -> None:
-    """Arguments: the server's process id, and for how many seconds it may be frozen."""
+    """Runs the guard. Arguments: the server's process id, and for how many seconds it may be frozen."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # meant for others of the group; this one ends with the server
     server, limit_s = int(sys.argv[1]), float(sys.argv[2])

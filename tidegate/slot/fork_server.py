@@ -1,9 +1,10 @@
-"""The process of an executor that its slots are forked from, with all their modules imported once.
+"""The executor process that its slots are forked from, with all their modules imported once.
 
-Spark runs it in place of `pyspark.daemon` (`spark.python.daemon.module`), whose work it does. Without it every slot
-imports everything again after each kill, and has a copy of its own of what others have too (ADR 66).
+Spark runs it instead of `pyspark.daemon` (`spark.python.daemon.module`), whose work it does. Without it, every slot
+would import everything again after each kill, and hold its own copy of memory that could be shared (ADR 66).
 
-It must load where nothing else does: an interpreter that is too old or lacks a package has its say in the first slot.
+It must load even if nothing else does, so that the first slot can report an interpreter that is too old or lacks a
+package.
 """
 
 from __future__ import annotations
@@ -21,25 +22,27 @@ from typing import Final
 from tidegate.slot import POLARS_THREADS
 
 FROZEN_S: Final = "TIDEGATE_FROZEN_S"
-"""In the environment: for so many seconds this process may be frozen, as a slot may be silent."""
+"""Environment variable: the seconds for which this process may be frozen, as long as a slot may be silent."""
 
 
 def import_slots() -> None:
-    """Import what slots run; the pages of it stay shared, since no collection of garbage touches them."""
+    """Imports what slots run; its pages stay shared, since garbage collection does not touch them."""
     os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS
     try:
         # The arguments name Spark's own part of a worker, which 4.x imports after the fork.
         for module in (*sys.argv[1:], "tidegate.slot.worker", "tidegate.slot.deployment"):
             importlib.import_module(module)
-    except Exception:  # noqa: BLE001 - the first slot fails with the same, and its job's error reaches the daemon
+    except Exception:  # noqa: BLE001 - the first slot fails with the same error, which its job reports to the daemon
         return
     gc.collect()
     gc.freeze()
 
 
 def start_guard() -> subprocess.Popen[bytes] | None:
-    """Start what kills this process when it is frozen. It ends with the last process that has the other end of its
-    standard input: this one, and the slots that are forked from it. Standard output is Spark's.
+    """Starts the process that kills this one if it is frozen.
+
+    It ends with the last process that holds the other end of its standard input: this one, and the slots forked from
+    it. Standard output belongs to Spark.
     """
     limit_s = os.environ.get(FROZEN_S)
     if limit_s is None:
@@ -55,11 +58,11 @@ def start_guard() -> subprocess.Popen[bytes] | None:
 
 
 def serve() -> None:
-    """Fork slots until the executor ends."""
+    """Forks slots until the executor ends."""
     guard = start_guard()
     from pyspark.daemon import manager
 
-    # Threads of libraries that do nothing yet (jemalloc's, Polars' sweeper) do not live on in slots; none is missed.
+    # Idle threads of libraries (jemalloc's, Polars' sweeper) do not survive in slots, and are not needed there.
     warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
     import_slots()
     manager()

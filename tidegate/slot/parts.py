@@ -1,4 +1,4 @@
-"""What a slot gets from outside: storage, clients, threads. The simulation and the tests hand in others."""
+"""A slot's external parts: storage, clients, threads. The simulation and the tests pass in others."""
 
 from __future__ import annotations
 
@@ -39,47 +39,47 @@ BAD_RECORDS_LOGGED: Final = 10
 
 
 class SlotParts:
-    """See the module."""
+    """The real parts of a slot."""
 
     tools: KafkaTools = KAFKA_TOOLS
     open_caller: OpenCaller = ThreadCaller
-    """How operators call what is outside."""
+    """How operators call external services."""
 
     def input_channel(self, edge: int) -> InputChannel:
-        """The receiving end of a channel."""
+        """Returns the receiving end of a channel."""
         return InputChannel(edge)
 
     def remote_output(self, edge: int) -> RemoteOutput:
-        """The sending end of a channel to another slot."""
+        """Returns the sending end of a channel to another slot."""
         return RemoteOutput(edge)
 
     def open_storage(self, settings: SlotSettings) -> Storage:
-        """The checkpoint storage."""
+        """Opens the checkpoint storage."""
         return open_storage(settings.storage_url, stays=True, options=settings.storage)
 
     def open_copies(self, settings: SlotSettings, journal: str) -> Copies:
-        """Copies of state files on this machine."""
+        """Opens the copies of state files on this machine."""
         if not settings.local_copies_max_bytes:
             return NO_COPIES
         return open_copies(f"{settings.storage_url}\n{journal}", settings.local_copies_max_bytes)
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
-        """The thread that makes state durable."""
+        """Returns the thread that makes state durable."""
         return Uploads(storage, wake)
 
     def choose_backend(self, name: str, retained: int) -> OpenState:
-        """How states are opened. First goes what a killed slot has left here, of whatever backend."""
+        """Returns how states are opened. Removes what a killed slot has left here first, whatever its backend."""
         sweep(Path(tempfile.gettempdir()))
         return choose_backend(name, retained)
 
     def make_source(
         self, spec: SourceOperator, deploy: Deploy, wake: Callable[[], None], bad_record: BadRecord, schemas: Schemas
     ) -> SourceRuntime:
-        """A source subtask that reads on its own thread."""
+        """Returns a source subtask that reads on its own thread."""
         return SourceRuntime(spec, *reading_of(deploy, spec.name), wake, bad_record, schemas=schemas)
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
-        """A sink subtask that writes to Kafka."""
+        """Returns a sink subtask that writes to Kafka."""
         placement = SinkPlacement(
             pipeline=deploy.plan.pipeline,
             subtask=deploy.slot,
@@ -93,23 +93,25 @@ class SlotParts:
         return SinkRuntime(spec, placement, wake, tools=self.tools, masked=deploy.plan.masked)
 
     def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:
-        """What reads single records back."""
+        """Returns the reader that reads single records back."""
         return RecordReader(origins, name, wake)
 
     def log_bad_record(self, policy: BadRecordPolicy, where: str, count: int) -> None:
-        """A record was left out, with its place and the reason; `count` of them so far for this reason."""
+        """Logs a record that was omitted, with its place and the reason; `count` is the number for this
+        reason so far.
+        """
         if count <= BAD_RECORDS_LOGGED or str(count).rstrip("0") == "1":
             done = "dead letter" if policy is BadRecordPolicy.DEAD_LETTER else "skipped"
             logger.warning("%s: %s (%d so far for this reason)", done, where, count)
 
 
 def reading_of(deploy: Deploy, source: OperatorName) -> tuple[Sequence[TopicPartition], SourcePositions, str]:
-    """What one source reads here, where it continues, and its consumer group."""
+    """Returns the partitions that a source reads here, where it continues, and its consumer group."""
     return deploy.partitions.get(source, ()), positions_of(deploy, source), deploy.settings.group_id
 
 
 def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions:
-    """The restored positions of one source; none where it has only partitions here that no checkpoint knows."""
+    """Returns the restored positions of one source; empty if no checkpoint knows any of its partitions here."""
     for positions in deploy.positions:
         if positions.source == source:
             return positions

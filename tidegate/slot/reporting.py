@@ -1,4 +1,4 @@
-"""What a slot reports about its work. Called from the control thread, so it only reads."""
+"""A slot's reports about its work. The control thread calls it, so it only reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.task.report import OperatorCounts, SlotReport
 
 
 class SlotReporter:
-    """See the module."""
+    """The reporter of one slot's counts."""
 
     def __init__(self, loop: SlotLoop, subtasks: Subtasks, wiring: Wiring) -> None:
         self._loop = loop
@@ -24,9 +24,9 @@ class SlotReporter:
         self._wiring = wiring
 
     def report(self) -> SlotReport:
-        """Return the cumulative counts of this attempt.
+        """Returns the cumulative counts of this attempt.
 
-        Also while subtasks are being built: `list` copies in one step what is being added to.
+        Works while subtasks are being built: `list` copies a growing collection in one step.
         """
         counters = self._loop.counters
         bad = _by_operator(counters.bad_records)
@@ -62,9 +62,10 @@ class SlotReporter:
     def _count_operators(
         self, bad: Mapping[OperatorName, Mapping[FailureKind, int]]
     ) -> dict[OperatorName, OperatorCounts]:
-        """A source alone sees more than the loop: records that cannot be read.
+        """Returns the counts of every operator. Only a source itself counts unreadable records, since the loop never
+        sees them.
 
-        While subtasks are being built some have no task yet: they have nothing to report.
+        While subtasks are being built, some have no task yet and nothing to report.
         """
         found: dict[OperatorName, OperatorCounts] = {}
         for task in self._loop.tasks:
@@ -84,7 +85,7 @@ class SlotReporter:
         return found
 
     def open_transactions(self) -> dict[VertexId, int | None]:
-        """See Heartbeat."""
+        """Returns the age of each vertex's oldest open transaction; see Heartbeat."""
         found: dict[VertexId, int | None] = {}
         for task in self._loop.tasks:
             ages = [sink.oldest_age_ms for sink in task.chain.sinks.values()]
@@ -96,7 +97,7 @@ class SlotReporter:
 def _by_operator(
     counts: Mapping[tuple[OperatorName, FailureKind], int],
 ) -> dict[OperatorName, dict[FailureKind, int]]:
-    """Called from the control thread: `list` copies the items in one step."""
+    """Groups counts by operator. The control thread calls it: `list` copies the items in one step."""
     found: dict[OperatorName, dict[FailureKind, int]] = {}
     for (operator, kind), count in list(counts.items()):
         found.setdefault(operator, {})[kind] = count

@@ -1,4 +1,4 @@
-"""The state files that a slot restores: from copies on its machine where these are whole, else from the storage."""
+"""The state files that a slot restores: from copies on its machine if these are intact, else from the storage."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ logger = logging.getLogger(__name__)
 
 
 class RestoredFiles:
-    """Whatever is given was verified against its handle. Reads and raises as `journal/state_files.py`."""
+    """A reader of state files that verifies them against their handles. Reads and raises as
+    `journal/state_files.py`.
+    """
 
     def __init__(self, storage: StorageReader, copies: Copies) -> None:
         self._storage = storage
         self._copies = copies
         self.copied_bytes = 0
-        """Given from copies."""
+        """Bytes read from copies."""
         self.fetched_bytes = 0
-        """Given from the storage."""
+        """Bytes read from the storage."""
 
     def read_state(self, handle: StateHandle) -> bytes:
-        """The whole file, unsealed."""
+        """Returns the whole file, unsealed."""
         (body,) = self._read(handle, lambda place: [unseal(handle.path, read_state(place, handle))])
         return body
 
     def read_parts(self, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
-        """What it has of these key groups, as one or more files."""
+        """Yields the parts of the file within these key groups, as one or more files."""
         return self._read(handle, lambda place: read_parts(place, handle, key_groups))
 
     def _read(self, handle: StateHandle, read: Callable[[StorageReader], Iterable[bytes]]) -> Iterator[bytes]:
-        """A copy that turns out to be damaged is given up; both places have the same parts, so none comes twice."""
+        """Falls back to the storage if a copy is damaged. Both have the same parts, so none is yielded twice."""
         given = 0
         if self._copies.has(handle.path):
             try:

@@ -1,4 +1,4 @@
-"""Schemas of the registry in a slot: those that are there, and those that the daemon was asked for."""
+"""Schemas of the registry in a slot: known ones, and those requested from the daemon."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from tidegate.formats.schemas import Schemas, SchemaText, UnknownSchema
 from tidegate.task.messages import SchemaAnswer, SchemasWanted, SchemaUnfit, SlotMessage
 
 WAITING_MAX: Final = 100
-"""Ids that are asked for at the same time; others are once these are answered. Records may name any number."""
+"""Ids requested at the same time; others follow once these are answered. Records may name any number."""
 ID_MAX: Final = 2**31 - 1
-"""No registry gives others; some answer such a question as if it were none of theirs."""
+"""No registry assigns higher ids; some answer such a request as if for an unknown path."""
 UNKNOWN_MAX: Final = 10_000
 UNKNOWN_S: Final = 60.0
-"""How long it is taken for granted that the registry does not have an id, from its last use while others are waited
-for: a batch is decoded when all of its ids are judged, and the first ones must not be asked for again meanwhile.
+"""Seconds for which an id counts as unknown to the registry, since its last use while other ids are pending.
+
+A batch is decoded once all of its ids are known or unknown, and the first ones must not be requested again meanwhile.
 """
 
 
 class SlotSchemas(Schemas):
-    """See formats.schemas.Schemas. For the loop's thread; `send` returns at once."""
+    """The schemas of one slot, for the loop's thread; `send` returns at once."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class SlotSchemas(Schemas):
         send: Callable[[SlotMessage], None],
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`known`: what the plan has already."""
+        """`known` are the schemas in the plan."""
         self._known: dict[int | str, SchemaText] = {one.id: one for one in known if one.id}
         self._send = send
         self._elapsed = elapsed
@@ -68,7 +69,7 @@ class SlotSchemas(Schemas):
             self._send(SchemaUnfit(schema_id, why))
 
     def on_answer(self, answer: SchemaAnswer) -> None:
-        """The daemon's answer."""
+        """Handles the daemon's answer."""
         self._waiting.discard(answer.id)
         if answer.schema is not None:
             self._known[answer.id] = answer.schema

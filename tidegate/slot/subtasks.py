@@ -1,4 +1,4 @@
-"""Builds the subtasks of one slot, with their restored state, and closes what they hold."""
+"""Builds the subtasks of one slot with their restored state, and closes their resources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SOURCE_TIMEOUT_S: Final = 60.0
 
 
 class Subtasks:
-    """See the module. `loop` is who drives them."""
+    """The subtasks of one slot. `loop` drives them."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Subtasks:
         self._open_state = parts.choose_backend(settings.state_backend, settings.checkpoints_retained)
 
     def build(self, vertex: Vertex) -> VertexTask:
-        """Build the subtask of a vertex: its operators with their state, its channels, its rows in flight."""
+        """Builds the subtask of a vertex: its operators with their state, its channels, its rows in flight."""
         plan = self._deploy.plan
         operators: dict[int, OperatorRuntime] = {}
         sinks: dict[int, Sink] = {}
@@ -97,13 +97,13 @@ class Subtasks:
         )
 
     def wait_ready(self) -> None:
-        """Wait until every source knows its positions."""
+        """Waits until every source knows its positions."""
         for source in self.sources:
             source.wait_ready(SOURCE_TIMEOUT_S)
 
     def close(self) -> None:
-        """Close sources first, so that nothing new comes in; prepared transactions stay prepared."""
-        with ExitStack() as closing:  # in reverse: what fails to close leaves nothing else open
+        """Closes sources first, so that no new records arrive; prepared transactions stay prepared."""
+        with ExitStack() as closing:  # in reverse: a failure to close leaves nothing else open
             for sink in self.sinks:
                 closing.callback(sink.close)
             for sink in self.sinks:
@@ -112,7 +112,7 @@ class Subtasks:
                 closing.callback(one.close)
 
     def close_states(self) -> None:
-        """Close the states, when nothing that has been captured of them is still to be uploaded."""
+        """Closes the states. Call it when no captured state is still to be uploaded."""
         with ExitStack() as closing:
             for state in self.states.values():
                 closing.callback(state.close)
@@ -137,7 +137,7 @@ class Subtasks:
         return sink
 
     def _build_operator(self, node: Node, limits: BatchLimits) -> OperatorRuntime:
-        """The operator with its part of the restored state: the key groups of this subtask, and its share of lists."""
+        """Builds an operator with its restored state: the key groups of this subtask, and its share of lists."""
         deploy = self._deploy
         if not isinstance(node.operator, StepOperator):
             raise TypeError(f"{node.operator.kind} {node.operator.name} is not an operator of a slot's chain")
@@ -174,9 +174,9 @@ class Subtasks:
         return key_group_range(self._deploy.slot, self._deploy.plan.parallelism, self._deploy.plan.max_parallelism)
 
     def restore_inflight(self, vertex: Vertex) -> list[tuple[int, Batch]]:
-        """Return the rows in flight towards the subtask (B50).
+        """Returns the rows in flight towards the subtask (B50).
 
-        What had been received comes first, then what had not left its senders.
+        Rows already received come first, then rows still at their senders.
         """
         inputs = {edge.index for edge in self._deploy.plan.inputs_of(vertex.id)}
         former = self._deploy.former_edges

@@ -1,8 +1,8 @@
 """Data connections between slots: non-blocking sockets around the channels of tidegate.task.
 
 Every ordered pair of slots that an edge joins has one TCP connection, opened by the sender; frames flow one way,
-credits the other. Who connects is a stranger until its hello is verified: few at a time, for seconds, a few hundred
-bytes. All calls come from the slot's one thread.
+credits the other. A peer is unauthenticated until its hello is verified: only a few such connections are allowed, for
+seconds and a few hundred bytes. All calls come from the slot's single thread.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES: Final = 1 << 20
 SEND_PARTS_MAX: Final = 64
 HELLO_BYTES_MAX: Final = 512
-"""More than this without a hello does not come from a slot."""
+"""A peer that sends more than this without a hello is not a slot."""
 HELLO_TIMEOUT_S: Final = 10.0
-"""For the hello of a connection; a slot sends it at once."""
+"""Seconds for the hello of a connection; a slot sends it at once."""
 UNAUTHENTICATED_MAX: Final = 64
-"""At a time, when there are not more slots than half of it; a further one ends the oldest."""
+"""Unauthenticated connections at a time, or twice the number of slots if that is more; a further one ends
+the oldest.
+"""
 ACCEPT_PAUSE_S: Final = 0.5
-"""When no connection can be accepted (no descriptors are left, for instance)."""
+"""Pause after a connection could not be accepted (for instance, if no descriptors are left)."""
 SOCKETS: Final = Sockets()
 
 
@@ -77,7 +79,7 @@ class _Connection:
         return bool(self._out)
 
     def flush(self) -> None:
-        """Write until the socket is full."""
+        """Writes until the socket is full."""
         self._awaits_peer = False
         while self._out:
             try:
@@ -138,7 +140,7 @@ class _Connection:
 
 
 class _Sender(_Connection):
-    """To one other slot: takes frames from the outputs, reads credits and questions."""
+    """A connection to another slot: takes frames from the outputs, reads credits and questions."""
 
     def __init__(self, transport: DataTransport, sock: DataSocket, peer: int, outputs: Mapping[int, RemoteOutput]):
         super().__init__(transport, sock)
@@ -172,9 +174,10 @@ class _Sender(_Connection):
 
 
 class _Receiver(_Connection):
-    """From one other slot: fills input channels, grants credits, asks. Unknown until its hello frame.
+    """A connection from another slot: fills input channels, grants credits, asks. Unauthenticated until its hello
+    frame.
 
-    Whatever goes wrong before the hello is a stranger's matter (a port scan, a zombie of an older attempt): its
+    Errors before the hello come from an unauthenticated peer (a port scan, a zombie of an older attempt): its
     connection is closed and the attempt continues.
     """
 
@@ -241,9 +244,9 @@ class _Receiver(_Connection):
 
 
 class DataTransport:
-    """All data connections of a slot. `port` is bound at construction and goes to the daemon in the hello.
+    """All data connections of a slot. `port` is bound at construction and sent to the daemon in the hello.
 
-    `elapsed` gives monotonic seconds.
+    `elapsed` returns monotonic seconds.
     """
 
     def __init__(
@@ -265,11 +268,11 @@ class DataTransport:
         self.port: int = self._listener.getsockname()[1]
         self._connections: list[_Sender | _Receiver] = []
         self._unauthenticated: dict[_Receiver, float] = {}
-        """Those without a hello, oldest first, and when each is given up."""
+        """Connections without a hello, oldest first, and when each is closed."""
         self._unauthenticated_max = UNAUTHENTICATED_MAX
         self._inputs: dict[tuple[int, int], InputChannel] = {}
         self._accepts_at: float | None = None
-        """When connections are accepted again; None: now."""
+        """When connections are accepted again; None for now."""
         selector.register(self._listener, selectors.EVENT_READ, self._on_accept)
 
     def open(
@@ -279,7 +282,7 @@ class DataTransport:
         inputs: dict[tuple[int, int], InputChannel],
         outputs: Mapping[int, Mapping[int, RemoteOutput]],
     ) -> None:
-        """Connect to the slots we send to: `inputs` by (sender, edge), `outputs` by receiver and edge.
+        """Connects to the slots that this one sends to: `inputs` by (sender, edge), `outputs` by receiver and edge.
 
         Raises PeerLost.
         """
@@ -298,34 +301,34 @@ class DataTransport:
             self._connections.append(sender)
 
     def admits(self, hello: ChannelHello) -> bool:
-        """Only this attempt, with its token."""
+        """Returns whether the hello is of this attempt, with its token."""
         return hello.attempt == self._attempt and hmac.compare_digest(hello.token.encode(), self._token.encode())
 
     def inputs_from(self, sender: int) -> dict[int, InputChannel]:
-        """Input channels by edge."""
+        """Returns the input channels from a sender, by edge."""
         return {edge: channel for (slot, edge), channel in self._inputs.items() if slot == sender}
 
     def welcome(self, connection: _Receiver) -> None:
-        """It is a slot of ours."""
+        """Accepts a connection whose hello was verified."""
         del self._unauthenticated[connection]
         self._connections.append(connection)
 
     def refuse(self, connection: _Receiver, why: str) -> None:
-        """Close a connection that is not ours."""
+        """Closes a connection that is not ours."""
         if self._unauthenticated.pop(connection, None) is None:
-            return  # its last event was on the way when it was closed
+            return  # its last event was queued when it was closed
         self._complaints.report("a data connection was refused", why)
         connection.close()
 
     def pump(self) -> bool:
-        """Move what may leave into the sockets; True when frames left."""
+        """Writes what can be sent to the sockets. Returns True if frames were sent."""
         if self._unauthenticated or self._accepts_at is not None:
             self._check_clock()
-        moved = [connection.pump() for connection in self._connections]  # every one, not up to the first that moved
+        moved = [connection.pump() for connection in self._connections]  # pump all of them, even after one has moved
         return any(moved)
 
     def close(self) -> None:
-        """Close every socket."""
+        """Closes every socket."""
         for connection in (*self._connections, *self._unauthenticated):
             connection.close()
         self._connections.clear()

@@ -31,15 +31,15 @@ SUFFIXES: Final = {
     StateKind.OUTPUT: "output",
 }
 ABANDONED_MAX: Final = 50
-"""Abandoned checkpoints that are remembered; more cannot be in flight."""
+"""Aborted checkpoints that are remembered; more cannot be in flight."""
 
 
 class Uploads:
-    """Jobs in, results out; `wake` is called for every result."""
+    """A thread that runs upload jobs; `wake` is called for every result."""
 
     def __init__(self, storage: Storage, wake: Callable[[], None], clock: Clock = SYSTEM_CLOCK) -> None:
         self.copies: Copies = NO_COPIES
-        """Of what is written; set before the first job."""
+        """Copies of the files written; set before the first job."""
         self._results: queue.SimpleQueue[Uploaded] = queue.SimpleQueue()
         self._abandoned: deque[CheckpointId] = deque(maxlen=ABANDONED_MAX)
         self._storage = storage
@@ -50,11 +50,11 @@ class Uploads:
         self._start()
 
     def submit(self, job: UploadJob) -> None:
-        """Queue a job; bounded by the checkpoints in flight."""
+        """Queues a job; the checkpoints in flight bound their number."""
         self._put(job)
 
     def take_results(self) -> list[Uploaded]:
-        """What has ended since the last call; state of an abandoned checkpoint is deleted instead (F27)."""
+        """Returns the results since the last call; deletes state of aborted checkpoints instead (F27)."""
         taken: list[Uploaded] = []
         while not self._results.empty():
             result = self._results.get()
@@ -65,16 +65,16 @@ class Uploads:
         return taken
 
     def abandon(self, checkpoint: CheckpointId) -> None:
-        """Cancel what is queued for a checkpoint and delete what is written for it and not taken yet (F27)."""
+        """Cancels queued jobs of a checkpoint and deletes state written for it and not taken yet (F27)."""
         self._abandoned.append(checkpoint)
 
     def discard(self, handles: Iterable[StateHandle]) -> None:
-        """Delete state that was taken and is not wanted any more."""
+        """Deletes state that was taken and is no longer needed."""
         for handle in handles:
             self._put(handle)
 
     def close(self, timeout_s: float) -> None:
-        """Let the running job end."""
+        """Waits for the running job and ends the thread."""
         self._jobs.put(None)
         self._thread.join(timeout_s)
 
@@ -87,10 +87,10 @@ class Uploads:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             self._do(job)
-            del job  # else the moment that it has encoded would be held until the next one comes
+            del job  # otherwise its encoded state would be held until the next job
 
     def _do(self, job: UploadJob | StateHandle) -> None:
-        """Write the state of a job, or delete a state that nobody needs any more."""
+        """Writes the state of a job, or deletes state that is no longer needed."""
         if isinstance(job, StateHandle):
             self._delete(job)
             return
@@ -104,7 +104,7 @@ class Uploads:
                 handles.append(self._write(job, number, data))
         except TidegateError as failure:
             error = failure.message
-        except BaseException as failure:  # a failed snapshot declines its checkpoint, it must not end the thread
+        except BaseException as failure:  # a failed snapshot declines its checkpoint; it must not end the thread
             if not is_of_the_work(failure):
                 raise
             logger.exception("snapshot of %s for checkpoint %s failed", job.operator, job.checkpoint)
@@ -133,7 +133,7 @@ class Uploads:
 
 
 def derive_handle(job: UploadJob, number: int, data: bytes) -> StateHandle:
-    """What is reported of file `number` of a job; `data` as it is stored."""
+    """Returns the handle of file `number` of a job; `data` as stored."""
     head_bytes, head_sha256 = derive_head(data)
     suffix = ".".join(filter(None, (job.state, str(number or ""), SUFFIXES[job.kind])))
     return StateHandle(

@@ -8,7 +8,9 @@ from contextlib import suppress
 
 
 class WakePipe:
-    """Register it with a selector. It is closed with its last reference, so that no thread writes into a closed one."""
+    """A pipe to register with a selector. It closes with its last reference, so that no thread writes into a closed
+    one.
+    """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -17,16 +19,16 @@ class WakePipe:
         weakref.finalize(self, _close, self._read, self._write)
 
     def fileno(self) -> int:
-        """The end that becomes readable."""
+        """Returns the end that becomes readable."""
         return self._read
 
     def wake(self) -> None:
-        """Make it readable; a full pipe is readable already."""
+        """Makes it readable; a full pipe already is."""
         with suppress(BlockingIOError):
             os.write(self._write, b"!")
 
     def drain(self) -> None:
-        """Make it unreadable, once it is readable."""
+        """Makes it unreadable. Call it only when it is readable."""
         os.read(self._read, 65536)
 
 

@@ -1,4 +1,4 @@
-"""The channels of one slot: what its subtasks read from and write to, in the slot and over the network."""
+"""The channels of one slot: the inputs and outputs of its subtasks, local and remote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tidegate.task.outputs import EdgeOutput
 
 
 class Wiring:
-    """All inputs are made at once, since a subtask writes straight into those of the same slot."""
+    """The channels of one slot. Creates all inputs at once, since a subtask writes directly into those of
+    its own slot.
+    """
 
     def __init__(
         self,
@@ -38,11 +40,11 @@ class Wiring:
         }
 
     def inputs_of(self, vertex: VertexId) -> Sequence[InputChannel]:
-        """Return the channels that lead to the subtask of a vertex, edge by edge, by sender."""
+        """Returns the channels that lead to the subtask of a vertex, edge by edge, by sender."""
         return self._inputs[vertex]
 
     def open_output(self, edge: Edge) -> EdgeOutput:
-        """Make the sending ends of an edge."""
+        """Creates the sending ends of an edge."""
         channels: list[OutputChannel] = []
         for receiver in self._ends(edge):
             if receiver == self._slot:
@@ -55,11 +57,11 @@ class Wiring:
 
     @property
     def queued(self) -> int:
-        """Elements that wait in front of subtasks. Any thread may ask."""
+        """Elements queued in front of subtasks. Safe from any thread."""
         return sum(len(channel) for channels in self._inputs.values() for channel in channels)
 
     def _ends(self, edge: Edge) -> Sequence[int]:
-        """Return the slots at the other end of an edge."""
+        """Returns the slots at the other end of an edge."""
         return range(self._plan.parallelism) if edge.keys else [self._slot]
 
     def _open_input(self, edge: Edge, sender: int) -> InputChannel:

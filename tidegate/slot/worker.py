@@ -1,7 +1,8 @@
 """A slot process: what Spark's barrier task runs on an executor.
 
-Dial the daemon, receive the deployment, build the subtasks (deployment.py), turn the loop until asked to stop. The
-edge around tidegate.task.loop: sockets, the wake-up pipe, the upload thread and the clock are here; decisions are not.
+Connects to the daemon, receives the deployment, builds the subtasks (`deployment.py`), and turns the loop until asked
+to stop. This is the edge around `tidegate.task.loop`: it has the sockets, the wake-up pipe, the upload thread and the
+clock, but makes no decisions.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ STOP_TIMEOUT_S: Final = 5.0
 
 
 class Waker:
-    """Ends the selector's wait from any thread."""
+    """A means to end the selector's wait from any thread."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._pipe = WakePipe()
         selector.register(self._pipe, selectors.EVENT_READ, self._on_readable)
 
     def wake(self) -> None:
-        """Make the selector return."""
+        """Makes the selector return."""
         self._pipe.wake()
 
     def _on_readable(self, _mask: int) -> None:
@@ -72,17 +73,17 @@ class Waker:
 
 
 def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
-    """Entry of a barrier task; returns its partition when the daemon has said stop.
+    """Runs a barrier task; returns its partition after the daemon's Stop.
 
-    Dies with its parent, Spark's fork daemon, which Spark kills with the executor (measured: closes the hole of a
-    killed fork daemon, whose workers otherwise live on). Ctrl-C is the daemon's to handle, not the slots'.
+    Dies with its parent, Spark's fork daemon, which Spark kills with the executor (measured: otherwise the workers of a
+    killed fork daemon live on). Ctrl-C is for the daemon to handle, not the slots.
     """
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS  # where another module forks slots
-    os.environ["RUST_BACKTRACE"] = "0"  # Polars panics over some damaged Avro, which is caught: one line is enough
+    os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS  # in case another module forks slots
+    os.environ["RUST_BACKTRACE"] = "0"  # Polars panics on some damaged Avro, which is caught: one line is enough
     raise_descriptor_limit()
-    collect_rarely()  # a restore makes millions of tuples
+    collect_rarely()  # a restore creates millions of tuples
     selector = selectors.DefaultSelector()
     waker = Waker(selector)
     tls, sockets = (
@@ -103,7 +104,7 @@ def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
     order = link.exchange(hello, timeout_s=bootstrap.connect_timeout_s * 4)
     if isinstance(order, Deploy):
         SlotProcess(order, link, transport, selector, waker).serve()
-        sweep(Path(tempfile.gettempdir()))  # a killed slot may have lived for longer than our start took
+        sweep(Path(tempfile.gettempdir()))  # a killed slot may have lived longer than our start took
     return partition
 
 
@@ -125,13 +126,13 @@ class SlotProcess:
         self._waker = waker
         self._clock = SteadyClock(SYSTEM_CLOCK)
         self._turned_at: float | None = None
-        """None while subtasks are built and state is restored: the daemon has a time limit of its own for that."""
+        """None while subtasks are built and state is restored, for which the daemon has a separate time limit."""
         self._deployment: Deployment | None = None
         self._stopping = False
         self._frozen_looks = 0
 
     def serve(self) -> None:
-        """Run until Stop. Whatever goes wrong is reported to the daemon, which ends the attempt."""
+        """Runs until Stop. Any error is reported to the daemon, which ends the attempt."""
         settings = self._deploy.settings
         self._forward_logs(settings.pipeline_log_level)
         self._link.start(self._heartbeat, settings.heartbeat_interval_ms / 1000, settings.lease_ms / 1000)
@@ -159,7 +160,7 @@ class SlotProcess:
 
     @staticmethod
     def _settle_memory() -> None:
-        """Long-lived objects leave the collector's sight."""
+        """Excludes long-lived objects from garbage collection."""
         gc.collect()
         gc.freeze()
 
@@ -175,7 +176,7 @@ class SlotProcess:
             self._take_news()
 
     def _idle_s(self) -> float:
-        """How long nothing may happen before the next turn."""
+        """Returns how long to wait for events before the next turn."""
         assert self._deployment is not None
         deadline_ms = self._deployment.loop.next_deadline_ms
         if deadline_ms is None or not self._deployment.loop.begun:
@@ -183,7 +184,7 @@ class SlotProcess:
         return min(IDLE_WAIT_S, max(0.001, (deadline_ms - self._clock.now_ms()) / 1000))
 
     def _turn(self) -> bool:
-        """One step of everything; whether anything moved."""
+        """Runs one step of everything; returns whether anything moved."""
         assert self._deployment is not None
         progressed = self._deployment.loop.turn()
         progressed |= self._transport.pump()
@@ -191,7 +192,7 @@ class SlotProcess:
         return progressed
 
     def _wait(self, seconds: float) -> None:
-        """Until a socket or a helper thread has news, or the time is over."""
+        """Waits until a socket or a helper thread has an event, or the time is over."""
         assert self._deployment is not None
         loop = self._deployment.loop
         started = self._clock.elapsed_ms()
@@ -201,7 +202,7 @@ class SlotProcess:
             loop.waited(self._clock.elapsed_ms() - started)
 
     def _take_news(self) -> None:
-        """Finished uploads and the daemon's orders."""
+        """Takes finished uploads and the daemon's orders."""
         assert self._deployment is not None
         for uploaded in self._deployment.uploads.take_results():
             self._deployment.loop.on_uploaded(uploaded)
@@ -247,8 +248,10 @@ class SlotProcess:
         return Heartbeat(age_ms, reporter.report(), reporter.open_transactions())
 
     def _check_parent(self) -> None:
-        """What slots are forked from does nothing while they run. Where it is frozen, the next attempt could not begin:
-        it will be killed (`fork_guard.py`), and this process with it, so the daemon hears of the reason before.
+        """Reports a frozen fork server to the daemon, since the next attempt could not start from it.
+
+        The process that slots are forked from is idle while they run. If frozen, it will be killed (`fork_guard.py`),
+        and this process with it, so the daemon must learn the reason first.
         """
         parent, settings = os.getppid(), self._deploy.settings
         self._frozen_looks = self._frozen_looks + 1 if read_state(parent) == FROZEN else 0

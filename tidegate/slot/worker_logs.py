@@ -1,7 +1,7 @@
-"""Logs of a slot on their way to the daemon: a handler that never blocks the slot loop and never fills its memory.
+"""Sends a slot's logs to the daemon: the handler never blocks the slot loop and never fills its memory.
 
-Records travel on the control connection with everything else. While too many messages wait there, further records are
-dropped and counted, and the next one that does go is preceded by a warning that says how many.
+Records travel on the control connection with everything else. While too many messages are queued there, further records
+are dropped and counted, and a warning with their number precedes the next record that is sent.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ WAITING_MAX: Final = 1000
 
 
 class SlotLogHandler(logging.Handler):
-    """Hands records to `send`, which must return at once; `waiting` gives how many messages are not sent yet.
+    """A handler that passes records to `send`, which must return at once.
 
-    From `capacity` waiting messages on, records are dropped: heartbeats and acks share the connection.
+    `waiting` returns how many messages are not sent yet. From `capacity` on, records are dropped: heartbeats and acks
+    share the connection.
     """
 
     def __init__(
@@ -34,14 +35,14 @@ class SlotLogHandler(logging.Handler):
         self._told = 0
 
     def install(self, level: int) -> None:
-        """Make this the only handler of the process, from `level` on."""
+        """Makes this the only handler of the process, from `level` on."""
         root = logging.getLogger()
         root.handlers[:] = [self]
         root.setLevel(level)
         quiet_libraries(level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send the record or count it as dropped; called under the handler's lock."""
+        """Sends the record or counts it as dropped; called under the handler's lock."""
         if self._waiting() >= self._capacity:
             self.dropped += 1
             return

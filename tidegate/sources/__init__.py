@@ -1,1 +1,1 @@
-"""Reading Kafka: partitions, positions, bounded reads."""
+"""Reading from Kafka: partitions, positions, bounded reads."""

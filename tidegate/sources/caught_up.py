@@ -1,9 +1,8 @@
-"""When a partition is caught up: everything up to its last stable offset was emitted, and it stays there. Pure.
+"""Decides when a partition is caught up: everything up to its last stable offset was emitted, and it stays there. Pure.
 
-The end of a partition is seen, the loop has emitted all records before it, a while passes, and then the broker is asked
-whether the partition still ends there. Time alone decides nothing: without an answer nothing is known. When somebody
-needs to know whether a partition is still caught up (ADR 52), it is asked again, at once, and with the number of the
-question.
+The client reports the end of a partition, the loop has emitted all records before it, some time passes, and then the
+broker is asked whether the partition still ends there. Time alone decides nothing: without an answer nothing is known.
+A downstream question whether a partition is still caught up (ADR 52) is sent at once, with its number.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import msgspec
 from tidegate.ids import TopicPartition
 
 STAYS_SECONDS: Final = 1.0
-"""Between the end and the question."""
+"""Seconds between the end and the request."""
 AGAIN_SECONDS: Final = 5.0
-"""Until the question is repeated that nobody has answered."""
+"""Seconds until an unanswered request is repeated."""
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A partition is to be compared with its last stable offset; `question` is 0 where nobody has asked."""
+    """A request to compare a partition with its last stable offset; `question` is 0 without a downstream question."""
 
     offset: int
     question: int = 0
@@ -34,36 +33,36 @@ class _Watched(msgspec.Struct):
 
 
 class CaughtUp:
-    """Partitions that are at their ends and not known to stay there."""
+    """Partitions that are at their ends but not known to stay there."""
 
     def __init__(self) -> None:
         self._watched: dict[TopicPartition, _Watched] = {}
 
     def watch(self, ends: Mapping[TopicPartition, int], now: float) -> None:
-        """The loop has come to these ends; an earlier one of a partition is forgotten."""
+        """Watches the ends that the loop has reached; a new end of a partition replaces the old one."""
         for part, offset in ends.items():
             self._watched[part] = _Watched(Due(offset), now + STAYS_SECONDS)
 
     def ask(self, questions: Mapping[TopicPartition, Due], now: float) -> None:
-        """The loop has come to these offsets, and asks whether the partitions still end there."""
+        """Asks whether partitions still end at these offsets, which the loop has reached."""
         for part, asked in questions.items():
             self._watched[part] = _Watched(asked, now)
 
     def due(self, now: float) -> dict[TopicPartition, Due]:
-        """What to ask about now."""
+        """Returns the requests that are due."""
         return {part: one.asked for part, one in self._watched.items() if one.due <= now}
 
     def answer(
         self, part: TopicPartition, asked: Due, stable: int | None, now: float, *, is_open: bool = False
     ) -> bool:
-        """Whether it is caught up, given its last stable offset; None: nobody has answered.
+        """Returns whether the partition is caught up, given its last stable offset; None if the broker did not answer.
 
-        `is_open`: a transaction that is not decided yet has records after that offset, so more is on its way.
+        `is_open`: an undecided transaction has records after that offset, so more records are on their way.
         """
         one = self._watched.get(part)
         if one is None or one.asked != asked:
-            return False  # its end has moved on meanwhile, or it was asked about again
-        if stable is None or stable < asked.offset:  # a new leader may not know yet how far it is
+            return False  # its end has advanced since, or there is a newer question
+        if stable is None or stable < asked.offset:  # a new leader may not know yet how far the log goes
             one.due = now + AGAIN_SECONDS
             return False
         if stable == asked.offset and is_open:

@@ -1,4 +1,4 @@
-"""Updates of a table's rows as two rows each: the one that is taken back, then the one that is added."""
+"""Splits updates of a table's rows into two rows: the old one, retracted, and the new one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tidegate.formats.row_kinds import BEFORE, ROW_KIND, UPDATE_AFTER, UPDATE_BE
 
 
 def spread_updates(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame of a source of changes with the rows before updates in their places, not beside the others.
+    """Returns the frame of a changelog source with the rows before updates as rows instead of columns.
 
-    Both rows of an update have the metadata and the engine's columns of its record.
+    Both rows of an update carry the metadata and the system columns of its record.
     """
     old = [name for name in frame.columns if name.startswith(BEFORE)]
     updates = (frame[ROW_KIND] == UPDATE_AFTER).arg_true()

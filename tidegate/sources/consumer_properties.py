@@ -1,4 +1,4 @@
-"""librdkafka properties of a source's consumers: defaults of ours, then the user's. Pure."""
+"""librdkafka properties of a source's consumers: our defaults, overridden by the user's. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "fetch.message.max.bytes": str(2**20),
     "queued.max.messages.kbytes": "16384",
     "queued.min.messages": "20000",
-    "socket.timeout.ms": "15000",  # a broker that hangs is given up then, and its successor asked; 60 s by default
+    "socket.timeout.ms": "15000",  # a hanging broker is dropped then, and its successor asked; the default is 60 s
     _BACKOFF_MAX: "1000",  # the default of 10 s would add as much to every recovery
 }
-"""Used where the pipeline file says nothing."""
+"""Defaults where the pipeline file sets nothing."""
 
 
 def derive_consumer_properties(user: Mapping[str, str]) -> dict[str, str]:
-    """With our defaults, as far as the library takes them beside the user's."""
+    """Returns the properties with our defaults, as far as the library accepts them together with the user's."""
     longest = max(int(DEFAULTS[_BACKOFF_MAX]), int(user.get(_BACKOFF, "0")))
     return {**DEFAULTS, _BACKOFF_MAX: str(longest), **user}

@@ -1,4 +1,4 @@
-"""Why a source cannot go on."""
+"""The errors that stop a source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.errors import AttemptFailed, PipelineStopped
 
 
 class SourceFailed(PipelineStopped):
-    """Another attempt would meet the same: unknown topic, no permission, input lost to retention."""
+    """A failure that another attempt would meet again: unknown topic, no permission, input lost to retention."""
 
     code = "source-failed"
 

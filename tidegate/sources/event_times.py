@@ -1,8 +1,8 @@
 """The event time of every row (`__tidegate_time`), and how late it came (`__tidegate_behind`): see ADR 34.
 
 When the row was read, the watermark of its own partition had passed everything before `__tidegate_time +
-__tidegate_behind`; 0 where it had not passed the row. With it every operator downstream can say whether a row was late,
-whatever batches, slots and restarts lie in between: it is a property of the log.
+__tidegate_behind`; 0 if it had not passed the row. From this, every downstream operator can decide whether a row was
+late, independently of batches, slots and restarts: lateness is a property of the log.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from tidegate.operators.rowwise import Apply, apply_to_rows
 
 FIRST_MS: Final = FIRST_MOMENT // 1000
 LAST_MS: Final = LAST_MOMENT // 1000
-"""The years 1 to 9999: what a timestamp column can hold."""
+"""The years 1 to 9999: the range of a timestamp column."""
 YEAR_1971_MS: Final = 31_536_000_000
-"""Times before it are mostly numbers in another unit than was said, or defaults of a producer."""
+"""Earlier times are mostly numbers in another unit than declared, or defaults of a producer."""
 _FLOOR: Final = -(1 << 62)
-"""Below every watermark, and far enough from the end of the type to be subtracted from."""
+"""Below every watermark, but far enough from the limit of the type to allow subtraction."""
 RUN_ROWS: Final = 500
-"""From so many rows of one origin after each other, on average, queries are faster than a loop."""
+"""Average run length of rows of one origin from which queries are faster than a loop."""
 _BLOCK_ROWS: Final = 100
-"""So many at once are looked through for another origin."""
+"""Rows per block in the search for another origin."""
 
 T = TypeVar("T")
 Rows = Sequence[int] | None
-"""Places of the good records among the messages; None: all are good."""
+"""Indices of the good records among the messages; None if all are good."""
 
 
 class Timed(NamedTuple):
-    """Good rows with exactly the columns of the source's output, what was refused, and the times of the good rows."""
+    """Good rows with exactly the source's output columns, the failures, and the event times of the good rows."""
 
     decoded: Decoded
     good: Rows
@@ -47,7 +47,7 @@ class Timed(NamedTuple):
 
 
 class EventTimes:
-    """Of one source."""
+    """The event times of one source."""
 
     def __init__(self, event_time: EventTime, operator: SourceOperator) -> None:
         self._text = event_time.text
@@ -62,7 +62,7 @@ class EventTimes:
         """Good rows so far with an event time before 1971."""
 
     def read(self, decoded: Decoded, messages: Messages, good: Rows) -> Timed:
-        """The times of what was decoded; a record without a usable one is bad."""
+        """Reads the event times of decoded rows; a record without a usable one is bad."""
         if self._compute is None:
             found = self._judge(decoded, self._times(decoded.frame, messages, good), messages, good)
         else:
@@ -73,10 +73,10 @@ class EventTimes:
         return found
 
     def _judge(self, decoded: Decoded, times: pl.Series, messages: Messages, good: Rows) -> Timed:
-        """Without the rows that have no usable time, and the columns that were read for it alone."""
+        """Removes rows without a usable time, and columns that were read only to compute it."""
         frame = decoded.frame
         if self._only_read:
-            frame = frame.clone()  # of no data; `drop` is a query, which costs as much as decoding twenty records
+            frame = frame.clone()  # copies no data; `drop` is a query, which costs as much as decoding twenty records
             for name in self._only_read:
                 frame.drop_in_place(name)
         bad = self._find_bad(times, messages, good)
@@ -94,7 +94,7 @@ class EventTimes:
     def _computed(
         self, compute: Apply, decoded: Decoded, messages: Messages, good: Rows
     ) -> tuple[Decoded, pl.Series, Messages, Rows]:
-        """The times that the expression gives, without the rows for which it fails."""
+        """Computes the times by the expression, without the rows for which it fails."""
         frame = decoded.frame
         made, failed = apply_to_rows(frame, compute)
         times = self._in_ms(made["__tidegate_time"])
@@ -118,7 +118,7 @@ class EventTimes:
         return (moments.cast(pl.Int64) // self._per_ms).alias("__tidegate_time")
 
     def _find_bad(self, times: pl.Series, messages: Messages, good: Rows) -> pl.Series | None:
-        """None where all are good."""
+        """Returns None if all are good."""
         bad = _find_bad(times)
         if self._ahead_ms is None:
             return bad
@@ -146,24 +146,24 @@ class EventTimes:
 
 
 def _find_bad(times: pl.Series) -> pl.Series | None:
-    """Where there is none, or one that no calendar has; None where all are good."""
+    """Returns where the time is NULL or outside the calendar; None if all are good."""
     if not times.null_count() and (times.is_empty() or in_calendar(times.min(), times.max())):
         return None
     return ~times.is_between(FIRST_MS, LAST_MS).fill_null(value=False)
 
 
 def in_calendar(first: object, last: object) -> bool:
-    """Whether all times from one to another are in the years 1 to 9999; not where there are none."""
+    """Returns whether all times between two bounds lie in the years 1 to 9999; False if there are no times."""
     return isinstance(first, int) and isinstance(last, int) and first >= FIRST_MS and last <= LAST_MS
 
 
 def choose(values: Sequence[T], good: Rows) -> Sequence[T]:
-    """Those of the good records."""
+    """Returns the values of the good records."""
     return values if good is None else [values[row] for row in good]
 
 
 def _bounds(times: pl.Series) -> tuple[int, int]:
-    """The first and the last of some times, none of which is NULL."""
+    """Returns the lowest and highest time; none may be NULL."""
     first, last = times.min(), times.max()
     assert isinstance(first, int)
     assert isinstance(last, int)
@@ -173,11 +173,11 @@ def _bounds(times: pl.Series) -> tuple[int, int]:
 def measure_behind(
     times: pl.Series, origins: Sequence[Hashable], marks: dict[Hashable, int], delay_ms: int
 ) -> pl.Series:
-    """`__tidegate_behind` of rows in offset order within each origin. `marks`: the watermark of each origin, moved by
-    the rows.
+    """Returns `__tidegate_behind` of rows in offset order within each origin.
 
-    The client gives the records of one partition after those of another, so there are few runs of rows of one origin:
-    each takes some 50 us. Rows of short runs take 75 ns each, by a plain loop; grouping by expressions takes 250.
+    Updates `marks`, the watermark of each origin. The client delivers the records of one partition after those of
+    another, so there are few runs of rows of one origin. A run takes some 50 us. Rows of short runs take 75 ns each in
+    a plain loop; grouping by expressions takes 250.
     """
     lag_ms = delay_ms + 1
     if times.is_empty():
@@ -201,7 +201,7 @@ def measure_behind(
 
 
 def _starts_of_runs(origins: Sequence[Hashable]) -> list[int]:
-    """Where rows of another origin than before begin; empty where a loop over all rows is faster."""
+    """Returns where the origin changes; empty if a loop over all rows is faster."""
     runs_max = len(origins) // RUN_ROWS
     if runs_max < 2:
         return []
@@ -220,7 +220,7 @@ def _starts_of_runs(origins: Sequence[Hashable]) -> list[int]:
 
 
 def _behind_in_run(times: pl.Series, origin: Hashable, marks: dict[Hashable, int], lag_ms: int) -> pl.Series:
-    """Of rows of one origin. Mostly no row can be behind another, and there is nothing to compute."""
+    """Computes a run of rows of one origin. In most runs no row can be behind another, and nothing is computed."""
     start_ms = max(marks[origin], _FLOOR)
     first_ms, newest_ms = _bounds(times)
     last_ms = max(start_ms, newest_ms - lag_ms)

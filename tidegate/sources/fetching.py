@@ -1,4 +1,4 @@
-"""How records come from a client: as its message objects, or in place, where C can read them (ADR 67)."""
+"""Fetches records from a client: as its message objects, or in place, where C can read them (ADR 67)."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _FATAL: Final = ck.KafkaError._FATAL  # noqa: SLF001  # the client's own codes b
 
 
 class FetchEvent(NamedTuple):
-    """What came and is no record: the end of a partition, or an error."""
+    """The end of a partition, or an error."""
 
     partition: TopicPartition
     offset: int
-    """Negative where none is meant."""
+    """Negative if there is none."""
     error: ck.KafkaError
 
 
 class Fetched(NamedTuple):
-    """What came, in its order, records and events each for themselves."""
+    """Fetched records and events, each in order."""
 
     records: Records
     events: Sequence[FetchEvent]
 
     def before_events(self) -> Records:
-        """The records up to the first one that does not lie before every event of its partition.
+        """Returns the records up to the first one that is not before every event of its partition.
 
-        Before it the client may have gone past others.
+        In front of that record, the client may have skipped others.
         """
         places: dict[TopicPartition, int] = {}
         for part, offset, _ in self.events:
@@ -56,37 +56,37 @@ class Fetched(NamedTuple):
 
 
 class FetchClient(Protocol):
-    """What is needed of a consumer here."""
+    """The part of a consumer used here."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """See confluent_kafka.Consumer."""
+        """Works like confluent_kafka.Consumer.consume."""
 
 
 class Fetcher(Protocol):
-    """Of one client, for the thread that has it."""
+    """A fetcher for one client, on the thread that owns it."""
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are assigned next."""
+        """Announces the partitions that are assigned next."""
 
     def wait(self, seconds: float) -> bool:
-        """Whether something came; it is part of what `take` gives."""
+        """Waits, and returns whether anything arrived; `take` includes it."""
 
     def take(self, room: int) -> Fetched:
-        """What is there: at most so many records and events, those included that `wait` has seen."""
+        """Takes up to `room` records and events, including what `wait` has seen."""
 
     def close(self) -> None:
-        """Before the client's end. Whatever was fetched cannot be read any more."""
+        """Ends fetching, before the client is closed. Fetched records can no longer be read."""
 
 
 class MessageFetcher(Fetcher):
-    """By message objects."""
+    """A fetcher of message objects."""
 
     def __init__(self, client: FetchClient) -> None:
         self._client = client
         self._first: list[ck.Message] = []
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     @override
     def wait(self, seconds: float) -> bool:
@@ -98,21 +98,21 @@ class MessageFetcher(Fetcher):
         messages, self._first = self._first, []
         if room > len(messages):
             messages += self._client.consume(room - len(messages), 0)
-        if not any(map(ck.Message.error, messages)):  # `error == None` leaks an exception in the client: never by `==`
+        if not any(map(ck.Message.error, messages)):  # `== None` leaks an exception in the client: never by `==`
             return Fetched(KafkaMessages(messages), ())
         records = [message for message in messages if message.error() is None]
         return Fetched(KafkaMessages(records), _events_of(messages))
 
     def close(self) -> None:
-        """Nothing to do: message objects outlive their client."""
+        """Does nothing: message objects outlive their client."""
 
 
 class NativeFetcher(Fetcher):
-    """In place.
+    """A fetcher that reads records in place.
 
-    Partitions are redirected to a queue of our own, which C reads. The client's queue is left with what calls its
-    callbacks, and those may be called by its own functions only. But that a topic is not known any more comes by a
-    partition's queue, and calls one, too: so errors of both queues go to `on_error` from here.
+    Partitions are redirected to our own queue, which C reads. The client's queue keeps the events that invoke its
+    callbacks, which only its own functions may invoke. However, the event that a topic has become unknown comes through
+    a partition's queue and also has a callback. Therefore this class reports errors of both queues to `on_error`.
     """
 
     def __init__(
@@ -128,15 +128,15 @@ class NativeFetcher(Fetcher):
         self._queue = client.queue_new(handle)
         self._loans = Loans(library, client)
         self._messages = array("Q")
-        """Addresses; the first `_waiting` ones are of messages that nobody has taken."""
+        """Addresses; the first `_waiting` ones are of messages not taken yet."""
         self._waiting = 0
         self._events: list[FetchEvent] = []
         self._reporting = client.report_errors(handle, lambda code, text: on_error(ck.KafkaError(code, text)))
-        """Has to outlive the client."""
+        """Must outlive the client."""
 
     @override
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
-        """A partition keeps where it is redirected to when it is assigned."""
+        """Redirects the partitions; an assignment keeps the redirection."""
         for part in partitions:
             queue = self._lib.queue_get_partition(self._handle, part.topic.encode(), part.partition)
             self._lib.queue_forward(queue, self._queue)
@@ -182,11 +182,11 @@ class NativeFetcher(Fetcher):
         return max(0, found)
 
     def _reserve(self, capacity: int) -> None:
-        """Room for so many messages; what waits is kept."""
+        """Makes room for `capacity` messages; keeps those that wait."""
         self._messages.extend(room_of("Q", max(0, capacity - len(self._messages))))
 
     def _take_events(self) -> None:
-        """Whatever calls a callback, and errors of the client as a whole."""
+        """Takes the events that invoke callbacks, and errors of the client as a whole."""
         messages = self._consumer.consume(_EVENTS_AT_ONCE, 0)
         for message in messages:
             if message.error() is None:
@@ -216,13 +216,15 @@ def _events_of(messages: Sequence[ck.Message]) -> list[FetchEvent]:
 
 
 def _offset_of(message: ck.Message) -> int:
-    """The Python client hides librdkafka's negative ones."""
+    """Returns the offset, or NO_OFFSET, since the Python client hides librdkafka's negative ones."""
     offset = message.offset()
     return NO_OFFSET if offset is None else offset
 
 
 def open_fetcher(client: FetchClient, on_error: Callable[[ck.KafkaError], None]) -> Fetcher:
-    """In place where that can be done, which only a client of the library itself can; its errors go to `on_error`."""
+    """Returns an in-place fetcher if possible, which requires a client of the library itself; errors go to
+    `on_error`.
+    """
     if not isinstance(client, ck.Consumer):
         return MessageFetcher(client)
     library, lib = find_library(), find_librdkafka()
@@ -238,5 +240,5 @@ def open_fetcher(client: FetchClient, on_error: Callable[[ck.KafkaError], None])
 
 @cache
 def _report(reason: str) -> None:
-    """Once in a process: it is no defect, yet somebody may wonder about the CPU time."""
+    """Logs the reason once per process: not a defect, but it explains the CPU time."""
     _LOG.info("records are read by message objects, at more CPU time than in place: %s", reason)

@@ -1,7 +1,7 @@
 """A Kafka source of one subtask: decoded batches for the loop, and the positions after them (F04, F08).
 
-All methods are for the loop's thread and return at once, except `wait_ready` and `close`. The reading itself is in
-`reader.py`, the meaning of offsets in `positions.py`.
+All methods are for the loop's thread and return at once, except `wait_ready` and `close`. `reader.py` does the reading;
+`positions.py` defines the meaning of offsets.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ _CLOSE_SECONDS = 10.0
 
 
 class UnreadableRecord(msgspec.Struct, frozen=True):
-    """A record that the format refused, and where it is; the failure's `row` counts in what one poll returned."""
+    """A record that the format rejected, and its place; the failure's `row` is its index in the records of one poll."""
 
     partition: TopicPartition
     offset: int
     failure: RecordFailure
     raw: RawRecord | None = None
-    """Where a letter is written about it."""
+    """Set if a dead letter is written about it."""
 
 
 class SourceBatch(msgspec.Struct, frozen=True):
-    """What one poll returned. `records` and `record_bytes` count all records, unreadable and skipped ones included."""
+    """The result of one poll. `records` and `record_bytes` count all records, including unreadable and skipped ones."""
 
     frame: pl.DataFrame
     records: int
     record_bytes: int
-    """Of keys, values and headers."""
+    """Bytes of keys, values and headers."""
     failures: list[UnreadableRecord]
     left_out: int = 0
-    """Tombstones, where the source has no use for them."""
+    """Tombstones that the source omits."""
 
 
 class KafkaSource:
-    """Reads `partitions` (all those of this subtask, maybe none) from `restored`."""
+    """The source of one subtask: reads `partitions` (all those of the subtask, possibly none) from `restored`."""
 
     def __init__(
         self,
@@ -75,19 +75,19 @@ class KafkaSource:
         tools: SourceTools = SOURCE_TOOLS,
         schemas: Schemas | None = None,
     ) -> None:
-        """`schemas`: what is known of the registry; None: what the file names."""
+        """`schemas` are the known schemas of the registry; None for those named in the file."""
         self._operator = operator
         self._group_id = group_id
         self._tools = tools
         self._wake = wake
         self.batch_bytes_max = BYTES_MAX
-        """Of the values of one batch, but for one record."""
+        """Limit for the values of one batch, except that one record is always taken."""
         self._decoder = open_decoder(operator, known_schemas(operator.options) if schemas is None else schemas)
         event_time, bounded = operator.timing, operator.until != "never"
         self._times = None if event_time is None else EventTimes(event_time, operator)
         self._delay_ms = 0 if event_time is None else event_time.delay_ms
         self.watermarks: SourceWatermarks | None = None
-        """None while no operator downstream needs event time."""
+        """None if no downstream operator needs event time."""
         if event_time is not None and operator.carries_time:
             restored_ms = _watermarks_by(event_time.text, restored)
             self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
@@ -96,7 +96,7 @@ class KafkaSource:
         self._single = len(operator.topics) == 1
         self._names_topic = operator.names_topic
         self._spreads = operator.splits_rows()
-        """Updates are two rows each."""
+        """Whether updates become two rows each."""
         self._writes_dead_letters = operator.bad_records is BadRecordPolicy.DEAD_LETTER
         self._partitions = self._by_key(partitions)
         self._positions: Positions | None = None
@@ -120,7 +120,7 @@ class KafkaSource:
         return self._positions is not None
 
     def wait_ready(self, seconds: float) -> None:
-        """Block until `ready`. Raises SourceFailed, and SourceUnavailable when the time is over."""
+        """Blocks until `ready`. Raises SourceFailed, and SourceUnavailable on a timeout."""
         if self._positions is None and self._reader is not None:
             self._begin(self._reader.wait_initial(seconds))
 
@@ -130,7 +130,7 @@ class KafkaSource:
             self._note_ended(self._reader, positions)
 
     def positions(self) -> SourcePositions:
-        """Where to continue after everything that `take` has returned. Only when `ready`."""
+        """Returns where to continue after everything that `take` has returned. Only when `ready`."""
         if self._positions is None:
             raise RuntimeError(f"source {self._operator.name}: positions were requested before they were known")
         found = self._positions.snapshot()
@@ -141,14 +141,17 @@ class KafkaSource:
 
     @property
     def reached(self) -> dict[TopicPartition, int]:
-        """Next offset of each partition after everything that `take` has returned, none until they are known. May be
-        asked for by any thread.
+        """Next offset of each partition after everything that `take` has returned; empty until known. Safe from any
+        thread.
         """
         positions = self._positions
         return {} if positions is None else dict(positions.next_offsets)
 
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these, too, from their first offset; `positions` has them at once. Only when `ready`, and unbounded."""
+        """Also reads these partitions, from their first offset, and includes them in `positions` at once.
+
+        Only when `ready`, and only on an unbounded read.
+        """
         if self._positions is None:
             raise RuntimeError(f"source {self._operator.name}: partitions were added before the first positions")
         self._positions.add(partitions)
@@ -167,13 +170,14 @@ class KafkaSource:
 
     @property
     def finished(self) -> bool:
-        """A bounded read has returned everything; a subtask without partitions has nothing to wait for."""
+        """Whether a bounded read has returned everything; a subtask without partitions has nothing to wait for."""
         return self._empty_bounded or (self._positions is not None and self._positions.finished)
 
     def take(self, rows_max: int) -> SourceBatch | None:
-        """The next batch of at most this many records; None when there are none, or all of them wait for schemas.
+        """Returns the next batch of at most `rows_max` rows, but at least one record.
 
-        With 0 no record is taken, and what is known of ends before the next record is noted.
+        Returns None if there are no records, or all of them wait for schemas. With 0 it takes no record, and only notes
+        the known ends before the next record.
 
         Raises SourceFailed, SourceUnavailable.
         """
@@ -196,15 +200,15 @@ class KafkaSource:
         return self._take_held(self._reader, self._positions, rows_max)
 
     def _records_of(self, rows_max: int) -> int:
-        """So many records make at most this many rows; one in any case."""
+        """Returns the number of records that make at most this many rows; at least one."""
         return max(1, rows_max // 2) if self._spreads and rows_max else rows_max
 
     def rows_of(self, records: int) -> int:
-        """The most rows for which no more records than these are taken."""
+        """Returns the largest row limit for which no more than `records` records are taken."""
         return records * 2 + 1 if self._spreads else records
 
     def _take_held(self, reader: ConsumerThread, positions: Positions, rows_max: int) -> SourceBatch | None:
-        """Records that have waited, of one partition."""
+        """Takes records of one partition that have waited for a schema."""
         for held in self._held.due():
             first, rest = held.pending.split(self._records_of(rows_max), self.batch_bytes_max)
             batch = self._advance(reader, positions, first)
@@ -219,7 +223,7 @@ class KafkaSource:
     def _advance(
         self, reader: ConsumerThread, positions: Positions, pending: Pending
     ) -> SourceBatch | WaitingForSchema | None:
-        """Everything in `pending` was read, unless it waits."""
+        """Processes `pending` as read, unless it waits for a schema."""
         batch = self._batch(pending, positions)
         if not isinstance(batch, WaitingForSchema):
             self._note_ended(reader, positions)
@@ -227,12 +231,12 @@ class KafkaSource:
         return batch
 
     def close(self) -> None:
-        """End the reading thread within a bounded time."""
+        """Ends the reading thread within a bounded time."""
         if self._reader is not None:
             self._reader.close(_CLOSE_SECONDS)
 
     def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
-        """Positions move with what is returned: a batch that waits was not read."""
+        """Decodes a batch and moves the positions past it; a batch that waits counts as unread."""
         messages = pending.records
         origins = self._origins(messages)
         last = find_last_offsets(messages, origins, self._partitions, positions)
@@ -266,7 +270,7 @@ class KafkaSource:
     def _rows(
         self, decoded: Decoded, messages: Records, origins: Sequence[Hashable], keys: Iterable[Hashable]
     ) -> tuple[pl.DataFrame, Sequence[RecordFailure]]:
-        """The good rows with the engine's columns, and the bad records; watermarks of the `keys` move with the rows."""
+        """Returns the good rows with the system columns, and the bad records; advances the watermarks of the `keys`."""
         good = _good_rows(decoded, len(messages))
         if self._times is None:
             return self._with_provenance(decoded.frame, messages, good), decoded.failures
@@ -281,7 +285,7 @@ class KafkaSource:
         return frame, decoded.failures
 
     def _with_provenance(self, frame: pl.DataFrame, messages: Records, good: Rows) -> pl.DataFrame:
-        """Add the partition and the offset of the good records, and their topic where it is not always the same."""
+        """Adds the partition and the offset of the good records, and their topic if it varies."""
         places = [messages.partition_column, messages.offset_column]
         if self._names_topic:
             topics = self._operator.topics * len(messages) if self._single else messages.topics
@@ -289,14 +293,14 @@ class KafkaSource:
         return frame.hstack(places if good is None else [column.gather(list(good)) for column in places])
 
     def _origins(self, messages: Records) -> Sequence[Hashable]:
-        """The key of each message's partition in `_partitions`."""
+        """Returns the key of each message's partition in `_partitions`."""
         return messages.partitions if self._single else list(zip(messages.topics, messages.partitions, strict=True))
 
     def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
         return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
 
     def _ask_idle(self, watermarks: SourceWatermarks) -> None:
-        """Nothing passes a partition that is idle before the broker was asked whether it still is."""
+        """Asks the broker whether idle partitions still are, before a watermark passes them."""
         questions = watermarks.take_questions()
         if questions and self._reader is not None and self._positions is not None:
             nexts = self._positions.next_offsets
@@ -311,7 +315,7 @@ class KafkaSource:
                 self.watermarks.on_end(sorted(reached))
 
     def _note_caught_up(self, reader: ConsumerThread, positions: Positions, pending: Pending) -> None:
-        """Records that came after an answer, or after an end was seen, have moved the position past it."""
+        """Reports caught-up partitions, unless records after an answer or an end have moved the position past it."""
         if self.watermarks is None or not self.watermarks.watches:
             return
         for part, asked in pending.caught_up.items():
@@ -328,7 +332,7 @@ class KafkaSource:
 
 
 def _watermarks_by(text: str, restored: SourcePositions) -> dict[TopicPartition, int]:
-    """What was stored, unless the event time is read from something else now."""
+    """Returns the stored watermarks, unless the event time is now read from another field."""
     if restored.watermarks and restored.event_time != text:
         _LOG.warning(
             "source %s: its event time is now %s and was %s: watermarks begin again",
@@ -341,7 +345,7 @@ def _watermarks_by(text: str, restored: SourcePositions) -> dict[TopicPartition,
 
 
 def _decode_each(decoder: Decoder | PartsDecoder, messages: Records) -> Decoded | WaitingForSchema:
-    """The good rows; a record that makes the decoder raise is bad like the others."""
+    """Decodes the good rows; a record that makes the decoder raise is bad like the others."""
     parts, raising = evaluate_rows(len(messages), lambda start, end: decoder.decode(messages.part(start, end)))
     decoded: list[tuple[int, Decoded]] = []
     for start, part in parts:
@@ -357,7 +361,7 @@ def _decode_each(decoder: Decoder | PartsDecoder, messages: Records) -> Decoded 
 
 
 def _no_rows(decoder: Decoder | PartsDecoder, messages: Records) -> pl.DataFrame:
-    """The decoder's texts; it has made the same of no message before, so it does not wait."""
+    """Returns an empty frame. The decoder has decoded no messages before, so it does not wait."""
     decoded = decoder.decode(messages.part(0, 0))
     assert isinstance(decoded, Decoded)
     return decoded.frame

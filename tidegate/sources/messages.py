@@ -1,4 +1,4 @@
-"""What a source needs of a batch of messages, and message objects of the Python client as such a batch."""
+"""A source's view of a batch of messages, and message objects of the Python client as such a batch."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ _PARTITION: Callable[[ck.Message], int] = ck.Message.partition  # type: ignore[a
 _OFFSET: Callable[[ck.Message], int] = ck.Message.offset  # type: ignore[assignment]  # see above
 _HEADERS: Callable[[ck.Message], Headers | None] = ck.Message.headers  # type: ignore[assignment]  # values may be None
 _UNREADABLE: Final[Any] = []
-"""In place of headers that cannot be read; compared by identity. False like no headers, so that one look at a batch
-finds both."""
+"""Replaces headers that cannot be read; compared by identity. It is false like missing headers, so that a single check
+finds both.
+"""
 _SECOND: Final = itemgetter(1)
 
 
 class OutOfOrder(Exception):
-    """A record of a partition comes after one with the same or a higher offset."""
+    """A record of a partition follows one with the same or a higher offset."""
 
     def __init__(self, row: int) -> None:
         self.row = row
 
 
 class FlatHeaders(NamedTuple):
-    """The headers of a batch: how many each message has, and the names and values of all after each other.
+    """The headers of a batch: the number per message, and the names and values of all in sequence.
 
-    All three are empty where no message has any.
+    All three are empty if no message has headers.
     """
 
     counts: pl.Series
@@ -47,11 +48,11 @@ class FlatHeaders(NamedTuple):
 NO_HEADERS: Final = FlatHeaders(
     pl.Series(dtype=pl.Int64), pl.Series("key", dtype=pl.String), pl.Series("value", dtype=pl.Binary)
 )
-"""Most topics have none, so it is made once."""
+"""Most topics have no headers, so it is created once."""
 
 
 class Records(Messages, Protocol):
-    """What a source needs of a batch besides what a decoder does."""
+    """What a source needs from a batch in addition to a decoder's needs."""
 
     @property
     def key_column(self) -> pl.Series:
@@ -59,10 +60,10 @@ class Records(Messages, Protocol):
 
     @property
     def flat_headers(self) -> FlatHeaders | None:
-        """`headers`; None where they are at hand as lists only."""
+        """`headers`; None if they are available only as lists."""
 
     cut_names: int
-    """Names of headers that the client has cut off at a NUL, as far as it can be seen, once headers were asked for."""
+    """Header names that the client has truncated at a NUL, as far as detectable, once headers were requested."""
 
     @property
     def timestamp_column(self) -> pl.Series:
@@ -70,47 +71,47 @@ class Records(Messages, Protocol):
 
     @property
     def partition_column(self) -> pl.Series:
-        """`partitions` as Int32: each row carries it, and it may be a column of the source as well."""
+        """`partitions` as Int32: each row carries it, and it may also be a column of the source."""
 
     @property
     def offset_column(self) -> pl.Series:
-        """The same for `offsets`, as Int64."""
+        """`offsets` as Int64: each row carries it, and it may also be a column of the source."""
 
     @property
     def run_ends(self) -> Sequence[int]:
-        """Rows in ascending order: from the one after each to the next one all are of one partition, and in order.
+        """Rows in ascending order; between two of them, all rows belong to one partition and are in order.
 
         Raises OutOfOrder.
         """
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Of the values, in bytes."""
+        """Sizes of the values, in bytes."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all values."""
+        """Size of all values."""
 
     @property
     def record_bytes(self) -> int:
-        """Of all keys, values, and names and values of headers."""
+        """Size of all keys, values, and names and values of headers."""
 
     def raw(self, row: int) -> RawRecord:
-        """One message as it is, for a letter about it."""
+        """Returns one message unchanged, for a dead letter about it."""
 
     @override
     def part(self, start: int, end: int) -> Records:
         pass
 
     def choose(self, rows: Sequence[int]) -> Records:
-        """Some of the messages."""
+        """Returns some of the messages."""
 
     def joined(self, others: Records) -> Records:
-        """These, and after them others that were read in the same way."""
+        """Returns these messages, followed by others read in the same way."""
 
 
 class KafkaMessages(Records):
-    """See Records: a column is made when it is asked for. Only of messages without an error."""
+    """Messages of the Python client, without errors. A column is created when requested."""
 
     memory = None
     flat_headers = None
@@ -125,7 +126,7 @@ class KafkaMessages(Records):
     @cached_property
     @override
     def values(self) -> list[bytes | None]:
-        """The source looks for tombstones among them where they are none of the decoder's business."""
+        """Cached: the source searches them for tombstones if the decoder does not handle those."""
         return list(map(ck.Message.value, self._messages))
 
     @property
@@ -136,9 +137,11 @@ class KafkaMessages(Records):
     @property
     @override
     def headers(self) -> Sequence[Headers | None]:
-        """For a name that is not UTF-8 the client returns a list and raises as well, and gives the list when it is
-        asked again; reading the name in it ends the process. So the message keeps a mark in place of the list. And
-        only calls from C see the exception for sure: those that the interpreter has specialised do not look.
+        """Marks headers with a name that is not UTF-8.
+
+        For such a name the client both returns a list and raises, and returns the list when called again; reading the
+        name in it crashes the process. Therefore the mark replaces the list in the message. Only calls from C reliably
+        see the exception: calls that the interpreter has specialised do not check.
         """
         found: list[Headers | None] = []
         answers = map(_HEADERS, self._messages)  # after an exception it continues with the next message
@@ -167,7 +170,7 @@ class KafkaMessages(Records):
     @property
     @override
     def timestamps_ms(self) -> Sequence[int | None]:
-        # Each pair is free before the next one is made: a list of pairs takes half as long again.
+        # Each pair is freed before the next one is created: a list of pairs takes half as long again.
         found: list[int] = list(map(_SECOND, map(ck.Message.timestamp, self._messages)))
         if found and min(found) < 0:
             return list(map(stamp_of, self._messages))
@@ -181,13 +184,13 @@ class KafkaMessages(Records):
     @cached_property
     @override
     def partitions(self) -> list[int]:
-        """The source asks for them anyway."""
+        """Cached: the source always requests them."""
         return list(map(_PARTITION, self._messages))
 
     @cached_property
     @override
     def offsets(self) -> list[int]:
-        """The source asks for them anyway."""
+        """Cached: the source always requests them."""
         return list(map(_OFFSET, self._messages))
 
     @cached_property
@@ -203,7 +206,7 @@ class KafkaMessages(Records):
     @property
     @override
     def run_ends(self) -> Sequence[int]:
-        """To look for fewer takes longer than to look at all."""
+        """Searching for fewer takes longer than checking each row."""
         return range(len(self._messages))
 
     @property
@@ -219,7 +222,7 @@ class KafkaMessages(Records):
     @property
     @override
     def record_bytes(self) -> int:
-        """Headers with a name that is not UTF-8 are not counted: the client does not give them."""
+        """Omits headers with a name that is not UTF-8: the client does not return them."""
         headers = chain.from_iterable(filter(None, self.headers))
         keys = sum(map(len, filter(None, self.keys)))
         return self.size_bytes + keys + sum(len(name.encode()) + len(value or b"") for name, value in headers)
@@ -246,12 +249,14 @@ class KafkaMessages(Records):
 
 
 NO_RECORDS: Final[Records] = KafkaMessages(())
-"""What others are joined to."""
+"""The empty batch that others are joined to."""
 
 
 def stamp_of(message: ck.Message) -> int | None:
-    """The Kafka timestamp, ms since 1970; None where the record has none. Producers write -1 for none (NO_TIMESTAMP of
-    Kafka's clients), which the client takes for a time of creation; no negative number is a time.
+    """Returns the Kafka timestamp, ms since 1970; None if the record has none.
+
+    Producers write -1 for none (NO_TIMESTAMP of Kafka's clients), which the client takes for a creation time; no
+    negative number is a time.
     """
     kind, at_ms = message.timestamp()
     return None if kind == ck.TIMESTAMP_NOT_AVAILABLE or at_ms < 0 else at_ms

@@ -1,7 +1,7 @@
-"""Messages of librdkafka as columns, in place: no object for a message, none for a part that nobody asks for.
+"""Messages of librdkafka as columns, in place: no object per message, and none for parts that are not requested.
 
-The messages are librdkafka's until the last batch with some of them is gone, or their client ends: then all are given
-back, since a client does not end before (ADR 67).
+librdkafka owns the messages until the last batch with some of them is gone or their client ends. Then all are given
+back, since a client cannot end before (ADR 67).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.sources.messages import NO_HEADERS, FlatHeaders, OutOfOrder, Recor
 
 
 class Loans:
-    """What is lent by one client."""
+    """The messages lent by one client."""
 
     def __init__(self, library: Library, client: Librdkafka) -> None:
         self.library = library
@@ -30,13 +30,13 @@ class Loans:
         self._open: WeakSet[Loan] = WeakSet()
 
     def add(self, messages: array[int]) -> Loan:
-        """Addresses of messages."""
+        """Lends messages, given by their addresses."""
         one = Loan(self, messages)
         self._open.add(one)
         return one
 
     def end(self) -> None:
-        """The client ends: nobody reads any of it from now on."""
+        """Gives everything back, when the client ends: nothing may be read any more."""
         for one in list(self._open):
             one.give_back()
 
@@ -50,11 +50,11 @@ class Loan:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing to be read any more."""
+        """Whether the messages have been given back."""
         return self._messages is None
 
     def give_back(self) -> None:
-        """To librdkafka."""
+        """Gives the messages back to librdkafka."""
         messages, self._messages = self._messages, None
         if messages:
             destroy = self._loans.client.address["message_destroy"]
@@ -65,7 +65,7 @@ class Loan:
 
 
 class Columns:
-    """What is known of each message without a look at anything else."""
+    """The fields of each message that are available without further access to memory."""
 
     __slots__ = ("lengths", "messages", "offsets", "partitions", "topics", "values")
 
@@ -78,13 +78,13 @@ class Columns:
         offsets: array[int],
         topics: array[int],
     ) -> None:
-        """Addresses, of values and topics too; lengths of values, -1 for NULL."""
+        """Addresses, also of values and topics; lengths of values, -1 for NULL."""
         self.messages, self.values, self.lengths = messages, values, lengths
         self.partitions, self.offsets, self.topics = partitions, offsets, topics
 
     @classmethod
     def of(cls, count: int) -> Columns:
-        """Room for so many."""
+        """Allocates columns for `count` messages."""
         return cls(*(room_of(kind, count) for kind in "QQiiqQ"))
 
     def __getitem__(self, rows: slice) -> Columns:
@@ -94,7 +94,7 @@ class Columns:
         return Columns(*(getattr(self, name) + getattr(other, name) for name in _COLUMNS))
 
     def choose(self, rows: Sequence[int]) -> Columns:
-        """Some of them."""
+        """Returns some of the rows."""
         found = ((column.typecode, column) for column in (getattr(self, name) for name in _COLUMNS))
         return Columns(*(array(kind, [column[row] for row in rows]) for kind, column in found))
 
@@ -103,10 +103,10 @@ _COLUMNS = ("messages", "values", "lengths", "partitions", "offsets", "topics")
 
 
 class NativeMessages(Records):
-    """See Records."""
+    """Messages in librdkafka's memory."""
 
     def __init__(self, loans: Loans, kept: frozenset[Loan], columns: Columns, size_bytes: int | None = None) -> None:
-        """`kept`: what the messages are part of."""
+        """`kept` are the loans that the messages belong to."""
         self._loans = loans
         self._library = loans.library
         self._arrow = loans.library.arrow
@@ -115,14 +115,14 @@ class NativeMessages(Records):
         self._all = columns
         self._size_bytes = size_bytes
         self.cut_names = 0
-        """See Records."""
+        """Truncated header names, as in Records."""
 
     def __len__(self) -> int:
         return len(self._all.messages)
 
     @property
     def _columns(self) -> Columns:
-        """For whatever looks at librdkafka's memory."""
+        """The columns, for reading librdkafka's memory. Raises RuntimeError after the client's end."""
         if any(one.ended for one in self._kept):
             raise RuntimeError("records were looked at after the end of the client that has read them")
         return self._all
@@ -192,7 +192,7 @@ class NativeMessages(Records):
         return FlatHeaders(self._arrow.fixed_column("", address_of(counts), len(counts), pl.Int64), texts, contents)
 
     def _find_headers(self) -> tuple[array[int], array[int], array[int], array[int], array[int]]:
-        """How many each message has; addresses and lengths of all names, and of all values."""
+        """Returns the header count of each message, and addresses and lengths of all names and of all values."""
         count, address = len(self), self._address
         lists, counts, cut = room_of("Q", count), room_of("q", count), room_of("q", 1)
         messages = address_of(self._columns.messages)
@@ -320,12 +320,12 @@ class NativeMessages(Records):
 
 
 def room_of(kind: str, count: int) -> array[int]:
-    """Zeros, for C to write over. No array of ctypes: each size of those is a type of its own."""
+    """Returns zeros for C to overwrite. A ctypes array is not used: each size would be a type of its own."""
     return array(kind, bytes(array(kind).itemsize * count))
 
 
 def address_of(values: array[int]) -> int:
-    """Of the first one, as long as the array is there and as long as it is."""
+    """Returns the address of the first element, valid while the array exists and keeps its length."""
     return values.buffer_info()[0]
 
 

@@ -1,6 +1,6 @@
-"""The time of the newest record that was read of each partition, once a second: for lag in seconds and latency.
+"""The time of the newest record read from each partition, once a second: for lag in seconds and latency.
 
-To look at every record would cost as much as some formats take to decode it.
+Examining every record would cost as much as decoding it in some formats.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ LOOK_S: Final = 1.0
 
 
 class NewestRecords:
-    """Written by the loop's thread; `found` may be copied by any."""
+    """The newest records. Written by the loop's thread; any thread may copy `found`."""
 
     def __init__(self, elapsed: Callable[[], float]) -> None:
         self.found: dict[TopicPartition, tuple[int, int]] = {}
-        """Offset and Kafka timestamp, ms since 1970. Not those without a timestamp."""
+        """Offset and Kafka timestamp, ms since 1970. Records without a timestamp are omitted."""
         self._elapsed = elapsed
         self._due: dict[Hashable, float] = {}
 
@@ -30,7 +30,7 @@ class NewestRecords:
         messages: Records,
         partitions: Mapping[Hashable, TopicPartition],
     ) -> None:
-        """A batch was read: its last offset by key of the partition, the key of each of its messages, and these."""
+        """Takes a batch that was read: its last offset by partition key, the key of each message, and the messages."""
         now_s = self._elapsed()
         due = [key for key in last if now_s >= self._due.get(key, 0.0)]
         if not due:

@@ -1,4 +1,4 @@
-"""Records of a partition come in the order of their offsets, and none comes twice: exactly once is built on it.
+"""Checks that records of a partition arrive in offset order and only once; exactly-once depends on it.
 
 Pure.
 """
@@ -19,10 +19,10 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 def find_last_offsets(
     messages: Records, origins: Sequence[KeyT], partitions: Mapping[KeyT, TopicPartition], positions: Positions
 ) -> dict[KeyT, int]:
-    """By key of the partition, which `origins` has for each message.
+    """Returns the last offset by partition key; `origins` has the key of each message.
 
-    Raises SourceUnavailable for a record that is before the position, or not after the one before it: its position
-    would say that others were read, and its row would overtake theirs. The next attempt reads from a checkpoint.
+    Raises SourceUnavailable for a record that is before the position, or not after its predecessor: the position would
+    imply that others were read, and its row would overtake theirs. The next attempt reads from a checkpoint.
     """
     found: dict[KeyT, int] = {}
     offsets, start = messages.offsets, 0

@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tidegate.sources")
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks while nobody answers; no look waits longer."""
+"""Seconds between two checks while no broker answers; no check waits longer."""
 _REPORT_SECONDS: Final = 4.0
 _HEARD_SECONDS: Final = 60.0
-"""An answer is where an outage begins, unless it is older: an idle topic answers nothing that its reader sees."""
+"""An outage begins at the last answer, unless that is older: an idle topic produces no answers that its reader sees."""
 _EXPLAIN_SECONDS: Final = 30.0
-"""Between two looks at what is in the way: brokers may come back and refuse the login."""
+"""Seconds between two searches for the obstacle: brokers may come back and refuse the login."""
 # ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
 _VAGUE: Final = frozenset({ck.KafkaError._TRANSPORT, ck.KafkaError._TIMED_OUT, ck.KafkaError._ALL_BROKERS_DOWN})
-"""Nobody answers: why, another error may have said, and the client repeats those seldom."""
+"""Errors that only report missing answers. Another error may have given the reason, and the client rarely
+repeats it.
+"""
 
 
 class Outage:
-    """Reports once that the brokers do not answer, and once that they do again; librdkafka keeps trying for ever.
+    """The state of an outage: reported once when the brokers stop answering and once when they answer again.
 
-    Its errors say when to begin to look: it repeats them seldom, and an idle topic never says that all is well.
-    `files` is a stamp of the certificates that a client reads when it is made, and never again.
+    librdkafka retries forever. Its errors trigger the first check: it repeats them rarely, and an idle topic never
+    reports a recovery. `files` returns a stamp of the certificates, which a client reads only when it is created.
     """
 
     def __init__(self, source: str, clock: Clock, files: Callable[[], object] = lambda: None) -> None:
@@ -43,7 +45,7 @@ class Outage:
         self._files = files
         self._files_before = files()
         self._renewal: tuple[object, float] | None = None
-        """The files as they were at an error, or at a later look, and when; None as long as they are the client's."""
+        """The files at an error or a later check, and when; None while they are those of the client."""
         self._since: float | None = None
         """The first error of an outage, which comes late: up to half a minute after the last answer."""
         self._heard = -math.inf
@@ -55,7 +57,7 @@ class Outage:
         self.last = "no error was reported"
 
     def due(self) -> bool:
-        """Whether to look again whether somebody answers."""
+        """Returns whether to check again whether a broker answers."""
         now = self._clock.monotonic()
         if self._since is None or now - self._looked < LOOK_SECONDS:
             return False
@@ -63,8 +65,8 @@ class Outage:
         return True
 
     def check(self) -> None:
-        """Raises SourceUnavailable when there was an error and the certificates are others than the client's, all of
-        them by now.
+        """Raises SourceUnavailable if there was an error and all certificates have been replaced since the client read
+        them.
         """
         if self._renewal is None:
             return
@@ -82,8 +84,9 @@ class Outage:
         )
 
     def inspect(self, find_obstacle: Callable[[], Obstacle | None]) -> None:
-        """What is in the way, asked when a report is due and once in a while after it. Raises SourceUnavailable where
-        waiting does not cure it: the client would try the same login for ever.
+        """Determines what blocks the connection, when a report is due and periodically after it.
+
+        Raises SourceUnavailable if waiting does not help: the client would repeat the same login forever.
         """
         if self._since is None or self._clock.monotonic() < self._explain_at:
             return
@@ -96,7 +99,7 @@ class Outage:
             raise SourceUnavailable(f"source {self._source}: {self.last}", source=self._source)
 
     def on_error(self, error: ck.KafkaError) -> None:
-        """An error that waiting may cure."""
+        """Records an error that waiting may cure."""
         now = self._clock.monotonic()
         if self._since is None or error.code() not in _VAGUE:
             self.last = error.str()
@@ -117,11 +120,11 @@ class Outage:
             )
 
     def heard(self) -> None:
-        """A broker has answered a question."""
+        """Records that a broker has answered a request."""
         self._heard = self._clock.monotonic()
 
     def end(self) -> None:
-        """Somebody answers, or a record came."""
+        """Ends the outage: a broker has answered, or a record has arrived."""
         self.heard()
         if self._told:
             away = self._heard - self._began

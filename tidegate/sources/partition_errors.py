@@ -1,8 +1,8 @@
-"""Errors that a partition gives at one place: nothing of it is read meanwhile, and librdkafka tries for ever.
+"""Errors of a partition at one offset: it is not read meanwhile, and librdkafka retries forever.
 
-Most of them somebody cures: a disk that cannot be read, a leader that moves. A batch that is damaged in the log stays
-as it is, but only its partition is blocked: what lies in front of it is committed, and the others go on. So what
-lasts is logged, and stops nothing. Only where the client would go past a batch, the source has to end.
+Most of them can be repaired: an unreadable disk, a leader that moves. A batch damaged in the log stays damaged, but
+blocks only its partition: the records before it are committed, and the other partitions continue. So a lasting error is
+logged and stops nothing. The source stops only if the client would skip a batch.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ _LOG = logging.getLogger("tidegate.sources")
 
 LASTING_SECONDS: Final = 30.0
 AGAIN_SECONDS: Final = 600.0
-"""What lasts is logged again after this."""
+"""Seconds after which a lasting error is logged again."""
 APART_SECONDS: Final = 60.0
-"""An error that comes later than this after the client's next try is another one: an idle partition stays at its place.
-Errors queue after records, so it is not shorter."""
+"""An error this long after the client's next retry is a different one, since an idle partition stays at its position.
+
+Errors are queued behind records, so it cannot be shorter.
+"""
 _BACKOFF: Final = "fetch.error.backoff.ms"
 _BACKOFF_DEFAULT: Final = "500"
 
 # The client's own codes begin with an underscore; they are public all the same.
 _UNKNOWN_FORMAT: Final = ck.KafkaError._NOT_IMPLEMENTED  # noqa: SLF001  # see above
-"""Of a batch, or its codec. The client goes past some of them."""
+"""Unknown format or codec of a batch. The client skips some of them."""
 _CHECKSUM: Final = ck.KafkaError._BAD_MSG  # noqa: SLF001  # see above
-"""With `check.crcs` only. The client goes past the batch, or somewhere else."""
+"""Only with `check.crcs`. The client skips the batch, or moves elsewhere."""
 _DAMAGED: Final = {
     ck.KafkaError._BAD_COMPRESSION,  # noqa: SLF001  # see above
-    ck.KafkaError.INVALID_MSG,  # what a broker says of its own log: CORRUPT_MESSAGE
+    ck.KafkaError.INVALID_MSG,  # a broker's report about its own log: CORRUPT_MESSAGE
 }
-"""The client reads the same batch again: damage on its way is cured by that, damage of the log is not."""
+"""The client reads the same batch again: this cures damage in transit, but not damage in the log."""
 _REMEDY: Final = (
     "make a replica the leader that has it whole; or, once a checkpoint has come up to the batch (`tidegate "
     "checkpoint`), delete the records of this partition up to the batch's end (kafka-delete-records.sh), and accept "
@@ -52,7 +54,9 @@ _UNKNOWN_REMEDY: Final = (
 
 
 def derive_apart_seconds(kafka: Mapping[str, str]) -> float:
-    """Errors of one place that come further apart than this have not lasted. From librdkafka's properties. Pure."""
+    """Returns the gap in seconds beyond which errors at one offset count as separate. From librdkafka's properties.
+    Pure.
+    """
     return int(kafka.get(_BACKOFF, _BACKOFF_DEFAULT)) / 1000 + APART_SECONDS
 
 
@@ -64,7 +68,7 @@ class _Place(msgspec.Struct):
 
 
 class RepeatedErrors:
-    """Of one source: where each partition failed last."""
+    """The errors of one source: where each partition failed last."""
 
     def __init__(self, source: str, kafka: Mapping[str, str], clock: Clock) -> None:
         self._source = source
@@ -73,10 +77,11 @@ class RepeatedErrors:
         self._places: dict[TopicPartition, _Place] = {}
 
     def on_error(self, part: TopicPartition, offset: int, error: ck.KafkaError) -> None:
-        """A partition cannot be read at this offset; a negative one is not known. What lasts is logged now and then.
+        """Records that a partition cannot be read at this offset; a negative one is unknown. Logs lasting errors
+        periodically.
 
-        Raises SourceFailed for a batch that the client does not know, and SourceUnavailable for one that has to be read
-        again, but would be passed over.
+        Raises SourceFailed for a batch that the client does not support, and SourceUnavailable for one that must be
+        read again but would be skipped.
         """
         where = f"source {self._source}: {part}: the batch at offset {offset}"
         if error.code() == _CHECKSUM:
@@ -103,7 +108,7 @@ class RepeatedErrors:
             _LOG.warning(text, self._source, part, seconds, at, error.str())
 
     def _place(self, part: TopicPartition, offset: int) -> _Place:
-        """Whatever the errors are: brokers may answer in turn."""
+        """Returns the place of failure, whatever the errors are: brokers may answer in turn."""
         now = self._clock.monotonic()
         place = self._places.get(part)
         if place is None or place.offset != offset or now - place.last > self._apart_seconds:

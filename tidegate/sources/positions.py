@@ -1,7 +1,7 @@
-"""Positions of a source: what a list of Kafka messages means for them, and when a bounded read is done. Pure.
+"""Positions of a source: how Kafka messages move them, and when a bounded read is finished. Pure.
 
-The next offset of a partition is where a restart continues (F04). It moves past the records that were emitted and
-past what only the broker sees (markers and aborted records), which an end-of-partition event reports.
+A restart continues at the next offset of a partition (F04). It moves past emitted records and past entries that only
+the broker sees (markers and aborted records), which an end-of-partition event reports.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Positions:
 
     @property
     def bounded(self) -> bool:
-        """Whether the read has an end."""
+        """Whether the read is bounded."""
         return bool(self.end_offsets)
 
     @property
     def finished(self) -> bool:
-        """Every partition of a bounded read has reached its end."""
+        """Whether every partition of a bounded read has reached its end."""
         return self.bounded and not self._open
 
     @property
@@ -48,7 +48,7 @@ class Positions:
         return self.end_offsets.keys() - self._open
 
     def move(self, behind: Mapping[TopicPartition, int]) -> None:
-        """Records or broker-side entries up to (not including) the given offsets are done; positions never go back."""
+        """Moves positions past records or broker-side entries before the given offsets; positions never go back."""
         for part, offset in behind.items():
             end = self.end_offsets.get(part)
             reached = offset if end is None else min(offset, max(end, self.next_offsets[part]))
@@ -58,22 +58,22 @@ class Positions:
                 self._open.discard(part)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that appeared while an unbounded read was under way: all of their records are new."""
+        """Adds partitions that appeared during an unbounded read: all of their records are new."""
         if self.bounded:
             raise ValueError(f"source {self.source}: a bounded read was given new partitions")
         for part in partitions:
             self.next_offsets.setdefault(part, FIRST_OFFSET)
 
     def crosses_end(self, behind: Mapping[TopicPartition, int]) -> bool:
-        """Whether records up to these offsets include some at or past an end, which must not be emitted."""
+        """Returns whether records before these offsets include some at or past an end, which must not be emitted."""
         return self.bounded and any(offset > self.end_offsets[part] for part, offset in behind.items())
 
     def within(self, part: TopicPartition, offset: int) -> bool:
-        """Whether a record belongs to the read."""
+        """Returns whether a record belongs to the read."""
         return not self.bounded or offset < self.end_offsets[part]
 
     def snapshot(self) -> SourcePositions:
-        """For the ack of a checkpoint (F08); partitions in order."""
+        """Returns the positions for the ack of a checkpoint (F08); partitions in order."""
         return SourcePositions(
             self.source, tuple(sorted(self.next_offsets.items())), tuple(sorted(self.end_offsets.items()))
         )
@@ -82,10 +82,10 @@ class Positions:
 def derive_restored(
     partitions: Iterable[TopicPartition], restored: SourcePositions
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[TopicPartition]]:
-    """What a checkpoint says about `partitions`: next offsets, end offsets, and partitions that it does not know.
+    """Returns what a checkpoint holds for `partitions`: next offsets, end offsets, and unknown partitions.
 
-    An unknown partition was added to the topic later: all of its records are new, so it is read from its beginning.
-    In a bounded read it lies past the end and is not read at all.
+    An unknown partition was added to the topic later: all of its records are new, so it is read from its beginning. In
+    a bounded read it is past the end and is not read at all.
     """
     known, ends = dict(restored.next_offsets), dict(restored.end_offsets)
     wanted = list(partitions)
@@ -97,7 +97,7 @@ def derive_restored(
 
 
 def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int) -> str:
-    """The message for an offset that the broker does not have: input lost to retention, or a recreated topic."""
+    """Describes an offset that the broker does not have: input lost to retention, or a recreated topic."""
     if wanted < low:
         return (
             f"{part}: offset {wanted} is gone, the log now starts at {low}: {low - wanted} offsets were removed by "
@@ -116,7 +116,7 @@ def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int
 
 
 def describe_cut_off(part: TopicPartition, told: str) -> str:
-    """The message for a log that ends before what was read of it, with the client's own words."""
+    """Describes a log that ends before the source's position, with the client's message."""
     return (
         f"{part}: its log was cut off before the position of this source: a broker without the last records has become "
         f"its leader, or the topic was recreated ({told}); {_NO_WAY_ON}"

@@ -1,6 +1,6 @@
-"""Single records by partition and offset, on a thread with a consumer of its own: for letters about failed records.
+"""Reads single records by partition and offset, on a thread with its own consumer: for dead letters of failed records.
 
-Requests come in order and mostly ascend, so the consumer reads on while the next record is near.
+Requests come in order with mostly ascending offsets, so the consumer reads on while the next record is near.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 _LOG = logging.getLogger("tidegate.sources")
 
 NEAR_RECORDS: Final = 500
-"""So far ahead the consumer reads on: to begin at another place takes longer."""
+"""Records by which the consumer reads on; starting at another position takes longer."""
 SLICE_S: Final = 0.2
 RETRY_S: Final = 0.1
 FIRST_S: Final = 1.0
 CLOSE_S: Final = 5.0
 TELL_S: Final = 60.0
-"""Between two warnings that a record was not to be had."""
+"""Seconds between two warnings that a record could not be read."""
 
 _OWNED: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "isolation.level": "read_uncommitted",  # an offset of a committed record; nobody has to wait for others
+    "isolation.level": "read_uncommitted",  # a committed record need not wait for other transactions
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     "queued.min.messages": "1",
     "queued.max.messages.kbytes": "1024",
     "fetch.message.max.bytes": "65536",  # one record is wanted; larger ones are fetched all the same
     "fetch.min.bytes": "1",
-    # what a source may be given for many records would make each single one wait
+    # A source's settings for many records would delay each single one.
     **{name: DEFAULTS[name] for name in ("fetch.wait.max.ms", "fetch.queue.backoff.ms")},
 }
 _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
@@ -61,7 +61,7 @@ _UNKNOWN: Final = frozenset(
         ck.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # see above
     }
 )
-"""A broker that has just started says so of every topic: that is no word about a record."""
+"""A broker that has just started returns this for every topic: it proves nothing about a record."""
 
 
 class _Request(msgspec.Struct, eq=False):
@@ -73,20 +73,20 @@ class _Request(msgspec.Struct, eq=False):
 
 
 class _Place(msgspec.Struct):
-    """Where a consumer is."""
+    """The position of a consumer."""
 
     consumer: Consumer
     files: object
-    """Stamp of the certificates that the consumer has read, once and for all."""
+    """Stamp of the certificates, which a consumer reads only once."""
     partition: TopicPartition | None = None
     offset: int = 0
-    """Of the next record, or of one before it."""
+    """Offset of the next record, or a lower one."""
     ahead: ck.Message | None = None
-    """A record that was read, and comes after the one that was wanted."""
+    """A record that was read and comes after the requested one."""
 
 
 class RecordReader(Caller):
-    """See calls.caller.Caller. Answers are a RawRecord, `GONE` or `UNREAD`; there are no failures."""
+    """A Caller that reads records back. Answers are a RawRecord, `GONE` or `UNREAD`; there are no failures."""
 
     def __init__(
         self, origins: Sequence[Origin], name: str, wake: Callable[[], None], tools: SourceTools = SOURCE_TOOLS
@@ -99,7 +99,7 @@ class RecordReader(Caller):
         self._clock = tools.clock
         self._places: dict[int, _Place] = {}
         self._firsts: dict[TopicPartition, int] = {}
-        """First offsets, of partitions that have lost records: to find each lost one missing takes far longer."""
+        """First offsets of partitions that have lost records: finding each lost record missing takes far longer."""
         self._requests: deque[_Request] = deque()
         self._done: deque[PendingCall] = deque()
         self._stopping = False
@@ -152,7 +152,7 @@ class RecordReader(Caller):
             self._done.append(request.call)
             self._wake()
         self._serving = False
-        self._wake()  # what was asked for meanwhile is begun by `take`
+        self._wake()  # `take` starts the requests that arrived meanwhile
 
     def _end(self) -> None:
         for place in self._places.values():
@@ -164,8 +164,10 @@ class RecordReader(Caller):
         return self._origins[topic]
 
     def _place(self, origin: Origin) -> _Place:
-        """With the certificates as they are now: between two bad records a broker closes the connection, and it lets
-        nobody in by a certificate that has expired. Files that cannot be used leave the former ones in use.
+        """Returns the origin's consumer, with the current certificates.
+
+        Between two bad records a broker closes the connection, and it rejects a certificate that has expired. If the
+        new files cannot be used, the old ones stay in use.
         """
         place, files = self._places.get(id(origin)), stamp_tls_files(origin.kafka)
         if place is not None and place.files == files:
@@ -190,7 +192,7 @@ class RecordReader(Caller):
             return self._places[id(origin)]
 
     def _note(self, error: object) -> None:
-        """Sources report brokers that do not answer."""
+        """Notes an error. Sources report brokers that do not answer."""
         self._last_error = str(error)
         _LOG.debug("%s: %s", self._name, error)
 
@@ -237,7 +239,7 @@ class RecordReader(Caller):
         place.consumer.assign([ck.TopicPartition(request.partition.topic, request.partition.partition, request.offset)])
 
     def _note_first(self, place: _Place, request: _Request) -> None:
-        """It never goes back. Where nobody says it, the next request finds out for itself."""
+        """Notes the first offset, which never goes back. Without an answer, the next request finds out by itself."""
         part = ck.TopicPartition(request.partition.topic, request.partition.partition)
         try:
             self._firsts[request.partition] = place.consumer.get_watermark_offsets(part, timeout=FIRST_S)[0]
@@ -245,7 +247,7 @@ class RecordReader(Caller):
             self._note(error.args[0])
 
     def _look(self, place: _Place, request: _Request) -> RawRecord | str | None:
-        """The answer, if the next message is one. Raises KafkaException for what may be otherwise in a moment."""
+        """Returns the answer, if the next message gives one. Raises KafkaException for errors that may pass."""
         message, place.ahead = place.ahead, None
         if message is None:
             messages = place.consumer.consume(1, SLICE_S)

@@ -1,8 +1,8 @@
-"""The helper thread that owns a Kafka consumer: polls, gathers messages within bounds, notifies the loop.
+"""The helper thread that owns a Kafka consumer: polls, collects messages within limits, notifies the loop.
 
-The consumer binding has no descriptor that a loop could wait on, so reading has a thread of its own; `consume`
-releases the interpreter lock while it waits. Messages gather in one pending list: at a low rate the loop takes what
-is there at once, under a backlog the list fills up to its bounds while the loop works on the one before.
+The consumer binding has no descriptor that a loop could wait on, so reading has its own thread; `consume` releases the
+interpreter lock while it waits. Messages collect in one pending list. At a low rate the loop takes them at once; under
+a backlog the list fills up to its limits while the loop processes the previous one.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from tidegate.task.elements import BYTES_MAX
 _LOG = logging.getLogger("tidegate.sources")
 
 MAX_RECORDS = 5_000
-"""Records in one batch: more brings nothing, less costs CPU per record under a backlog."""
+"""Records in one batch: more gains nothing, fewer cost CPU per record under a backlog."""
 MAX_PENDING_BYTES = 8 * 2**20
-"""Value bytes that gather for the loop; one record more may come, whatever its size."""
+"""Value bytes collected for the loop; one more record may follow, whatever its size."""
 LINGER_SECONDS = 0.01
-"""At a low rate batches are handed over no faster than this: each costs about a millisecond whatever its size."""
+"""Shortest interval between batches at a low rate: each costs about a millisecond whatever its size."""
 FEW_RECORDS = 256
-"""A round of fewer records is a low rate; the first record after a pause is never held back."""
+"""A round of fewer records counts as a low rate; the first record after a pause is never held back."""
 REQUEST_SECONDS = 3.0
-"""Requests are repeated, so this only bounds how long a source takes to close."""
+"""Requests are repeated, so this only limits how long a source takes to close."""
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _STABLE_SECONDS = 1.0
-"""For the question whether a partition is still caught up: it is asked again."""
+"""For the request whether a partition is still caught up, which is repeated."""
 _NEW_TOPIC_SECONDS = 5.0
 
 _ENGINE_OWNED: Mapping[str, str | bool] = {
@@ -68,44 +68,48 @@ _MISSING = {
 _FORBIDDEN = {ck.KafkaError.TOPIC_AUTHORIZATION_FAILED, ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _OUT_OF_RANGE = {ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # see above
 _CUT_OFF = ck.KafkaError(ck.KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001  # see above
-"""In the text of an offset that is out of range: no code says why."""
+"""Appears in the error text for an offset out of range: no code gives the reason."""
 
 
 def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
-    """How long to gather after a first record, given the size of the round before and the time since. Pure."""
+    """Returns how long to wait for more after a first record, given the size of the last round and the time since.
+    Pure.
+    """
     return 0.0 if last_records >= FEW_RECORDS else max(0.0, LINGER_SECONDS - since_seconds)
 
 
 def _read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
-    """First offset and last stable offset (exclusive), asked again."""
+    """Requests the first offset and the last stable offset (exclusive)."""
     wanted = ck.TopicPartition(part.topic, part.partition)
     low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS)
     return low, high
 
 
 def _has_open_transaction(consumer: Consumer, part: TopicPartition, stable: int) -> bool:
-    """Whether records follow the last stable offset, by the high watermark of the last fetch: a few ms old."""
+    """Returns whether records follow the last stable offset, by the high watermark of the last fetch: a few ms old."""
     _, high = consumer.get_watermark_offsets(ck.TopicPartition(part.topic, part.partition), cached=True)
     return high > stable
 
 
 class Pending(msgspec.Struct):
-    """What gathered since the loop last looked: records in arrival order, and what was seen of partitions after."""
+    """What was collected since the loop last took it: records in arrival order, then reports about partitions."""
 
     records: Records = NO_RECORDS
     ends: dict[TopicPartition, int] = {}
     size_bytes: int = 0
     caught_up: dict[TopicPartition, Due] = {}
-    """Partitions whose last stable offset is still this one, a while after it was reached, or as somebody has asked:
-    see `ConsumerThread.watch` and `ConsumerThread.ask`."""
+    """Partitions whose last stable offset has not changed since it was reached, confirmed after some time or on
+    request: see `ConsumerThread.watch` and `ConsumerThread.ask`.
+    """
 
     def __bool__(self) -> bool:
         return bool(self.records or self.ends or self.caught_up)
 
     def split(self, rows: int, bytes_max: int = BYTES_MAX) -> tuple[Pending, Pending]:
-        """At most so many records and bytes, and what comes after, all that is no record included.
+        """Splits off at most `rows` records and `bytes_max` bytes; the second part also has everything that is not a
+        record.
 
-        A record that is larger than `bytes_max` is taken alone.
+        A record larger than `bytes_max` is taken alone.
         """
         if rows and self.size_bytes > bytes_max:
             rows = max(1, min(rows, bisect_right(list(accumulate(self.records.sizes)), bytes_max)))
@@ -119,7 +123,7 @@ class Pending(msgspec.Struct):
 
 
 class ConsumerThread:
-    """Started once; `take` and `positions` are for the loop, everything else happens in the thread."""
+    """The reading thread of one source. Start it once; the loop calls the public methods."""
 
     def __init__(
         self,
@@ -143,7 +147,7 @@ class ConsumerThread:
         self._failure: SourceFailed | SourceUnavailable | None = None
         self._initial: Positions | None = None
         self._flow: dict[TopicPartition, bool] = {}
-        """Partitions that are to be fetched from now on, or not any more."""
+        """Partitions to start (True) or stop (False) fetching."""
         self._added: list[TopicPartition] = []
         self._added_retry_at = 0.0
         self._mean_bytes = 256.0
@@ -154,17 +158,17 @@ class ConsumerThread:
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
     def start(self) -> None:
-        """Begin to connect and to read."""
+        """Starts connecting and reading."""
         self._thread.submit(self._run)
 
     def initial(self) -> Positions | None:
-        """The positions to begin with, once they are known. Raises what made the reader end."""
+        """Returns the initial positions, once they are known. Raises the error that ended the reader."""
         with self._changed:
             self._raise_failure()
             return self._initial
 
     def wait_initial(self, seconds: float) -> Positions:
-        """As `initial`, but waits. Raises SourceUnavailable when the brokers do not answer in time."""
+        """Waits for `initial`. Raises SourceUnavailable when the brokers do not answer in time."""
         with self._changed:
             self._changed.wait_for(lambda: self._initial is not None or self._failure is not None, seconds)
             self._raise_failure()
@@ -177,10 +181,10 @@ class ConsumerThread:
             return self._initial
 
     def take(self, rows_max: int, bytes_max: int = BYTES_MAX) -> Pending | None:
-        """What is pending, at most this many records and bytes; None when nothing is. With 0 records only what comes
-        before the next one.
+        """Takes pending records within the limits; None if nothing is pending. With 0, only what precedes the next
+        record.
 
-        Raises what made the reader end, after the records before it.
+        Raises the error that ended the reader, after the records before it.
         """
         with self._changed:
             if not self._pending:
@@ -191,40 +195,40 @@ class ConsumerThread:
             return taken
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """A bounded read is done with these, or they wait: stop fetching them."""
+        """Stops fetching these: a bounded read has finished them, or they wait."""
         with self._changed:
             self._flow.update(dict.fromkeys(partitions, False))
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Fetch these again, from where they were paused."""
+        """Fetches these again, from where they were paused."""
         with self._changed:
             self._flow.update(dict.fromkeys(partitions, True))
 
     def add(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these, too, from their first offset, as soon as the brokers know them."""
+        """Also reads these, from their first offset, as soon as the brokers know them."""
         with self._changed:
             self._added.extend(partitions)
 
     def watch(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Everything before these ends has been emitted: report each of them once it is known that it stays there.
+        """Watches ends before which everything has been emitted. Reports each once it is known to stay there.
 
-        That is when, a while later, the broker says that its last stable offset is still this one: a slow slot, or one
-        that the broker does not answer, never makes a partition caught up.
+        This is known when, after some time, the broker confirms that its last stable offset is still the same. A slow
+        slot, or a broker that does not answer, never makes a partition caught up.
         """
         if ends:
             with self._changed:
                 self._caught_up.watch(ends, self._clock.monotonic())
 
     def ask(self, questions: Mapping[TopicPartition, Due]) -> None:
-        """Everything before these offsets has been emitted, and nothing has come since: is it so at the broker, too?
+        """Asks the broker whether partitions still end at these offsets, before which everything has been emitted.
 
-        Reported as by `watch`, with the number of the question.
+        Answers are reported as for `watch`, with the number of the question.
         """
         with self._changed:
             self._caught_up.ask(questions, self._clock.monotonic())
 
     def close(self, seconds: float) -> None:
-        """End the thread; what is pending is dropped (its positions were never reported)."""
+        """Ends the thread; pending records are dropped (their positions were never reported)."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -248,25 +252,25 @@ class ConsumerThread:
             consumer.close()
 
     def _read_all(self, consumer: Consumer, fetcher: Fetcher) -> None:
-        """Returns when asked to stop, also after a failure: what is pending is the client's, so it must not end yet."""
+        """Reads until asked to stop. Waits for that even after a failure: the client owns the pending records."""
         try:
             self._prepare(consumer, fetcher)
             while not self._stopping:
                 self._read(consumer, fetcher)
         except (SourceFailed, SourceUnavailable) as failure:
             self._fail(failure)
-        except Exception as bug:  # noqa: BLE001  # whatever it is, the loop may read what is pending at this moment
+        except Exception as bug:  # noqa: BLE001  # whatever it is, the loop may be reading what is pending
             self._on_bug(bug)
         with self._changed:
             self._changed.wait_for(lambda: self._stopping)
 
     def _on_bug(self, error: BaseException) -> None:
-        """Whatever it is: a thread that ends in silence would freeze the source."""
+        """Reports any exception: a thread that ended silently would freeze the source."""
         name = self._operator.name
         self._fail(SourceUnavailable(f"source {name}: {type(error).__name__}: {error}", source=name))
 
     def _open(self) -> Consumer:
-        """Files that are being replaced are waited for."""
+        """Opens the consumer; waits while certificate files are being replaced."""
         name, kafka = self._operator.name, self._operator.kafka
         patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(kafka) else 0.0)
         while True:
@@ -280,7 +284,7 @@ class ConsumerThread:
                 self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
 
     def _prepare(self, consumer: Consumer, fetcher: Fetcher) -> None:
-        """Find the positions and assign; repeats what a broker outage prevents, until asked to stop."""
+        """Determines the positions and assigns them; retries during a broker outage, until asked to stop."""
         started = self._clock.monotonic()
         while not self._stopping:
             try:
@@ -299,7 +303,7 @@ class ConsumerThread:
             return
 
     def _read_positions(self, consumer: Consumer) -> Positions:
-        """What was restored; only where unknown partitions begin is asked for."""
+        """Returns the restored positions; requests only the beginning of unknown partitions."""
         nexts, ends, unknown = derive_restored(self._partitions, self._restored)
         nexts.update({part: _read_bounds(consumer, part)[0] for part in unknown})
         if self._operator.until == "never":
@@ -307,7 +311,7 @@ class ConsumerThread:
         return Positions(self._operator.name, nexts, {**ends, **{part: nexts[part] for part in unknown}})
 
     def _check_request(self, error: ck.KafkaError, waited_seconds: float, topic: str = "") -> None:
-        """Raises SourceFailed for what waiting does not cure."""
+        """Raises SourceFailed for errors that waiting does not cure."""
         name = self._operator.name
         where = f"source {name}: topic {topic or self._operator.topics_text}"
         if error.code() in _FORBIDDEN:
@@ -317,7 +321,7 @@ class ConsumerThread:
         self._outage.on_error(error)
 
     def _read(self, consumer: Consumer, fetcher: Fetcher) -> None:
-        """One round: wait for room, take what the client has, hand it over."""
+        """Runs one round: waits for room, takes what the client has, hands it over."""
         self._outage.check()
         if self._added:
             self._assign_added(consumer, fetcher)
@@ -339,7 +343,7 @@ class ConsumerThread:
         self._hand_over(fetched.records, ends)
 
     def _find_caught_up(self, consumer: Consumer) -> None:
-        """One request to each broker, whatever the number of partitions: records wait meanwhile."""
+        """Checks due partitions with one request per broker, whatever their number, since records wait meanwhile."""
         with self._changed:
             due = self._caught_up.due(self._clock.monotonic())
         if not due:
@@ -364,8 +368,9 @@ class ConsumerThread:
             self._wake()
 
     def _check_brokers(self, consumer: Consumer) -> None:
-        """After an error and without records only a request shows whether the brokers are back. Raises
-        SourceUnavailable where they are, and refuse the login.
+        """Checks by a request whether the brokers are back, since after an error without records nothing else shows it.
+
+        Raises SourceUnavailable if they are and refuse the login.
         """
         if not self._outage.due():
             return
@@ -379,7 +384,7 @@ class ConsumerThread:
 
     @property
     def _any_topic(self) -> str | None:
-        """None: all of them."""
+        """A topic of the source; None stands for all topics."""
         return next(iter((*self._operator.topics, *(part.topic for part in self._partitions))), None)
 
     def _linger(self) -> None:
@@ -389,7 +394,7 @@ class ConsumerThread:
                 self._changed.wait_for(lambda: self._stopping, pause)
 
     def _assign_added(self, consumer: Consumer, fetcher: Fetcher) -> None:
-        """Only what this client's broker knows already: to assign anything else is an error."""
+        """Assigns the added partitions that this client's broker already knows: assigning any other is an error."""
         if self._clock.monotonic() < self._added_retry_at:
             return
         self._added_retry_at = self._clock.monotonic() + _RETRY_SECONDS
@@ -443,7 +448,7 @@ class ConsumerThread:
             self._wake()
 
     def _take_events(self, consumer: Consumer, events: Sequence[FetchEvent]) -> dict[TopicPartition, int]:
-        """The ends of partitions. Raises SourceFailed and SourceUnavailable for errors."""
+        """Returns the ends of partitions. Raises SourceFailed and SourceUnavailable for errors."""
         ends: dict[TopicPartition, int] = {}
         for part, offset, error in events:
             if error.code() == _END_OF_PARTITION:
@@ -451,7 +456,7 @@ class ConsumerThread:
             elif error.code() in _OUT_OF_RANGE:
                 self._refuse_out_of_range(consumer, part, offset, error)
             else:
-                # A topic that one broker does not know may be known to the others: the daemon looks who is right.
+                # A topic unknown to one broker may be known to others: the daemon checks which is right.
                 self._check_request(error, 0.0, part.topic)
                 if error.fatal():
                     raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
@@ -460,11 +465,11 @@ class ConsumerThread:
         return ends
 
     def _refuse_out_of_range(self, consumer: Consumer, part: TopicPartition, offset: int, error: ck.KafkaError) -> None:
-        """Raises SourceFailed; SourceUnavailable where the next attempt continues after what is lost, or asks again:
-        the client reports an offset that is gone once only.
+        """Raises SourceFailed, or SourceUnavailable if the next attempt can continue after the loss or must ask again.
 
-        The client finds a leader whose log ends before what was read by the leaders' epochs. Mostly it gives no offset,
-        and the log's bounds show nothing: it may have grown again.
+        The client reports an offset that is gone only once. By the leaders' epochs, it detects a leader whose log ends
+        before the records already read. It then usually gives no offset, and the log's bounds show nothing, since it
+        may have grown again.
         """
         if offset < 0 or _CUT_OFF in error.str():
             text = f"source {self._operator.name}: {describe_cut_off(part, error.str())}"

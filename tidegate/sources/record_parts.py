@@ -1,7 +1,7 @@
-"""What a record has besides its value as columns of its row: key, headers, timestamp, partition, offset, topic.
+"""The parts of a record other than its value as columns: key, headers, timestamp, partition, offset, topic.
 
-The format reads the values, in whatever format they are; here come the other columns, rows of tombstones where the
-source makes rows of them, and the records that are bad because of their key or timestamp.
+The format reads the values. This module adds the other columns, rows for tombstones if the source turns them into rows,
+and the records that are bad because of their key or timestamp.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tidegate.sources.messages import FlatHeaders, Records
 from tidegate.sources.reader import MAX_RECORDS
 
 Read = Callable[[Records], ReadKeys | WaitingForSchema]
-"""A column of all messages of a batch, and those that are bad because of it."""
+"""Reads a column of all messages of a batch, and the records that are bad because of it."""
 
 _HEADERS: Final = polars_type(HEADERS_TYPE)
 
 
 def open_decoder(operator: SourceOperator, schemas: Schemas) -> Decoder | PartsDecoder:
-    """What reads the records of a source: the format's own decoder where nothing but values is read."""
+    """Returns the decoder of a source's records: the format's own decoder if only values are read."""
     wanted, known = operator.decodes, dict(operator.schema)
     values = tuple(one for one in wanted if one[0] in known)
     decoder = _open_values(operator, values, schemas)
@@ -54,28 +54,29 @@ def _open_values(operator: SourceOperator, values: Columns, schemas: Schemas) ->
 
 
 class PartsDecoder:
-    """As a Decoder, of the source's messages; frames have the columns that the source `decodes`, and after them
-    `__tidegate_headers` where it carries them.
+    """A Decoder of the source's messages.
+
+    Frames have the columns that the source `decodes`, followed by `__tidegate_headers` if the source carries them.
     """
 
     def __init__(self, operator: SourceOperator, values: Decoder, schemas: Schemas) -> None:
         self._values = values
         self._columns = [name for name, _ in operator.decodes]
         self._reads = [(_reader(one, operator, schemas), one.name in self._columns) for one in operator.checked]
-        """And whether anybody reads the column; else the records are only looked at."""
+        """Each with whether the column is used; if not, the records are only checked."""
         self._tombstones = operator.on_null == TOMBSTONE
         self.cut_names = 0
-        """See Records; of all batches."""
+        """Truncated header names in all batches, as in Records."""
         if operator.carries_headers:
             self._reads.append((lambda messages: read_headers(CARRIED_HEADERS, messages), True))
             self._columns.append(CARRIED_HEADERS)
 
     def decode(self, messages: Records) -> Decoded | WaitingForSchema:
-        """See Decoder."""
+        """Decodes a batch, as a Decoder does."""
         decoded = self._decode_values(messages)
         found = [
             read(messages) for read, _ in self._reads
-        ]  # even if the values wait: all schemas are asked for at once
+        ]  # even if the values wait: all schemas are requested at once
         waiting = next((one for one in (decoded, *found) if isinstance(one, WaitingForSchema)), None)
         if waiting is not None:
             return waiting
@@ -97,12 +98,12 @@ class PartsDecoder:
         return Decoded(self._ordered(frame, decoded.frame), [failures[row] for row in sorted(failures)])
 
     def _ordered(self, frame: pl.DataFrame, values: pl.DataFrame) -> pl.DataFrame:
-        """The columns in their order, and the engine's that came with the values."""
+        """Returns the columns in their order, followed by the system columns that came with the values."""
         names = [*self._columns, *system_columns(values)]
         return frame[names] if names else pl.DataFrame(height=frame.height)  # `select` would be a query
 
     def _decode_values(self, messages: Records) -> Decoded | WaitingForSchema:
-        """The columns of the values; rows of tombstones have none but NULLs."""
+        """Decodes the values; rows of tombstones have only NULLs."""
         if not self._tombstones:
             return self._values.decode(messages)
         values = messages.values
@@ -156,7 +157,7 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
 
 
 def _read_framed(read: ReadKey, known: HeaderSchemas, messages: Records) -> ReadKeys | WaitingForSchema:
-    """Keys with their ids in headers; `known` are the schemas of `read`."""
+    """Reads keys whose schema ids are in headers; `known` are the schemas of `read`."""
     headers = messages.headers
     found = read(known.frame(messages.keys, headers, KEY_HEADER))
     if isinstance(found, WaitingForSchema):
@@ -165,8 +166,9 @@ def _read_framed(read: ReadKey, known: HeaderSchemas, messages: Records) -> Read
 
 
 def timestamp_column(name: str, timestamps_ms: pl.Series) -> ReadKeys:
-    """Kafka takes any timestamp, and producers that mean other units than milliseconds write years after 9999: such a
-    record is bad.
+    """Reads timestamps. Records with a year after 9999 are bad.
+
+    Kafka accepts any timestamp, and producers that use another unit than milliseconds write such years.
     """
     times = timestamps_ms.alias(name)
     outside = None if in_calendar(times.min(), times.max()) else ~times.is_between(FIRST_MS, LAST_MS)
@@ -183,7 +185,7 @@ def timestamp_column(name: str, timestamps_ms: pl.Series) -> ReadKeys:
 
 
 def read_headers(name: str, messages: Records) -> ReadKeys:
-    """Kafka takes names of any bytes, the client none but UTF-8: such a record is bad."""
+    """Reads headers. Kafka accepts any bytes in names, the client only UTF-8: other records are bad."""
     flat = messages.flat_headers
     if flat is not None:
         return ReadKeys(_cut_headers(name, len(messages), flat))
@@ -193,19 +195,21 @@ def read_headers(name: str, messages: Records) -> ReadKeys:
 
 
 def check_headers(messages: Records) -> ReadKeys:
-    """As `read_headers`, for a column that nobody reads: there is none. To make it costs as much as to ask for them."""
+    """Checks headers like `read_headers`, for a column that is not used. Returns no column, which would
+    cost as much.
+    """
     return ReadKeys(pl.Series(), () if messages.flat_headers is not None else find_unreadable(messages.headers))
 
 
 def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:
-    """Records with a name that is not UTF-8."""
+    """Returns failures for records with a header name that is not UTF-8."""
     if all(headers) or None not in headers:
         return []
     return [RecordFailure(row, FailureKind.NOT_UTF8, UNREADABLE_NAME) for row, one in enumerate(headers) if one is None]
 
 
 def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
-    """Lists of names and values."""
+    """Returns lists of names and values."""
     parts = list(chain.from_iterable(chain.from_iterable(headers)))
     names, values = pl.Series("key", parts[::2], dtype=pl.String), pl.Series("value", parts[1::2], dtype=pl.Binary)
     counts = pl.Series(list(map(len, headers)), dtype=pl.Int64)
@@ -213,7 +217,7 @@ def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
 
 
 def _cut_headers(name: str, count: int, headers: FlatHeaders) -> pl.Series:
-    """By one flat column that is cut: a list of lists takes Polars fifty times as long."""
+    """Builds the lists by cutting one flat column: a list of lists takes Polars fifty times as long."""
     counts, names, values = headers
     if names.is_empty():
         none = _no_headers()
@@ -228,5 +232,5 @@ def _cut_headers(name: str, count: int, headers: FlatHeaders) -> pl.Series:
 
 @cache
 def _no_headers() -> pl.Series:
-    """Empty lists for a whole batch: made once, since most topics have no headers."""
+    """Returns empty lists for a whole batch: created once, since most topics have no headers."""
     return pl.select(pl.repeat(pl.lit([], dtype=_HEADERS), MAX_RECORDS)).to_series()

@@ -1,4 +1,4 @@
-"""A Kafka source as an operator of the slot loop: batches for it, unreadable records to the policy."""
+"""A Kafka source as an operator of the slot loop: emits batches, passes unreadable records to the policy."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import polars as pl
 
 CLOCK_INTERVAL_MS: Final = 1000
-"""How often the watermark of a silent source follows the clock, where it does."""
+"""Interval at which the watermark of a silent source follows the clock, if configured."""
 
 BadRecord = Callable[[OperatorName, BadRecordPolicy, RecordPlace, str, RecordFailure], None]
-"""(operator, policy, place, the place in words, failure)."""
+"""(operator, policy, place, place as text, failure)."""
 
 
 class SourceRuntime(KafkaSource, Runtime):
-    """See ports.Source."""
+    """A `Source` of the slot loop."""
 
     def __init__(
         self,
@@ -48,19 +48,19 @@ class SourceRuntime(KafkaSource, Runtime):
         self.records = 0
         self.bytes = 0
         self.left_out = 0
-        """Of these records: see SourceBatch."""
+        """How many of these records were omitted; see SourceBatch."""
         self.rows_taken = 0
-        """See ports.Source."""
+        """As in ports.Source."""
         self._clock_at_ms = 0
         self._bad_record = bad_record
 
     @property
     def header_names_cut(self) -> int:
-        """See SlotReport."""
+        """Truncated header names, as in SlotReport."""
         return self._decoder.cut_names if isinstance(self._decoder, PartsDecoder) else 0
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # the contract's signature
-        """Nothing arrives at a source."""
+        """Raises TypeError: a source has no input."""
         raise TypeError(f"source {self.operator.name} has no input")
 
     @override
@@ -76,7 +76,7 @@ class SourceRuntime(KafkaSource, Runtime):
         return moved
 
     def on_time(self, now_ms: int, out: Out) -> bool:
-        """See OperatorRuntime: where all partitions are idle and the file asks for it, event time follows the clock."""
+        """Lets event time follow the clock if all partitions are idle and the file requests it."""
         self._clock_at_ms = now_ms + CLOCK_INTERVAL_MS
         if self.watermarks is None:
             return False
@@ -93,22 +93,24 @@ class SourceRuntime(KafkaSource, Runtime):
 
     @property
     def finished(self) -> bool:
-        """See ports.Source. The end of event time is sent before that is reported, so in front of the last barrier."""
+        """Whether a bounded read has emitted everything. The end of event time precedes this, and so the
+        last barrier.
+        """
         return super().finished and (self.watermarks is None or not self.watermarks.waiting)
 
     @property
     def held_back_by(self) -> TopicPartition | None:
-        """See ports.Source."""
+        """The partition whose watermark holds back the others, if any."""
         return None if self.watermarks is None else self.watermarks.held_back_by
 
     def ask_still_idle(self) -> None:
-        """See ports.Source."""
+        """Begins to check whether all partitions are still idle."""
         if self.watermarks is not None:
             self.watermarks.ask_still_idle()
             self._ask_idle(self.watermarks)
 
     def take_still_idle(self) -> bool:
-        """See ports.Source."""
+        """Returns once whether all partitions were idle when checked."""
         return self.watermarks is not None and self.watermarks.take_still_idle()
 
     def _emit(self, batch: SourceBatch | None, out: Out) -> bool:

@@ -1,4 +1,4 @@
-"""Looks up where a source starts and where a bounded read ends. Blocking: for a thread of the daemon."""
+"""Determines where a source starts and where a bounded read ends. Blocking: runs on a thread of the daemon."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 AHEAD: Final = "lies in the future"
 AHEAD_REMEDY: Final = "take a past instant, or `latest`"
 _NONE = -1
-"""What `offsets_at` answers when no record is that young."""
+"""What `offsets_at` returns if no record is that young."""
 
 
 class OffsetClient(Protocol):
-    """What is asked of the brokers; see kafka.transactions.TransactionClient."""
+    """The requests to the brokers; see kafka.transactions.TransactionClient."""
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where the logs begin."""
+        """Returns where the logs begin."""
 
     def stable_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where read-committed readers end."""
+        """Returns where read-committed readers end."""
 
     def offsets_at(self, partitions: Iterable[TopicPartition], at_ms: int) -> Offsets:
-        """Of the first records that are not older than `at_ms`; -1 where there is none."""
+        """Returns the offsets of the first records not older than `at_ms`; -1 if there is none."""
 
 
 class RightClient(Protocol):
-    """The same client."""
+    """The same client, for permissions."""
 
     def may_read(self, topic: str) -> bool:
-        """READ on a topic."""
+        """Returns whether the user has READ on a topic."""
 
 
 def refuse_unreadable(client: RightClient, operator: SourceOperator, unplaced: UnassignedSource) -> None:
-    """Raises SourceFailed for topics that a pattern has found and that may not be read.
+    """Raises SourceFailed for topics that a pattern matches and that may not be read.
 
-    Before they have positions: a topic of which a checkpoint has some, of partitions that it had before, cannot be left
-    out of the pattern any more.
+    This must happen before they get positions: once a checkpoint has positions of a topic, for partitions that it had
+    before, the pattern can no longer exclude it.
     """
     topics = sorted({part.topic for part in unplaced.partitions}) if operator.pattern else []
     forbidden = [topic for topic in topics if not client.may_read(topic)]
@@ -69,9 +69,10 @@ def refuse_unreadable(client: RightClient, operator: SourceOperator, unplaced: U
 def read_beginning(
     client: OffsetClient, operator: SourceOperator, unplaced: UnassignedSource, now: dt.datetime
 ) -> SourcePositions:
-    """Positions of all partitions. Raises SourceFailed for an offset or instant that cannot be, and what asking raises.
+    """Returns positions of all partitions. Raises SourceFailed for an invalid offset or instant, and errors of
+    requests.
 
-    Where a bounded read ends is the last stable offset: records of transactions that are open now are not part of it.
+    A bounded read ends at the last stable offset: records of transactions that are open now are not part of it.
     """
     partitions = unplaced.partitions
     ends = _read_ends(client, operator, partitions, now)
@@ -82,7 +83,7 @@ def read_beginning(
 
 
 def _read_starts(client: OffsetClient, operator: SourceOperator, partitions: tuple[TopicPartition, ...]) -> Offsets:
-    """Partitions that an explicit map does not name start at their beginning."""
+    """Returns the starting offsets. Partitions that an explicit map does not name start at their beginning."""
     start = operator.start
     if isinstance(start, dict):
         first, behind = client.first_offsets(partitions), client.stable_offsets(partitions)
@@ -118,7 +119,7 @@ def _explicit(operator: SourceOperator, part: TopicPartition, start: dict[int, i
 
 def _read_times(client: OffsetClient, partitions: tuple[TopicPartition, ...], instant: dt.datetime) -> Offsets:
     at_ms = -((_EPOCH - instant) // dt.timedelta(milliseconds=1))  # the first one that is not before it
-    if at_ms < 0:  # no record is older, and Kafka takes negative times for other questions
+    if at_ms < 0:  # no record is older, and Kafka uses negative times for other requests
         return client.first_offsets(partitions)
     found = client.offsets_at(partitions, at_ms)
     behind = client.stable_offsets([part for part, offset in found.items() if offset == _NONE])
@@ -126,12 +127,12 @@ def _read_times(client: OffsetClient, partitions: tuple[TopicPartition, ...], in
 
 
 def lies_ahead(until: str, now: dt.datetime) -> bool:
-    """Whether what has to be read up to this end is not there yet. Raises SourceFailed."""
+    """Returns whether this end is in the future, so that it cannot be read up to yet. Raises SourceFailed."""
     return until not in ("never", "latest") and parse_instant(until) > now
 
 
 def parse_instant(text: str) -> dt.datetime:
-    """An ISO 8601 instant; without an offset it is UTC. Raises SourceFailed."""
+    """Parses an ISO 8601 instant; without a UTC offset it is UTC. Raises SourceFailed."""
     try:
         instant = dt.datetime.fromisoformat(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What sources work with: a Kafka client, a thread, the time. The simulation hands in others."""
+"""The tools of sources: a Kafka client, a thread, the time. The simulation passes in others."""
 
 from __future__ import annotations
 
@@ -16,57 +16,61 @@ from tidegate.sources.fetching import Fetcher, open_fetcher
 from tidegate.threads import Threads
 
 _CLIENT_LOG = logging.getLogger("tidegate.sources.librdkafka")
-_CLIENT_LOG.setLevel(logging.CRITICAL)  # it repeats every failed connection; the reader reports once
+_CLIENT_LOG.setLevel(logging.CRITICAL)  # librdkafka logs every failed connection; the reader reports once
 
 
 class Consumer(Protocol):
-    """What is used of confluent_kafka.Consumer."""
+    """The part of confluent_kafka.Consumer used here."""
 
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """Read these and nothing else, from their offsets on."""
+        """Reads only these, from their offsets on."""
 
     def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """Read these, too."""
+        """Also reads these."""
 
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
-        """Stop reading these."""
+        """Stops reading these."""
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
-        """Read these again."""
+        """Reads these again."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """At most as many messages and events: those that came until the time was over."""
+        """Returns up to `num_messages` messages and events that arrive before the timeout."""
 
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """First offset, and the last stable one; `cached`, of the last fetch: the high watermark instead of it."""
+        """Returns the first and the last stable offset; with `cached`, the high watermark of the last fetch instead of
+        the latter.
+        """
 
     def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
-        """Of partitions whose `offset` is OFFSET_END: their last stable offsets, asked in one request per broker."""
+        """Returns the last stable offsets of partitions whose `offset` is OFFSET_END, by one request per broker."""
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Metadata of a topic, or of all."""
+        """Returns the metadata of a topic, or of all."""
 
     def close(self) -> None:
-        """End it."""
+        """Closes the client."""
 
 
 class SourceTools(Threads):
-    """The real ones."""
+    """The real tools."""
 
     clock: Clock = SYSTEM_CLOCK
 
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
-        """A client that reads. Raises KafkaException, TypeError, ValueError for settings that it does not take."""
+        """Returns a client that reads. Raises KafkaException, TypeError, ValueError for settings that it does not
+        accept.
+        """
         return ck.Consumer(dict(config), error_cb=on_error, logger=_CLIENT_LOG)
 
     def fetcher(self, consumer: Consumer, on_error: Callable[[ck.KafkaError], None]) -> Fetcher:
-        """How its records come. `on_error` is the client's."""
+        """Returns the fetcher of the consumer's records. `on_error` is the client's."""
         return open_fetcher(consumer, on_error)
 
     def find_obstacle(self, kafka: Mapping[str, str]) -> Obstacle | None:
-        """What is in the way to the brokers, looked at step by step; waits STEP_S at most for each."""
+        """Diagnoses the way to the brokers step by step; waits at most STEP_S for each step."""
         import_client()
         try:
             return diagnose(kafka, STEP_S)

@@ -1,7 +1,7 @@
-"""Records that wait for a schema, by partition: those of other partitions go on meanwhile.
+"""Records that wait for a schema, by partition, while those of other partitions continue.
 
-What is held was taken from the reader, and comes before everything that the reader has of its partition. A partition
-that waits is paused at the client, so besides what is held only what had been fetched already can come.
+Held records were taken from the reader, and precede everything that the reader has from their partition. A waiting
+partition is paused at the client, so apart from the held records only those already fetched can arrive.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tidegate.sources.reader import ConsumerThread, Pending
 _LOG = logging.getLogger("tidegate.sources")
 
 Origins = Callable[[Records], Sequence[Hashable]]
-"""From records to the key of each one's partition."""
+"""Maps records to the key of each one's partition."""
 
 AGAIN_S: Final = 0.05
-"""After which records are offered to their decoder again."""
+"""Seconds after which records are offered to their decoder again."""
 
 
 class HeldBatch:
-    """The records of one partition."""
+    """The held records of one partition."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.pending = Pending()
         self.due_s = 0.0
         self.since_s: float | None = None
-        """When it began to wait; None: it may not have to."""
+        """When it began to wait; None if it may not have to."""
 
 
 class HeldRecords:
-    """Of one source; `source` is its name. `elapsed` gives monotonic seconds."""
+    """The held records of one source, named `source`. `elapsed` returns monotonic seconds."""
 
     def __init__(self, source: str, elapsed: Callable[[], float]) -> None:
         self._source = source
@@ -47,13 +47,13 @@ class HeldRecords:
         return bool(self._held)
 
     def hold(self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], origins: Origins) -> None:
-        """Everything, each partition for itself: some of them wait."""
+        """Holds all records by partition: some of them wait."""
         self._keep(pending, partition_of, origins, only_held=False)
 
     def without_held(
         self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], origins: Origins
     ) -> Pending:
-        """What is of partitions that do not wait; the rest is held after what is held already."""
+        """Returns the records of partitions that do not wait; holds the rest behind the records already held."""
         return self._keep(pending, partition_of, origins, only_held=True)
 
     def _keep(
@@ -79,7 +79,7 @@ class HeldRecords:
         for part, offset in pending.ends.items():
             self._target(part, free, only_held=only_held).ends[part] = offset
         for part, asked in pending.caught_up.items():
-            if part not in self._held:  # who waits is not caught up
+            if part not in self._held:  # a waiting partition is not caught up
                 self._target(part, free, only_held=only_held).caught_up[part] = asked
         return free
 
@@ -89,12 +89,12 @@ class HeldRecords:
         return self._held.setdefault(part, HeldBatch(part)).pending
 
     def due(self) -> Iterator[HeldBatch]:
-        """Those that are offered to the decoder now."""
+        """Yields the batches to offer to the decoder now."""
         now = self._elapsed()
         yield from [one for one in self._held.values() if one.due_s <= now]
 
     def wait(self, held: HeldBatch, waiting: WaitingForSchema, reader: ConsumerThread) -> None:
-        """It waits, or still does."""
+        """Marks a batch as waiting, and pauses its partition the first time."""
         now = self._elapsed()
         held.due_s = now + AGAIN_S
         if held.since_s is None:
@@ -103,7 +103,7 @@ class HeldRecords:
             _LOG.info("source %s: records of %s wait for %s", self._source, held.partition, waiting.wanted)
 
     def advance(self, held: HeldBatch, rest: Pending, reader: ConsumerThread, *, ended: bool = False) -> None:
-        """Some of it was decoded; `rest` comes next. `ended`: nothing more of the partition is wanted."""
+        """Records that some of it was decoded; `rest` comes next. `ended`: no more of the partition is wanted."""
         if rest:
             held.pending = rest
             return

@@ -1,13 +1,13 @@
-"""Watermarks of the partitions of one source subtask, and what the subtask sends of them. Pure (ADR 34).
+"""Watermarks of the partitions of one source subtask, and what the subtask sends from them. Pure (ADR 34).
 
-The watermark of a partition follows its records (`event_times.py`) and is part of the positions. Together they are what
-comes out of a valve whose channels are the partitions. What is to be sent waits in two lists, one for what belongs in
-front of the rows of a batch (active again) and one for what comes after them (watermarks, idle).
+The watermark of a partition follows its records (`event_times.py`) and is part of the positions. A valve whose channels
+are the partitions combines them. Elements to be sent wait in two lists: one for those that precede the rows of a batch
+(active again) and one for those that follow them (watermarks, idle).
 
-Nothing passes an idle partition that the broker has not been asked about since (`take_questions`, ADR 52).
+No watermark passes an idle partition until the broker has been asked about it since (`take_questions`, ADR 52).
 
-After a restore no partition is idle until it is known again that it is caught up: while the pipeline was away records
-may have come to it, and those must not be late because another partition was read first.
+After a restore no partition is idle until it is known to be caught up again. Records may have arrived while the
+pipeline was down, and they must not be late because another partition was read first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.task.valve import Valve
 
 
 class SourceWatermarks:
-    """Of one subtask. `watches`: whether `on_caught_up` means anything to it."""
+    """The watermarks of one subtask. `watches` tells whether `on_caught_up` has an effect."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class SourceWatermarks:
             self._valve = Valve(len(partitions))
             for part, mark in self._marks.items():
                 self._put(self._before, self._valve.on_watermark(self._channels[part], mark))
-        else:  # nobody waits for it; if it is bounded it has ended (W02)
+        else:  # not waited for; a bounded one has ended (W02)
             self._before.append(Watermark(END_OF_TIME) if bounded else StreamStatus(idle=True))
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def on_records(self, marks: Mapping[TopicPartition, int]) -> None:
-        """Records of these partitions were read; their watermarks are now these, LOWEST for none yet.
+        """Handles records read from these partitions, whose watermarks are now `marks`, LOWEST if there is none yet.
 
-        Where there is none, all records were bad: no row has come. An idle partition stays idle then, since it could
-        not say where it is, and whoever reads from it would wait for that.
+        Without a watermark, all records were bad: no row has arrived. An idle partition then stays idle, since it could
+        not send a watermark, and a subtask that reads from it would wait for one.
         """
         valve = self._opened()
         marks = {part: mark for part, mark in marks.items() if mark != LOWEST}
@@ -68,18 +68,22 @@ class SourceWatermarks:
             self._put(self._after, valve.on_watermark(self._channels[part], mark))
 
     def on_caught_up(self, part: TopicPartition, question: int = 0) -> None:
-        """Everything up to the last stable offset was read, and it stays there; asked because of this question."""
+        """Handles a partition that was read up to its last stable offset and stays there, as an answer to this
+        question.
+        """
         valve, channel = self._opened(), self._channels[part]
         self._put(self._after, valve.on_status(channel, idle=True))
         self._put(self._after, valve.on_still_idle(channel, question))
 
     def on_end(self, parts: Iterable[TopicPartition]) -> None:
-        """A bounded read has come to the ends of these (W02). Their marks stay: what is stored is by data."""
+        """Handles partitions whose bounded read has ended (W02). Their marks stay: stored watermarks come from data
+        only.
+        """
         for part in parts:
             self._put(self._after, self._opened().on_watermark(self._channels[part], END_OF_TIME))
 
     def on_added(self, parts: Iterable[TopicPartition]) -> None:
-        """New partitions hold the watermark back until they have records or are caught up."""
+        """Adds partitions. They hold the watermark back until they have records or are caught up."""
         new = [part for part in parts if part not in self._channels]
         self._marks.update(dict.fromkeys(new, LOWEST))
         if self._valve is None and new:
@@ -91,8 +95,10 @@ class SourceWatermarks:
             self._channels[part] = self._opened().add_channel()
 
     def on_clock(self, now_ms: int) -> None:
-        """While all partitions are idle the watermark is where a record of this moment would bring it, if that is what
-        the file asks for. It becomes theirs, so it is in the positions.
+        """Lets the watermark follow the clock while all partitions are idle, if the file requests it.
+
+        The watermark is that of a record of this moment. It becomes that of the partitions, so it is part of the
+        positions.
         """
         if not self.advancing:
             return
@@ -101,7 +107,7 @@ class SourceWatermarks:
         self._put(self._after, [Watermark(reached_ms)])
 
     def ask_still_idle(self) -> None:
-        """Somebody downstream asks. A subtask without partitions knows."""
+        """Handles a downstream question. A subtask without partitions can answer at once."""
         self._still_idle = self._valve is None
         if self._valve is not None:
             self._valve.ask()
@@ -110,26 +116,26 @@ class SourceWatermarks:
 
     @property
     def marks(self) -> Mapping[TopicPartition, int]:
-        """The watermark of each partition, LOWEST for none yet."""
+        """The watermark of each partition, LOWEST if there is none yet."""
         return self._marks
 
     def snapshot(self) -> tuple[tuple[TopicPartition, int], ...]:
-        """For the positions: partitions in order, without those that have none."""
+        """Returns the watermarks for the positions: partitions in order, without those that have none."""
         return tuple(sorted((part, mark) for part, mark in self._marks.items() if mark != LOWEST))
 
     @property
     def advancing(self) -> bool:
-        """Whether `on_clock` moves it."""
+        """Whether `on_clock` moves the watermark."""
         return self._advances and self._valve is not None and self._valve.idle
 
     @property
     def held_back_by(self) -> TopicPartition | None:
-        """The partition with the lowest watermark of those that are waited for."""
+        """The partition with the lowest watermark among those that are waited for."""
         channel = None if self._valve is None else self._valve.held_back_by()
         return next((part for part, own in list(self._channels.items()) if own == channel), None)
 
     def take_questions(self) -> list[tuple[TopicPartition, int]]:
-        """Idle partitions that the broker is to be asked about, each with the number of the question."""
+        """Returns the idle partitions to ask the broker about, each with the number of the question."""
         if self._valve is None:
             return []
         asked = self._valve.take_questions()
@@ -137,31 +143,31 @@ class SourceWatermarks:
         return [(parts[channel], question) for channel, question in asked]
 
     def question_of(self, part: TopicPartition) -> int:
-        """The number of the question about a partition that has no answer yet; 0 for none."""
+        """Returns the number of the open question about a partition; 0 if there is none."""
         return self._opened().question_of(self._channels[part])
 
     def take_still_idle(self) -> bool:
-        """Whether the last question from downstream has its answer, and it is yes."""
+        """Returns whether the last downstream question was answered with yes."""
         still, self._still_idle = self._still_idle, False
         if still and self._valve is not None and not self._valve.idle:
-            self._valve.ask()  # it has got its first partition since: answered when that one is idle
+            self._valve.ask()  # it has got its first partition since, and answers when that one is idle
             return False
         return still
 
     @property
     def waiting(self) -> bool:
-        """Whether something is to be sent."""
+        """Whether elements wait to be sent."""
         return bool(self._before or self._after)
 
     # -- what is sent --------------------------------------------------------------------------------------------------
 
     def send_before(self, out: Out) -> None:
-        """In front of the rows of a batch: no row follows IDLE (W05)."""
+        """Sends what precedes the rows of a batch: no row follows IDLE (W05)."""
         controls, self._before = self._before, []
         _send(controls, out)
 
     def send_after(self, out: Out) -> None:
-        """After the rows of a batch."""
+        """Sends what follows the rows of a batch."""
         controls, self._after = self._after, []
         _send(controls, out)
 
@@ -171,7 +177,7 @@ class SourceWatermarks:
         return self._valve
 
     def _put(self, controls: list[TimeControl], found: Iterable[TimeElement]) -> None:
-        """The clock may have gone further than the valve, and one that the clock moves is never idle."""
+        """Queues elements. The clock may be ahead of the valve, and a source that follows the clock is never idle."""
         for one in found:
             if isinstance(one, StillIdle):
                 self._still_idle = True

@@ -1,1 +1,1 @@
-"""What runs in a slot: elements, channels, barrier handlers, the loop."""
+"""The data path of a slot: elements, channels, barrier handlers, and the loop."""

@@ -1,8 +1,8 @@
-"""Records that end the pipeline, where its file says `bad_records: fail`. Pure.
+"""Records that stop the pipeline under `bad_records: fail`. Pure.
 
-A batch goes through the operators one after the other, so the failure that is found first need not be that of the first
-record: a source refuses the third one before a step fails for the second. Therefore nothing is raised while a batch is
-on its way. Its bad records are gathered, and the first one of the lowest partition is named.
+A batch passes through the operators one after another, so the first failure found need not belong to the first record:
+a source may reject the third record before a step fails on the second. Therefore no error is raised while a batch is
+being processed. Its bad records are collected, and the error names the first one of the lowest partition.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _REMEDY = (
 
 
 class BadRecord(PipelineStopped):
-    """A record could not be processed and the pipeline file says `bad_records: fail`."""
+    """A record could not be processed, and the pipeline file sets `bad_records: fail`."""
 
     code = "bad-record"
 
 
 class FatalRecords:
-    """What has failed since the batch began."""
+    """The failures since the batch began."""
 
     def __init__(self) -> None:
         self._first: tuple[RecordPlace | None, str] | None = None
@@ -32,7 +32,7 @@ class FatalRecords:
         self._without_place = 0
 
     def add(self, place: RecordPlace | None, where: str, failure: RecordFailure) -> None:
-        """Of one record the failure that came first counts. `place` is None for a result of several records."""
+        """Adds a failure; the first one found for a record counts. `place` is None for a result of several records."""
         if place is None:
             self._without_place += 1
         else:
@@ -41,7 +41,7 @@ class FatalRecords:
             self._first = place, f"{where}: {failure}"
 
     def raise_first(self) -> None:
-        """Raises BadRecord where there is any."""
+        """Raises BadRecord if any record has failed."""
         if self._first is None:
             return
         place, text = self._first

@@ -1,13 +1,13 @@
 """Channels between subtasks: bounded queues with credits in bytes. No sockets here.
 
-An unaligned barrier overtakes the batches that wait at the sender (`RemoteOutput`), never another barrier; at the
-receiver it is reported to the subtask when it arrives, while its place in the queue stays (`InputChannel`).
+An unaligned barrier overtakes the batches queued at the sender (`RemoteOutput`), but never another barrier. At the
+receiver, the subtask is notified of it on arrival, and the barrier keeps its position in the queue (`InputChannel`).
 
-The receiver grants a credit (`CREDIT_BYTES`, the same at both ends) and grants again what it has consumed, so it always
-has room for what is on its way. A sender with credit may send one whole frame, whatever its size; control elements cost
-nothing, since their number is bounded: by the checkpoints in flight, of watermarks and statuses at most three wait
-between two batches (`Coalescing`), and an answer follows a question. A blocked channel keeps receiving up to its credit
-(C35), the others go on.
+The receiver grants an initial credit (`CREDIT_BYTES`, the same at both ends) and later re-grants what it has consumed,
+so it always has room for frames in transit. A sender with credit may send one whole frame of any size. Control elements
+cost no credit, since their number is bounded: barriers by the checkpoints in flight, watermarks and statuses by at most
+three queued between two batches (`Coalescing`), and answers by the questions asked. A blocked channel keeps receiving
+up to its credit (C35), while the others continue.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tidegate.task.wire import EncodedBatch, FrameKind, encode_element
 
 CREDIT_BYTES: Final = 2 << 20
 QUEUE_BYTES_MAX: Final = 1 << 20
-"""A sender with more than this waiting takes no new input (backpressure)."""
+"""A sender with more than this queued accepts no new input (backpressure)."""
 
 
 class Coalescing:
-    """What watermarks and statuses do to the end of a queue: what nothing comes between has the effect of the last.
+    """Coalescing of watermarks and statuses at the end of a queue: of adjacent ones, only the last takes effect.
 
-    A watermark takes the place of the one that it follows, and is left out while idle: it would not count (W08).
-    A status that follows its opposite cancels it.
+    A watermark replaces one directly before it, and is dropped while idle, since it would not count (W08). A status
+    that follows its opposite cancels it.
     """
 
     __slots__ = ("_idle",)
@@ -51,7 +51,7 @@ class Coalescing:
         self._idle = False
 
     def join(self, last: Element | None, control: TimeControl) -> tuple[bool, bool]:
-        """Whether the last element of the queue leaves it for this one, and whether this one is appended."""
+        """Returns whether the last element of the queue is removed for this one, and whether this one is appended."""
         if isinstance(control, Watermark):
             if self._idle or not isinstance(last, Watermark):
                 return False, not self._idle
@@ -89,7 +89,7 @@ class InputChannel:
         self._on_arrival: Callable[[Batch | CheckpointControl], None] | None = None
         self._question = 0
         self.sender: LocalOutput | None = None
-        """Where it is of the same slot."""
+        """Set if the sender is in the same slot."""
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -100,11 +100,13 @@ class InputChannel:
         return self._elements[0]
 
     def watch(self, on_arrival: Callable[[Batch | CheckpointControl], None]) -> None:
-        """Have every batch, barrier and cancellation marker reported when it has been appended (B47)."""
+        """Registers a callback for every batch, barrier and cancellation marker, called after it has been appended
+        (B47).
+        """
         self._on_arrival = on_arrival
 
     def push(self, element: Element) -> None:
-        """Append what arrived."""
+        """Appends an element that has arrived."""
         if isinstance(element, Batch):
             self.queued_bytes += element.size_bytes
         elif isinstance(element, Watermark | StreamStatus):
@@ -122,7 +124,7 @@ class InputChannel:
             self._elements.append(control)
 
     def batches_ahead_of(self, checkpoint: CheckpointId) -> list[Batch]:
-        """The queued batches in front of the checkpoint's barrier, all of them if it is not here."""
+        """Returns the queued batches in front of the checkpoint's barrier, or all of them if it has not arrived."""
         ahead: list[Batch] = []
         for element in self._elements:
             if isinstance(element, Barrier) and element.checkpoint >= checkpoint:
@@ -132,7 +134,10 @@ class InputChannel:
         return ahead
 
     def pop(self, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX) -> Element:
-        """Take the oldest element, of a batch at most so much but one row; its bytes become credit for the sender."""
+        """Takes the oldest element. Splits a batch that exceeds the limits, but takes at least one row.
+
+        The bytes taken become credit for the sender.
+        """
         element = self._elements.popleft()
         if isinstance(element, Batch):
             rows = element.rows_within(rows_max, bytes_max)
@@ -144,19 +149,21 @@ class InputChannel:
         return element
 
     def ask(self, question: int) -> None:
-        """Have the sender asked whether it is still idle."""
+        """Asks the sender whether it is still idle."""
         if self.sender is not None:
             self.sender.on_question(question)
         else:
             self._question = question
 
     def take_question(self) -> int:
-        """The question that is to go to the sender; 0 for none."""
+        """Returns the question to send to the sender; 0 if there is none."""
         question, self._question = self._question, 0
         return question
 
     def take_credit(self) -> int:
-        """Bytes to grant again: 0 until a quarter of the credit is consumed, so that grants stay few."""
+        """Returns the bytes to grant again: 0 until a quarter of the credit is consumed, which keeps grants
+        infrequent.
+        """
         if self._consumed < self.credit_bytes // 4:
             return 0
         granted, self._consumed = self._consumed, 0
@@ -164,37 +171,37 @@ class InputChannel:
 
 
 class OutputChannel(Protocol):
-    """The sending end."""
+    """The sending end of a channel."""
 
     def emit(self, element: Element) -> None:
-        """Queue an element; never refuses (the caller asks `writable` before it takes new input)."""
+        """Queues an element; never refuses (the caller checks `writable` before it takes new input)."""
 
     @property
     def writable(self) -> bool:
         """Whether the vertex may take another input batch."""
 
     def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:
-        """The encoded batches that the checkpoint's barrier has overtaken here, oldest first; returned once.
+        """Returns the encoded batches that the checkpoint's barrier has overtaken here, oldest first, and only once.
 
-        None while the barrier waits and may still overtake.
+        Returns None while the barrier is queued and may still overtake.
         """
 
     def on_time(self, now_ms: int) -> None:
-        """A barrier that has waited longer than its limit overtakes."""
+        """Lets a barrier that has waited longer than its limit overtake."""
 
     @property
     def next_deadline_ms(self) -> int | None:
         """When `on_time` is due; None while no barrier with a limit waits."""
 
     def forget(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up: its barrier overtakes nothing and holds back no other."""
+        """Discards an aborted checkpoint: its barrier overtakes nothing and holds back no other."""
 
     def listen(self, asked: Callable[[int], None]) -> None:
-        """Have the receiver's questions reported, whether the sender is still idle."""
+        """Registers a callback for the receiver's questions whether the sender is still idle."""
 
 
 class _Asked(OutputChannel):
-    """A sending end whose receiver asks whether the sender is still idle."""
+    """A sending end whose receiver can ask whether the sender is still idle."""
 
     def __init__(self) -> None:
         self._asked: Callable[[int], None] | None = None
@@ -204,13 +211,16 @@ class _Asked(OutputChannel):
         self._asked = asked
 
     def on_question(self, question: int) -> None:
-        """The receiver asks."""
+        """Forwards a question of the receiver."""
         if self._asked is not None:
             self._asked(question)
 
 
 class LocalOutput(_Asked, OutputChannel):
-    """To a subtask of the same slot: no serialisation. The receiver's queue is the channel, so nothing waits here."""
+    """A channel to a subtask of the same slot, without serialisation.
+
+    The receiver's queue is the channel, so nothing is queued here.
+    """
 
     next_deadline_ms: int | None = None
 
@@ -220,12 +230,12 @@ class LocalOutput(_Asked, OutputChannel):
         target.sender = self
 
     def emit(self, element: Element) -> None:
-        """Straight into the receiver's queue."""
+        """Appends directly to the receiver's queue."""
         self._target.push(element)
 
     @property
     def writable(self) -> bool:
-        """While the receiver's queue is below the credit."""
+        """Whether the receiver's queue is below the credit."""
         return self._target.queued_bytes < self._target.credit_bytes
 
     @override
@@ -242,9 +252,9 @@ class LocalOutput(_Asked, OutputChannel):
 
 
 class _Waiting:
-    """An encoded element; `barrier` while it is a barrier that counts, `since_ms` from the first look at the clock.
+    """An encoded element. `barrier` is set for a barrier that counts, `since_ms` from the first reading of the clock.
 
-    A barrier that is `placed` keeps its place: rows are on the one or the other side of it for good.
+    A `placed` barrier keeps its position: rows stay on their side of it.
     """
 
     __slots__ = ("barrier", "body", "kind", "placed", "rows", "since_ms", "time")
@@ -259,7 +269,7 @@ class _Waiting:
 
     @property
     def limit_ms(self) -> int | None:
-        """How long it waits before it overtakes; None for all but barriers with a time limit."""
+        """How long the barrier waits before it overtakes; None for anything but a barrier with a time limit."""
         after = self.barrier.unaligned_after_ms if self.barrier is not None else None
         return after or None
 
@@ -271,7 +281,9 @@ class _Waiting:
 
 
 class RemoteOutput(_Asked, OutputChannel):
-    """To a subtask of another slot: encoded at once, sent as credit allows. `sequence` numbers the frames."""
+    """A channel to a subtask of another slot: encodes at once, sends as credit allows. `sequence` numbers
+    the frames.
+    """
 
     def __init__(self, edge: int, credit_bytes: int = CREDIT_BYTES, queue_bytes_max: int = QUEUE_BYTES_MAX) -> None:
         super().__init__()
@@ -286,7 +298,7 @@ class RemoteOutput(_Asked, OutputChannel):
         self._overtaken: dict[CheckpointId, list[EncodedBatch]] = {}
 
     def emit(self, element: Element) -> None:
-        """Encode and queue; an unaligned barrier goes in front of the batches."""
+        """Encodes and queues an element; an unaligned barrier moves in front of the batches."""
         if isinstance(element, Watermark | StreamStatus) and not self._joins(element):
             return
         waiting = _Waiting(element)
@@ -297,7 +309,7 @@ class RemoteOutput(_Asked, OutputChannel):
             self._overtake(waiting.barrier.checkpoint)
 
     def _joins(self, control: TimeControl) -> bool:
-        """Whether it is to be queued, see Coalescing."""
+        """Returns whether to queue the element, see Coalescing."""
         replaces, stays = self._coalescing.join(self._queue[-1].time if self._queue else None, control)
         if replaces:
             self.queued_bytes -= len(self._queue.pop().body)
@@ -305,15 +317,15 @@ class RemoteOutput(_Asked, OutputChannel):
 
     @property
     def writable(self) -> bool:
-        """While little waits for credit or for the socket."""
+        """Whether little is queued for credit or for the socket."""
         return self.queued_bytes < self._queue_bytes_max
 
     def grant(self, credit: int) -> None:
-        """The receiver has consumed `credit` bytes."""
+        """Adds the `credit` bytes that the receiver has consumed."""
         self._credit += credit
 
     def take(self) -> tuple[FrameKind, int, bytes] | None:
-        """The next frame that may leave now as (kind, sequence, body), or None."""
+        """Returns the next frame that can be sent now as (kind, sequence, body), or None."""
         if not self._queue:
             return None
         head = self._queue[0]
@@ -329,7 +341,7 @@ class RemoteOutput(_Asked, OutputChannel):
 
     @override
     def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:
-        """They are still queued, too: they are newer than what the receiver records."""
+        """The batches also stay queued: they are newer than what the receiver records."""
         if self._limited and any(
             each.barrier is not None and each.barrier.checkpoint == checkpoint and each.limit_ms is not None
             for each in self._queue
@@ -339,7 +351,7 @@ class RemoteOutput(_Asked, OutputChannel):
 
     @override
     def on_time(self, now_ms: int) -> None:
-        """Older barriers with a limit overtake together with the one that is due."""
+        """Lets older barriers with a limit overtake together with the one that is due."""
         due: CheckpointId | None = None
         for each in self._queue if self._limited else ():
             if each.limit_ms is None or each.barrier is None:
@@ -354,7 +366,7 @@ class RemoteOutput(_Asked, OutputChannel):
     @property
     @override
     def next_deadline_ms(self) -> int | None:
-        """0 when a barrier has not seen the clock yet."""
+        """0 if a barrier has not been given the time yet."""
         if not self._limited:
             return None
         limited = ((each.since_ms, each.limit_ms) for each in self._queue)
@@ -362,7 +374,7 @@ class RemoteOutput(_Asked, OutputChannel):
 
     @override
     def forget(self, checkpoint: CheckpointId) -> None:
-        """The frame is sent all the same; nobody waits for it."""
+        """The frame is still sent, but no subtask waits for it."""
         self._overtaken.pop(checkpoint, None)
         for each in self._queue:
             if each.barrier is not None and each.barrier.checkpoint == checkpoint:
@@ -371,8 +383,9 @@ class RemoteOutput(_Asked, OutputChannel):
                 each.placed = False
 
     def _overtake(self, newest: CheckpointId) -> None:
-        """Bring the barriers up to `newest` in front of the batches, but past no barrier that has its place, and note
-        what each of them overtakes.
+        """Moves the barriers up to `newest` in front of the batches and records what each overtakes.
+
+        No barrier moves past one that is placed.
         """
         waiting = list(self._queue)
         fixed = max((index for index, each in enumerate(waiting) if each.barrier and each.placed), default=-1) + 1

@@ -1,4 +1,4 @@
-"""How many dead letters there were in the last minute, and the stop when there were too many. Pure."""
+"""Counts the dead letters of the last minute, and stops the pipeline when there are too many. Pure."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ SHOWN_MAX: Final = 10
 
 
 class TooManyDeadLetters(PipelineStopped):
-    """More dead letters in a minute than `dead_letters.max_per_minute`: something is wrong with more than records."""
+    """More dead letters in a minute than `dead_letters.max_per_minute`: the fault is probably not in single records."""
 
     code = "too-many-dead-letters"
 
 
 class DeadLetterCount:
-    """Of one slot, or of all that report to the daemon. `per_minute_max` None: no limit."""
+    """Dead letters of one slot, or of all slots that report to the daemon. `per_minute_max` None: no limit."""
 
     def __init__(self, per_minute_max: int | None) -> None:
         self._max = per_minute_max
         self._found: deque[tuple[int, Counter[tuple[OperatorName, FailureKind]]]] = deque()
-        """By second: few entries, whatever the limit is."""
+        """Counts by second, so that the number of entries does not depend on the limit."""
         self._total = 0
 
     def add(self, operator: OperatorName, kind: FailureKind, now_ms: float, letters: int = 1) -> None:
-        """So many more, at a time that never goes back. Raises TooManyDeadLetters."""
+        """Adds `letters` dead letters at a time that never goes back. Raises TooManyDeadLetters."""
         if self._max is None:
             return
         second = int(now_ms // 1000)
@@ -47,14 +47,14 @@ class DeadLetterCount:
 
 
 class DeadLetterRateLimit:
-    """All slots of an attempt together, by what they report: each stops by itself when it alone has too many."""
+    """The limit for all slots of an attempt together, by their reports. Each slot also limits its own dead letters."""
 
     def __init__(self, per_minute_max: int | None) -> None:
         self._count = DeadLetterCount(per_minute_max)
         self._seen: dict[tuple[int, OperatorName, FailureKind], int] = {}
 
     def on_report(self, slot: int, letters: Mapping[OperatorName, Mapping[FailureKind, int]], now_ms: float) -> None:
-        """Counts since the attempt began. Raises TooManyDeadLetters."""
+        """Takes a slot's counts since the attempt began. Raises TooManyDeadLetters."""
         for operator, kinds in letters.items():
             for kind, total in kinds.items():
                 new = total - self._seen.get((slot, operator, kind), 0)
@@ -64,7 +64,7 @@ class DeadLetterRateLimit:
 
 
 def describe_many(counts: Counter[tuple[OperatorName, FailureKind]], per_minute_max: int) -> str:
-    """For whoever is woken up."""
+    """Describes the most frequent failures and the remedy, for the operator on call."""
     named = [f"{count} {kind} in {operator}" for (operator, kind), count in counts.most_common(SHOWN_MAX)]
     more = ", and others" if len(counts) > SHOWN_MAX else ""
     return (

@@ -1,7 +1,7 @@
-"""The elements of a channel. Control elements keep their place between batches (F05).
+"""The elements of a channel. Control elements keep their position between batches (F05).
 
-Barriers and cancellation markers are about checkpoints (`task/barriers`), watermarks and statuses about event time
-(`task/valve.py`). A source that has nothing more to send ends by its final barrier, after the end of event time.
+Barriers and cancellation markers concern checkpoints (`task/barriers`); watermarks and statuses concern event time
+(`task/valve.py`). A source with nothing more to send ends with its final barrier, after the end of event time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 BYTES_MAX: Final = 1 << 62
-"""More than any batch has: no limit."""
+"""Larger than any batch: no limit."""
 
 
 class Batch:
-    """Rows that travel together: user columns plus system columns, in order. Never changed after it was made."""
+    """Rows that travel together: user columns plus system columns, in order. Immutable."""
 
     __slots__ = ("frame", "size_bytes")
 
@@ -29,12 +29,12 @@ class Batch:
         self.size_bytes = size_bytes
 
     def split(self, rows: int) -> tuple[Batch, Batch]:
-        """The first `rows` (at least one, not all) and the others, with their shares of the size."""
+        """Splits into the first `rows` rows (at least one, not all) and the rest, each with its share of the size."""
         share = self.size_bytes * rows // self.frame.height
         return Batch(self.frame.head(rows), share), Batch(self.frame.slice(rows), self.size_bytes - share)
 
     def rows_within(self, rows_max: int, bytes_max: int) -> int:
-        """How many rows from the first on are within both bounds, of rows and of bytes; at least one."""
+        """Returns how many leading rows fit within both limits, rows and bytes; at least one."""
         rows = max(1, min(rows_max, self.frame.height))
         if self.size_bytes <= bytes_max:
             return rows
@@ -47,7 +47,7 @@ class Batch:
 
 
 class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
-    """Separates the records of checkpoint `checkpoint` from those of the next (F06, C34)."""
+    """The separator between the records of checkpoint `checkpoint` and those of the next (F06, C34)."""
 
     checkpoint: CheckpointId
     timestamp_ms: int
@@ -55,10 +55,11 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     final: bool = False
     """Sources stop after this barrier: the daemon was asked to end, or every bounded source has ended."""
     unaligned_after_ms: int | None = None
-    """None: aligned, it never overtakes rows. 0: unaligned, it overtakes every row that waits. More: it waits its turn
-    so long at each place, then it overtakes (B48)."""
+    """When it overtakes (B48). None: never (aligned). 0: at once, past every queued row (unaligned). Otherwise: after
+    waiting this long at each channel.
+    """
     savepoint: bool = False
-    """Its snapshots build on no older ones, and no later ones on them."""
+    """The snapshots of a savepoint build on no older ones, and no later ones build on them."""
 
     @property
     def is_unaligned(self) -> bool:
@@ -66,36 +67,40 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
         return self.unaligned_after_ms == 0
 
     def as_unaligned(self) -> Barrier:
-        """The same barrier, from now on overtaking."""
+        """Returns the same barrier, unaligned."""
         return msgspec.structs.replace(self, unaligned_after_ms=0)
 
 
 class CancelMarker(msgspec.Struct, frozen=True, tag="cancel"):
-    """Checkpoint `checkpoint` was given up upstream: whoever aligns for it stops waiting (B09)."""
+    """The marker of a checkpoint that was aborted upstream: a subtask that aligns for it stops waiting (B09)."""
 
     checkpoint: CheckpointId
 
 
 class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
-    """No row with an event time up to `time_ms`, ms since 1970, follows that is not late.
+    """A promise that no row up to `time_ms`, ms since 1970, follows that is not late.
 
-    END_OF_TIME (operators/runtime.py): no row follows at all (W01).
+    END_OF_TIME (`operators/runtime.py`) promises that no row follows at all (W01).
     """
 
     time_ms: int
 
 
 class StreamStatus(msgspec.Struct, frozen=True, tag="status"):
-    """Idle: for a while neither rows nor watermarks follow, so nobody waits for this channel. Channels begin active."""
+    """The status of a channel, active or idle. An idle channel delivers neither rows nor watermarks, and is not waited
+    for.
+
+    Channels begin active.
+    """
 
     idle: bool
 
 
 class StillIdle(msgspec.Struct, frozen=True, tag="still-idle"):
-    """The answer of an idle subtask to a question of the receiver: since it was asked nothing has come (ADR 52)."""
+    """An idle subtask's answer to a question of the receiver: nothing has arrived since it was asked (ADR 52)."""
 
     question: int = 0
-    """Of this channel; later ones have higher numbers."""
+    """Number of the question on this channel; later questions have higher numbers."""
 
 
 CheckpointControl = Barrier | CancelMarker

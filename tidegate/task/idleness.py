@@ -1,4 +1,4 @@
-"""Questions from downstream, whether a subtask is still idle, from their arrival to the answers (ADR 52)."""
+"""Questions from downstream about whether a subtask is still idle, from arrival to answer (ADR 52)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Place = tuple[int, int]
 
 
 class Questions:
-    """Those of all channels that lead out of a subtask."""
+    """The questions from all output channels of a subtask."""
 
     def __init__(self, outputs: Mapping[int, EdgeOutput]) -> None:
         self._outputs = outputs
@@ -28,17 +28,19 @@ class Questions:
         return bool(self._open or self._confirmed)
 
     def take_new(self) -> bool:
-        """Whether somebody has asked since the last call: what the subtask reads from is to be asked (again)."""
+        """Returns whether a question has arrived since the last call. If so, the inputs of the subtask must be asked
+        (again).
+        """
         new, self._new = self._new, False
         return new
 
     def confirm(self) -> None:
-        """Nothing has come to the subtask since the last of them was asked."""
+        """Records that nothing has arrived at the subtask since the last question."""
         self._confirmed.update(self._open)
         self._open.clear()
 
     def answer(self, is_idle: Callable[[int], bool]) -> bool:
-        """Answer on the edges that are idle: on another one rows are still on their way out of the subtask."""
+        """Answers on the edges that are idle; on any other, rows are still leaving the subtask."""
         ready = [place for place in self._confirmed if is_idle(place[0])]
         for edge, position in ready:
             self._outputs[edge].channels[position].emit(StillIdle(self._confirmed.pop((edge, position))))

@@ -1,14 +1,14 @@
-"""In-flight data of unaligned checkpoints: what lay between two subtasks when a barrier overtook it.
+"""In-flight data of unaligned checkpoints: rows between two subtasks that a barrier has overtaken.
 
-A file holds one side of one subtask: the rows that waited in front of it (INPUT: replayed rows first, then channel by
-channel) or the rows that waited to leave it (OUTPUT). Per channel the input side is older than the output side (B50).
+A file holds one side of one subtask: the rows queued at its inputs (INPUT: replayed rows first, then channel by
+channel) or at its outputs (OUTPUT). Within a channel the input side is older than the output side (B50).
 
     4 bytes "TGIF", 2 bytes format version, 4 bytes header length (both big-endian)
     header: JSON of `InflightHeader`
     for each frame of the header: an Arrow IPC stream
 
-Rows are kept with the name of their edge, which outlives a change of the plan; only edges by key have in-flight data,
-so after a change of the parallelism the key says where a row belongs.
+Rows are stored under the name of their edge, which survives a change of the plan. Only keyed edges have in-flight data,
+so the key determines where a row belongs after a change of the parallelism.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 REPLAY_ORDER: Final = (StateKind.INPUT, StateKind.OUTPUT)
-"""What had been received is older than what had not left its senders."""
+"""Rows already received are older than rows still at their senders."""
 FORMAT_VERSION: Final = 1
 _MAGIC = b"TGIF"
 _PREFIX = struct.Struct(">4sHI")
@@ -47,13 +47,13 @@ _REMEDY: Final = (
 
 
 class InflightUnreadable(PipelineStopped):
-    """Rows in flight cannot be replayed into the pipeline as it is now."""
+    """Rows in flight cannot be replayed into the current pipeline."""
 
     code = "inflight-unreadable"
 
 
 class EdgeShape(msgspec.Struct, frozen=True):
-    """What must be the same when rows of an edge are replayed."""
+    """The properties of an edge that must be unchanged for its rows to be replayed."""
 
     name: str
     columns: tuple[tuple[str, DataType], ...]
@@ -61,7 +61,7 @@ class EdgeShape(msgspec.Struct, frozen=True):
     max_parallelism: int
     key_hash: str = KEY_HASH
     timed: bool = False
-    """Whether rows must have an event time, since a step that they reach goes by it."""
+    """Whether rows must have an event time because a downstream step uses it."""
 
 
 class FrameIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -72,7 +72,7 @@ class FrameIndex(msgspec.Struct, frozen=True, array_like=True):
 
 
 class InflightHeader(msgspec.Struct, frozen=True):
-    """Everything about a file but its rows."""
+    """The description of a file: everything except its rows."""
 
     edges: tuple[EdgeShape, ...]
     frames: tuple[FrameIndex, ...]
@@ -83,7 +83,7 @@ Piece = tuple[int, Batch | EncodedBatch]
 
 
 class InflightCapture(msgspec.Struct, frozen=True):
-    """One side of one subtask, to be encoded on a helper thread."""
+    """One side of one subtask, encoded on a helper thread."""
 
     kind: StateKind
     shapes: Mapping[int, EdgeShape]
@@ -96,15 +96,15 @@ class InflightCapture(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """How many it holds."""
+        """Number of rows it holds."""
         return sum(piece.frame.height if isinstance(piece, Batch) else piece.rows for _, piece in self.pieces)
 
     def files(self) -> list[bytes]:
-        """The one file that it is, see ports.Encode."""
+        """Returns the capture as one file; see ports.Encode."""
         return [self.encode()]
 
     def encode(self) -> bytes:
-        """The whole file."""
+        """Encodes the whole file."""
         order = sorted({edge for edge, _ in self.pieces})
         bodies = [encode_element(piece)[1] if isinstance(piece, Batch) else piece.body for _, piece in self.pieces]
         frames = tuple(
@@ -115,7 +115,7 @@ class InflightCapture(msgspec.Struct, frozen=True):
 
 
 def derive_shapes(plan: Plan) -> dict[int, EdgeShape]:
-    """The shapes of all edges by key; the others have no in-flight data."""
+    """Returns the shapes of all keyed edges by index; the others have no in-flight data."""
     names = derive_edge_names(plan)
     return {
         edge.index: EdgeShape(
@@ -133,9 +133,9 @@ def derive_shapes(plan: Plan) -> dict[int, EdgeShape]:
 def read_inflight(
     name: str, data: bytes, shapes: Mapping[int, EdgeShape], key_groups: range
 ) -> list[tuple[int, Batch]]:
-    """The rows of these edges whose key group is wanted, in the order of the file, by the edges' indices of now.
+    """Reads the rows of these edges within `key_groups`, in file order, with the current indices of the edges.
 
-    `name` is named in errors. Raises InflightUnreadable for damage and for an edge that has changed.
+    `name` appears in errors. Raises InflightUnreadable for damage and for an edge that has changed.
     """
     header, start = _read_header(name, data)
     if len(data) != start + sum(frame.size_bytes for frame in header.frames):
@@ -157,7 +157,7 @@ def read_inflight(
 
 
 def refuse_other_edges(name: str, data: bytes, shapes: Mapping[int, EdgeShape]) -> None:
-    """Look at the header only; `data` may end where the rows begin.
+    """Checks only the header; `data` may end where the rows begin.
 
     Raises InflightUnreadable for damage and for an edge that has changed.
     """
@@ -186,7 +186,9 @@ def read_replay(
     shapes: Mapping[int, EdgeShape],
     key_groups: range,
 ) -> list[tuple[int, Batch]]:
-    """Rows in flight on these edges whose key group is wanted, oldest first (B50); `read` gives what a file holds."""
+    """Reads the rows in flight on these edges within `key_groups`, oldest first (B50). `read` returns a
+    file's content.
+    """
     names = {shape.name for shape in shapes.values()}
     wanted = [handle for handle in handles if names.intersection(handle.edges)]
     return [
@@ -235,12 +237,12 @@ def _describe(shape: EdgeShape) -> str:
 
 
 class Recording:
-    """The in-flight data of one subtask for one checkpoint, gathered until every barrier has its place."""
+    """The in-flight data of one subtask for one checkpoint, collected until every barrier is placed."""
 
     def __init__(
         self, replayed: Sequence[tuple[int, Batch]], queued: Mapping[int, tuple[int, Sequence[Batch]]]
     ) -> None:
-        """`queued` is the edge and the waiting batches of every input channel, by the channel's index."""
+        """`queued` is the edge and the queued batches of every input channel, by the channel's index."""
         self.alignment_ms: int | None = None
         self._replayed = list(replayed)
         self._channels = {channel: (edge, list(batches)) for channel, (edge, batches) in queued.items()}
@@ -248,35 +250,35 @@ class Recording:
         self._unsettled: set[tuple[int, int]] = set()
 
     def arrived(self, channel: int, batch: Batch) -> None:
-        """A batch in front of the channel's barrier (B47)."""
+        """Adds a batch that arrived in front of the channel's barrier (B47)."""
         self._channels[channel][1].append(batch)
 
     def expect(self, output: tuple[int, int]) -> None:
-        """The barrier may still overtake on this way out."""
+        """Waits for this output channel, where the barrier may still overtake."""
         self._unsettled.add(output)
 
     @property
     def is_overtaking(self) -> bool:
-        """Whether rows wait in front of the barrier in a channel."""
+        """Whether rows are queued in front of the barrier in a channel."""
         return bool(self._channels)
 
     @property
     def unsettled(self) -> Sequence[tuple[int, int]]:
-        """Ways out that are expected."""
+        """Output channels in which the barrier is not placed yet."""
         return sorted(self._unsettled)
 
     def overtaken(self, output: tuple[int, int], batches: Sequence[EncodedBatch]) -> None:
-        """The barrier has its place on this way out (edge, position), in front of these."""
+        """Records that the barrier is placed in this output channel (edge, position), in front of these batches."""
         self._unsettled.discard(output)
         self._outputs += [(output[0], batch) for batch in batches]
 
     @property
     def complete(self) -> bool:
-        """Every barrier is here and every one that was sent on has its place."""
+        """Whether every barrier has arrived and every barrier sent on is placed."""
         return self.alignment_ms is not None and not self._unsettled
 
     def captures(self, shapes: Mapping[int, EdgeShape]) -> list[InflightCapture]:
-        """What is to be stored: one for each side that is not empty."""
+        """Returns the captures to store, one for each side that is not empty."""
         inputs: list[Piece] = [*self._replayed]
         inputs += [(edge, batch) for edge, batches in self._channels.values() for batch in batches]
         sides = ((StateKind.INPUT, inputs), (StateKind.OUTPUT, self._outputs))
@@ -284,7 +286,7 @@ class Recording:
 
 
 class Recordings:
-    """The recordings of one subtask. `ended` is called when nothing can be added to one any more."""
+    """The recordings of one subtask. `ended` is called when nothing more can be added to a recording."""
 
     def __init__(self, outputs: Mapping[int, EdgeOutput], ended: Callable[[CheckpointId, Recording], None]) -> None:
         self._outputs = outputs
@@ -295,7 +297,7 @@ class Recordings:
         return bool(self._open)
 
     def begin(self, checkpoint: CheckpointId, recording: Recording, alignment_ms: int) -> None:
-        """Go on recording on every way out, and in the channels where rows wait in front of the barrier."""
+        """Starts recording on every output channel, and on the input channels with rows in front of the barrier."""
         for edge, output in self._outputs.items():
             for position in range(len(output.channels)):
                 recording.expect((edge, position))
@@ -304,18 +306,20 @@ class Recordings:
         self._open[checkpoint] = recording
 
     def arrived(self, checkpoint: CheckpointId, channel: int, batch: Batch) -> None:
-        """A batch in front of the channel's barrier (B47)."""
+        """Adds a batch that arrived in front of the channel's barrier (B47)."""
         self._open[checkpoint].arrived(channel, batch)
 
     def aligned(self, checkpoint: CheckpointId, alignment_ms: int) -> None:
-        """Every barrier is here. A recording in which nothing was in flight has ended with the snapshot."""
+        """Records that every barrier has arrived. A recording without rows in flight has already ended with the
+        snapshot.
+        """
         recording = self._open.get(checkpoint)
         if recording is not None:
             recording.alignment_ms = alignment_ms
             self.settle()
 
     def settle(self) -> None:
-        """Hand over the recordings to which nothing can be added any more."""
+        """Hands over the recordings to which nothing more can be added."""
         for checkpoint, recording in list(self._open.items()):
             for edge, position in recording.unsettled:
                 batches = self._outputs[edge].channels[position].take_overtaken(checkpoint)
@@ -326,7 +330,7 @@ class Recordings:
                 self._ended(checkpoint, recording)
 
     def forget(self, checkpoint: CheckpointId) -> None:
-        """Drop a checkpoint that was given up."""
+        """Drops an aborted checkpoint."""
         self._open.pop(checkpoint, None)
         for output in self._outputs.values():
             output.forget(checkpoint)

@@ -1,6 +1,7 @@
-"""What a subtask reads from: its channels with their barriers and event time, and restored rows in flight.
+"""The input of a subtask: its channels with their barriers and event time, and restored rows in flight.
 
-Rows in flight come before anything out of a channel (B50). The channels take turns; one whose barrier is aligned waits.
+Rows in flight are processed before anything from a channel (B50). The channels take turns; a channel blocked by
+alignment waits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tidegate.task.valve import Inputs
 
 
 class InputGate:
-    """See the module."""
+    """The channels of one subtask, read in turn, and the rows in flight to replay first."""
 
     def __init__(
         self,
@@ -25,7 +26,7 @@ class InputGate:
         handler: BarrierHandler,
         replay: Iterable[tuple[int, Batch]] = (),
     ) -> None:
-        """`edges`: those that the channels belong to. `replay`: rows in flight with their edges, oldest first."""
+        """`edges` are those of the channels; `replay` holds rows in flight with their edges, oldest first."""
         self.channels = channels
         self.handler = handler
         self.ports = {edge.index: edge.port for edge in edges}
@@ -36,7 +37,7 @@ class InputGate:
         self._turn_of = 0
 
     def take(self, room_for: Callable[[Element], int], bytes_max: int) -> tuple[int, Element] | None:
-        """Take the next element and the index of its channel; None when there is nothing, or no room for it."""
+        """Takes the next element and the index of its channel; None if there is nothing to take or no room for it."""
         count = len(self.channels)
         for step in range(count):
             index = (self._turn_of + step) % count
@@ -51,7 +52,7 @@ class InputGate:
         return None
 
     def take_replayed(self, rows_max: int, bytes_max: int) -> tuple[int, Batch]:
-        """Take the oldest rows in flight and the index of their edge."""
+        """Takes the oldest rows in flight and the index of their edge."""
         edge, batch = self.replay.popleft()
         rows = batch.rows_within(rows_max, bytes_max)
         if rows < batch.frame.height:
@@ -60,17 +61,17 @@ class InputGate:
         return edge, batch
 
     def put_back(self, edge: int, batches: Iterable[Batch]) -> None:
-        """Rows that have no room yet come before all others, the last batch first."""
+        """Puts back rows that have no room yet, in front of all others, the last batch first."""
         self.replay.extendleft((edge, batch) for batch in batches)
 
     def on_control(self, channel: int, control: CheckpointControl, now_ms: int) -> list[Action]:
-        """A barrier or a cancellation was taken out of its channel (B02)."""
+        """Handles a barrier or cancellation marker taken from its channel (B02)."""
         if isinstance(control, Barrier):
             return self.handler.on_barrier(channel, control, now_ms)
         return self.handler.on_cancel(channel, control.checkpoint)
 
     def inflight(self, barrier: Barrier) -> dict[int, tuple[int, Sequence[Batch]]]:
-        """The rows that an unaligned barrier has overtaken in the channels: by channel, with the edge."""
+        """Returns the rows in the channels that an unaligned barrier has overtaken: by channel, with the edge."""
         return {
             index: (channel.edge, channel.batches_ahead_of(barrier.checkpoint))
             for index, channel in enumerate(self.channels)
@@ -78,6 +79,6 @@ class InputGate:
         }
 
     def ask(self) -> None:
-        """Have the inputs asked that are idle, whether they still are."""
+        """Asks idle inputs whether they are still idle."""
         for index, question in self.event_time.take_questions():
             self.channels[index].ask(question)

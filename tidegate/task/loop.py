@@ -1,9 +1,9 @@
 """The slot loop: one thread, one loop, no locks. The whole data path of a slot can be read here.
 
-A turn gives every subtask one step, downstream first, so that room is made before new rows come in; then the sinks
-move rows to their client and finished snapshots are acknowledged. Nothing in a turn blocks or sleeps: when `turn`
-answers False the caller waits for something to happen (a control message, a frame, a record, a finished upload) and
-calls again. The caller owns sockets, threads and the clock (tidegate.slot.worker); the loop owns all state.
+A turn gives every subtask one step, downstream first, so that room is made before new rows arrive. Then the sinks pass
+rows to their clients, and finished snapshots are acknowledged. Nothing in a turn blocks or sleeps. When `turn` returns
+False, the caller waits for an event (a control message, a frame, a record, a finished upload) and calls again. The
+caller owns sockets, threads and the clock (`tidegate.slot.worker`); the loop owns all state.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ logger = logging.getLogger(__name__)
 
 
 class LoopClock(Protocol):
-    """The time, injected."""
+    """The clock, injected."""
 
     def now_ms(self) -> int:
-        """Steady: ms since 1970 as the wall clock had it when the slot began, then monotonic."""
+        """Returns ms since 1970: the wall clock at the start of the slot, advanced monotonically."""
 
     def elapsed_ms(self) -> float:
-        """Never goes back."""
+        """Returns a time that never goes back, for durations."""
 
 
 class UploadJob(msgspec.Struct, frozen=True):
-    """The asynchronous part of a snapshot: run `encode`, make the files durable, answer with an Uploaded."""
+    """The asynchronous part of a snapshot: runs `encode`, makes the files durable, and is answered with an Uploaded."""
 
     subtask: SubtaskId
     checkpoint: CheckpointId
@@ -73,7 +73,7 @@ class UploadJob(msgspec.Struct, frozen=True):
 
 
 class Uploaded(msgspec.Struct, frozen=True):
-    """Result of an UploadJob: at least one file, or the text of what went wrong."""
+    """Result of an UploadJob: at least one file, or an error text."""
 
     subtask: SubtaskId
     checkpoint: CheckpointId
@@ -83,19 +83,19 @@ class Uploaded(msgspec.Struct, frozen=True):
 
 
 class Counters:
-    """Cumulative counts of this attempt, read by the control thread for reports."""
+    """Cumulative counts of this attempt; the control thread reads them for reports."""
 
     def __init__(self) -> None:
         self.bad_records: dict[tuple[OperatorName, FailureKind], int] = {}
         self.dead_letters: dict[tuple[OperatorName, FailureKind], int] = {}
-        """Those of them that letters are written about."""
+        """The bad records for which dead letters are written."""
         self.busy_ms = 0.0
         self.backpressured_ms = 0.0
         self.idle_ms = 0.0
 
 
 class SlotLoop:
-    """See the module. `tasks` are in topological order; `send` and `submit` must not block."""
+    """The loop over all subtasks of a slot. `tasks` are in topological order; `send` and `submit` must not block."""
 
     def __init__(
         self,
@@ -108,14 +108,14 @@ class SlotLoop:
     ) -> None:
         self.tasks: list[VertexTask] = []
         self.begun = True
-        """False while other slots are still being deployed: nothing moves."""
+        """False while other slots are still being deployed: no data moves."""
         self.counters = Counters()
         self.origins: Mapping[OperatorName, Sequence[str]] = {}
         """Topics upstream of each operator, for messages about a record."""
         self.shapes: Mapping[int, EdgeShape] = {}
-        """Edges by key, by index: those that may have rows in flight at a checkpoint."""
+        """Keyed edges by index: those that may have rows in flight at a checkpoint."""
         self.letters = DeadLetterCount(None)
-        """Of the last minute."""
+        """Dead letters of the last minute."""
         self._pipeline = pipeline
         self._attempt = attempt
         self._triggered = CheckpointId(0)
@@ -124,7 +124,7 @@ class SlotLoop:
         self._submit = submit
         self._on_bad_records = on_bad_records
         self.elapsed_ms = clock.elapsed_ms
-        """See Host. Not a method around it: it is asked several times a batch."""
+        """The clock's function itself, not a method around it: it is called several times a batch."""
         self._pending: dict[tuple[SubtaskId, CheckpointId], PendingSnapshot] = {}
         self._finished: set[OperatorName] = set()
         self._fatal = FatalRecords()
@@ -132,7 +132,7 @@ class SlotLoop:
     # -- what the loop is asked from outside---------------------------------------------------------------------------
 
     def on_trigger(self, trigger: Trigger) -> None:
-        """Inject the barrier at every source of this slot; what is not the next one for it is ignored (C37, C40)."""
+        """Injects the barrier at every source of this slot; ignores a trigger that is not the next one (C37, C40)."""
         checkpoint, wrong = trigger.barrier.checkpoint, self._find_wrong(trigger)
         if wrong:
             logger.warning("trigger of checkpoint %d is ignored: %s", checkpoint, wrong)
@@ -143,14 +143,16 @@ class SlotLoop:
                 task.trigger(trigger.barrier)
 
     def on_completed(self, completed: Completed) -> None:
-        """The coordinator's notice of phase four (C01): sinks may forget what is confirmed."""
+        """Handles the coordinator's notice of phase four (C01): sinks may forget confirmed transactions."""
         if completed.attempt != self._attempt:
             return
         for task in self.tasks:
             task.complete(completed.checkpoint, completed.released)
 
     def on_abandoned(self, abandoned: Abandoned) -> tuple[StateHandle, ...]:
-        """Stop waiting for the checkpoint; state that was made durable for it and that no ack has reported (F27)."""
+        """Stops waiting for an aborted checkpoint. Returns the state made durable for it that no ack has reported
+        (F27).
+        """
         if abandoned.attempt != self._attempt:
             return ()
         gathered: list[StateHandle] = []
@@ -161,7 +163,7 @@ class SlotLoop:
         return tuple(gathered)
 
     def on_partitions(self, order: AddPartitions) -> None:
-        """New partitions of a source; the next barrier's positions have them."""
+        """Adds new partitions to a source; the next barrier's positions include them."""
         if order.attempt != self._attempt:
             return
         for task in self.tasks:
@@ -170,14 +172,14 @@ class SlotLoop:
                 source.add_partitions(order.partitions)
 
     def on_hold(self, order: HoldSources) -> None:
-        """The coordinator's decision which sources read (coordinator/gating.py)."""
+        """Applies the coordinator's decision about which sources read (`coordinator/gating.py`)."""
         if order.attempt != self._attempt:
             return
         for task in self.tasks:
             task.on_hold = task.vertex.nodes[0].operator.name in order.sources
 
     def on_uploaded(self, uploaded: Uploaded) -> None:
-        """A background upload has ended; one that failed declines its checkpoint."""
+        """Handles the end of a background upload; a failed one declines its checkpoint."""
         pending = self._pending.get((uploaded.subtask, uploaded.checkpoint))
         if pending is None:
             return
@@ -195,7 +197,7 @@ class SlotLoop:
         self._acknowledge(uploaded.subtask, pending)
 
     def _find_wrong(self, trigger: Trigger) -> str:
-        """Why a trigger is none for this slot; empty for one that is."""
+        """Returns why this slot must ignore a trigger; empty if it must not."""
         if trigger.pipeline != self._pipeline:
             return f"it is of pipeline {trigger.pipeline}, and this slot works for {self._pipeline}"
         if trigger.attempt != self._attempt:
@@ -207,14 +209,14 @@ class SlotLoop:
     # -- the turn --------------------------------------------------------------------------------------------------
 
     def turn(self) -> bool:
-        """One step for everybody; True when anything moved."""
+        """Gives every subtask one step; returns True if anything moved."""
         if not self.begun:
             return False
         started = self._clock.elapsed_ms()
         progressed = False
         for task in reversed(self.tasks):
             progressed |= task.turn()
-            self._fatal.raise_first()  # before a sink hands on what came after the record
+            self._fatal.raise_first()  # before a sink passes on what came after the record
         for task in self.tasks:
             for index, sink in task.chain.sinks.items():
                 progressed |= self._turn_sink(task, index, sink)
@@ -224,7 +226,7 @@ class SlotLoop:
                         continue
                     name = task.vertex.nodes[index].operator.name
                     self._check_order(task.subtask, name, prepared.checkpoint)
-                    # A later interval may be prepared already; its rows come after this barrier and stay out.
+                    # A later interval may already be prepared; its rows come after this barrier and are excluded.
                     earlier = [c for c in sink.unconfirmed() if c.checkpoint <= prepared.checkpoint]
                     committables = (*earlier, *prepared.committables)
                     pending.prepared(name, committables, prepared.prepare_ms)
@@ -243,13 +245,15 @@ class SlotLoop:
         return moved
 
     def _check_order(self, subtask: SubtaskId, sink: OperatorName, checkpoint: CheckpointId) -> None:
-        """An ack that overtook an older prepare would leave that transaction out of the checkpoint that counts it."""
+        """Raises AttemptFailed if an older prepare is outstanding: the older checkpoint would lack its transaction."""
         for (other, older), pending in self._pending.items():
             if other == subtask and older < checkpoint and pending.waits_for(sink):
                 raise AttemptFailed(f"sink {sink} answered checkpoint {checkpoint} before checkpoint {older}")
 
     def waited(self, waited_ms: float) -> None:
-        """A turn moved nothing, and nothing happened for so long: some subtask has no room, or there is no input."""
+        """Accounts for a wait after a turn that moved nothing: as backpressure if a subtask has no room, otherwise as
+        idle.
+        """
         blocked = [task for task in self.tasks if not task.chain.room]
         for task in blocked:
             task.chain.meter.blocked(waited_ms)
@@ -267,14 +271,14 @@ class SlotLoop:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `turn` has something to do although nothing happened, ms since 1970; None while nothing waits."""
+        """When `turn` next has work even if no event occurs, ms since 1970; None while nothing is scheduled."""
         deadlines = [task.next_deadline_ms for task in self.tasks]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # -- Host of the subtasks --------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """See Host."""
+        """Returns the time in ms since 1970."""
         return self._clock.now_ms()
 
     def begin_snapshot(
@@ -286,7 +290,9 @@ class SlotLoop:
         *,
         inflight: bool,
     ) -> None:
-        """See Host. A bad record that ends the pipeline is in no checkpoint."""
+        """Starts waiting for the asynchronous parts of a snapshot. Raises BadRecord first: no checkpoint may contain
+        one that stops the pipeline.
+        """
         self._fatal.raise_first()
         checkpoint = notify.barrier.checkpoint
         sinks = frozenset(task.vertex.nodes[index].operator.name for index in task.chain.sinks)
@@ -311,7 +317,7 @@ class SlotLoop:
         self._acknowledge(task.subtask, pending)
 
     def end_recording(self, task: VertexTask, checkpoint: CheckpointId, recording: Recording) -> None:
-        """See Host."""
+        """Uploads the rows in flight."""
         pending = self._pending.get((task.subtask, checkpoint))
         if pending is None:
             return  # another part of the snapshot has failed meanwhile
@@ -324,11 +330,13 @@ class SlotLoop:
         self._acknowledge(task.subtask, pending)
 
     def caught_up(self, task: VertexTask, port: int) -> None:
-        """See Host."""
+        """Reports to the coordinator that an input that opens a gate has caught up."""
         self._send(InputCaughtUp(task.vertex.id, port))
 
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
-        """See Host. What was gathered is kept until the coordinator answers by giving the checkpoint up."""
+        """Declines a checkpoint. Files already uploaded for it are kept until the coordinator answers by
+        aborting it.
+        """
         pending = self._pending.get((subtask, checkpoint))
         if pending is not None:
             pending.give_up()
@@ -337,9 +345,10 @@ class SlotLoop:
     def failed_records(
         self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]
     ) -> pl.DataFrame | None:
-        """See Host. Rows carry their source partition and offset wherever an operator can fail (plan.build).
+        """Counts failed rows or stops the pipeline, and returns the dead letters to write.
 
-        But not those that were in flight in a checkpoint of an older definition, in which nothing here could fail.
+        Rows carry their source partition and offset wherever an operator can fail (plan.build). The exception is rows
+        in flight from a checkpoint of an older definition in which no later step could fail.
         """
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
         origins = self.origins.get(operator.name, ())
@@ -363,7 +372,7 @@ class SlotLoop:
         where: str,
         failure: RecordFailure,
     ) -> None:
-        """Count a record that was left out by kind, or stop the pipeline when its batch has gone through the vertex."""
+        """Counts a bad record by kind, or stops the pipeline once its batch has passed through the vertex."""
         if policy is BadRecordPolicy.FAIL:
             self._fatal.add(place, where, failure)
             return
@@ -384,7 +393,7 @@ class SlotLoop:
 
 
 def _topic_of(frame: pl.DataFrame, row: int) -> str | None:
-    """Of a source with several topics, where rows carry it."""
+    """Returns the row's topic if rows carry it, as those of a source with several topics do."""
     return frame["__tidegate_topic"][row] if "__tidegate_topic" in frame.columns else None
 
 
@@ -408,7 +417,7 @@ def _describe_result(frame: pl.DataFrame, row: int) -> str:
 
 
 def _moment_of(column: pl.Series, row: int) -> object:
-    """A timestamp also where Python has no such year, which may be what has failed."""
+    """Returns the timestamp even if Python has no such year, which may be the cause of the failure."""
     if column.dtype.is_temporal() and column[row : row + 1].null_count() == 0:
         return describe_stamp(column[row : row + 1].dt.epoch("ms").item())
     return column[row]

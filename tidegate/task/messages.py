@@ -1,7 +1,7 @@
-"""What the daemon and a slot say to one another over the control connection.
+"""The messages between the daemon and a slot on the control connection.
 
-Every message belongs to the attempt of its connection: a slot says hello with attempt and token, anything else is
-refused, and a connection never outlives its attempt (C37). Encoded as length-prefixed msgpack.
+Every message belongs to the attempt of its connection. A slot's Hello carries attempt and token, any other opening is
+rejected, and a connection never outlives its attempt (C37). Messages are length-prefixed msgpack.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MESSAGE_BYTES_MAX: Final = 256 << 20
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First message of a slot. `data_host` is the address other slots reach it by: its end of this connection."""
+    """First message of a slot. `data_host` is the address at which other slots reach it: its end of this connection."""
 
     attempt: Attempt
     token: str
     partition: int
-    """Spark's barrier partition; only a name, the daemon assigns the slot index."""
+    """Spark's barrier partition. Only a name: the daemon assigns the slot index."""
     process: int
     host: str
     data_port: int
@@ -39,30 +39,34 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """Deployed: state is restored, channels are connected, sources are reading, storage.shared is answered."""
+    """Report that the slot is deployed: state restored, channels connected, sources reading,
+    `storage.shared` answered.
+    """
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag="ack"):
-    """See Ack."""
+    """A subtask's acknowledgement of a checkpoint."""
 
     ack: Ack
 
 
 class Declined(msgspec.Struct, frozen=True, tag="decline"):
-    """See Decline."""
+    """A subtask's refusal of a checkpoint."""
 
     decline: Decline
 
 
 class SourceFinished(msgspec.Struct, frozen=True, tag="source-finished"):
-    """A bounded source subtask has returned everything up to its end."""
+    """Report that a bounded source subtask has returned everything up to its end."""
 
     source: OperatorName
 
 
 class InputCaughtUp(msgspec.Struct, frozen=True, tag="input-caught-up"):
-    """An input of a subtask that opens a gate has caught up: it is idle, and was asked after its rows whether it still
-    is. Sent once in an attempt.
+    """Report that an input that opens a gate has caught up: asked after its rows whether it is still idle, it
+    confirmed.
+
+    Sent once per attempt.
     """
 
     vertex: VertexId
@@ -70,16 +74,18 @@ class InputCaughtUp(msgspec.Struct, frozen=True, tag="input-caught-up"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Sent by the slot's control thread; `loop_age_ms` is the time since the loop last turned, 0 before."""
+    """Heartbeat of the slot's control thread. `loop_age_ms` is the time since the last turn of the loop, 0
+    before that.
+    """
 
     loop_age_ms: int
     report: SlotReport
     open_transactions: dict[VertexId, int | None]
-    """Vertices with sinks: ms since the oldest transaction that is not ended took its first record, or None."""
+    """Per vertex with sinks: ms since the oldest unfinished transaction received its first record, or None."""
 
 
 class SlotFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """The slot gives up; it ends by itself after this."""
+    """Report that the slot gives up; it exits after this message."""
 
     code: str
     message: str
@@ -87,9 +93,9 @@ class SlotFailed(msgspec.Struct, frozen=True, tag="failed"):
     exit_code: int
     traceback: str = ""
     fault: str = ""
-    """See coordinator.restart.AttemptFailure."""
+    """Kind and traceback of a program error, as in coordinator.restart.AttemptFailure."""
     record: RecordPlace | None = None
-    """The bad record that has ended the pipeline."""
+    """The bad record that stopped the pipeline."""
 
 
 class LogRecord(msgspec.Struct, frozen=True, tag="log"):
@@ -103,20 +109,20 @@ class LogRecord(msgspec.Struct, frozen=True, tag="log"):
 
 
 class SchemasWanted(msgspec.Struct, frozen=True, tag="schemas-wanted"):
-    """Records name schemas of these ids, or GUIDs, and wait for them."""
+    """Request for schemas: records refer to these ids or GUIDs, and wait for the schemas."""
 
     ids: tuple[int | str, ...]
 
 
 class SchemaUnfit(msgspec.Struct, frozen=True, tag="schema-unfit"):
-    """A source cannot read what was written with the schema of this id: such records are bad. Once for each id."""
+    """Report that a source cannot read records written with this schema: they are bad. Sent once per id."""
 
     id: int | str
     why: str
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """Answer to Stop: everything is closed, the process is about to return."""
+    """Answer to Stop: everything is closed, and the process is about to exit."""
 
 
 SlotMessage = (
@@ -143,7 +149,7 @@ class PeerAddress(msgspec.Struct, frozen=True):
 
 
 class SlotSettings(msgspec.Struct, frozen=True):
-    """What every slot needs to know beyond the plan."""
+    """Settings that every slot needs in addition to the plan."""
 
     group_id: str
     storage_url: str
@@ -154,17 +160,17 @@ class SlotSettings(msgspec.Struct, frozen=True):
     pipeline_log_level: int
     max_concurrent: int = 1
     unaligned_after_ms: int | None = None
-    """`checkpoints.unaligned`: None never, 0 always, more: after so long."""
+    """`checkpoints.unaligned`: None for never, 0 for always, otherwise the time limit after which barriers overtake."""
     checkpoints_retained: int = 1
-    """`checkpoints.retained`: what an increment builds on is kept while fewer newer checkpoints have completed."""
+    """`checkpoints.retained`: the base of an increment is kept while fewer newer checkpoints have completed."""
     state_backend: str = "memory"
     storage: StorageOptions = NO_OPTIONS
     local_copies_max_bytes: int = 0
-    """Of all copies of state files on a machine; 0: none are kept."""
+    """Limit for all copies of state files on a machine; 0 disables them."""
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
-    """The work of one slot: the plan, who the others are, and what to restore."""
+    """The work of one slot: the plan, its peers, and the state to restore."""
 
     attempt: Attempt
     slot: SlotIndex
@@ -178,19 +184,23 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
     journal: str = ""
     """Token of the journal, for transactional ids."""
     proof: str = ""
-    """See storage.shared."""
+    """Secret of the proof that all slots see the same storage; see storage.shared."""
     renamed: dict[OperatorName, OperatorName] = {}
-    """Steps whose states were written under another name: name of now -> that one."""
+    """Steps whose states were written under another name: current name -> former name."""
     former_edges: dict[str, str] = {}
     """The same for edges with rows in flight."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """All slots run. What is written before that no checkpoint can complete: it would only hold readers back."""
+    """Notice that all slots are running. Rows written earlier belong to no possible checkpoint and would only hold
+    readers back.
+    """
 
 
 class Trigger(msgspec.Struct, frozen=True, tag="trigger"):
-    """Inject this barrier at the sources (C12). A slot obeys the next one of its own attempt alone (C37, C40)."""
+    """Order to inject this barrier at the sources (C12). A slot obeys only the next one of its own attempt
+    (C37, C40).
+    """
 
     pipeline: str
     attempt: Attempt
@@ -198,7 +208,7 @@ class Trigger(msgspec.Struct, frozen=True, tag="trigger"):
 
 
 class Completed(msgspec.Struct, frozen=True, tag="completed"):
-    """The checkpoint is in the journal and its transactions are ended; `released` ids may be used again."""
+    """Notice that the checkpoint is in the journal and its transactions have ended; `released` ids may be reused."""
 
     attempt: Attempt
     checkpoint: CheckpointId
@@ -206,7 +216,7 @@ class Completed(msgspec.Struct, frozen=True, tag="completed"):
 
 
 class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
-    """The coordinator gave the checkpoint up."""
+    """Notice that the coordinator has aborted the checkpoint."""
 
     attempt: Attempt
     checkpoint: CheckpointId
@@ -214,7 +224,7 @@ class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
 
 
 class AddPartitions(msgspec.Struct, frozen=True, tag="add-partitions"):
-    """The source has new partitions; this slot reads these, too, from their first offset."""
+    """Order to read new partitions of a source as well, from their first offset."""
 
     attempt: Attempt
     source: OperatorName
@@ -222,25 +232,25 @@ class AddPartitions(msgspec.Struct, frozen=True, tag="add-partitions"):
 
 
 class HoldSources(msgspec.Struct, frozen=True, tag="hold"):
-    """These sources of the slot read nothing from now on, all others read."""
+    """Order that these sources of the slot stop reading from now on, and all others read."""
 
     attempt: Attempt
     sources: frozenset[OperatorName]
 
 
 class SchemaAnswer(msgspec.Struct, frozen=True, tag="schema"):
-    """To SchemasWanted, once for each id; no schema: the registry says that it has none."""
+    """Answer to SchemasWanted, once per id. Without a schema: the registry has none under that id."""
 
     id: int | str
     schema: SchemaText | None
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Renews the slot's lease."""
+    """Renewal of the slot's lease."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Close everything and return. Prepared transactions stay prepared."""
+    """Order to close everything and exit. Prepared transactions stay prepared."""
 
 
 DriverMessage = (
@@ -253,10 +263,10 @@ _decode_driver = msgspec.msgpack.Decoder(DriverMessage).decode
 
 
 def encode_message(message: SlotMessage | DriverMessage) -> bytes:
-    """Length prefix and body.
+    """Returns the length prefix and the body.
 
-    Texts of errors and log lines may have half characters, of an emoji for instance, from a function of the user's.
-    Nothing can encode them: they are sent as escapes.
+    Error texts and log lines may contain lone surrogates, such as half an emoji returned by a user function. They
+    cannot be encoded and are sent as escapes.
     """
     try:
         body = _encode(message)
@@ -266,7 +276,7 @@ def encode_message(message: SlotMessage | DriverMessage) -> bytes:
 
 
 def escape_halves(text: str) -> str:
-    """Lone surrogates (undecodable bytes of a file name, broken records) are written as escapes."""
+    """Writes lone surrogates (undecodable bytes of a file name, broken records) as escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -283,12 +293,12 @@ def _escaped(value: Any) -> Any:
 
 
 def decode_slot_message(body: bytes) -> SlotMessage:
-    """Raises msgspec.DecodeError for what no slot sends."""
+    """Decodes a message from a slot. Raises msgspec.DecodeError for any other bytes."""
     message: SlotMessage = _decode_slot(body)
     return message
 
 
 def decode_driver_message(body: bytes) -> DriverMessage:
-    """Raises msgspec.DecodeError for what no daemon sends."""
+    """Decodes a message from the daemon. Raises msgspec.DecodeError for any other bytes."""
     message: DriverMessage = _decode_driver(body)
     return message

@@ -1,7 +1,8 @@
-"""What each operator of a subtask does: rows, and whose time it is. Counted a batch at a time, never a row.
+"""What each operator of a subtask does: its rows and its time. Counted per batch, never per row.
 
-The operators of a subtask call each other in one thread, so their time is one line that is cut wherever the work of one
-of them is done. A piece belongs to the operator that has done it, and one look at the clock serves both its ends.
+The operators of a subtask call each other in one thread, so their time is a single line, cut wherever an operator
+finishes its work. Each piece belongs to the operator that did the work, and one reading of the clock ends a piece and
+starts the next.
 """
 
 from __future__ import annotations
@@ -13,50 +14,52 @@ from tidegate.task.report import OperatorCounts
 
 
 class OperatorMeter:
-    """Of one subtask. `rests` says for every node what its rows are that go nowhere; `elapsed_ms` never goes back."""
+    """Meter of one subtask. `rests` classifies, per node, the rows that it does not emit; `elapsed_ms`
+    never goes back.
+    """
 
     __slots__ = ("_elapsed_ms", "_rests", "_since_ms", "counts")
 
     def __init__(self, rests: Sequence[Rest], elapsed_ms: Callable[[], float]) -> None:
         self.counts = [OperatorCounts() for _ in rests]
-        """By node."""
+        """Counts by node."""
         self._rests = rests
         self._elapsed_ms = elapsed_ms
         self._since_ms = 0.0
 
     def begin(self) -> float:
-        """The loop calls an operator: what was before is nobody's time. Returns the clock."""
+        """Starts measuring when the loop calls an operator; earlier time is not counted. Returns the clock."""
         self._since_ms = now_ms = self._elapsed_ms()
         return now_ms
 
     def spent(self, node: int) -> float:
-        """What has passed since the last cut was a node's work. Returns the clock."""
+        """Adds the time since the last cut to a node. Returns the clock."""
         now_ms = self._elapsed_ms()
         self.counts[node].busy_ms += now_ms - self._since_ms
         self._since_ms = now_ms
         return now_ms
 
     def gave(self, node: int, rows: int) -> None:
-        """It emits a batch: from now on others work."""
+        """Records that the node emits a batch; the time that follows belongs to other operators."""
         self.spent(node)
         self.counts[node].rows_out += rows
 
     def failed(self, node: int, rows: int) -> None:
-        """So many rows of the batch that it looks at could not be processed."""
+        """Records rows of the current batch that could not be processed."""
         self.counts[node].failed += rows
 
     def blocked(self, waited_ms: float) -> None:
-        """Nothing leaves the subtask: counted for its first operator, which takes nothing meanwhile."""
+        """Adds time in which nothing leaves the subtask to its first operator, which accepts nothing meanwhile."""
         self.counts[0].blocked_ms += waited_ms
 
     def reached(self, node: int, time_ms: int) -> None:
-        """It has come so far in event time."""
+        """Records the watermark that the node has reached."""
         counts = self.counts[node]
         counts.watermarks += 1
         counts.watermark_ms = time_ms
 
     def took(self, node: int, rows: int) -> float:
-        """It is done with a batch. Returns the clock."""
+        """Records that the node has finished a batch. Returns the clock."""
         counts, rest = self.counts[node], self._rests[node]
         counts.rows_in += rows
         if rest is Rest.FILTERED:

@@ -1,7 +1,7 @@
-"""The operators of a vertex in one subtask: sources, steps and sinks that hand rows to each other by direct calls.
+"""The operators of a vertex in one subtask: sources, steps and sinks that pass rows to each other by direct calls.
 
 The chain is called with one batch, watermark or status at a time and returns when everything downstream in the vertex
-has seen it. It knows nothing of channels and barriers (`input_gate.py`, `vertex.py`).
+has processed it. It knows nothing of channels and barriers (`input_gate.py`, `vertex.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Runtimes(NamedTuple):
 
 
 class OperatorChain:
-    """See the module. `limits`: what is processed at a time; a source keeps to the bytes by itself."""
+    """The runtimes of a vertex in one subtask. `limits` bounds one call; a source observes the byte limit itself."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class OperatorChain:
 
     @property
     def writable(self) -> bool:
-        """Whether nothing that leads out of the vertex is full."""
+        """Whether every output of the vertex accepts rows."""
         return all(output.writable for output in self.outputs.values())
 
     @property
     def room(self) -> int:
-        """Rows that may be processed next, so few that no barrier waits long for them; 0 while a way out is full.
+        """Rows that may be processed next, few enough that no barrier waits long for them; 0 while an output is full.
 
-        Towards a sink that is nearly full a batch is taken in parts: what waits in a channel a barrier can overtake,
-        what a sink was given it has to send first.
+        A batch for a sink that is nearly full is split: a barrier can overtake what is queued in a channel, but a sink
+        must send everything it was given first.
         """
         if not self.writable:
             return 0
@@ -83,16 +83,16 @@ class OperatorChain:
 
     @property
     def settled(self) -> bool:
-        """Whether everything is emitted that is due: a final barrier waits for it."""
+        """Whether everything due has been emitted; a final barrier waits for this."""
         return all(runtime.settled for runtime in self._runtimes.values())
 
     @property
     def deadlines_ms(self) -> list[int | None]:
-        """When each operator has something to do although no row arrives, ms since 1970."""
+        """When each operator next has work even if no row arrives, ms since 1970."""
         return [runtime.next_deadline_ms for runtime in self._timed.values()]
 
     def is_idle(self, edge: int) -> bool:
-        """Whether what leaves by this edge has been declared idle."""
+        """Whether the operator that feeds this edge has declared itself idle."""
         return self._tree.is_idle(edge)
 
     @property
@@ -101,18 +101,18 @@ class OperatorChain:
         return self.meter.counts[0].watermark_ms == END_OF_TIME
 
     def stop_source(self) -> None:
-        """The source emits nothing more, not even by the clock."""
+        """Stops the source: it emits nothing more, not even on a timer."""
         self._timed = {**self.operators, **self.sinks}
 
     # -- rows and event time -------------------------------------------------------------------------------------------
 
     @property
     def head_out(self) -> NodeOut:
-        """Where the results of the head go."""
+        """The outputs of the head."""
         return self._tree.outs[0]
 
     def process(self, port: int, batch: Batch) -> Sequence[Batch]:
-        """Hand a batch to the head. Returns what is left of one whose results have no room, the newest rows first."""
+        """Passes a batch to the head. Returns the parts whose results have no room, the newest rows first."""
         started = self.meter.begin()
         left: list[Batch] = []
         while True:
@@ -126,12 +126,12 @@ class OperatorChain:
                 return left
 
     def hand(self, control: TimeControl) -> None:
-        """Hand an element of event time to the head."""
+        """Passes a watermark or status to the head."""
         self.meter.begin()
         self._tree.hand(0, control)
 
     def poll_operators(self) -> bool:
-        """Emit what has come to operators from outside, and what they have still to do."""
+        """Emits what operators have received from outside and what they still have to emit."""
         moved = False
         if self._polled:
             self.meter.begin()
@@ -143,7 +143,7 @@ class OperatorChain:
         return moved
 
     def on_time(self, now_ms: int) -> bool:
-        """Do what is due; True when an operator has more to do at once."""
+        """Runs the operators that are due. Returns True if one has more to do at once."""
         more = False
         for index, runtime in self._timed.items():
             due_ms = runtime.next_deadline_ms
@@ -154,25 +154,25 @@ class OperatorChain:
         return more
 
     def broadcast(self, control: Control) -> None:
-        """Send a control element on by every way out of the vertex."""
+        """Sends a control element to every output of the vertex."""
         for output in self.outputs.values():
             output.broadcast(control)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def capture(self, checkpoint: CheckpointId, *, full: bool) -> dict[StateId, StateCapture]:
-        """Take the synchronous part of the snapshot of every state."""
+        """Takes the synchronous part of the snapshot of every state."""
         for runtime in self.operators.values():
             runtime.before_snapshot()
         return {one: state.capture(checkpoint, full=full) for one, state in self.states.items()}
 
     def prepare(self, checkpoint: CheckpointId, *, final: bool) -> None:
-        """Prepare the transactions of every sink."""
+        """Prepares the transactions of every sink."""
         for sink in self.sinks.values():
             sink.prepare(checkpoint, final=final)
 
     def complete(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
-        """The checkpoint is in the journal; `released` as in Completed."""
+        """Handles a checkpoint that is in the journal; `released` as in Completed."""
         for state in self.states.values():
             state.completed(checkpoint)
         for sink in self.sinks.values():
@@ -181,19 +181,22 @@ class OperatorChain:
     # -- shape ---------------------------------------------------------------------------------------------------------
 
     def _downstream(self, vertex: Vertex, index: int) -> Iterator[OperatorRuntime]:
-        """Return those of the vertex that get what a node emits."""
+        """Yields the runtimes in the vertex that receive what a node emits."""
         for child in vertex.nodes[index].all_children:
             yield self._runtimes[child]
             yield from self._downstream(vertex, child)
 
     def _room_after(self, index: int) -> int:
-        """How much an operator may emit by itself: one that is full itself has to, or it would be full for ever."""
+        """Returns how many rows an operator may emit by itself.
+
+        Its own room does not count: an operator that is full must emit, or it would stay full forever.
+        """
         if not self.writable:
             return 0
         return min(self.limits.rows, self.pace.rows, *(runtime.room for runtime in self._after[index]))
 
 
 def _polls(runtime: OperatorRuntime) -> bool:
-    """Whether anything comes out of its `poll`, ever: the others are not asked each turn."""
+    """Returns whether the operator overrides `poll`; the others are not polled each turn."""
     own: object = type(runtime).poll
     return own is not Runtime.poll

@@ -1,4 +1,4 @@
-"""Where a vertex's rows go: an edge fans out to the subtasks of the next vertex by key group."""
+"""The outputs of a vertex: an edge distributes rows to the subtasks of the next vertex by key group."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     import polars as pl
 
 BATCH_OVERHEAD_BYTES: Final = 1024
-"""Charged to every batch besides its values: a queue of tiny batches must not grow beyond its bound in bytes."""
+"""Charged per batch in addition to its values, so that a queue of tiny batches stays within its byte limit."""
 
 
 class EdgeOutput:
-    """One edge of one subtask. `channels[i]` leads to subtask i; a forward edge has the one channel of its own slot."""
+    """One edge of one subtask. `channels[i]` leads to subtask i; a forward edge has only the channel to its
+    own slot.
+    """
 
     def __init__(self, edge: Edge, channels: Sequence[OutputChannel], max_parallelism: int) -> None:
         self._edge = edge
@@ -34,11 +36,11 @@ class EdgeOutput:
 
     @property
     def writable(self) -> bool:
-        """Whether every channel takes another batch: one full channel holds the whole subtask back."""
+        """Whether every channel accepts another batch: one full channel holds back the whole subtask."""
         return all(channel.writable for channel in self.channels)
 
     def emit(self, frame: pl.DataFrame) -> None:
-        """Send rows on; order per key is kept because a key has one channel."""
+        """Sends rows on. Order per key is preserved because each key has one channel."""
         wanted = self._columns + [name for name in system_columns(frame) if name not in self._left]
         if wanted != frame.columns:
             frame = frame[wanted]
@@ -54,12 +56,14 @@ class EdgeOutput:
                 self._send(channel, part)
 
     def broadcast(self, control: Control) -> None:
-        """To every channel, after what was sent before (F05, F09), unless it is an unaligned barrier."""
+        """Sends a control element to every channel, after earlier elements unless it is an unaligned barrier (F05,
+        F09).
+        """
         for channel in self.channels:
             channel.emit(control)
 
     def on_time(self, now_ms: int) -> None:
-        """Barriers that have waited longer than their limit overtake."""
+        """Lets barriers that have waited longer than their limit overtake."""
         for channel in self.channels:
             channel.on_time(now_ms)
 
@@ -70,7 +74,7 @@ class EdgeOutput:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def forget(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up."""
+        """Discards an aborted checkpoint."""
         for channel in self.channels:
             channel.forget(checkpoint)
 
@@ -80,7 +84,7 @@ class EdgeOutput:
 
 
 def _rows(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
-    """As `frame.filter(mask)`, without a query plan for each batch: small batches would cost as much as large ones."""
+    """Filters like `frame.filter(mask)`, but without a query plan per batch, which would dominate for small batches."""
     import polars as pl
 
     return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])

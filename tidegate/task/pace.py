@@ -1,13 +1,13 @@
-"""How many rows a subtask takes at a time, so that a barrier never waits long for one batch. Pure.
+"""Limits the rows that a subtask takes at a time, so that a barrier never waits long for one batch. Pure.
 
-A call of the head of a vertex lasts as long as everything that the batch goes through in the vertex. When two calls in
-a row have lasted longer than `CALL_MS`, the next one gets fewer rows; two and not one, because a process that was not
-run for a moment says nothing about its rows. Calls that are much shorter let the limit grow again.
+A call of the head of a vertex lasts as long as the batch takes to pass through the vertex. When two consecutive calls
+exceed `CALL_MS`, the next one gets fewer rows. One long call is not enough: it may only mean that the process was not
+scheduled for a moment. Much shorter calls let the limit grow again.
 
-Only the time that more rows take counts: the slope of a line through the last calls. A call takes some time whatever
-its rows are, and on a machine with too little CPU that alone may be longer than `CALL_MS`: fewer rows would make no
-call shorter, and the subtask ever slower. A call of `STALL_MS` or more is put down to its rows in any case; a limit of
-one row that came of that is tried again with two now and then, since calls of the same rows say nothing about a row.
+Only the time per additional row counts: the slope of a line through the recent calls. A call has a fixed cost whatever
+its rows are, and on a machine with too little CPU the fixed cost alone may exceed `CALL_MS`. Fewer rows would then
+shorten no call and only slow the subtask down. A call of `STALL_MS` or more is always attributed to its rows. If this
+reduces the limit to one row, a call with two rows is tried now and then, since calls of one size reveal no slope.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from tidegate.operators.runtime import ROWS_MAX
 CALL_MS: Final = 50.0
 STALL_MS: Final = 500.0
 MEMORY: Final = 0.8
-"""What a call counts when another one has come after it."""
+"""Factor by which the weight of a call shrinks with each later call."""
 TRIAL: Final = 16
-"""Every so many calls of one row."""
+"""Number of one-row calls after which two rows are tried."""
 ORIGIN: Final = 0.1
-"""What it counts that no rows take no time: all that is known while calls have the same number of rows."""
+"""Weight of the point (0 rows, 0 ms), the only other known point while all calls have the same number of rows."""
 
 
 class BatchPacer:
-    """The limit of one subtask."""
+    """The row limit of one subtask."""
 
     def __init__(self) -> None:
         self.rows = ROWS_MAX
-        """At most so many at a time; at least 1."""
+        """The maximum number of rows at a time; at least 1."""
         self._long = False
         self._single = 0
-        """Calls since the limit is one row."""
+        """Calls since the limit became one row."""
         self._forget()
 
     def observe(self, rows: int, elapsed_ms: float) -> None:
-        """A call with so many rows has lasted so long."""
+        """Records the number of rows and the duration of a call."""
         if elapsed_ms >= STALL_MS:
             self._forget()
         row_ms = self._row_ms(rows, elapsed_ms)
@@ -56,7 +56,7 @@ class BatchPacer:
         self._calls = self._sum_rows = self._sum_ms = self._sum_squares = self._sum_products = 0.0
 
     def _row_ms(self, rows: int, elapsed_ms: float) -> float:
-        """What one more row takes: the slope of the line with the least squares."""
+        """Returns the time per additional row: the slope of the least-squares line."""
         self._calls = self._calls * MEMORY + 1
         self._sum_rows = self._sum_rows * MEMORY + rows
         self._sum_ms = self._sum_ms * MEMORY + elapsed_ms

@@ -1,9 +1,9 @@
 """What the slot loop needs from sources and sinks beyond the contract of every operator (`operators/runtime.py`).
 
-For whoever writes another one, too (docs/extending.md); Kafka's are the ones there are. All calls come from the loop's
-one thread and return at once; blocking work happens on the implementer's own helper threads, which post results to a
-bounded queue and call the `wake` they were given. A process may die between any two calls, so whatever counts is in
-what a checkpoint is given.
+Kafka's are the only implementations so far; docs/extending.md explains how to write others. The loop makes all calls
+from its single thread, and they return at once. Blocking work happens on the implementer's own helper threads, which
+post results to a bounded queue and call the `wake` they were given. A process may die between any two calls, so
+everything that matters must be part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,50 +21,53 @@ from tidegate.state.base import StoredState
 from tidegate.state.increments import Capture
 
 Encode = Callable[[], Iterable[bytes]]
-"""The asynchronous part of a snapshot, file by file: on a helper thread, the state as it was at the barrier (F23)."""
+"""The asynchronous part of a snapshot, file by file: run on a helper thread, on the state at the barrier (F23)."""
 
 StateCapture = Capture[StateHandle]
 OperatorState = StoredState[StateHandle]
 
 
 class Source(OperatorRuntime, Protocol):
-    """A rewindable source (F04): an operator that polls, and knows where it has come to.
+    """A rewindable source (F04): an operator that polls and knows its positions.
 
-    While the subtask is on hold `poll` gets no rows (`rows_max` 0): it takes no record, and sends event time only.
-    The same positions give the same rows, in the same order within a partition. Rows carry `__tidegate_partition` and
-    `__tidegate_offset`, by which they are reported when they fail later; what cannot be decoded it reports itself.
+    While the subtask is on hold, `poll` gets `rows_max` 0: it takes no record and sends only event time. The same
+    positions yield the same rows, in the same order within a partition. Rows carry `__tidegate_partition` and
+    `__tidegate_offset`, which identify them if they fail later; the source itself reports records that it cannot
+    decode.
     """
 
     def positions(self) -> SourcePositions:
-        """Where to continue after everything that `poll` has emitted, and nothing more (F08).
+        """Returns where to continue after everything that `poll` has emitted, and nothing more (F08).
 
-        Asked at every barrier, from the first one on: they are known before the subtask runs.
+        Called at every barrier, including the first, so positions must be known before the subtask runs.
         """
 
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these, too, from their first offset; from now on `positions` has them. Never on a bounded read."""
+        """Also reads these partitions, from their first offset, and includes them in `positions`. Never called on a
+        bounded read.
+        """
 
     @property
     def rows_taken(self) -> int:
-        """The `rows_max` that the records of the last `poll` fill, whatever has become of them; 0 of none."""
+        """How much of `rows_max` the records of the last `poll` used, whether emitted or not; 0 if it took none."""
 
     @property
     def finished(self) -> bool:
-        """A bounded read has emitted everything, the end of event time included."""
+        """Whether a bounded read has emitted everything, including the end of event time."""
 
     def ask_still_idle(self) -> None:
-        """Find out whether all partitions are still idle; nothing is found out while one is not."""
+        """Begins to check whether all partitions are still idle; without effect while one is active."""
 
     def take_still_idle(self) -> bool:
-        """Whether they are, asked after the last `ask_still_idle`; said once."""
+        """Returns once whether all partitions were idle when checked after the last `ask_still_idle`."""
 
     @property
     def held_back_by(self) -> TopicPartition | None:
-        """The partition whose watermark the others wait for; None without event time, and while all are idle."""
+        """The partition whose watermark holds back the others; None without event time, and while all are idle."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A sink subtask has everything before the barrier of `checkpoint` in a flushed, counted transaction."""
+    """The result of a prepare: everything before the barrier of `checkpoint` is in a flushed, counted transaction."""
 
     checkpoint: CheckpointId
     committables: tuple[Committable, ...]
@@ -74,34 +77,36 @@ class Prepared(msgspec.Struct, frozen=True):
 class Sink(OperatorRuntime, Protocol):
     """A transactional (or at-least-once) sink: an operator that encodes and queues rows, and takes part in commits.
 
-    Rows belong to the transaction of the next barrier. Once that one is prepared, whoever has its committable can
-    commit or abort it, also when this process has died; the daemon commits after the checkpoint is in the journal.
-    Rows after the barrier go into another transaction, those of one key in order. Closing it leaves prepared
-    transactions prepared.
+    Rows belong to the transaction of the next barrier. Once it is prepared, any holder of its committable can commit or
+    abort it, even after this process has died; the daemon commits after the checkpoint is in the journal. Rows after
+    the barrier go into another transaction, in order per key. Closing the sink leaves prepared transactions prepared.
     """
 
     def turn(self) -> bool:
-        """Hand queued rows to the client and look for delivery errors; True when something moved."""
+        """Passes queued rows to the client and checks for delivery errors. Returns True if anything moved."""
 
     def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:
-        """The barrier: what was written so far belongs to `checkpoint`; flush and count it in the background. No rows
-        follow a final one.
+        """Handles the barrier: assigns all rows so far to `checkpoint`, and flushes and counts them in the background.
+
+        No rows follow a final barrier.
         """
 
     def poll_prepared(self) -> Sequence[Prepared]:
-        """Finished prepares, in the order of their barriers. Raises AttemptFailed when one failed."""
+        """Returns finished prepares, in the order of their barriers. Raises AttemptFailed if one failed."""
 
     def unconfirmed(self) -> Sequence[Committable]:
-        """Committables of earlier checkpoints that no `completed` has confirmed; every ack repeats them."""
+        """Returns committables of earlier checkpoints that no `completed` has confirmed; every ack repeats them."""
 
     def completed(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
-        """The checkpoint is in the journal; `released` ids may be used again."""
+        """Handles a checkpoint that is in the journal; `released` ids may be reused."""
 
     def aborted(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up; its committables wait for the next one."""
+        """Handles an aborted checkpoint; its committables wait for the next one."""
 
     @property
     def oldest_age_ms(self) -> int | None:
-        """Since the oldest transaction that is not ended took its first record, by this machine's monotonic clock; None
-        without one.
+        """Time since the oldest unfinished transaction received its first record, by the monotonic clock of this
+        machine.
+
+        None without such a transaction.
         """

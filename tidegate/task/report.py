@@ -1,7 +1,7 @@
-"""What a slot reports to the daemon about its work: cumulative counts of one attempt, about once a second.
+"""A slot's report to the daemon about its work: cumulative counts of one attempt, about once a second.
 
-Nothing is counted per record for it: the slot adds batch sizes. The daemon turns the counts of many attempts into
-counters that only grow (tidegate.daemon.metrics).
+Nothing is counted per record: the slot adds batch sizes. The daemon turns the counts of many attempts into counters
+that only grow (`tidegate.daemon.metrics`).
 """
 
 from __future__ import annotations
@@ -16,70 +16,71 @@ from tidegate.ids import OperatorName, TopicPartition
 class OperatorCounts(msgspec.Struct, kw_only=True):
     """What one operator of a slot has done in this attempt: counters, and gauges of event time.
 
-    The loop adds to it, a batch at a time; reports hold copies.
+    The loop updates it per batch; reports hold copies.
     """
 
     rows_in: int = 0
-    """Of a source: records, unreadable ones included."""
+    """For a source: records, including unreadable ones."""
     rows_out: int = 0
-    """Of a sink: records handed to the client."""
+    """For a sink: records passed to the client."""
     filtered: int = 0
-    """Rows that a filter has dropped by its predicate, and tombstones that a source leaves out."""
+    """Rows that a filter's predicate has dropped, and tombstones that a source omits."""
     failed: int = 0
-    """Rows left out because they could not be read, computed or written."""
+    """Rows omitted because they could not be read, computed or written."""
     late: int = 0
-    """Rows left out because what they belong to was closed already."""
+    """Rows omitted because their window or interval was already closed."""
     before_1971: int = 0
-    """Of a source: rows whose event time is before 1971."""
+    """For a source: rows whose event time is before 1971."""
     busy_ms: float = 0.0
-    """Its own share of the loop's time, that of its outputs included, that of the operators after it not."""
+    """Its own share of the loop's time, including its outputs but not the operators after it."""
     watermarks: int = 0
     """Watermarks that it has passed on (W25)."""
     watermark_ms: int | None = None
-    """Gauge: the last of them, ms since 1970; END_OF_TIME after a bounded input, None before the first."""
+    """Gauge: the last watermark, ms since 1970; END_OF_TIME after a bounded input, None before the first."""
     idle: bool = False
-    """Gauge: nobody waits for its watermark."""
+    """Gauge: whether the operator is idle, so that its watermark is not waited for."""
     held_back_by: str = ""
-    """Gauge, of a source: the partition that its watermark waits for."""
+    """Gauge, for a source: the partition that its watermark waits for."""
     gauges: dict[str, int] = {}
-    """What it holds now, see OperatorRuntime."""
+    """Current sizes, see OperatorRuntime."""
     blocked_ms: float = 0.0
-    """Time in which the loop waited, because nothing could leave the subtask of which this is the first operator."""
+    """Time in which the loop waited because nothing could leave the subtask; counted for the first operator only."""
 
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All counts start at zero with the attempt and never fall within it; gauges say how it is now.
+    """The counts of a slot. Counters start at zero with the attempt and never fall within it; gauges show current
+    values.
 
-    A report without arguments is valid and says that nothing has happened yet.
+    A report without arguments is valid and means that nothing has happened yet.
     """
 
     records_in: dict[OperatorName, int] = {}
-    """Counter: records returned by each source subtask, bad ones included."""
+    """Counter: records returned by each source subtask, including bad ones."""
     bytes_in: dict[OperatorName, int] = {}
     """Counter: bytes of the keys and values of those records."""
     header_names_cut: dict[OperatorName, int] = {}
-    """Counter: names of their headers that the Kafka client has cut off at a NUL, as far as it can be seen."""
+    """Counter: header names that the Kafka client has truncated at a NUL, as far as this can be detected."""
     records_out: dict[OperatorName, int] = {}
     """Counter: records produced by each sink subtask, committed or not."""
     bytes_out: dict[OperatorName, int] = {}
     """Counter: bytes of the keys and values of those records."""
     bad_records: dict[OperatorName, dict[FailureKind, int]] = {}
-    """Counter: records left out, by operator and kind."""
+    """Counter: records omitted, by operator and kind."""
     dead_letters: dict[OperatorName, dict[FailureKind, int]] = {}
-    """Counter: those of them that letters were written about."""
+    """Counter: bad records for which dead letters were written."""
     operators: dict[OperatorName, OperatorCounts] = {}
-    """Every operator of the plan, in its order."""
+    """Every operator of the plan, in plan order."""
     busy_seconds: float = 0.0
     """Counter: time the loop spent working."""
     backpressured_seconds: float = 0.0
-    """Counter: time it waited for room at a sink or a channel."""
+    """Counter: time the loop waited for room at a sink or a channel."""
     idle_seconds: float = 0.0
-    """Counter: time it waited for input."""
+    """Counter: time the loop waited for input."""
     queued_batches: int = 0
-    """Gauge: batches waiting in the slot's queues."""
+    """Gauge: batches queued in the slot."""
     state_keys: dict[OperatorName, int] = {}
     """Gauge: keys held by each stateful operator."""
     newest: tuple[tuple[TopicPartition, int, int], ...] = ()
-    """Gauge: of each partition the newest record that was looked at: its offset and its timestamp, ms since 1970."""
+    """Gauge: for each partition, the offset and timestamp (ms since 1970) of the newest record examined."""
     positions: tuple[SourcePositions, ...] = ()
-    """Gauge: the next offsets of each source subtask, without anything else of a position."""
+    """Gauge: the next offsets of each source subtask, without other parts of a position."""

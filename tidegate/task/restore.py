@@ -1,4 +1,4 @@
-"""An operator's states from the files of a checkpoint: which file is of which state, in their order."""
+"""Restores an operator's states from the files of a checkpoint, in the order of the files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidegate.state.errors import StateUnreadable
 from tidegate.task.ports import OperatorState
 
 Read = Callable[[StateHandle], Iterable[bytes]]
-"""What a file holds of the key groups that are restored, as one or more files of the same format."""
+"""Reads the part of a file within the key groups to restore, as one or more files of the same format."""
 Evolve = Callable[[StateDeclaration], StateDeclaration]
 
 
 def as_declared(declaration: StateDeclaration) -> StateDeclaration:
-    """Of a step about which nothing is said."""
+    """Returns the declaration of a step without upgrade directives unchanged."""
     return declaration
 
 
@@ -31,11 +31,11 @@ def restore_states(
     share: Share,
     evolve: Evolve = as_declared,
 ) -> int:
-    """Restore what these handles have of the operator; how many files that were. What `read` gives is read one by one.
+    """Restores the operator's states from these handles and returns the number of files. Reads files one at a time.
 
-    `evolve` adds to a declaration what the user says about older entries. A state that no file is of stays empty: it is
-    new. Raises StateUnreadable when a file is of no state that the operator has, or does not fit it; ObjectCorrupt for
-    increments without their base; what `read` raises.
+    `evolve` adds the user's directives about older entries to a declaration. A state without files is new and stays
+    empty. Raises StateUnreadable if a file belongs to a state that the operator does not have or does not fit its
+    state, ObjectCorrupt for increments without their base, and whatever `read` raises.
     """
     own = [handle for handle in handles if handle.operator == operator and not handle.in_flight]
     refuse_broken_chains(own)
@@ -50,7 +50,7 @@ def restore_states(
 
 
 def group_by_state(handles: Iterable[StateHandle]) -> dict[StateName, list[StateHandle]]:
-    """An operator's files by the name of their state, in their order."""
+    """Groups an operator's files by the name of their state, in order."""
     found: dict[StateName, list[StateHandle]] = {}
     for handle in handles:
         found.setdefault(handle.state, []).append(handle)
@@ -58,7 +58,7 @@ def group_by_state(handles: Iterable[StateHandle]) -> dict[StateName, list[State
 
 
 def unknown_state(operator: OperatorName, name: str, known: Iterable[str]) -> StateUnreadable:
-    """The error for state that the operator does not have."""
+    """Returns the error for state that the operator does not have."""
     return StateUnreadable(
         f"the checkpoint holds state {name} of {operator}, a step that has no such state now (it has: "
         f"{', '.join(sorted(known)) or 'none'}): put the old definition of the step back, or use the release that "

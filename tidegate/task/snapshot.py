@@ -1,4 +1,4 @@
-"""The parts of one subtask's answer to one barrier, gathered until the ack may leave (F24, C36). Pure."""
+"""The parts of one subtask's answer to one barrier, collected until the ack can be sent (F24, C36). Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tidegate.task.ports import StateCapture
 
 
 def kind_of(capture: StateCapture) -> StateKind:
-    """What the files of an operator's state are."""
+    """Returns the kind of the files of an operator's state."""
     return StateKind.OPERATOR if capture.keyed else StateKind.LIST
 
 
 class PendingSnapshot:
-    """Waits for the uploads and the sinks of one subtask; `ack` is possible when nothing is missing.
+    """The snapshot of one subtask, waiting for uploads and sinks; `ack` is possible when nothing is missing.
 
-    With `inflight` it also waits until it learns what was in flight.
+    With `inflight` it also waits until the rows in flight are known.
     """
 
     def __init__(
@@ -54,45 +54,49 @@ class PendingSnapshot:
 
     @property
     def done(self) -> bool:
-        """Nothing is missing, and nothing has failed."""
+        """Whether nothing is missing and nothing has failed."""
         return not (self._uploads or self._sinks or self._inflight or self.given_up)
 
     def give_up(self) -> None:
-        """It was declined: no ack will leave, whatever still comes."""
+        """Marks the checkpoint as declined: no ack will be sent, whatever still arrives."""
         self.given_up = True
 
     @property
     def states(self) -> tuple[StateHandle, ...]:
-        """What is durable so far, of its own: what it builds on belongs to others."""
+        """The subtask's own state that is durable so far; the files it builds on belong to other checkpoints."""
         return tuple(self._states)
 
     def waits_for(self, sink: OperatorName) -> bool:
-        """Whether this sink has not answered yet."""
+        """Returns whether this sink has not answered yet."""
         return sink in self._sinks
 
     def inflight_known(self, operator: OperatorName, rows: Mapping[StateKind, int], alignment_ms: int) -> None:
-        """The barriers have their places; the rows in flight are uploaded as state of `operator`, one file per kind."""
+        """Records that all barriers are placed; the rows in flight are uploaded as state of `operator`, one file per
+        kind.
+        """
         self._inflight = False
         self._inflight_rows = sum(rows.values())
         self._alignment_ms = alignment_ms
         self._uploads.update((StateId(operator, StateName("")), kind) for kind in rows)
 
     def uploaded(self, handles: tuple[StateHandle, ...], upload_ms: float) -> None:
-        """A piece of state is durable, in one file or several."""
+        """Records that a piece of state is durable, in one or more files."""
         first = handles[0]
         self._uploads.remove((StateId(first.operator, first.state), first.kind))
         self._states += handles
         self._upload_ms = max(self._upload_ms, upload_ms)
 
     def prepared(self, sink: OperatorName, committables: tuple[Committable, ...], prepare_ms: float) -> None:
-        """A sink is flushed and counted; `committables` repeats the unconfirmed ones of earlier checkpoints."""
+        """Records that a sink is flushed and counted; `committables` repeats the unconfirmed ones of earlier
+        checkpoints.
+        """
         self._sinks.remove(sink)
         for committable in committables:
             self._committables[committable.producer] = committable
         self._prepare_ms = max(self._prepare_ms, prepare_ms)
 
     def ack(self) -> Ack:
-        """The ack of all chained operators (C28)."""
+        """Returns the ack of all chained operators (C28)."""
         if not self.done:
             raise ValueError(f"{self._subtask}: checkpoint {self.barrier.checkpoint} still waits for its parts")
         return Ack(

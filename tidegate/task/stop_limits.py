@@ -1,4 +1,4 @@
-"""How long a stop may take. On a slow link a call takes seconds, so the limits follow what was measured. Pure."""
+"""How long a stop may take. On a slow link a call takes seconds, so the limits depend on measured times. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from typing import Final
 CLOSE_S: Final = 5.0
 CLOSE_S_MAX: Final = 20.0
 RETURN_MARGIN_S: Final = 1.0
-"""For what a slot closes besides its sinks."""
+"""Time for what a slot closes besides its sinks."""
 CALLS: Final = 2
-"""A sink that is closed may have begun one transaction, and wait for another one to be prepared."""
+"""A sink being closed may have begun one transaction and be waiting for another to be prepared."""
 
 
 def derive_close_limit_s(measured_s: float) -> float:
-    """For the threads of a sink to end. `measured_s`: how long it took to open, or to prepare, its last transaction."""
+    """Returns how long the threads of a sink have to end.
+
+    `measured_s` is how long the sink took to open, or to prepare, its last transaction.
+    """
     return min(CLOSE_S_MAX, max(CLOSE_S, CALLS * measured_s))
 
 
 def derive_return_limit_s(measured_s: float) -> float:
-    """For all slots to return. `measured_s`: the longest time that a sink took to prepare a checkpoint."""
+    """Returns how long all slots have to return.
+
+    `measured_s` is the longest time that a sink took to prepare a checkpoint.
+    """
     return derive_close_limit_s(measured_s) + RETURN_MARGIN_S

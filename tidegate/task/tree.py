@@ -1,7 +1,7 @@
-"""The operators of one vertex as they hand rows and event time to each other: a tree of direct calls, no queue.
+"""The operators of one vertex, which pass rows and event time to each other: a tree of direct calls, no queue.
 
-Rows and control elements keep their order on every way out, because a call returns when all that is downstream in the
-vertex has seen what it carries.
+Rows and control elements keep their order on every output, because a call returns only when everything downstream in
+the vertex has processed what it carries.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     Failed = Callable[[PlanOperator, pl.DataFrame, Sequence[RecordFailure]], pl.DataFrame | None]
-    """Rows that an operator could not process; the letters about them, where there are to be any."""
+    """Takes rows that an operator could not process; returns the dead letters to write about them, if any."""
 
 
 class OperatorTree:
-    """See the module. `outs[i]` is where the results of node i go."""
+    """The tree of calls in one vertex. `outs[i]` holds the outputs of node i."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class OperatorTree:
         self._givers = {edge: out for out in self.outs for edge in out.timed_edges}
 
     def is_idle(self, edge: int) -> bool:
-        """Whether what leaves by this edge has been declared idle."""
+        """Returns whether the operator that feeds this edge has declared itself idle."""
         giver = self._givers.get(edge)
         return giver is not None and giver.idle
 
     def deliver(self, node: int, way: OutputPath, batch: pl.DataFrame) -> None:
-        """Rows of a node, depth first: their order is the order of arrival on every way out."""
+        """Delivers rows of a node depth first: on every output, rows keep the order of arrival."""
         self.meter.gave(node, batch.height)
         for child in way.children:
             self._runtimes[child].process(0, batch, self.outs[child])
@@ -60,13 +60,13 @@ class OperatorTree:
             self._outputs[edge].emit(batch)
 
     def send_dead_letters(self, node: int, way: OutputPath, letters: pl.DataFrame) -> None:
-        """About records that failed: they are no rows of the node, and what it has to do itself goes on."""
+        """Sends dead letters. They are not rows of the node, whose own work continues."""
         for edge in way.edges:
             self._outputs[edge].emit(letters)
         self.meter.spent(node)
 
     def pass_on(self, node: int, control: TimeControl, children: Sequence[int], edges: Sequence[int]) -> None:
-        """An element of event time of a node, to all that is downstream of it (W04)."""
+        """Passes a watermark or status from a node to everything downstream of it (W04)."""
         self.meter.spent(node)
         for child in children:
             self.hand(child, control)
@@ -74,7 +74,7 @@ class OperatorTree:
             self._outputs[edge].broadcast(control)
 
     def hand(self, node: int, control: TimeControl) -> None:
-        """To one node."""
+        """Passes a watermark or status to one node."""
         if isinstance(control, Watermark):
             self._runtimes[node].on_watermark(control.time_ms, self.outs[node])
         else:
@@ -83,7 +83,7 @@ class OperatorTree:
 
 
 class NodeOut(Out):
-    """See Out. `idle` while the node has said that it is."""
+    """The outputs of one node. `idle` is set while the node has declared itself idle."""
 
     def __init__(self, tree: OperatorTree, index: int, node: Node) -> None:
         self._tree = tree
@@ -100,7 +100,7 @@ class NodeOut(Out):
 
     @property
     def timed_edges(self) -> Sequence[int]:
-        """Edges that event time leaves by."""
+        """Edges that carry the node's event time."""
         return self._everywhere[1]
 
     @override
@@ -126,19 +126,21 @@ class NodeOut(Out):
             self.side(DEAD, letters)
 
     def watermark(self, time_ms: int) -> None:
-        """W03: noted always, sent on only while active."""
+        """Records the watermark always, and sends it on only while active (W03)."""
         self._tree.meter.reached(self._index, time_ms)
         if not self.idle:
             self._tree.pass_on(self._index, Watermark(time_ms), *self._everywhere)
 
     def status(self, idle: bool) -> None:
-        """Only changes are sent on."""
+        """Sends on only changes of status."""
         if idle != self.idle:
             self.idle = self._tree.meter.counts[self._index].idle = idle
             self._tree.pass_on(self._index, StreamStatus(idle), *self._everywhere)
 
     def _deliver(self, way: OutputPath, batch: pl.DataFrame) -> None:
-        """No rows come from an idle one (W05): what it emits all the same, by the clock, makes it active meanwhile."""
+        """Delivers rows. An idle node emits none (W05), so one that emits on a timer is made active for the
+        delivery.
+        """
         if not self.idle:
             self._tree.deliver(self._index, way, batch)
             return

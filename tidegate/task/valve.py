@@ -1,20 +1,22 @@
-"""Event time of several inputs as one: watermarks and idleness of channels, merged. Pure (contract W07-W19, seed 003).
+"""Combines the event time of several inputs: watermarks and idleness of channels. Pure (contract W07-W19, seed 003).
 
-Rules, after Flink's `StatusWatermarkValve`
-- what comes out is the lowest watermark of the *aligned* channels, and it only grows;
-- an idle channel is not aligned; one that is active again and reports a watermark below what came out is late, and
-  holds nobody back until it has caught up;
-- when the last active channel turns idle, nothing is waited for any more: the highest watermark of all comes out, if
+Rules, after Flink's `StatusWatermarkValve`:
+- the output is the lowest watermark of the *aligned* channels, and it only grows;
+- an idle channel is not aligned; a channel that becomes active again with a watermark below the output is late, and
+  does not hold back the others until it has caught up;
+- when the last active channel becomes idle, nothing is waited for any more: the highest watermark of all is output, if
   that channel was the one that held it back.
 
-Two rules are ours (ADR 52): rows that were there when a watermark was read must not be late by it.
-- Nothing passes an idle channel that has not been asked since whether it is still idle (`take_questions`).
-- A channel that is active again holds the others back until its first watermark. That follows its first rows, and
-  those of all that it has read from: a valve sends it when its idle channels have answered, too.
+Two rules are ours (ADR 52), since rows that were present when a watermark was read must not be late by it:
+- No watermark passes an idle channel until the channel has been asked whether it is still idle and has confirmed it
+  (`take_questions`).
+- A channel that becomes active again holds back the others until its first watermark. That watermark follows its first
+  rows and the rows of everything that it has read from: a valve sends it only after its idle channels have also
+  answered.
 
-A channel at the end of time counts as if it was not there, until all are: an input that has ended says nothing about
-one that is only idle (Flink would take the pipeline to its end then). A valve is in no checkpoint: it starts at the
-lowest, and what comes in raises it again (ADR 34).
+A channel at the end of time is ignored until all channels are: an input that has ended reveals nothing about one that
+is only idle (Flink would end the pipeline then). A valve is not checkpointed: it starts at the lowest watermark, and
+its inputs raise it again (ADR 34).
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ class _Channel:
         self.idle = idle
         self.aligned = not idle
         self.silent = False
-        """Active again, and has not said where it is."""
+        """Active again, without a watermark since."""
         self.resuming = False
-        """The same of one whose watermark was lower than what had come out."""
+        """Active again, after a watermark below the output."""
         self.sure_ms = LOWEST
-        """While idle: it has nothing that was there when the others had come so far."""
+        """While idle: it had nothing left when the others had reached this time."""
         self.question = 0
         self.asked_ms: int | None = None
-        """How far the others were at the last question, while there is no answer."""
+        """How far the others were at the last question, while it is unanswered."""
 
     @property
     def ended(self) -> bool:
@@ -49,7 +51,9 @@ class _Channel:
 
     @property
     def lets_pass_ms(self) -> int:
-        """Its watermark; of an idle one at least that: what is late by its own watermark may be late."""
+        """Its watermark, or more if an idle channel has confirmed more. A row late by the channel's own watermark may
+        be late.
+        """
         return max(self.sure_ms, self.watermark_ms)
 
     def ask(self, reached_ms: int) -> None:
@@ -57,7 +61,7 @@ class _Channel:
         self.asked_ms = reached_ms
 
     def become(self, *, idle: bool) -> None:
-        """What was known of it while it was idle is over."""
+        """Changes the status and forgets what was known about the channel while it was idle."""
         self.idle, self.silent = idle, not idle
         self.sure_ms, self.asked_ms = LOWEST, None
 
@@ -65,44 +69,51 @@ class _Channel:
 class Valve:
     """One per input port of a vertex, and one per source subtask, whose channels are its partitions.
 
-    `watermark_ms` and `idle` are what has come out of it; where it is active again the watermark may still wait.
+    `watermark_ms` and `idle` are its output. After it becomes active again, the watermark may still be withheld.
     """
 
     def __init__(self, channels: int) -> None:
-        """W07. Raises ValueError without channels."""
+        """Begins active at the lowest watermark, with every channel aligned (W07). Raises ValueError
+        without channels.
+        """
         if channels < 1:
             raise ValueError("a valve needs at least one channel")
         self.watermark_ms = LOWEST
         self.idle = False
         self._channels = [_Channel(idle=False) for _ in range(channels)]
         self._questions: dict[int, None] = {}
-        """Channels that are to be asked, in order."""
+        """Channels to be asked, in order."""
         self._wanted_ms = LOWEST
-        """What would have come out if all idle channels had answered."""
+        """The watermark that would be output if all idle channels had answered."""
         self._resumed = False
-        """A channel is active again since the minimum was looked for: it may be the only one that counts."""
+        """A channel has become active since the minimum was last computed: it may be the only one that counts."""
         self._goal_ms: int | None = None
-        """All are idle, and this is to come out in front of that, when they have answered."""
+        """All are idle; this watermark must be output before the idle status, once they have answered."""
         self._asked = False
-        """Somebody downstream asks whether all is still idle; it is answered when all is."""
+        """A downstream subtask asks whether everything is still idle; it is answered when everything is."""
         self._unsure: set[int] = set()
-        """Idle channels that have not answered since somebody asked, or since the valve is active again."""
+        """Idle channels that have not answered since a question arrived, or since the valve became active again."""
         self._owes_watermark = False
-        """It is active again, and has not said where it is. It does when all its channels have, or have answered that
-        they are still idle: rows of any of them may be on their way, and whoever reads from it waits for them."""
+        """The valve is active again and has not sent a watermark yet.
+
+        It sends one when all its channels have sent theirs or confirmed that they are still idle: rows of any of them
+        may be in transit, and a subtask that reads from the valve waits for them.
+        """
         self._unsaid = False
-        """It has come further since, which waits for that, too."""
+        """The watermark has advanced since, and is withheld as well."""
 
     def add_channel(self) -> int:
-        """A partition that was found while it runs, and its index.
+        """Adds a partition found at run time, and returns its index.
 
-        It holds the others back from now on, until it has caught up or is idle. While all are idle it is idle, too.
+        It holds back the others until it has caught up or is idle. While all channels are idle, it starts idle.
         """
         self._channels.append(_Channel(idle=self.idle or self._goal_ms is not None))
         return len(self._channels) - 1
 
     def on_watermark(self, channel: int, time_ms: int) -> list[TimeControl]:
-        """What comes out when this came in: W08-W11. While the valve is idle, every channel is, or has ended."""
+        """Returns what a channel's watermark causes to be output (W08-W11). While the valve is idle, every channel is
+        idle or ended.
+        """
         one = self._channels[channel]
         if one.idle:
             return []
@@ -118,32 +129,32 @@ class Valve:
             one.aligned = one.watermark_ms >= self.watermark_ms
             return self._advance()
         one.aligned = one.aligned or one.watermark_ms >= self.watermark_ms
-        # A channel that was ahead of what would have come out did not hold it back, if others did.
+        # A channel ahead of the pending output was not the one that held it back.
         return self._advance() if self._resumed or before_ms <= self._wanted_ms else []
 
     def on_status(self, channel: int, idle: bool) -> list[TimeControl]:
-        """What comes out when the channel turned idle or active: W12-W18."""
+        """Returns what a channel's change to idle or active causes to be output (W12-W18)."""
         one = self._channels[channel]
         if one.idle == idle or one.ended:
             return []
         one.become(idle=idle)
         self._unsure.discard(channel)
         if not idle:
-            self._questions.pop(channel, None)  # an answer would be about what it has had since
+            self._questions.pop(channel, None)  # an answer would cover what it has received since
             return self._resume(one)
-        held = one.aligned and (one.resuming or one.watermark_ms <= self._wanted_ms)  # below it: one that was added
+        held = one.aligned and (one.resuming or one.watermark_ms <= self._wanted_ms)  # lower: a channel just added
         one.aligned = one.resuming = False
         if self._all_idle():
             return self._turn_idle(flush=held)
         return self._with_owed(self._advance() if held else [])
 
     def on_still_idle(self, channel: int, question: int) -> list[TimeElement]:
-        """What comes out when the channel has answered this question; an answer to an older one says too little."""
+        """Returns what a channel's answer causes to be output. An answer to an older question is ignored."""
         one = self._channels[channel]
         if one.asked_ms is None or one.question != question:
             return []
         one.sure_ms, one.asked_ms = max(one.sure_ms, one.asked_ms), None
-        was_idle, answers = self.idle, channel in self._unsure  # before it falls idle, when it asks all channels again
+        was_idle, answers = self.idle, channel in self._unsure  # before falling idle, which asks all channels again
         self._unsure.discard(channel)
         if self._goal_ms is not None:
             return [*self._fall_idle(self._goal_ms)]
@@ -154,25 +165,26 @@ class Valve:
         return out
 
     def ask(self) -> None:
-        """Somebody asks whether all is still idle: `StillIdle` comes out when it is, and every channel says so."""
+        """Asks whether everything is still idle: `StillIdle` is output once every channel has confirmed it."""
         self._asked = True
         if self.idle:
             self._ask_all()
 
     def take_questions(self) -> list[tuple[int, int]]:
-        """Channels that are to be asked whether they are still idle, and the number of the question."""
+        """Returns the channels to be asked whether they are still idle, each with the number of the question."""
         channels, self._questions = self._questions, {}
         return [(channel, self._channels[channel].question) for channel in channels]
 
     def question_of(self, channel: int) -> int:
-        """The number of the question that the channel has not answered; 0 for none."""
+        """Returns the number of the question that the channel has not answered; 0 if there is none."""
         one = self._channels[channel]
         return 0 if one.asked_ms is None else one.question
 
     def held_back_by(self) -> int | None:
-        """The channel that is waited for: the aligned one with the lowest watermark, or one that has to answer.
+        """Returns the channel that is waited for: the aligned one with the lowest watermark, or one with an open
+        question.
 
-        None when nobody is.
+        Returns None if no channel is waited for.
         """
         waiting = [
             (one.lets_pass_ms, index)
@@ -182,7 +194,7 @@ class Valve:
         return min(waiting)[1] if waiting else None
 
     def _with_owed(self, out: list[TimeControl]) -> list[TimeControl]:
-        """The same, or where it is when that can be said."""
+        """Returns the output unchanged, or the owed watermark once it may be sent."""
         if not self._owes_watermark:
             return out
         if self._unsure or any(one.silent for one in self._channels):
@@ -191,11 +203,11 @@ class Valve:
         return [] if self.watermark_ms == LOWEST else [Watermark(self.watermark_ms)]
 
     def _all_idle(self) -> bool:
-        """Of those that have not ended."""
+        """Returns whether all channels that have not ended are idle."""
         return all(one.idle or one.ended for one in self._channels)
 
     def _resume(self, one: _Channel) -> list[TimeControl]:
-        """W17, W18."""
+        """Handles a channel that becomes active (W17, W18)."""
         one.aligned = True
         one.resuming = one.watermark_ms < self.watermark_ms
         self._goal_ms = None
@@ -208,7 +220,7 @@ class Valve:
         return [StreamStatus(idle=False)]
 
     def _end(self, *, held: bool) -> list[TimeControl]:
-        """A channel is at the end of time; whether it was the one that held the others back."""
+        """Handles a channel at the end of time; `held` tells whether it was the one that held back the others."""
         if all(one.ended for one in self._channels):
             return self._raise(END_OF_TIME)
         if self._all_idle():
@@ -216,12 +228,12 @@ class Valve:
         return self._advance()
 
     def _turn_idle(self, *, flush: bool) -> list[TimeControl]:
-        """W14, W15."""
+        """Handles the last active channel becoming idle (W14, W15)."""
         marks_ms = [one.watermark_ms for one in self._channels if not one.ended] if flush else []
         return self._fall_idle(max([self._wanted_ms, *marks_ms]))
 
     def _fall_idle(self, goal_ms: int) -> list[TimeControl]:
-        """Idle after this watermark, which has to wait for the answers."""
+        """Turns idle after this watermark, which has to wait for the answers."""
         flushed = self._raise(goal_ms)
         if self.watermark_ms < goal_ms:
             self._goal_ms = goal_ms
@@ -236,17 +248,20 @@ class Valve:
         return [*flushed, StreamStatus(idle=True)]
 
     def _advance(self) -> list[TimeControl]:
-        """W11, W16."""
+        """Raises the output to the lowest watermark (W11, W16)."""
         self._resumed = False
         return self._raise(self._lowest_ms())
 
     def _lowest_ms(self) -> int:
-        """Of the aligned channels; LOWEST without any. One that resumes may be below what has come out."""
+        """Returns the lowest watermark of the aligned channels; LOWEST without any.
+
+        A channel that resumes may be below the output.
+        """
         aligned = (one.watermark_ms for one in self._channels if one.aligned and not one.ended)
         return min(aligned, default=LOWEST)
 
     def _raise(self, time_ms: int) -> list[TimeControl]:
-        """As far as the idle ones are known to let pass; they are asked about the rest."""
+        """Raises the output as far as the idle channels are known to allow, and asks them about the rest."""
         self._wanted_ms = max(self._wanted_ms, time_ms)
         if time_ms <= self.watermark_ms:
             return []
@@ -254,7 +269,7 @@ class Valve:
         for channel, one in enumerate(self._channels):
             if one.idle and one.lets_pass_ms < time_ms:
                 reached_ms = min(reached_ms, one.lets_pass_ms)
-                if one.asked_ms is None or channel in self._questions:  # not asked yet, or not taken
+                if one.asked_ms is None or channel in self._questions:  # not asked yet, or the question was not taken
                     self._ask(channel, one, time_ms)
         if reached_ms <= self.watermark_ms:
             return []
@@ -263,7 +278,7 @@ class Valve:
         return [] if self._unsaid else [Watermark(reached_ms)]
 
     def _ask_all(self) -> None:
-        """The idle ones, whether they still are."""
+        """Asks the idle channels whether they still are."""
         self._unsure.clear()
         for channel, one in enumerate(self._channels):
             if one.idle and not one.ended:
@@ -276,18 +291,18 @@ class Valve:
 
 
 _NOTHING_MORE: Final = (StillIdle(), Watermark(END_OF_TIME))
-"""What comes out of a valve whose channels have delivered everything that there was."""
+"""Output of a valve whose channels have delivered everything they had."""
 
 
 class Inputs:
     """All input channels of a vertex: a valve for each port, and a valve whose channels are the ports (W19).
 
-    A watermark passes an idle port as it passes an idle channel: when the port has answered that it is still idle,
+    A watermark passes an idle port as it passes an idle channel: once the port has confirmed that it is still idle,
     which it does when all its channels have.
     """
 
     def __init__(self, ports: Sequence[int], gating: Collection[int] = ()) -> None:
-        """`ports[i]` is the port of channel i; of the `gating` ones it is reported that they have caught up.
+        """`ports[i]` is the port of channel i; `gating` are the ports for which catching up is reported.
 
         Raises ValueError when there are no ports, or when one has no channel.
         """
@@ -303,7 +318,7 @@ class Inputs:
             self._ports[port].ask()
 
     def on_control(self, channel: int, control: TimeElement) -> list[TimeElement]:
-        """Return what the operators are given when a channel has delivered this; `StillIdle` is for who has asked."""
+        """Returns what an element from a channel causes: input for the operators, and `StillIdle` for whoever asked."""
         port, place = self._places[channel]
         valve = self._ports[port]
         if isinstance(control, StillIdle):
@@ -318,9 +333,9 @@ class Inputs:
         return [each for one in out for each in self._on_port(self._across, port, one)]
 
     def take_caught_up(self) -> Sequence[int]:
-        """Return the gating ports that have caught up since the last call, each once.
+        """Returns the gating ports that have caught up since the last call, each once.
 
-        All channels of such a port have answered, after their rows, that they are still idle, or they have ended.
+        All channels of such a port have ended, or have confirmed after their rows that they are still idle.
         """
         if not self._caught_up:
             return ()
@@ -328,7 +343,7 @@ class Inputs:
         return ports
 
     def ask(self) -> None:
-        """As `Valve.ask`, of all inputs."""
+        """Asks all inputs, as `Valve.ask` does."""
         if self._across is None:
             self._ports[0].ask()
         else:
@@ -336,7 +351,7 @@ class Inputs:
             self._ask_ports(self._across)
 
     def take_questions(self) -> list[tuple[int, int]]:
-        """As `Valve.take_questions`, of all channels."""
+        """Returns the questions to all channels, as `Valve.take_questions` does."""
         return [
             (self._channels[port, place], question)
             for port, valve in enumerate(self._ports)
@@ -344,7 +359,9 @@ class Inputs:
         ]
 
     def _on_port(self, across: Valve, port: int, control: TimeElement) -> Sequence[TimeElement]:
-        """The valve of a port let this out. Its answer is to the newest question, since each one asks all channels."""
+        """Handles the output of a port's valve. Its answer is to the newest question, since each one asks
+        all channels.
+        """
         out: Sequence[TimeElement]
         if isinstance(control, StillIdle):
             out = across.on_still_idle(port, across.question_of(port))

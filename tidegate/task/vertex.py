@@ -1,9 +1,9 @@
 """One subtask of one vertex: its inputs (`input_gate.py`), its operators (`operator_chain.py`), its checkpoints.
 
-A batch enters at the head and goes through the operators by direct calls; so does event time, when the valves of the
-inputs let it through. A barrier does three things in one step that no record can enter (C33): barrier to all outputs,
-synchronous snapshot of every operator, `prepare` of every sink. Whoever drives the subtask supplies the time and
-carries the messages (see loop.py).
+A batch enters at the head and passes through the operators by direct calls; so does event time that the valves of the
+inputs output. A barrier does three things in one step that no record can interrupt (C33): barrier to all outputs,
+synchronous snapshot of every operator, `prepare` of every sink. The driver of the subtask supplies the time and carries
+the messages (`loop.py`).
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ NO_LIMITS = BatchLimits(ROWS_MAX, BYTES_MAX)
 
 
 class Host(Protocol):
-    """What a subtask asks of the loop."""
+    """What a subtask needs from the loop."""
 
     def now_ms(self) -> int:
-        """Wall clock, ms since 1970."""
+        """Returns the wall clock, ms since 1970."""
 
     def elapsed_ms(self) -> float:
-        """A clock that never goes back, for durations."""
+        """Returns a clock that never goes back, for durations."""
 
     def begin_snapshot(
         self,
@@ -72,28 +72,30 @@ class Host(Protocol):
         *,
         inflight: bool,
     ) -> None:
-        """The synchronous part is done: upload, wait for the sinks, acknowledge.
+        """Takes over after the synchronous part: upload, wait for the sinks, acknowledge.
 
         With `inflight`, `end_recording` follows, and the ack waits for it.
         """
 
     def end_recording(self, task: VertexTask, checkpoint: CheckpointId, recording: Recording) -> None:
-        """What was in flight is known: upload it."""
+        """Uploads the rows in flight, which are now known."""
 
     def caught_up(self, task: VertexTask, port: int) -> None:
-        """An input that opens a gate has caught up: report it to the coordinator."""
+        """Reports to the coordinator that an input that opens a gate has caught up."""
 
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
-        """Report to the coordinator that this subtask gives the checkpoint up (B09)."""
+        """Reports to the coordinator that this subtask aborts the checkpoint (B09)."""
 
     def failed_records(
         self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]
     ) -> pl.DataFrame | None:
-        """Count them, or stop the pipeline, as the operator's policy says; the letters about them, if it says so."""
+        """Counts failed rows or stops the pipeline, by the operator's policy. Returns the dead letters to write, if
+        any.
+        """
 
 
 class VertexTask:
-    """See the module."""
+    """A subtask: a chain of operators with its inputs, outputs and checkpoints."""
 
     def __init__(
         self,
@@ -111,10 +113,10 @@ class VertexTask:
         self.chain = OperatorChain(vertex, runtimes, outputs, limits, host.elapsed_ms, host.failed_records)
         self.inputs = inputs
         self.on_hold = False
-        """Of a source: it takes no record, and goes on answering barriers and questions (coordinator/gating.py)."""
+        """For a source: it takes no record, and still answers barriers and questions (`coordinator/gating.py`)."""
         self.source_stopped = False
         self._final: Barrier | None = None
-        """Waits, at a source, until what was read has left the operators after it."""
+        """A final barrier that waits at a source until everything read has left the operators after it."""
         self._host = host
         self._questions = Questions(outputs)
         self._recordings = Recordings(outputs, partial(host.end_recording, self))
@@ -124,9 +126,9 @@ class VertexTask:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `turn` has something to do although nothing moves, ms since 1970; None while nothing waits.
+        """When `turn` next has work even if nothing moves, ms since 1970; None while nothing is scheduled.
 
-        A barrier that may still overtake on its way out has a recording that waits for it.
+        A barrier that may still overtake in an output has a recording that waits for it.
         """
         deadlines = self.chain.deadlines_ms
         if self._recordings:
@@ -142,15 +144,15 @@ class VertexTask:
 
     @property
     def finished(self) -> bool:
-        """A bounded source has emitted everything, and so has what is chained to it.
+        """Whether a bounded source has emitted everything, and so have the operators chained to it.
 
-        The end of event time was sent (W02), by whose rows have one or not: what it makes due is waited for.
+        The end of event time has been sent (W02), whether or not rows have event time: what it makes due is waited for.
         """
         chain = self.chain
         return chain.source is not None and chain.source.finished and chain.has_ended and chain.settled
 
     def turn(self) -> bool:
-        """Process one batch or one control element; False when there is nothing to do or no room for it."""
+        """Processes one batch or one control element. Returns False if there is nothing to do or no room for it."""
         moved = self._check_event_time()
         self._recordings.settle()
         moved |= self.chain.poll_operators()
@@ -177,10 +179,11 @@ class VertexTask:
     # -- what it reads -------------------------------------------------------------------------------------------------
 
     def _room_for(self, element: Element) -> int:
-        """How much of what is next may be taken: of a watermark as of rows, since it makes operators emit.
+        """Returns how much of the next element may be taken. A watermark needs room like rows, since it makes operators
+        emit.
 
-        Barriers and cancellations need no room, but a final barrier waits for what is due already: a pipeline that is
-        started again, maybe with another definition, has new rows in mind, not the rest of the old ones.
+        Barriers and cancellations need no room, but a final barrier waits for what is already due: a pipeline that is
+        started again, perhaps with another definition, should process new rows, not leftovers of the old ones.
         """
         if isinstance(element, Barrier | CancelMarker):
             final = isinstance(element, Barrier) and element.final
@@ -204,7 +207,9 @@ class VertexTask:
         return moved
 
     def _replay_next(self, inputs: InputGate) -> bool:
-        """Nothing else is consumed meanwhile: whatever is in the channels is newer."""
+        """Processes the next rows in flight. Nothing else is consumed meanwhile: everything in the channels
+        is newer.
+        """
         rows = self.chain.room
         if not rows:
             return False
@@ -212,13 +217,13 @@ class VertexTask:
         return True
 
     def _process(self, inputs: InputGate, edge: int, batch: Batch) -> None:
-        """A batch that came over an edge; what has no room is processed next."""
+        """Processes a batch from an edge; parts without room are processed next."""
         left = self.chain.process(inputs.ports[edge], batch)
         if left:
             inputs.put_back(edge, left)
 
     def _on_event_time(self, inputs: InputGate, channel: int, control: TimeElement) -> None:
-        """To the head, when the inputs have come further, or have fallen idle, all together (W19)."""
+        """Passes event time to the head when the inputs together have advanced or become idle (W19)."""
         for each in inputs.event_time.on_control(channel, control):
             if isinstance(each, StillIdle):
                 self._questions.confirm()
@@ -229,7 +234,7 @@ class VertexTask:
         inputs.ask()
 
     def _answer(self) -> bool:
-        """Somebody downstream asks whether this subtask is still idle: whatever it reads from is asked, too."""
+        """Answers a downstream question whether this subtask is still idle, after asking its own inputs the same."""
         if self._questions.take_new():
             if self.chain.source is not None:
                 self.chain.source.ask_still_idle()
@@ -239,7 +244,7 @@ class VertexTask:
         return self._questions.answer(self.chain.is_idle)
 
     def _check_event_time(self) -> bool:
-        """Whatever is due; True when an operator has more to do at once."""
+        """Runs whatever is due. Returns True if an operator has more to do at once."""
         deadline_ms = self.next_deadline_ms
         if deadline_ms is None:
             return False
@@ -255,7 +260,7 @@ class VertexTask:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def trigger(self, barrier: Barrier) -> None:
-        """Inject a barrier at a source (F05); after a final one no rows follow, but a repeated final one may."""
+        """Injects a barrier at a source (F05). No rows follow a final one, but another final one may."""
         self.source_stopped = self.source_stopped or barrier.final
         if self.source_stopped:
             self.chain.stop_source()
@@ -269,15 +274,15 @@ class VertexTask:
         self._checkpoint(Notify(barrier, 0, start_delay_ms(barrier, self._host.now_ms())))
 
     def stored(self, state: StateId, checkpoint: CheckpointId, files: Sequence[StateHandle]) -> None:
-        """One of its states is durable."""
+        """Handles a state of this subtask that has become durable."""
         self.chain.states[state].stored(checkpoint, files)
 
     def complete(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
-        """The coordinator's notice; `released` as in Completed."""
+        """Handles the coordinator's notice of completion; `released` as in Completed."""
         self.chain.complete(checkpoint, released)
 
     def abandon(self, checkpoint: CheckpointId) -> None:
-        """The coordinator gave the checkpoint up."""
+        """Discards a checkpoint that the coordinator has aborted."""
         if self._final is not None and self._final.checkpoint == checkpoint:
             self._final = None
         self._recordings.forget(checkpoint)
@@ -289,7 +294,7 @@ class VertexTask:
             sink.aborted(checkpoint)
 
     def _on_arrival(self, inputs: InputGate, channel: int, element: Batch | CheckpointControl) -> None:
-        """A channel has received something; an unaligned barrier acts before its turn comes (B43, B47)."""
+        """Handles an arrival in a channel; an unaligned barrier acts before it is consumed (B43, B47)."""
         if isinstance(element, Batch):
             for checkpoint in inputs.handler.recording(channel):
                 self._recordings.arrived(checkpoint, channel, element)
@@ -311,7 +316,7 @@ class VertexTask:
         self.chain.broadcast(CancelMarker(abort.checkpoint))
 
     def _checkpoint(self, notify: Notify) -> None:
-        """The one step of C33."""
+        """Takes the checkpoint: the single step of C33."""
         started = self._host.elapsed_ms()
         barrier, checkpoint = notify.barrier, notify.barrier.checkpoint
         self.chain.broadcast(barrier)
@@ -325,9 +330,9 @@ class VertexTask:
         self._recordings.settle()
 
     def _record(self, notify: Notify) -> None:
-        """Record what is in flight now and what still may be.
+        """Records what is in flight now and what may still be overtaken.
 
-        The barrier of an alignment that ended in time overtakes nothing here, but may do so on its way out.
+        The barrier of an alignment that ended in time overtakes nothing here, but may do so in an output.
         """
         if self.inputs is None:
             recording = Recording((), {})

@@ -2,9 +2,9 @@
 
     length u32 | kind u8 | channel u32 | sequence u64 | body        (big endian; length counts the body)
 
-`channel` is the index of an edge of the plan; sender and receiver of the connection say which subtasks it joins.
-Sequence numbers start at 0 on every channel of a connection and grow by one; a gap or a repeat is an error, never
-ignored. Credit and question frames flow the other way; their number is what they grant and what they ask.
+`channel` is the index of an edge of the plan; sender and receiver of the connection determine which subtasks it joins.
+Sequence numbers start at 0 on every channel of a connection and grow by one; a gap or a repeat is an error and is never
+ignored. Credit and question frames flow the other way; their sequence number is the credit granted or the question.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tidegate.task.elements import Batch, Control, Element
 
 HEADER: Final = struct.Struct("!IBIQ")
 BODY_BYTES_MAX: Final = 1 << 30
-"""A longer body means that the stream is not ours or out of step."""
+"""A longer body means that the stream is foreign or out of sync."""
 
 
 class FrameKind(IntEnum):
-    """What a frame carries."""
+    """The content of a frame."""
 
     HELLO = 0
     BATCH = 1
@@ -36,13 +36,13 @@ class FrameKind(IntEnum):
 
 
 class ChannelBroken(AttemptFailed):
-    """A data connection delivered something that cannot be: the attempt ends and another one is started."""
+    """A data connection delivered something invalid: the attempt ends and another one is started."""
 
     code = "channel-broken"
 
 
 class ChannelHello(msgspec.Struct, frozen=True):
-    """First frame of a data connection: who sends on it. Another attempt or token is refused."""
+    """First frame of a data connection: identifies the sender. Another attempt or token is rejected."""
 
     attempt: int
     token: str
@@ -63,26 +63,26 @@ _decode_control = msgspec.msgpack.Decoder(Control).decode
 
 
 class EncodedBatch(msgspec.Struct, frozen=True):
-    """A batch as it goes over the wire, and how many rows it holds."""
+    """A batch encoded for the wire, and its number of rows."""
 
     body: bytes
     rows: int
 
 
 def write_frame(kind: FrameKind, channel: int, sequence: int, body: bytes) -> list[bytes]:
-    """The parts of a frame, header first, ready for `sendmsg`."""
+    """Returns the parts of a frame, header first, ready for `sendmsg`."""
     return [HEADER.pack(len(body), kind, channel, sequence), body]
 
 
 def encode_element(element: Element) -> tuple[FrameKind, bytes]:
-    """Batches as an Arrow IPC stream, control elements as msgpack."""
+    """Encodes batches as an Arrow IPC stream, control elements as msgpack."""
     if not isinstance(element, Batch):
         return FrameKind.CONTROL, _encode_control(element)
     return FrameKind.BATCH, encode_frame(element.frame)
 
 
 def decode_element(frame: Frame) -> Element:
-    """Inverse of `encode_element`. Raises ChannelBroken for a kind that is not an element and for a spoilt body."""
+    """Decodes an element. Raises ChannelBroken for a kind that is not an element and for a corrupt body."""
     if frame.kind is FrameKind.BATCH:
         import polars as pl
 
@@ -105,18 +105,18 @@ def _spoilt(frame: Frame, error: Exception) -> ChannelBroken:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames. Feed it what the socket gave; it keeps the unfinished rest."""
+    """A parser that cuts a byte stream into frames. Feed it what the socket returned; it keeps an incomplete frame."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def pending_bytes(self) -> int:
-        """Size of the unfinished rest."""
+        """Size of the incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
-        """Raises ChannelBroken on an impossible header."""
+        """Yields the complete frames. Raises ChannelBroken on an impossible header."""
         self._buffer += data
         at = 0
         while len(self._buffer) - at >= HEADER.size:
@@ -134,7 +134,7 @@ class FrameReader:
 
 
 class SequenceCheck:
-    """Expects 0, 1, 2 ... on each channel of one connection."""
+    """A check for the sequence numbers 0, 1, 2 ... on each channel of one connection."""
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}

@@ -1,11 +1,11 @@
 """The exactly-once handler: a channel that has delivered its barrier waits until every channel has (F13, B27-B41).
 
-Rules
-- one alignment at a time; a higher id gives the running one up (B30);
-- a checkpoint that was cancelled, here, upstream or by the coordinator, has zero barriers and can never complete
-  (B35, B40);
-- nothing comes out of a blocked channel (B01, B29);
-- blocks are released before the notification, so that what follows the barrier is processed after it (B34, F14).
+Rules:
+- one alignment at a time; a higher id aborts the running one (B30);
+- a checkpoint that was cancelled, here, upstream or by the coordinator, has zero barriers and can never complete (B35,
+  B40);
+- nothing is taken from a blocked channel (B01, B29);
+- blocks are released before the notification, so that elements after the barrier are processed after it (B34, F14).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidegate.task.elements import Barrier
 
 
 class Aligner(ConsumingHandler):
-    """See the module. `current` is the newest checkpoint seen, completed, running or cancelled."""
+    """The exactly-once handler. `current` is the newest checkpoint seen: completed, running or cancelled."""
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
@@ -41,15 +41,15 @@ class Aligner(ConsumingHandler):
 
     @property
     def aligning(self) -> bool:
-        """Whether some, but not all, barriers of `current` are here."""
+        """Whether some, but not all, barriers of `current` have arrived."""
         return self._barrier is not None
 
     def is_blocked(self, channel: ChannelIndex) -> bool:
-        """A channel is blocked from its barrier until the alignment ends."""
+        """Returns whether the channel is blocked: from its barrier until the alignment ends."""
         return channel in self._received
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
-        """B27-B35."""
+        """Blocks the channel and completes the checkpoint with the last barrier (B27-B35)."""
         checkpoint = barrier.checkpoint
         self._check_released(channel, f"barrier of checkpoint {checkpoint}")
         if self._is_old(checkpoint):
@@ -67,7 +67,7 @@ class Aligner(ConsumingHandler):
         return actions + self._start(channel, barrier, now_ms)
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
-        """B36-B41: a cancellation of the running or of a higher checkpoint ends the alignment."""
+        """Ends the alignment on a cancellation of the running or of a higher checkpoint (B36-B41)."""
         self._check_released(channel, f"cancellation of checkpoint {checkpoint}")
         if self._is_old(checkpoint):
             return []
@@ -77,7 +77,7 @@ class Aligner(ConsumingHandler):
         return released if known else [*released, Abort(checkpoint, AbortReason.CANCELLED_UPSTREAM)]
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
-        """Release the running alignment of this checkpoint; a barrier of it that is still to come starts none (B40)."""
+        """Releases the running alignment of this checkpoint; a later barrier of it starts no alignment (B40)."""
         if checkpoint > self.current:
             self._abandoned.add(checkpoint)
             return []
@@ -88,7 +88,9 @@ class Aligner(ConsumingHandler):
             raise StreamCorrupt(f"channel {channel}: {what} after its barrier of checkpoint {self.current}")
 
     def _is_old(self, checkpoint: CheckpointId) -> bool:
-        """B31, B32, B39, B41: below the newest, or the newest itself when it is completed or cancelled."""
+        """Returns whether the id is below the newest, or the newest itself if completed or cancelled (B31, B32, B39,
+        B41).
+        """
         return checkpoint < self.current or (checkpoint == self.current and self._barrier is None)
 
     def _advance(self, checkpoint: CheckpointId) -> None:
@@ -96,7 +98,7 @@ class Aligner(ConsumingHandler):
         self._abandoned.forget_up_to(checkpoint)
 
     def _start(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
-        """B33."""
+        """Starts an alignment (B33)."""
         self._barrier = barrier
         self._started_ms = now_ms
         self._start_delay_ms = start_delay_ms(barrier, now_ms)

@@ -1,13 +1,13 @@
-"""The handler where unaligned checkpoints are allowed: each one goes to the Aligner or to the Unaligner (B48).
+"""The handler where unaligned checkpoints are allowed: each one is assigned to the Aligner or to the Unaligner (B48).
 
-A checkpoint *waits* from its first arriving barrier until it is notified or given up here. Rules
-- an aligned one waits for the Aligner; an unaligned one goes over to the Unaligner at once; one with a time limit waits
-  for the Aligner until the limit, counted from its first barrier's arrival, or until one of its barriers comes as
-  overtaking;
-- snapshots are taken in the order of ids: whoever goes over takes older ones with a time limit along, and waits for an
-  older aligned one;
-- a barrier that is missing on a channel where a higher one arrives never comes: its checkpoint is given up;
-- cancellations are obeyed when they arrive; the Aligner never sees one.
+A checkpoint *waits* from its first arriving barrier until it is notified or aborted here. Rules:
+- an aligned checkpoint waits for the Aligner; an unaligned one moves to the Unaligner at once; one with a time limit
+  waits for the Aligner until the limit, counted from the arrival of its first barrier, or until one of its barriers
+  arrives unaligned;
+- snapshots are taken in the order of ids: a checkpoint that moves takes older ones with a time limit along, and waits
+  for an older aligned one;
+- a barrier that is missing on a channel where a higher one arrives never comes, so its checkpoint is aborted;
+- cancellations take effect on arrival; the Aligner never sees one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidegate.task.elements import Barrier, CancelMarker, CheckpointControl
 
 
 class _Waiting:
-    """A checkpoint that is not decided here. `due_ms` says when it goes over, None: never."""
+    """A checkpoint that is not decided here. `due_ms` is when it moves to the Unaligner; None for never."""
 
     __slots__ = ("barrier", "consumed", "due_ms", "received", "since_ms")
 
@@ -52,7 +52,9 @@ class _Waiting:
 
 
 class Alternating:
-    """See the module. `newest` is the highest id of which a barrier has arrived."""
+    """The handler for exactly-once with unaligned checkpoints. `newest` is the highest id of which a barrier has
+    arrived.
+    """
 
     watches_arrivals = True
 
@@ -66,7 +68,7 @@ class Alternating:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next one goes over; what waits for an aligned one does not count."""
+        """When the next checkpoint moves to the Unaligner; those that wait for an aligned one do not count."""
         dues: list[int] = []
         for _, waiting in sorted(self._waiting.items()):
             if waiting.due_ms is None:
@@ -75,13 +77,13 @@ class Alternating:
         return min(dues, default=None)
 
     def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:
-        """See the module's rules."""
+        """Applies the module's rules to a barrier or cancellation that arrives."""
         if isinstance(control, Barrier):
             return self._on_barrier_arrived(channel, control, now_ms)
         return self._on_cancel_arrived(channel, control, now_ms)
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
-        """A waiting checkpoint's barrier is the Aligner's, another one is tracked or old."""
+        """Passes a waiting checkpoint's barrier to the Aligner; any other is tracked or old."""
         waiting = self._waiting.get(barrier.checkpoint)
         if waiting is None:
             self._unaligner.on_barrier(channel, barrier.checkpoint)
@@ -90,11 +92,11 @@ class Alternating:
         return self._aligned(self._aligner.on_barrier(channel, barrier, now_ms), now_ms)
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:  # noqa: ARG002 - protocol
-        """Was obeyed when it arrived."""
+        """Does nothing: the cancellation took effect when it arrived."""
         return []
 
     def on_time(self, now_ms: int) -> list[Action]:
-        """Whoever has waited long enough goes over, with all that wait before it."""
+        """Moves checkpoints whose limit has passed to the Unaligner, together with all that wait before them."""
         ready: list[CheckpointId] = []
         last = 0
         for checkpoint, waiting in sorted(self._waiting.items()):
@@ -113,7 +115,7 @@ class Alternating:
         return actions
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
-        """Stop waiting for it. What waited for it goes over at the next `on_time`, which is due at once."""
+        """Stops waiting for it. Checkpoints that waited for it move at the next `on_time`, which is due at once."""
         if checkpoint in self._waiting:
             return self._remove(checkpoint)
         if checkpoint > self.newest:
@@ -123,15 +125,15 @@ class Alternating:
         return []
 
     def is_blocked(self, channel: ChannelIndex) -> bool:
-        """While the Aligner aligns."""
+        """Returns whether the Aligner blocks the channel."""
         return self._aligner.is_blocked(channel)
 
     def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:
-        """B47."""
+        """Returns the checkpoints that record the channel (B47)."""
         return self._unaligner.recording(channel)
 
     def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:
-        """B45; an aligned checkpoint has none."""
+        """Returns whether the channel has in-flight data (B45); an aligned checkpoint has none."""
         return self._unaligner.has_inflight(channel, checkpoint)
 
     def _on_barrier_arrived(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
@@ -176,12 +178,12 @@ class Alternating:
         return [*self._remove(checkpoint), Abort(checkpoint, reason)]
 
     def _remove(self, checkpoint: CheckpointId) -> list[Action]:
-        """It no longer waits; channels that it blocks are released."""
+        """Stops waiting for the checkpoint and releases the channels that it blocks."""
         del self._waiting[checkpoint]
         return self._aligner.on_abandoned(checkpoint) if checkpoint == self._aligner.current else []
 
     def _aligned(self, actions: list[Action], now_ms: int) -> list[Action]:
-        """After the Aligner: whoever is notified waits no longer, and lets those go over that waited for it."""
+        """Completes the Aligner's actions: a notified checkpoint no longer waits, and those that waited for it move."""
         for action in actions:
             if isinstance(action, Notify):
                 del self._waiting[action.barrier.checkpoint]

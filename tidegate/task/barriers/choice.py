@@ -1,4 +1,4 @@
-"""Which barrier handler a subtask gets. Pure."""
+"""The choice of a subtask's barrier handler. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.task.barriers.tracker import Tracker
 
 
 def choose_handler(*, exactly_once: bool, unaligned: bool, channels: int) -> BarrierHandler:
-    """The handler of a subtask with `channels` inputs (B04); at-least-once with unaligned is refused (B05)."""
+    """Returns the handler of a subtask with `channels` inputs (B04). Rejects at-least-once with unaligned (B05)."""
     if channels < 1:
         raise ValueError("a barrier handler needs at least one channel")
     if unaligned and not exactly_once:
@@ -23,9 +23,9 @@ def choose_handler(*, exactly_once: bool, unaligned: bool, channels: int) -> Bar
 
 
 def may_overtake(edges: Sequence[Edge]) -> bool:
-    """Decide whether unaligned barriers may overtake rows in front of the vertex that these edges lead to.
+    """Decides whether unaligned barriers may overtake rows in front of the vertex that these edges lead to.
 
-    Rows in flight are stored by key. Those of a forward edge have none, so nothing could say where they belong after a
-    restore with other partitions or slots. One forward edge is enough to align the barriers of all edges.
+    Rows in flight are stored by key. Rows of a forward edge have none, so they could not be assigned after a restore
+    with other partitions or slots. One forward edge is enough to require alignment on all edges.
     """
     return all(edge.keys for edge in edges)

@@ -1,7 +1,7 @@
 """What every barrier handler takes and returns.
 
-A handler sees the control elements of all input channels of one subtask (B06: summed over its edges) and answers with
-actions. It holds no channel, clock or socket: the caller passes the time in and carries the actions out, in order.
+A handler sees the control elements of all input channels of one subtask (B06: summed over its edges) and returns
+actions. It holds no channel, clock or socket: the caller passes in the time and carries out the actions in order.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tidegate.ids import CheckpointId
 from tidegate.task.elements import Barrier, CheckpointControl
 
 CHECKPOINTS_TRACKED_MAX: Final = 50
-"""More ids than this are not remembered, the oldest goes first (B20; Flink's value)."""
+"""At most this many ids are remembered; the oldest is dropped first (B20; Flink's value)."""
 
 ChannelIndex = int
 """Position of an input channel within its subtask, 0 .. channels - 1."""
 
 
 class AbortReason(StrEnum):
-    """Why a subtask gave a checkpoint up; distinct values, reported to the coordinator (B10)."""
+    """Why a subtask aborted a checkpoint; distinct values, reported to the coordinator (B10)."""
 
     CANCELLED_UPSTREAM = "declined: a cancellation marker arrived"
     SUBSUMED = "declined: a newer checkpoint's barrier arrived first"
@@ -33,17 +33,19 @@ class AbortReason(StrEnum):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Process nothing more of this channel; it goes on receiving (C35)."""
+    """The action to process nothing more from this channel, which continues to receive (C35)."""
 
     channel: ChannelIndex
 
 
 class ReleaseAll(msgspec.Struct, frozen=True):
-    """Every channel may be processed again."""
+    """The action to process every channel again."""
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """Pass the barrier on and take the snapshot (B07): all barriers are here, or the first one overtakes."""
+    """The action to pass the barrier on and take the snapshot (B07): all barriers have arrived, or the first one
+    overtakes.
+    """
 
     barrier: Barrier
     alignment_ms: int
@@ -51,14 +53,16 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class Abort(msgspec.Struct, frozen=True):
-    """The checkpoint is given up here: decline it and send a cancellation marker downstream (B09)."""
+    """The action to abort the checkpoint here: decline it and send a cancellation marker downstream (B09)."""
 
     checkpoint: CheckpointId
     reason: AbortReason
 
 
 class BarriersReceived(msgspec.Struct, frozen=True):
-    """Every channel has delivered the barrier of an unaligned checkpoint: all that is in flight is known (B46)."""
+    """Notice that every channel has delivered the barrier of an unaligned checkpoint: all rows in flight are known
+    (B46).
+    """
 
     checkpoint: CheckpointId
     alignment_ms: int
@@ -69,16 +73,18 @@ Action = Block | ReleaseAll | Notify | Abort | BarriersReceived
 
 
 class StreamCorrupt(TidegateError):
-    """The channels delivered what cannot be: two barriers of one checkpoint on one channel, or data while blocked."""
+    """The channels delivered an invalid sequence: two barriers of one checkpoint on one channel, or data
+    while blocked.
+    """
 
     code = "stream-corrupt"
     exit_code = 4
 
 
 class AbandonedIds:
-    """Checkpoints that the coordinator gave up before any barrier of theirs came here.
+    """Checkpoints that the coordinator aborted before any of their barriers arrived here.
 
-    They are remembered instead of moving the handler's newest id forward: an older checkpoint may still be alive (F07).
+    They are remembered instead of advancing the handler's newest id: an older checkpoint may still be active (F07).
     """
 
     def __init__(self) -> None:
@@ -88,13 +94,15 @@ class AbandonedIds:
         return checkpoint in self._ids
 
     def add(self, checkpoint: CheckpointId) -> None:
-        """Remember it; beyond the bound the oldest is forgotten, whose barriers then align for nobody, harmlessly."""
+        """Remembers the id. Beyond the bound the oldest is forgotten; its barriers then align in vain, which is
+        harmless.
+        """
         self._ids.add(checkpoint)
         if len(self._ids) > CHECKPOINTS_TRACKED_MAX:
             self._ids.remove(min(self._ids))
 
     def forget_up_to(self, newest: CheckpointId) -> None:
-        """Ids that are no longer above the newest are refused by comparison alone."""
+        """Forgets ids up to the newest, which are rejected by comparison alone."""
         self._ids = {checkpoint for checkpoint in self._ids if checkpoint > newest}
 
 
@@ -108,42 +116,45 @@ class BarrierHandler(Protocol):
 
     @property
     def watches_arrivals(self) -> bool:
-        """Whether arrivals must be reported; otherwise they need not be."""
+        """Whether arrivals must be reported to the handler."""
 
     def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:
-        """A control element has arrived. Raises StreamCorrupt on a repeat."""
+        """Handles a control element that has arrived. Raises StreamCorrupt on a repeat."""
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
-        """A barrier was consumed. Raises StreamCorrupt on a repeat (B21, B29)."""
+        """Handles a barrier that was consumed. Raises StreamCorrupt on a repeat (B21, B29)."""
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
-        """A cancellation marker was consumed."""
+        """Handles a cancellation marker that was consumed."""
 
     def on_time(self, now_ms: int) -> list[Action]:
-        """`next_deadline_ms` has come."""
+        """Acts when `next_deadline_ms` is reached."""
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
-        """The coordinator gave the checkpoint up: stop waiting for it. It knows, so nothing is declined."""
+        """Stops waiting for a checkpoint that the coordinator aborted. The coordinator knows, so nothing is
+        declined.
+        """
 
     @property
     def next_deadline_ms(self) -> int | None:
         """When `on_time` is due, ms since 1970; None while only elements can change anything."""
 
     def is_blocked(self, channel: ChannelIndex) -> bool:
-        """Whether the channel's data must wait (B12: never, unless aligning)."""
+        """Returns whether the channel's data must wait (B12: only during alignment)."""
 
     def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:
-        """Checkpoints to which a batch that arrives on the channel now belongs as in-flight data (B47)."""
+        """Returns the checkpoints to which a batch that arrives on the channel now belongs as in-flight data (B47)."""
 
     def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:
-        """Whether what is not consumed of the channel belongs to the unaligned checkpoint as far as its barrier (B45).
+        """Returns whether unconsumed data of the channel up to the checkpoint's barrier belongs to the checkpoint
+        (B45).
 
-        From the notification until the barrier is consumed.
+        This holds from the notification until the barrier is consumed.
         """
 
 
 class ConsumingHandler(BarrierHandler):
-    """What a handler answers that looks at consumed elements only (B12)."""
+    """The defaults of a handler that reacts only to consumed elements (B12)."""
 
     watches_arrivals: bool = False
     next_deadline_ms: int | None = None
@@ -166,5 +177,5 @@ class ConsumingHandler(BarrierHandler):
 
 
 def start_delay_ms(barrier: Barrier, now_ms: int) -> int:
-    """Time between the trigger and the first barrier here, never negative (B08)."""
+    """Returns the time between the trigger and the first barrier here, never negative (B08)."""
     return max(0, now_ms - barrier.timestamp_ms)

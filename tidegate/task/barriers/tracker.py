@@ -1,9 +1,9 @@
 """The at-least-once handler: counts barriers and never blocks a channel (F19, B14-B26).
 
-Rules
-- a queue of pending ids, ascending, each with the channels that have delivered it; a completed id takes every earlier
-  one with it (B17);
-- a cancelled id stays in the queue, counts on, is reported once and never triggers (B24).
+Rules:
+- a queue of pending ids, ascending, each with the channels that have delivered it; a completed id removes every earlier
+  one (B17);
+- a cancelled id stays in the queue, is still counted, is reported once and never triggers (B24).
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from tidegate.task.elements import Barrier
 
 
 class _Pending:
-    """A checkpoint that some channels have still to deliver; `barrier` is None while only cancellations came."""
+    """A checkpoint that some channels have not delivered yet; `barrier` is None while only cancellations
+    have arrived.
+    """
 
     __slots__ = ("aborted", "barrier", "channels", "start_delay_ms")
 
@@ -39,7 +41,7 @@ class _Pending:
 
 
 class Tracker(ConsumingHandler):
-    """See the module. `latest` is the highest id seen."""
+    """The at-least-once handler. `latest` is the highest id seen."""
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
@@ -48,11 +50,11 @@ class Tracker(ConsumingHandler):
         self._abandoned = AbandonedIds()
 
     def is_blocked(self, channel: ChannelIndex) -> bool:  # noqa: ARG002  # signature of BarrierHandler
-        """Never (B14)."""
+        """Returns False: no channel is ever blocked (B14)."""
         return False
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
-        """B15-B21."""
+        """Counts the barrier and completes the checkpoint with the last one (B15-B21)."""
         checkpoint = barrier.checkpoint
         entry = self._pending.get(checkpoint)
         if entry is None:
@@ -66,7 +68,7 @@ class Tracker(ConsumingHandler):
         return self._complete(checkpoint)
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
-        """B22-B26. An old id that is no longer pending takes still older ones with it and is ignored otherwise."""
+        """Cancels the checkpoint (B22-B26). An old id that is no longer pending only aborts still older ones."""
         actions = self._abort_older(checkpoint)
         entry = self._pending.get(checkpoint)
         if entry is None:
@@ -80,7 +82,7 @@ class Tracker(ConsumingHandler):
         return actions + self._complete(checkpoint)
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
-        """Keep counting it, but never trigger it; the coordinator knows, so nothing is reported."""
+        """Keeps counting the checkpoint, but never triggers it. The coordinator knows, so nothing is reported."""
         entry = self._pending.get(checkpoint)
         if entry is not None:
             entry.aborted = True
@@ -89,7 +91,7 @@ class Tracker(ConsumingHandler):
         return []
 
     def _append(self, checkpoint: CheckpointId, entry: _Pending) -> _Pending:
-        """B18, B20."""
+        """Appends an entry and drops the oldest beyond the bound (B18, B20)."""
         self.latest = checkpoint
         self._abandoned.forget_up_to(checkpoint)
         self._pending[checkpoint] = entry
@@ -98,12 +100,12 @@ class Tracker(ConsumingHandler):
         return entry
 
     def _abort_older(self, checkpoint: CheckpointId) -> list[Action]:
-        """B23: every pending id below leaves the queue; each is reported once."""
+        """Removes every lower pending id from the queue and reports each once (B23)."""
         popped = [(older, self._pending.pop(older)) for older in list(self._pending) if older < checkpoint]
         return [Abort(older, AbortReason.CANCELLED_UPSTREAM) for older, entry in popped if not entry.aborted]
 
     def _complete(self, checkpoint: CheckpointId) -> list[Action]:
-        """B17: a full count takes the entry and all earlier ones out of the queue. There is no alignment (B12)."""
+        """Removes a fully counted entry and all earlier ones from the queue (B17). There is no alignment (B12)."""
         entry = self._pending[checkpoint]
         if len(entry.channels) < self.channels:
             return []

@@ -1,13 +1,13 @@
-"""Unaligned checkpoints from their notification until nothing of theirs is in flight (B43-B47).
+"""Unaligned checkpoints from their notification until none of their data is in flight (B43-B47).
 
-The Alternating handler decides when one begins here, and asks only about those that have.
+The Alternating handler decides when one begins here, and calls only for those that have.
 
-Rules
-- nothing is ever blocked; what lies ahead of a barrier that has not been consumed is in-flight data of its checkpoint;
-- several checkpoints may be under way; snapshots are taken in the order of their ids;
-- barriers of a channel arrive in the order of their ids, so one that is missing when a higher one arrives never comes:
-  its checkpoint is given up;
-- a checkpoint whose barriers are all here can no longer be cancelled here.
+Rules:
+- nothing is ever blocked; data ahead of a barrier that has not been consumed is in-flight data of its checkpoint;
+- several checkpoints may be in progress; snapshots are taken in the order of their ids;
+- barriers of a channel arrive in the order of their ids, so one that is missing when a higher one arrives never comes,
+  and its checkpoint is aborted;
+- a checkpoint whose barriers have all arrived can no longer be cancelled here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidegate.task.elements import Barrier, CheckpointControl
 
 
 class _Tracked:
-    """A checkpoint that was notified: where its barriers are."""
+    """A notified checkpoint and the channels whose barriers have been received and consumed."""
 
     __slots__ = ("consumed", "received", "started_ms")
 
@@ -41,7 +41,7 @@ class _Tracked:
 
 
 class Unaligner:
-    """See the module."""
+    """The unaligned checkpoints in progress at one subtask."""
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
@@ -53,8 +53,9 @@ class Unaligner:
         return checkpoint in self._tracked
 
     def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:
-        """A control element of a checkpoint that has begun arrives; a cancellation is obeyed wherever it stands in its
-        channel, unless all barriers are here. Raises StreamCorrupt on a repeated barrier.
+        """Handles a control element of a checkpoint in progress. Raises StreamCorrupt on a repeated barrier.
+
+        A cancellation takes effect wherever it is in its channel, unless all barriers have arrived.
         """
         checkpoint = control.checkpoint
         if not isinstance(control, Barrier):
@@ -74,14 +75,16 @@ class Unaligner:
         started_ms: int,
         now_ms: int,
     ) -> list[Action]:
-        """Notify a checkpoint whose first barrier came at `started_ms`; some barriers may have been consumed since."""
+        """Notifies a checkpoint whose first barrier arrived at `started_ms`; some barriers may have been consumed
+        since.
+        """
         checkpoint = barrier.checkpoint
         self._tracked[checkpoint] = _Tracked(set(received), set(consumed), started_ms)
         notify = Notify(barrier, max(0, now_ms - started_ms), start_delay_ms(barrier, started_ms))
         return [*self._make_room(), notify, *self._complete_all(now_ms)]
 
     def give_up_skipped(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
-        """A barrier of `checkpoint` arrives: older ones that have not come on this channel never will."""
+        """Aborts older checkpoints whose barrier has not arrived on this channel: it never will."""
         skipped = [
             older
             for older, tracked in self._tracked.items()
@@ -90,19 +93,19 @@ class Unaligner:
         return [self._abort(older, AbortReason.SUBSUMED) for older in skipped]
 
     def on_barrier(self, channel: ChannelIndex, checkpoint: CheckpointId) -> None:
-        """B44: consumed, so from here on the channel has no in-flight data for the checkpoint."""
+        """Ends the channel's in-flight data for the checkpoint, whose barrier was consumed (B44)."""
         tracked = self._tracked.get(checkpoint)
         if tracked is not None:
             tracked.consumed.add(channel)
             self._forget_consumed()
 
     def on_abandoned(self, checkpoint: CheckpointId) -> None:
-        """The coordinator gave it up."""
+        """Drops a checkpoint that the coordinator aborted."""
         if checkpoint in self._tracked:
             self._drop(checkpoint)
 
     def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:
-        """B47: notified, and the channel's barrier is still to come."""
+        """Returns notified checkpoints whose barrier is still to arrive on the channel (B47)."""
         return [
             checkpoint
             for checkpoint, tracked in self._tracked.items()
@@ -110,7 +113,7 @@ class Unaligner:
         ]
 
     def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:
-        """B45."""
+        """Returns whether unconsumed data of the channel belongs to the checkpoint (B45)."""
         tracked = self._tracked.get(checkpoint)
         return tracked is not None and channel not in tracked.consumed
 
@@ -129,7 +132,7 @@ class Unaligner:
                 self._drop(checkpoint)
 
     def _make_room(self) -> list[Action]:
-        """More than the bound: the oldest is given up."""
+        """Aborts the oldest checkpoint if there are more than the bound."""
         if len(self._tracked) <= CHECKPOINTS_TRACKED_MAX:
             return []
         oldest = min(self._tracked)
