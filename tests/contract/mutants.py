@@ -1,4 +1,4 @@
-"""Where in production each line of the contract lives, and a mutant there that loses it."""
+"""The place of each line of the contract in production code, with a mutant there that loses it."""
 
 from __future__ import annotations
 

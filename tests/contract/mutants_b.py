@@ -1,4 +1,4 @@
-"""Barrier handling, B01-B50: one mutant a line, where production keeps it."""
+"""Barrier handling, B01-B50: one mutant per line, at its place in production code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator, C01-C41: at least one mutant a line, where production keeps it."""
+"""The coordinator, C01-C41: at least one mutant per line, at its place in production code."""
 
 from __future__ import annotations
 

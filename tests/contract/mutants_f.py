@@ -1,4 +1,4 @@
-"""The fault tolerance model, F01-F29: at least one mutant a line, where production keeps it."""
+"""The fault tolerance model, F01-F29: at least one mutant per line, at its place in production code."""
 
 from __future__ import annotations
 

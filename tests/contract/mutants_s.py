@@ -1,4 +1,4 @@
-"""Serializers of state and their snapshots, S01-S23: a mutant a line, where production keeps it."""
+"""Serializers of state and their snapshots, S01-S23: one mutant per line, at its place in production code."""
 
 from __future__ import annotations
 

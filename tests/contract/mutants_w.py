@@ -1,4 +1,4 @@
-"""Event time, W01-W32: one mutant a line, where production keeps it."""
+"""Event time, W01-W32: at least one mutant per line, at its place in production code."""
 
 from __future__ import annotations
 

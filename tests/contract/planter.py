@@ -1,8 +1,9 @@
-"""A plugin for a session of pytest of its own: plants mutant after mutant and runs the quick tests that name its line.
+"""A pytest plugin for a session of its own: plants one mutant after another and runs the quick tests that name its
+line.
 
-Only tests that are not marked slow and need no broker count. The first one that fails is enough; each that has noticed
-something is run again without any mutant, and must pass. `test_coverage.py` starts the session and reads the report.
-By hand, for two lines:
+Only tests that are not marked slow and need no broker count. The first failing test is enough. Each test that has
+noticed a mutant is run again without any mutant, and must pass. `test_coverage.py` starts the session and reads the
+report. To run it by hand for two lines:
 
     python -m pytest -p tests.contract.planter -p no:randomly --contract-lines C19,F24 tests
 """
@@ -24,31 +25,31 @@ from tests.contract.planting import Mutant, MutantLost, planted
 
 ID = re.compile(r"(?<![A-Za-z0-9])([FBCWS]\d\d)(?![A-Za-z0-9])")
 BROKERS = frozenset({"broker", "own_broker", "topics"})
-"""Fixtures that start one."""
+"""Fixtures that start a broker."""
 
 
 class Noticed(msgspec.Struct):
-    """What became of one mutant."""
+    """The result for one mutant."""
 
     mutant: Mutant
     by: str = ""
-    """The test that failed; empty: none."""
+    """The test that failed; empty if none did."""
     problem: str = ""
     """Why it could not be planted."""
     tests: int = 0
-    """Quick tests that name the line."""
+    """Number of quick tests that name the line."""
 
 
 class Report(msgspec.Struct):
-    """Of one session."""
+    """The results of one session."""
 
     noticed: list[Noticed]
     failing: list[str]
-    """Tests that fail without a mutant, too."""
+    """Tests that also fail without a mutant."""
 
 
 def find_faults(report: Report, covered: Collection[str]) -> list[str]:
-    """What is wrong with what was planted and noticed, a sentence each."""
+    """Returns faults in the planted mutants and their results, one sentence each."""
     planted_lines = {each.mutant.line for each in report.noticed}
     faults = [f"{line}: covered, but without a mutant" for line in sorted(set(covered) - planted_lines)]
     for each in report.noticed:
@@ -60,7 +61,7 @@ def find_faults(report: Report, covered: Collection[str]) -> list[str]:
 
 
 def ids_in(name: str) -> set[str]:
-    """The lines that a test's name names: `test_C20_C21_handles_are_cleaned`."""
+    """Returns the lines that a test's name contains: `test_C20_C21_handles_are_cleaned`."""
     return set(ID.findall(name.replace("_", " "))) if name.startswith("test_") else set()
 
 
@@ -71,14 +72,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Examples are the same every time, are not shrunk, and a planted failure is not remembered."""
+    """Makes hypothesis generate the same examples every time, without shrinking or remembering failures."""
     settings.register_profile("planted", deadline=None, database=None, derandomize=True, phases=[Phase.generate])
     settings.load_profile("planted")
     config.pluginmanager.register(Planter(config), "planter")
 
 
 class Planter:
-    """The session: which tests count, and the loop over the mutants."""
+    """The session: selects the tests that count and loops over the mutants."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._report = Path(config.getoption("--contract-report"))
@@ -95,7 +96,7 @@ class Planter:
         return not slow and not BROKERS & set(getattr(item, "fixturenames", ())) and bool(self._lines & _ids_of(item))
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """What a planted failure leaves is collected before the next mutant, never in the middle of it."""
+        """Runs all mutants. The garbage of a planted failure is collected before the next mutant, never during it."""
         gc.freeze()
         gc.disable()
         noticed = [self._hunt(session, mutant) for mutant in MUTANTS if mutant.line in self._lines]

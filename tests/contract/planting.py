@@ -1,7 +1,7 @@
-"""Mutants: one piece of a production function replaced by another, so that a line of the contract is lost.
+"""Mutants: one piece of a production function is replaced, so that a line of the contract is lost.
 
-A mutant is planted by giving the function, wherever it was imported to, other code. Nothing can be planted where the
-old text does not stand exactly once: a mutant whose place was moved or rewritten is an error, never a test that passes.
+A mutant is planted by replacing the code of the function, which takes effect wherever it was imported. The old text
+must occur exactly once: a mutant whose place was moved or rewritten is an error, never a test that passes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import msgspec
 
 
 class MutantLost(Exception):
-    """A mutant does not fit the production code any more."""
+    """A mutant no longer fits the production code."""
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """What loses a line. `place` is where production keeps it: `task.barriers.aligner:Aligner.on_barrier`."""
+    """A change that loses a line. `place` is where production keeps it: `task.barriers.aligner:Aligner.on_barrier`."""
 
     line: str
     place: str
@@ -36,7 +36,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
 
 def find_function(place: str) -> FunctionType:
-    """The function, or what a property, a class method or a static method is made of. Raises MutantLost."""
+    """Finds a function, also that of a property, class method or static method. Raises MutantLost."""
     module, _, path = place.partition(":")
     try:
         found: Any = importlib.import_module(f"tidegate.{module}")
@@ -51,7 +51,7 @@ def find_function(place: str) -> FunctionType:
 
 
 def derive_code(mutant: Mutant) -> CodeType:
-    """The code of the function with the mutant in it. Raises MutantLost."""
+    """Returns the code of the function with the mutant in it. Raises MutantLost."""
     function = find_function(mutant.place)
     source = textwrap.dedent(inspect.getsource(function))
     if source.count(mutant.old) != 1:
@@ -74,7 +74,7 @@ def derive_code(mutant: Mutant) -> CodeType:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
-    """While the mutant is in the production code. Raises MutantLost."""
+    """Keeps the mutant in the production code within the block. Raises MutantLost."""
     code, function = derive_code(mutant), find_function(mutant.place)
     sound = function.__code__
     function.__code__ = code

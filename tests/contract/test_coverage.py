@@ -1,7 +1,7 @@
-"""Every line of the contract that this release keeps is kept by production code, and a quick test notices its loss.
+"""Production code keeps every line of the contract that this release covers, and a quick test notices its loss.
 
-A name alone proves nothing, so each line has a mutant: a piece of production code without which the line is lost
-(`mutants_b.py`, `mutants_c.py`, `mutants_f.py`). Planted, it must make a test fail that names the line.
+A name alone proves nothing, so each line has a mutant: a change of a piece of production code without which the line is
+lost (`mutants_b.py`, `mutants_c.py`, `mutants_f.py`). If it is planted, a test that names the line must fail.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from tests.contract.planter import Report, find_faults, ids_in
 
 ROOT = Path(__file__).resolve().parents[2]
 SESSION_S = 600
-"""Limit of the session that plants; it takes about 10 s of CPU time."""
+"""Limit of the planting session, which takes about 10 s of CPU time."""
 
 
 def find_ids(text: str) -> set[str]:
-    """The ids in the names of the test functions of this source text, `test_C20_C21_handles_are_cleaned`."""
+    """Returns the ids in the names of the test functions of this source text, such as
+    `test_C20_C21_handles_are_cleaned`.
+    """
     functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     return {found for function in functions for found in ids_in(function.name)}
 
 
 @cache
 def named_ids() -> dict[Path, set[str]]:
-    """The ids that tests name, by file; those of this folder do not count."""
+    """Returns the ids that tests name, by file, without those of this folder."""
     files = [file for file in (ROOT / "tests").rglob("test_*.py") if file.parent != Path(__file__).resolve().parent]
     return {file: find_ids(file.read_text(encoding="utf-8")) for file in sorted(files)}
 
@@ -44,9 +46,9 @@ def test_a_test_notices_when_production_loses_the_line_it_names(tmp_path: Path) 
     files = [str(file) for file, found in named_ids().items() if found and "e2e" not in file.parts]
     target = tmp_path / "report.json"
     options = ["-p", "tests.contract.planter", "-p", "no:randomly", "-p", "no:cacheprovider", "-q", "--tb=no"]
-    # What one mutant leaves must not fail a test of the next.
+    # What one mutant leaves behind must not fail a test of the next.
     options += ["-p", "no:unraisableexception", "-p", "no:threadexception"]
-    # What hangs is ended by a signal: with a thread, as elsewhere, the whole session would be.
+    # A signal ends only the hanging test; a thread, as used elsewhere, would end the whole session.
     options += ["--timeout=60", "--timeout-method=signal", f"--contract-report={target}"]
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *files],

@@ -1,4 +1,4 @@
-"""Mutants: what can be planted, what is refused, and what is made of a session's report."""
+"""Mutants: which can be planted, which are rejected, and how a session's report is evaluated."""
 
 from __future__ import annotations
 

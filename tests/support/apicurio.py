@@ -1,4 +1,6 @@
-"""A real schema registry, Apicurio 3.0.9, as a process: fetched once like the development broker, kept in a file."""
+"""A real schema registry, Apicurio 3.0.9, as a process. It is fetched once, like the development broker, and keeps its
+data in a file.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ ARCHIVE: Final = Artifact(
     "all",
     "tar.gz",
 )
-"""106 MB; the last line of versions that a Java 17 runs."""
+"""106 MB. The last release line that runs on Java 17."""
 _RUNNER: Final = "apicurio-registry-app-3.0.9-runner.jar"
 
 
 def fetch_apicurio() -> Path:
-    """The directory of the unpacked archive, in the cache."""
+    """Returns the directory of the unpacked archive in the cache."""
     target = cache_directory() / "apicurio-3.0.9"
     with locked(cache_directory()):
         if not (target / _RUNNER).exists():
@@ -48,7 +50,7 @@ def fetch_apicurio() -> Path:
 
 
 class Apicurio:
-    """Started and stopped at will; it keeps its schemas in `directory`."""
+    """A registry that can be started and stopped at will; it keeps its schemas in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -57,7 +59,7 @@ class Apicurio:
 
     @property
     def url(self) -> str:
-        """Of the interface that Confluent's clients speak."""
+        """The address of the API that Confluent's clients use."""
         return f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
 
     def __enter__(self) -> Self:
@@ -69,7 +71,7 @@ class Apicurio:
         self.stop()
 
     def start(self) -> Self:
-        """Returns when it answers."""
+        """Starts the registry and returns when it answers."""
         command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         command += ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self._port}"]
         command += [f"-Dapicurio.datasource.url=jdbc:h2:file:{self._directory}/registry"]
@@ -80,13 +82,13 @@ class Apicurio:
         return self
 
     def stop(self) -> None:
-        """By SIGTERM: it would lose what it has registered in the last moments."""
+        """Stops the registry with SIGTERM; a kill would lose the newest registrations."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(60)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """A request of somebody else's."""
+        """Sends a request as another client would."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             self.url + path, data, {"Content-Type": "application/vnd.schemaregistry.v1+json"}, method=method

@@ -1,6 +1,6 @@
-"""Three development brokers that are one cluster: every partition has three copies and needs two of them.
+"""Three development brokers that form one cluster; every partition has three replicas and needs two in sync.
 
-Each broker is a controller as well. A test kills, stops and restarts them one by one, and asks who leads what.
+Each broker is also a controller. A test kills, stops and restarts brokers one by one and queries their roles.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _COPIES: Final = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.num.partitions": "3",
-    "broker.session.timeout.ms": "9000",  # a broker that a busy machine does not run for 3 s keeps its leaderships
+    "broker.session.timeout.ms": "9000",  # a broker that a busy machine suspends for 3 s keeps its leaderships
 }
 START_S: Final = 180.0
 ADMIN_S: Final = 30.0
 
 
 class BrokerCluster:
-    """Brokers 1 to 3, as a context manager started and killed together."""
+    """Brokers 1 to 3; the context manager starts and kills them together."""
 
     def __init__(self, directory: Path, properties: Mapping[str, str] | None = None) -> None:
         cluster_id = make_cluster_id()
@@ -65,13 +65,13 @@ class BrokerCluster:
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def start(self) -> Self:
-        """All at once: one alone has no majority."""
+        """Starts all brokers at once, because a single one has no majority."""
         with ThreadPoolExecutor(SIZE) as threads:
             list(threads.map(lambda broker: broker.start(START_S), self.brokers.values()))
         return self
 
     def kill(self) -> None:
-        """All of them."""
+        """Kills all brokers."""
         for broker in self.brokers.values():
             broker.kill()
 
@@ -88,23 +88,25 @@ class BrokerCluster:
         self.kill()
 
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-        """Create topics with this many partitions each and wait for their leaders."""
+        """Creates topics with the given numbers of partitions and waits for their leaders."""
         create_topics(self.bootstrap, topics, config)
 
-    # -- who is who --------------------------------------------------------------------------------------------------
+    # -- roles -------------------------------------------------------------------------------------------------------
 
     def leaders(self, topic: str) -> set[int]:
-        """The brokers that lead a partition of a topic; those of `__transaction_state` coordinate transactions."""
+        """Returns the brokers that lead a partition of a topic;
+        those of `__transaction_state` coordinate transactions.
+        """
         partitions = self._admin().list_topics(topic, timeout=ADMIN_S).topics[topic].partitions
         return {partition.leader for partition in partitions.values()}
 
     def in_sync(self, topic: str) -> int:
-        """The fewest copies in sync that a partition of a topic has."""
+        """Returns the lowest number of in-sync replicas among the partitions of a topic."""
         partitions = self._admin().list_topics(topic, timeout=ADMIN_S).topics[topic].partitions
         return min(len(partition.isrs) for partition in partitions.values())
 
     def controller(self) -> int:
-        """The active controller."""
+        """Returns the active controller."""
         client = connect({"bootstrap.servers": self.bootstrap}, ADMIN_S)
         try:
             return int(client.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"])
@@ -112,19 +114,19 @@ class BrokerCluster:
             client.close()
 
     def move_leader(self, partition: TopicPartition, node: int) -> None:
-        """Let another broker lead a partition, as an operator does: no connection breaks."""
+        """Moves the leadership of a partition to another broker, as an operator would. No connection breaks."""
         client = connect({"bootstrap.servers": self.bootstrap}, ADMIN_S)
         place = kafka.TopicPartition(partition.topic, partition.partition)
         try:
             client.alter_partition_reassignments({place: [node, *sorted(self.brokers.keys() - {node})]})
             wait_until(lambda: not client.list_partition_reassignments([place]), "the copies are in their new order")
-            client.elect_leaders(0, {place.topic: [place.partition]})  # to the first of the new order
+            client.elect_leaders(0, {place.topic: [place.partition]})  # to the first replica of the new order
         finally:
             client.close()
         wait_until(lambda: self.leader(partition) == node, f"broker {node} leads {partition}")
 
     def configure(self, topic: str, setting: str, value: str) -> None:
-        """Change a setting of a topic, until every broker has heard of it."""
+        """Changes a setting of a topic and waits until every broker knows it."""
         client = connect({"bootstrap.servers": self.bootstrap}, ADMIN_S)
         channel = open_client_channel({"bootstrap.servers": self.bootstrap}, ADMIN_S)
         request = topic_settings_request(topic, [setting])
@@ -142,19 +144,19 @@ class BrokerCluster:
             client.close()
 
     def roll(self) -> None:
-        """Restart all brokers one by one in order: each hands over what it leads, and comes back in sync."""
+        """Restarts all brokers one by one: each hands over its leaderships and returns in sync."""
         for node, broker in self.brokers.items():
             broker.stop(START_S)
             self.bring_back(node)
 
     def bring_back(self, *nodes: int) -> None:
-        """Start brokers that are down, together, and wait until they are in sync."""
+        """Starts stopped brokers together and waits until they are in sync."""
         with ThreadPoolExecutor(SIZE) as threads:
             list(threads.map(lambda node: self.brokers[node].start(START_S), nodes))
         self.wait_in_sync()
 
     def wait_in_sync(self) -> None:
-        """Until every copy of every partition is in sync."""
+        """Waits until every replica of every partition is in sync."""
         for topic in self._admin().list_topics(timeout=ADMIN_S).topics:
             wait_until(partial(self._is_in_sync, topic), f"all brokers have all of {topic}")
 
@@ -162,7 +164,7 @@ class BrokerCluster:
         return self.in_sync(topic) == SIZE
 
     def leader(self, partition: TopicPartition) -> int:
-        """The broker that leads a partition."""
+        """Returns the leader of a partition."""
         known = self._admin().list_topics(partition.topic, timeout=ADMIN_S).topics[partition.topic].partitions
         return int(known[partition.partition].leader)
 

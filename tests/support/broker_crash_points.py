@@ -1,8 +1,9 @@
-"""Kills a daemon at the calls of one life, lets the next one recover, and compares what a read-committed reader sees.
+"""Kills a daemon at the calls of one life, lets the next daemon recover, and compares what a read-committed reader
+sees.
 
-`python -m tests.support.broker_crash_points LIFE BOOTSTRAP DIRECTORY SEED READS [BUG]`: LIFE as in `WHOLE`. All calls
-that change something are struck, before and after; of the reads a seeded sample of READS (all with -1). BUG plants a
-bug, to show that it is seen.
+`python -m tests.support.broker_crash_points LIFE BOOTSTRAP DIRECTORY SEED READS [BUG]`: LIFE is a key of `WHOLE`. The
+daemon is killed before and after every call that changes something, and before a seeded sample of READS other calls
+(-1: all). BUG plants a bug to show that it is detected.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 import confluent_kafka as ck
 import kafka.protocol.admin.transactions
 import kafka.protocol.consumer.fetch
-import kafka.protocol.producer.transaction  # noqa: F401  these make code when imported: here, not again in each child
+import kafka.protocol.producer.transaction  # noqa: F401  generates code: once here, not in each child
 import msgspec
 
 from tests.support import clients
@@ -53,25 +54,25 @@ from tidegate.storage.local import LocalStorage
 
 Strike = tuple[str, int]
 BATCH = 45
-"""Cases whose producers are alive at a time."""
+"""Number of cases whose producers are alive at the same time."""
 AT_A_TIME = 4
 READ_LIMIT_S = 300.0
 
 
 def run_life(life: str, case: Case, strike: Strike | None) -> Traced:
-    """In a process of its own."""
+    """Runs a life in a process of its own."""
     serve = run_checkpoint if life == "checkpoint" else run_recovery
     return run_free(lambda child: serve(child, case, strike))
 
 
 def points_of(told: str) -> list[Strike]:
-    """The points that a life has passed, in order."""
+    """Returns the points that a life has passed, in order."""
     lines = [line.removeprefix("point ") for line in told.splitlines() if line.startswith("point ")]
     return [(name, int(number)) for name, number in (line.rsplit("#", 1) for line in lines)]
 
 
 def choose(points: Sequence[Strike], reads: int, seed: int) -> list[Strike]:
-    """All points at effects, and a sample of the others, in order."""
+    """Returns all points at effects and a sample of the others, in order."""
     effects = [point for point in points if point[0].split()[1] in EFFECTS]
     others = [point for point in points if point not in effects]
     sample = others if reads < 0 else random.Random(seed).sample(others, min(reads, len(others)))
@@ -79,7 +80,7 @@ def choose(points: Sequence[Strike], reads: int, seed: int) -> list[Strike]:
 
 
 def prepare(life: str, cases: Sequence[Case]) -> None:
-    """Make the topics and, but for the life that does it itself, the transactions; killed at the end."""
+    """Creates the topics and, unless the life does so itself, the transactions. The process is killed at the end."""
 
     def work(child: Child) -> None:
         bootstrap = cases[0].bootstrap
@@ -103,18 +104,20 @@ def _wait_timed_out(bootstrap: str, cases: Sequence[Case]) -> None:
                 sum(one.state is CoordinatorState.COMPLETE_ABORT for one in client.list_transactions(prefix)) == 3
             ),
             "the broker has timed three transactions out",
-            LONG_MS / 1000 + 60,  # the builder may have needed as much for its transactions
+            LONG_MS / 1000 + 60,  # the builder may have needed as much time for its transactions
         )
 
 
 def is_decided(case: Case) -> bool:
-    """Whether the checkpoint of the life is in the journal."""
+    """Returns whether the journal contains the checkpoint of the life."""
     newest = journal_of(LocalStorage(str(case.directory)), "reader").read().newest_checkpoint
-    return newest is not None and bool(newest.committables)  # else it is where the sources begin
+    return newest is not None and bool(newest.committables)  # otherwise it is the start checkpoint
 
 
 def judge(life: str, wanted: Sequence[tuple[Case, bool]]) -> Traced:
-    """Everything decided is visible, once and in order; nothing else is; nothing is left open."""
+    """Reports violations: everything decided must be visible once and in order, nothing else, and no transaction stays
+    open.
+    """
 
     def work(child: Child) -> None:
         names = [(case, sink) for case, _ in wanted for sink in SINKS]
@@ -131,7 +134,7 @@ def judge(life: str, wanted: Sequence[tuple[Case, bool]]) -> Traced:
 
 
 def _read(bootstrap: str, parts: Sequence[TopicPartition]) -> dict[TopicPartition, list[int]]:
-    """All that is committed, in the order of each partition."""
+    """Reads all committed records in the order of each partition."""
     client = TransactionClient({"bootstrap.servers": bootstrap})
     settings = {
         "bootstrap.servers": bootstrap,
@@ -178,16 +181,16 @@ def _plant(bug: str) -> None:
 
 
 class Struck(msgspec.Struct):
-    """What became of one case."""
+    """The result of one case."""
 
     good: bool
     decided: bool
-    """Whether the life's checkpoint was."""
+    """True if the life's checkpoint was decided."""
     story: str
 
 
 def strike_case(life: str, case: Case, strike: Strike) -> Struck:
-    """Kill a daemon at the point and let the next one recover. In a worker of its own, which has one thread."""
+    """Kills a daemon at the point and lets the next one recover. Runs in a worker process with a single thread."""
     struck = run_life(life, case, strike)
     decided = life != "checkpoint" or is_decided(case)
     again = run_free(lambda child: run_recovery(child, case, None))
@@ -199,7 +202,7 @@ def strike_case(life: str, case: Case, strike: Strike) -> Struck:
 
 
 class Run:
-    """One life, its cases in batches."""
+    """One life and its cases, in batches."""
 
     def __init__(self, life: str, bootstrap: str, folder: Path) -> None:
         self._life = life
@@ -208,18 +211,18 @@ class Run:
         self.bad = 0
 
     def whole(self) -> list[Strike]:
-        """The points of a life without a fault."""
+        """Returns the points of a life without a fault."""
         case = self._make("whole")
         prepare(self._life, [case])
         found = run_life(self._life, case, None)
         assert found.exit_code == 0, found.told
-        if self._life == "checkpoint":  # what its slots have open goes with the next daemon
+        if self._life == "checkpoint":  # the next daemon ends the transactions that its slots left open
             run_life("recovery", case, None)
         self._judge([(case, True)])
         return points_of(found.told)
 
     def strike(self, strikes: Sequence[Strike]) -> None:
-        """A batch of cases, all prepared before the first: timeouts pass for all of them at once."""
+        """Runs a batch of cases. All are prepared first, so that timeouts elapse for all of them at once."""
         cases = [self._make(f"{name.replace(' ', '-')}-{number}") for name, number in strikes]
         prepare(self._life, cases)
         with ProcessPoolExecutor(AT_A_TIME, get_context("fork")) as workers:  # a case mostly waits for the broker
@@ -239,9 +242,9 @@ class Run:
 
 
 def main() -> int:
-    """See the module; the last line counts."""
+    """Runs the cases as described in the module; the last line is the result."""
     life, bootstrap, folder, seed, reads, *bugs = sys.argv[1:]
-    logging.getLogger("tidegate").setLevel(logging.ERROR)  # each salvage warns of what it does
+    logging.getLogger("tidegate").setLevel(logging.ERROR)  # each salvage logs warnings
     print(f"seed {seed}")
     lives = Run(life, bootstrap, Path(folder))
     points = lives.whole()

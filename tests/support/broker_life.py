@@ -1,7 +1,7 @@
 """One checkpoint, one recovery and one salvage on a real broker and a real directory, killed at a chosen call.
 
-The daemon's own code runs (`recover`, the journal, `KafkaEdge`); every call of the storage, of the clients and of the
-salvage's producers and readers passes a point, before it and, where it changes something, after it.
+The daemon's own code runs (`recover`, the journal, `KafkaEdge`). Every call of the storage, of the clients and of the
+salvage's producers and readers passes a point before it and, if it changes something, after it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ EFFECTS: Final = frozenset(
     {"storage.put", "storage.put_if_absent", "storage.delete", "client.end_transactions", "client.fence",
      "writer.open", "writer.repeat", "writer.flush", "client.mirror_offsets"}
 )  # fmt: skip
-"""Calls that change something: they have a point after them, too."""
+"""Calls that change something; they also have a point after them."""
 ONCE: Final = frozenset({"writer.repeat", "consumer.consume"})
-"""Called for each record or round: only the first of each object is a point."""
+"""Calls repeated for each record or round; only the first one of each object is a point."""
 RECORDS: Final = 30
 SHORT_MS: Final = 1_500
 LONG_MS: Final = 600_000
@@ -59,7 +59,7 @@ PARTITIONS: Final = 2
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One pipeline: a directory and topics of its own."""
+    """One pipeline with a directory and topics of its own."""
 
     pipeline: str
     bootstrap: str
@@ -70,11 +70,11 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def topics(self) -> dict[str, int]:
-        """All topics and their partitions."""
+        """All topics and their partition counts."""
         return {self.topic(name): PARTITIONS for name in (SOURCE, *SINKS)}
 
     def plan(self) -> Plan:
-        """Sinks that nothing leads to: only what is around them is run."""
+        """Returns a plan whose sinks have no input, because only the code around them runs."""
         kafka = {"bootstrap.servers": self.bootstrap}
         columns = (("value", BINARY),)
         source = SourceOperator(
@@ -89,7 +89,9 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Points:
-    """Counts passages by name and kills at the chosen one. `strike` is a name and which of its passages, from 1."""
+    """Counts passages of points by name and kills at the chosen one. `strike` is a name and the number of its passage,
+    from 1.
+    """
 
     def __init__(self, child: Child, strike: tuple[str, int] | None) -> None:
         self._child = child
@@ -105,7 +107,7 @@ class Points:
             signal.pause()
 
     def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call with its points."""
+        """Wraps a call with its points."""
         left = [1 if name in ONCE else 1 << 30]
 
         def wrapped(*args: Any, **named: Any) -> Any:
@@ -122,7 +124,7 @@ class Points:
 
 
 class _Hooked:
-    """An object all of whose public methods pass points."""
+    """An object whose public methods all pass points."""
 
     def __init__(self, kind: str, target: Any, points: Points) -> None:
         self._target = target
@@ -137,7 +139,7 @@ class _Hooked:
 
 
 class _Tools(KafkaTools):
-    """The real ones, with points."""
+    """The real tools with points."""
 
     def __init__(self, points: Points) -> None:
         self._points = points
@@ -153,7 +155,7 @@ class _Tools(KafkaTools):
 
 
 class Daemon:
-    """What a daemon has, as far as commits and recoveries go."""
+    """The parts of a daemon that commits and recoveries need."""
 
     def __init__(self, case: Case, points: Points, token: str) -> None:
         self.case = case
@@ -169,12 +171,12 @@ class Daemon:
         )
 
     async def recover(self) -> Attempt:
-        """See daemon/recovery.py."""
+        """Runs the recovery of `daemon/recovery.py`."""
         plan = self.case.plan()
         return (await recover(plan, self._services, Ownership(plan.pipeline, self._services), LONG_MS)).restore.attempt
 
     async def take(self, checkpoint: CompletedCheckpoint) -> None:
-        """As `InstructionExecutor` does it: the append, the commit, the clean-up, and the mirrored offsets."""
+        """Appends, commits, cleans up and mirrors offsets, as `InstructionExecutor` does."""
         appended = await self._services.in_journal_thread(lambda: self.journal.append_checkpoint(checkpoint))
         await self.kafka.commit(appended.permit)
         await self._services.in_journal_thread(self.journal.clean_up)
@@ -182,7 +184,7 @@ class Daemon:
         await self.kafka.mirror_offsets(self.case.pipeline, offsets, "")
 
     def next_checkpoint(self, committables: Sequence[Committable]) -> CompletedCheckpoint:
-        """The next one of the attempt that owns the journal."""
+        """Returns the next checkpoint of the attempt that owns the journal."""
         state = self.journal.state
         newest, takeover = state.newest_checkpoint, state.takeover
         assert takeover is not None
@@ -219,9 +221,9 @@ class Transactions:
         slot: int = 0,
         timeout_ms: int,
     ) -> Committable:
-        """Records of these numbers, each in the partition number % 2; flushed, counted, not ended.
+        """Prepares records with these numbers, each in partition number % 2: flushed, counted and not ended.
 
-        On a busy machine a short timeout may pass before that: then once more with more time, until LONG_MS.
+        On a busy machine a short timeout may elapse before that. Then it retries with twice the time, up to LONG_MS.
         """
         name = TransactionalName(self._case.pipeline, sink, SlotIndex(subtask), self._attempt, self._journal, slot)
         while True:
@@ -248,7 +250,7 @@ class Transactions:
         self._alive.append(producer)
         producer.list_topics(timeout=30)
         producer.init_transactions(30)
-        producer.list_topics(topic, timeout=30)  # else the first record waits for it
+        producer.list_topics(topic, timeout=30)  # otherwise the first record waits for it
         producer.begin_transaction()
         for number in numbers:
             producer.produce(topic, b"%d" % number, b"%d" % (number % 7), number % PARTITIONS)
@@ -274,12 +276,12 @@ class Transactions:
 
 
 def block(first: int) -> range:
-    """The numbers of one transaction."""
+    """Returns the numbers of one transaction."""
     return range(first, first + RECORDS)
 
 
 def by_partition(numbers: Sequence[int]) -> dict[int, list[int]]:
-    """What each partition holds of them, in order."""
+    """Returns the numbers in each partition, in order."""
     return {index: [number for number in numbers if number % PARTITIONS == index] for index in range(PARTITIONS)}
 
 
@@ -288,11 +290,15 @@ WHOLE: Final = {
     "recovery": {"a": [*block(0)], "b": [*block(2000)]},
     "salvage": {"a": [*block(0), *block(1000), *block(100)], "b": [*block(2000)]},
 }
-"""Life -> sink -> the numbers that are visible when everything decided is committed, in the order of each partition."""
+"""The numbers that are visible once everything decided is committed, in the order
+of each partition, by life and sink.
+"""
 
 
 async def build(case: Case, life: str) -> None:
-    """What a daemon that died after its decision leaves: listed transactions, an open one that nobody lists."""
+    """Leaves the state of a daemon that died after its decision: listed transactions, and an open one that is not
+    listed.
+    """
     daemon = Daemon(case, Points(cast("Child", None), None), "b0b0b0b0b0b0")
     await daemon.kafka.open()
     await daemon.recover()
@@ -312,7 +318,7 @@ async def build(case: Case, life: str) -> None:
 
 
 def run_recovery(child: Child, case: Case, strike: tuple[str, int] | None) -> None:
-    """A recovery with points; prints `recovered ATTEMPT`."""
+    """Runs a recovery with points; prints `recovered ATTEMPT`."""
 
     async def serve() -> None:
         points = Points(child, strike)
@@ -325,7 +331,7 @@ def run_recovery(child: Child, case: Case, strike: tuple[str, int] | None) -> No
 
 
 def run_checkpoint(child: Child, case: Case, strike: tuple[str, int] | None) -> None:
-    """A daemon that takes one checkpoint with points; prints `taken`."""
+    """Runs a daemon that takes one checkpoint with points; prints `taken`."""
 
     async def serve() -> None:
         points = Points(child, strike)

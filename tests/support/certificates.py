@@ -1,4 +1,7 @@
-"""Certificates of a test: an authority of its own, made by `openssl`, and what it signs. All files are PEM."""
+"""Certificates for tests: an authority created with `openssl`, and the certificates that it signs.
+
+All files are PEM.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ class Identity(msgspec.Struct, frozen=True):
     key: Path
 
     def text(self) -> str:
-        """Key and certificate, as a broker's PEM key store needs them."""
+        """Returns key and certificate, as a broker's PEM key store requires them."""
         return self.key.read_text("ascii") + self.certificate.read_text("ascii")
 
     def certificate_first(self) -> str:
-        """The same, as a daemon's slots get it."""
+        """Returns certificate and key, as a daemon's slots receive them."""
         return self.certificate.read_text("ascii") + self.key.read_text("ascii")
 
 
 class Authority:
-    """A certificate authority in a directory. Elliptic curves, because RSA keys take long to make."""
+    """A certificate authority in a directory. It uses elliptic curves, because generating RSA keys is slow."""
 
     def __init__(self, directory: Path, name: str = "test authority") -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -38,11 +41,11 @@ class Authority:
 
     @property
     def file(self) -> Path:
-        """The authority's own certificate: what `ssl.ca.location` names."""
+        """The authority's own certificate, for `ssl.ca.location`."""
         return self._own.certificate
 
     def sign(self, name: str, subject_alternatives: str = "IP:127.0.0.1", password: str = "") -> Identity:
-        """A new key and a certificate for it, for servers and clients alike; a password encrypts the key."""
+        """Creates a key and a certificate for it, valid for servers and clients. A password encrypts the key."""
         made = Identity(self._directory / f"{name}.pem", self._directory / f"{name}-key.pem")
         signed = ["-CA", str(self.file), "-CAkey", str(self._own.key), "-subj", f"/CN={name}"]
         extension = ["-addext", f"subjectAltName={subject_alternatives}", "-addext", "basicConstraints=CA:FALSE"]
@@ -66,7 +69,7 @@ _NEW_KEY = (
 
 @cache
 def make_channel_key(name: str = "tidegate") -> str:
-    """As tidegate.process.channel_key makes one; another one for each name."""
+    """Creates a channel key as `tidegate.process.channel_key` does, a different one for each name."""
     with TemporaryDirectory() as directory:
         made = Authority(Path(directory), name)
         return Identity(made.file, Path(directory) / "ca-key.pem").certificate_first()

@@ -1,4 +1,4 @@
-"""Two releases of the orders pipeline, as a user changes the file, and the check of what both make of the totals."""
+"""Two releases of the orders pipeline, as a user would change the file, and the check of the totals across both."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 from tidegate.dev.demo.orders import Order
 
 LARGE: Final = 2**31
-"""A quantity that the first release cannot read."""
+"""A quantity beyond the range of the first release."""
 
 Rows = Sequence[tuple[bytes | None, bytes]]
 
 
 def released(document: dict[str, Any], release: int) -> dict[str, Any]:
-    """The file with two more totals (1), or what becomes of that (2).
+    """Returns the file with two more totals (release 1), or its changed version (release 2).
 
-    Source and steps are renamed, the quantity is a wider integer, and so is its maximum; one total is renamed, one is
-    added, and the expression of one is another (with the same results).
+    Release 2 renames the source and steps and widens the integer type of the quantity and its maximum. It renames one
+    total, adds one, and changes the expression of one without changing its results.
     """
     paid, priced, totals = document["steps"]
     quantities = {"units": "sum(quantity)", "largest": "max(quantity)"}
@@ -45,12 +45,12 @@ def released(document: dict[str, Any], release: int) -> dict[str, Any]:
 
 
 def enlarged(order: Order) -> Order:
-    """Every third order is a large one."""
+    """Makes every third order a large one."""
     return msgspec.structs.replace(order, quantity=order.quantity + LARGE) if order.id % 3 == 0 else order
 
 
 class _Update(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A row of either release; what it does not have is None."""
+    """A row of either release; columns that a release lacks are None."""
 
     sku: str
     orders: int
@@ -63,22 +63,22 @@ class _Update(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Counts(msgspec.Struct):
-    """How often each thing was seen that the changes are about."""
+    """How often each effect of the changes was seen."""
 
     before: int = 0
     after: int = 0
     continued: int = 0
     """Rows of the second release for a sku that the first one had."""
     remembered: int = 0
-    """Of those, the ones whose maximum is of the time before."""
+    """Continued rows whose maximum originates from the first release."""
     large: int = 0
     """Rows whose maximum the first release could not hold."""
 
 
 def check_changed_totals(orders: Sequence[Order], partitions: Sequence[Rows], first_changed: int) -> Counts:
-    """Every total of every row is right: orders from `first_changed` on were read by the second release.
+    """Checks every total of every row. The second release has read the orders from `first_changed` on.
 
-    The kept ones continue with what was counted, the added one begins at the change. Raises AssertionError.
+    Kept totals continue from their previous value, the added one begins at the change. Raises AssertionError.
     """
     counts = Counts()
     decode = msgspec.json.Decoder(_Update).decode

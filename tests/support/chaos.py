@@ -1,8 +1,8 @@
-"""A running pipeline under seeded kills, and the check that nothing was lost, doubled or put out of order.
+"""A running pipeline under seeded kills, and the check that no record was lost, duplicated or reordered.
 
-A scenario: a broker of its own, a writer thread that produces orders at a steady rate, a daemon on `local-cluster`. The
-monkey draws what to kill and how long to wait from the printed seed; a kill is counted where it happened. Afterwards
-the daemon works off the rest and ends (exit 0), and an independent reader compares both outputs with its own
+A scenario has its own broker, a writer thread that produces orders at a steady rate, and a daemon on `local-cluster`.
+What to kill and how long to wait is drawn from the printed seed; only kills that took place are counted. Afterwards the
+daemon processes the remaining input and ends (exit 0), and an independent reader compares both outputs with its own
 computation.
 """
 
@@ -30,17 +30,20 @@ KINDS = ("worker", "executor", "daemon", "broker")
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """One kill. Seconds from the kill to the first checkpoint with records after it; `phases` shows the way there."""
+    """One kill.
+
+    `seconds` is the time from the kill to the first checkpoint with records after it; `phases` breaks it down.
+    """
 
     kind: str
     seconds: float
     phases: dict[str, float]
     cause: str
-    """Why the attempt before it ended, as the daemon reports; empty where the same attempt went on."""
+    """Why the previous attempt ended, as the daemon reports; empty if the same attempt continued."""
 
 
 class Outcome(msgspec.Struct):
-    """What a scenario did and found."""
+    """The actions and results of a scenario."""
 
     seed: int
     orders: int
@@ -52,11 +55,11 @@ class Outcome(msgspec.Struct):
 
     @property
     def exact(self) -> bool:
-        """All outputs are what they must be."""
+        """True if all outputs are correct."""
         return all(one.exact for one in (self.paid, self.totals, *self.halves))
 
     def line(self) -> str:
-        """One line for people."""
+        """Returns a one-line summary."""
         lost, doubled = self.paid.lost + self.totals.lost, self.paid.doubled + self.totals.doubled
         disorder, wrong = self.paid.out_of_order + self.totals.out_of_order, self.paid.wrong + self.totals.wrong
         slowest = max((recovery.seconds for recovery in self.recoveries), default=0.0)
@@ -67,7 +70,7 @@ class Outcome(msgspec.Struct):
 
 
 class Scenario:
-    """See the module. Everything lives in `directory`."""
+    """One scenario as described in the module. All its files are in `directory`."""
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class Scenario:
         self.daemon: DaemonProcess = self.rig.running()
 
     def kill_one(self, kind: str) -> Recovery:
-        """Kill something of this kind at a seeded moment and wait until records are committed again."""
+        """Kills a process of this kind at a seeded moment and waits until records are committed again."""
         pause = self._dice.uniform(0.05, 1.5)
         threading.Event().wait(pause)
         attempt, mark = self.daemon.attempt, len(self.daemon.text())
@@ -137,7 +140,7 @@ class Scenario:
         return recovery
 
     def run_kills(self, count: int, kinds: tuple[str, ...] = KINDS) -> None:
-        """Kill `count` times; every kind comes up once in a shuffled round before any comes up again."""
+        """Kills `count` times in shuffled rounds that contain every kind once."""
         plan: list[str] = []
         while len(plan) < count:
             plan += self._dice.sample(kinds, len(kinds))
@@ -146,7 +149,7 @@ class Scenario:
         assert sum(self.kills.values()) == count, "a planned kill did not happen"
 
     def finish(self) -> Outcome:
-        """Stop writing, work off the rest, end the daemon, compare."""
+        """Stops the writer, lets the daemon process the rest and end, and compares the outputs."""
         self.rig.wait_output()
         code = self.daemon.terminate()
         assert code == 0, f"SIGTERM: exit code {code}\n{self.daemon.text()[-3000:]}"
@@ -162,7 +165,7 @@ class Scenario:
         )
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Ends all processes."""
         self.rig.close()
         self.broker.kill()
 

@@ -1,4 +1,4 @@
-"""Clocks that stand until a test moves them."""
+"""Clocks that advance only when a test moves them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.clock import SystemClock
 
 
 class HandClock:
-    """Seconds, for whoever takes a function."""
+    """A clock in seconds, also usable as a function."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -19,7 +19,7 @@ class HandClock:
 
 
 class SetClock(SystemClock):
-    """A clock whose seconds stand; the wall clock goes on."""
+    """A clock whose monotonic time is fixed; its wall clock continues."""
 
     now = 100.0
 

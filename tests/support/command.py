@@ -1,6 +1,7 @@
-"""The command `tidegate` in the process of the test: a start that is refused needs no other one, and no Spark.
+"""Runs the command `tidegate` in the test's own process, because a refused start needs neither another process nor
+Spark.
 
-To a refusal a process adds its imports and its end, which tests/users see. A `run` that comes as far as slots fails.
+The tests in `tests/users` cover the imports and the exit of a real process. A `run` that gets as far as slots fails.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from tidegate.spark.host import SparkHost
 
 
 class Ended(NamedTuple):
-    """A command that has ended: its exit code, all that it said, and what of that went to stdout."""
+    """A finished command: exit code, all its output, and the part that went to stdout."""
 
     code: int
     text: str
     stdout: str = ""
 
     def says(self, code: int, *parts: str) -> None:
-        """It ended with this code, said each of these, and showed nobody a traceback."""
+        """Asserts the exit code, each part of the output, and that there is no traceback."""
         assert self.code == code, f"exit code {self.code}, expected {code}:\n{self.text[-4000:]}"
         for part in parts:
             assert part in self.text, f"not said: {part!r}\n{self.text[-4000:]}"
@@ -37,7 +38,7 @@ class Ended(NamedTuple):
 
 
 def tidegate(*arguments: object, environ: Mapping[str, str] | None = None) -> Ended:
-    """Run a command as a user does, with these environment variables over the test's own."""
+    """Runs a command as a user would, with these environment variables in addition to the test's own."""
     out, everything = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_process_of_its_own(environ or {}))
@@ -53,7 +54,7 @@ def tidegate(*arguments: object, environ: Mapping[str, str] | None = None) -> En
 
 
 class _Both(io.StringIO):
-    """Writes to two streams."""
+    """Writes to several streams."""
 
     def __init__(self, *streams: io.StringIO) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class _Both(io.StringIO):
 
 @contextlib.contextmanager
 def _process_of_its_own(environ: Mapping[str, str]) -> Iterator[None]:
-    """Without Spark; what belongs to a whole process is as before afterwards: environment, signals, logging."""
+    """Disables Spark and restores process-wide state afterwards: environment, signal handlers, logging."""
     signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -90,7 +91,7 @@ def _process_of_its_own(environ: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _deadline(timeout_s: float) -> Iterator[None]:
-    """A start that retries for ever in place of a refusal fails: asyncio passes SystemExit on from wherever it is."""
+    """Fails a start that retries forever instead of refusing: asyncio propagates SystemExit from anywhere."""
 
     def end(_number: int, _frame: object) -> None:
         raise SystemExit(f"the command has not ended within {timeout_s:g} s")
@@ -105,7 +106,7 @@ def _deadline(timeout_s: float) -> Iterator[None]:
 
 
 def refused(file: Path, *options: object, environ: Mapping[str, str] | None = None) -> str:
-    """What a `tidegate run` says that is refused with exit code 4 before slots are started."""
+    """Returns the output of a `tidegate run` that is refused with exit code 4 before slots are started."""
     ended = tidegate("run", *options, file, environ=environ)
     ended.says(4)
     return ended.text

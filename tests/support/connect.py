@@ -1,8 +1,8 @@
-"""A worker of Kafka Connect with Debezium's connectors, as a process: its jars are fetched once, by Ivy.
+"""A Kafka Connect worker with Debezium's connectors, as a process. Ivy fetches its jars once.
 
-The worker is a "distributed" one, since only those can write each change once (`exactly.once.source.support`). It has
-the jars of the development broker and those of a listing in `tests/compatibility/debezium`; converters that bring other
-versions of the same libraries come by its plugin path.
+The worker runs in distributed mode, because only that mode can write each change once (`exactly.once.source.support`).
+It has the jars of the development broker and those of a listing in `tests/compatibility/debezium`. Converters with
+other versions of the same libraries are loaded through its plugin path.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ UP_S: Final = 120.0
 END_S: Final = 20.0
 ASK_S: Final = 60.0
 PASSING: Final = (409, 500, 503)
-"""While the worker finds its place, or its connectors theirs."""
+"""Statuses while the worker joins its group or connectors are assigned."""
 TOPICS: Final = {"config": "connect-configs", "offset": "connect-offsets", "status": "connect-status"}
 
 
 def fetch_listed(name: str) -> list[Path]:
-    """The jars of `tests/compatibility/debezium/NAME.txt`, fetched once. Raises ArtifactsUnavailable."""
+    """Returns the jars of `tests/compatibility/debezium/NAME.txt`, fetched once. Raises ArtifactsUnavailable."""
     artifacts = read_artifacts(LISTINGS / f"{name}.txt")
     target = cache_directory() / f"debezium-{name}-{artifacts[0].revision}"
     with locked(cache_directory()):
@@ -43,9 +43,10 @@ def fetch_listed(name: str) -> list[Path]:
 
 
 class Connect:
-    """A context manager. What it knows is in topics of the broker, so another one goes on where a killed one was.
+    """A worker as a context manager. Its state is in topics of the broker, so another worker continues for a killed
+    one.
 
-    `plugins` are names of listings besides that of the connectors.
+    `plugins` are names of listings in addition to that of the connectors.
     """
 
     def __init__(self, bootstrap: str, directory: Path, *plugins: str, connectors: str = "postgres") -> None:
@@ -64,7 +65,7 @@ class Connect:
         self.stop()
 
     def start(self) -> Self:
-        """Returns when it answers."""
+        """Starts the worker and returns when it answers."""
         places = []
         for name in self._plugins:
             place = self.directory / "plugins" / name
@@ -89,13 +90,13 @@ class Connect:
         return self
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kills the worker with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Stops the worker with SIGTERM, then SIGKILL."""
         if self._process is None:
             return
         self._process.terminate()
@@ -104,21 +105,21 @@ class Connect:
         self.kill()
 
     def put(self, name: str, settings: Mapping[str, str]) -> None:
-        """A connector, made or changed; returns when its task runs."""
+        """Creates or changes a connector and returns when its task runs."""
         self.ask("PUT", f"/connectors/{name}/config", dict(settings))
         wait_until(lambda: self._runs(name), f"the connector {name} runs ({self.directory})", ASK_S)
 
     def wait_running(self, *names: str) -> None:
-        """After a restart."""
+        """Waits until the connectors run, for instance after a restart."""
         for name in names:
             wait_until(lambda name=name: self._runs(name), f"the connector {name} runs ({self.directory})", UP_S)  # type: ignore[misc]  # mypy: a lambda with a default
 
     def remove(self, name: str) -> None:
-        """A connector."""
+        """Removes a connector."""
         self.ask("DELETE", f"/connectors/{name}")
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """A request; while the worker is rebalancing it is made again."""
+        """Sends a request and retries it while the worker is rebalancing."""
         data = None if body is None else json.dumps(body).encode()
         url = f"http://127.0.0.1:{self._port}{path}"
         answers: list[Any] = []

@@ -1,8 +1,8 @@
-"""Strikes every durable system call of one life, one after the other.
+"""Injects a fault at every durable system call of one life, one after the other.
 
-`python -m tests.support.crash_points LIFE WAY [BUG]`, with the names below; BUG plants one to show that it is found.
-Each case runs on a fresh copy of a directory; a fresh process then judges what is left. Prints one line for each case
-and a summary; exit code 1 when a case is not in an allowed state, or its fault did not happen.
+`python -m tests.support.crash_points LIFE WAY [BUG]`, with the names below; BUG plants a bug to show that it is found.
+Each case runs on a fresh copy of a directory, and a fresh process then judges the result. Prints one line for each case
+and a summary. The exit code is 1 if a case ends in a state that is not allowed, or its fault did not happen.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ LIVES: Final[dict[str, Life]] = {
 
 
 class Way(msgspec.Struct, frozen=True):
-    """How to strike, and which calls."""
+    """A kind of fault and the calls that it applies to."""
 
     action: Action
     error: int = 0
     names: frozenset[str] | None = None
-    """None: all."""
+    """None: all calls."""
     reads: bool = False
-    """Strike reads instead of durable calls."""
+    """Applies to reads instead of durable calls."""
 
     def counts(self, call: Call) -> bool:
-        """Whether the call is numbered."""
+        """Returns whether the call is numbered."""
         return is_durable(call) != self.reads
 
     def strikes(self, call: Call) -> bool:
-        """Whether the call is a target."""
+        """Returns whether the call is a target."""
         return self.names is None or call.name in self.names
 
 
@@ -62,7 +62,7 @@ POWER_CUT: Final = "power-cut"
 
 
 def serve(life: str, way: Way) -> Iterator[tuple[str, bool]]:
-    """Every case as a line, and whether it is in an allowed state."""
+    """Yields a line for every case and whether its state is allowed."""
     with tempfile.TemporaryDirectory(prefix="crash-points-") as folder:
         base = _make_base(Path(folder), life)
         whole = _run(Path(folder) / "whole", base, LIVES[life], None, way)
@@ -76,7 +76,7 @@ def serve(life: str, way: Way) -> Iterator[tuple[str, bool]]:
 
 
 def serve_power_cuts(life: str) -> Iterator[tuple[str, bool]]:
-    """As `serve`, for what a power cut after every call may leave at worst."""
+    """Yields the same as `serve` for the worst states that a power cut after every call may leave."""
     with tempfile.TemporaryDirectory(prefix="crash-points-") as folder:
         base = _make_base(Path(folder), life)
         place = Path(folder) / "place"
@@ -136,7 +136,7 @@ def _describe(life: str, fault: Fault, call: Call, place: Path, found: Traced) -
 
 
 def _judge(place: Path, told: str) -> Traced:
-    """In a process of its own, as the next daemon is."""
+    """Judges the state in a process of its own, as the next daemon would be."""
 
     def work(child: Child) -> None:
         child.begin()
@@ -167,7 +167,7 @@ def _plant(bug: str) -> None:
 
 
 def main() -> int:
-    """Run all cases of LIFE and WAY."""
+    """Runs all cases of LIFE and WAY."""
     life, way, *bugs = sys.argv[1:]
     for bug in bugs:
         _plant(bug)

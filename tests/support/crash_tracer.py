@@ -1,8 +1,8 @@
-"""Runs a function in a process of its own and makes one of its durable system calls go wrong.
+"""Runs a function in a process of its own and makes one of its durable system calls fail.
 
-Durable are the calls that change what a directory holds after a power cut or a kill: creating, writing, syncing,
-linking, renaming, removing. Reads of its files can be made to fail, too. Calls are counted from the moment the child
-says `begin()`, in all its threads, and only those on paths below the directory.
+Durable calls change what a directory contains after a power cut or a kill: creating, writing, syncing, linking,
+renaming, removing. Reads of its files can also be made to fail. Calls are counted from the moment the child calls
+`begin()`, in all its threads, and only on paths below the directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _O_CREAT: Final = os.O_CREAT | os.O_TRUNC
 FAILED: Final = 70
 """Exit code of a child whose function raised; the traceback is in `told`."""
 
-# name -> (index of the directory's descriptor or None, index of the path); for links and renames the new name
+# name -> (index of the directory's descriptor or None, index of the path); for links and renames, of the new name
 _PATHS: Final[dict[str, tuple[int | None, int]]] = {
     "open": (None, 0), "creat": (None, 0), "openat": (0, 1), "truncate": (None, 0), "mkdir": (None, 0),
     "mkdirat": (0, 1), "rmdir": (None, 0), "unlink": (None, 0), "unlinkat": (0, 1), "rename": (None, 1),
@@ -40,17 +40,17 @@ _READS: Final = frozenset({"read", "pread64", "getdents64"})
 WRITES: Final = frozenset({"write", "pwrite64", "writev", "pwritev", "pwritev2"})
 GROWS: Final = WRITES | {"open", "openat", "creat", "mkdir", "mkdirat", "link", "linkat", "rename", "renameat",
                          "renameat2", "fallocate", "symlink", "symlinkat"}  # fmt: skip
-"""Calls that a full disk can refuse."""
+"""Calls that a full disk can reject."""
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call on something below the directory."""
+    """One call on a path below the directory."""
 
     name: str
     path: str
     """Relative to the directory."""
     durable: bool
-    """False: a read."""
+    """False for a read."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.path}"
@@ -67,7 +67,7 @@ class Action(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`action` at the call number `at` (from 0). `error` is an errno for those that fail."""
+    """A fault: `action` at call number `at` (from 0). `error` is the errno of actions that fail."""
 
     at: int
     action: Action
@@ -75,39 +75,41 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Traced(msgspec.Struct):
-    """What a child did."""
+    """The observed behaviour of a child."""
 
     calls: list[Call] = []
     told: str = ""
     killed: bool = False
     exit_code: int = -1
     hit: Call | None = None
-    """The call that the fault struck; None: it did not happen."""
+    """The call at which the fault happened; None if it did not happen."""
 
 
 Wanted = Callable[[Call], bool]
 Observe = Callable[[Call | None, str], None]
-"""Called when the child begins (None) and after every counted call, while it is stopped, with all that it printed."""
+"""Called when the child begins (None) and after every counted call, while the child
+is stopped, with its output so far.
+"""
 
 
 def is_durable(call: Call) -> bool:
-    """The usual choice of calls to count."""
+    """Returns whether a call is durable, which are the calls counted by default."""
     return call.durable
 
 
 class Child:
-    """What the traced function gets."""
+    """The handle that the traced function receives."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def begin(self) -> None:
-        """From here on calls are counted; before it the child is free."""
+        """Starts counting calls; until then the child runs freely."""
         ptrace.trace_me()
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def tell(self, line: str) -> None:
-        """A line for the parent, there when this returns, whatever happens next."""
+        """Sends a line to the parent. It has arrived when this returns, whatever happens next."""
         os.write(self._descriptor, f"{line}\n".encode())
 
 
@@ -118,7 +120,7 @@ def run(
     counted: Wanted = is_durable,
     observe: Observe | None = None,
 ) -> Traced:
-    """Fork, run `work`, trace it, strike. Raises TracingUnavailable."""
+    """Forks, runs `work`, traces it and injects the fault. Raises TracingUnavailable."""
     process, reader = _fork(work)
     os.set_blocking(reader, False)
     tracer = _Tracer(process, root.resolve(), fault, counted, reader, observe)
@@ -133,7 +135,7 @@ def run(
 
 
 def run_free(work: Callable[[Child], None]) -> Traced:
-    """Fork and run `work` without tracing; it may kill itself, and may print as much as it likes."""
+    """Forks and runs `work` without tracing. It may kill itself and may print any amount."""
     process, reader = _fork(work)
     with os.fdopen(reader, "rb") as told:
         found = Traced(told=told.read().decode())
@@ -144,7 +146,7 @@ def run_free(work: Callable[[Child], None]) -> Traced:
 
 
 def _fork(work: Callable[[Child], None]) -> tuple[int, int]:
-    """A child that does `work`, and where its output can be read."""
+    """Starts a child that runs `work`; returns its pid and the descriptor of its output."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     process = os.fork()
@@ -159,7 +161,7 @@ def _serve(work: Callable[[Child], None], writer: int) -> None:
     child, code = Child(writer), 0
     try:
         work(child)
-    except BaseException:  # noqa: BLE001  it must not come out of the fork; the parent reports it
+    except BaseException:  # noqa: BLE001  must not leave the fork; the parent reports it
         child.tell(traceback.format_exc())
         code = FAILED
     os._exit(code)
@@ -189,7 +191,7 @@ class _Tracer:
         self._dying: set[int] = set()
 
     def follow(self) -> None:
-        """Until every thread of the child is gone."""
+        """Traces the child until all its threads are gone."""
         _, status = os.waitpid(self._process, _WALL | os.WUNTRACED)
         if not os.WIFSTOPPED(status):
             self._on_gone(status)
@@ -208,7 +210,7 @@ class _Tracer:
                 return
 
     def listen(self) -> None:
-        """Take what the child has printed; a pipe holds more than any child prints."""
+        """Reads the child's output; a pipe holds more than any child prints."""
         try:
             self.found.told += os.read(self._reader, 1 << 16).decode()
         except BlockingIOError:
@@ -225,7 +227,7 @@ class _Tracer:
             if stop is not None:
                 (self._on_entry if stop.entering else self._on_exit)(thread, stop)
             ptrace.run_to_next_call(thread)
-        else:  # a new thread's first stop and events carry no signal of the program
+        else:  # the first stop of a new thread, and events, are not signals of the program
             ptrace.run_to_next_call(thread, 0 if number in (signal.SIGSTOP, signal.SIGTRAP) else number)
 
     def _on_entry(self, thread: int, stop: ptrace.Stop) -> None:
@@ -257,7 +259,7 @@ class _Tracer:
 
     @staticmethod
     def _may_fail(call: Call, error: int) -> bool:
-        return error != errno.ENOSPC or call.name in GROWS  # ENOSPC: a full disk still lets files be removed
+        return error != errno.ENOSPC or call.name in GROWS  # ENOSPC: a full disk still permits removing files
 
     def _on_exit(self, thread: int, _stop: ptrace.Stop) -> None:
         if thread in self._dying:
@@ -282,7 +284,7 @@ class _Tracer:
         return Call(name, path.relative_to(self._root).as_posix(), durable)
 
     def _path(self, thread: int, name: str, arguments: tuple[int, ...]) -> Path | None:
-        """What the call works on; None for pipes, sockets and what is gone already."""
+        """Returns the path that the call operates on, or None for pipes, sockets and closed files."""
         if name not in _PATHS:
             return self._descriptor(thread, arguments[0])
         folder, index = _PATHS[name]
@@ -314,6 +316,6 @@ class _Tracer:
 
 
 def _signed(value: int) -> int:
-    """A register as the int that the call takes."""
+    """Converts a register to the int that the call takes."""
     low = value & 0xFFFFFFFF
     return low - 2**32 if low >= 2**31 else low

@@ -1,4 +1,4 @@
-"""A daemon as a user runs it: `tidegate run FILE` in a process of its own, its log in a file."""
+"""A daemon as a user runs it: `tidegate run FILE` in a process of its own, with its log in a file."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PHASES: Final = {
     "running": r"attempt \d+ is running",
     "committed": r"checkpoint \d+ completed .* commits",
 }
-"""Steps of a recovery and how the log names them."""
+"""Phases of a recovery and the log lines that mark them."""
 COMPLETED: Final = re.compile(r'^tidegate_checkpoints_total\{[^}]*result="completed"[^}]*\} (\S+)', re.MULTILINE)
 
 
 class DaemonProcess:
-    """Start, watch, kill. The HTTP port is read from the log."""
+    """Starts, observes and kills a daemon. The HTTP port is read from the log."""
 
     def __init__(
         self, pipeline: Path, log: Path, environ: dict[str, str] | None = None, command: Sequence[str] = ()
@@ -44,11 +44,11 @@ class DaemonProcess:
         self.environ = {**os.environ, **(environ or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.transactional = True
-        """Whether its checkpoints say how many records they commit."""
+        """True if its checkpoints report how many records they commit."""
         self._log_from = 0
 
     def start(self) -> DaemonProcess:
-        """Spawn; returns at once."""
+        """Spawns the daemon and returns immediately."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_from = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as out:
@@ -64,12 +64,12 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
-        """Of the daemon's Python process."""
+        """The pid of the daemon's Python process."""
         assert self.process is not None
         return self.process.pid
 
     def text(self) -> str:
-        """The log since the last start."""
+        """Returns the log since the last start."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as file:
@@ -77,7 +77,7 @@ class DaemonProcess:
             return file.read().decode(errors="replace")
 
     def wait_for(self, pattern: str, timeout_s: float = PATIENCE_S) -> re.Match[str]:
-        """The first match of a pattern in the log; fails with the log's tail when the daemon ends before."""
+        """Waits for the first match of a pattern in the log; fails with the log's tail if the daemon ends before."""
         found: list[re.Match[str]] = []
 
         def look() -> bool:
@@ -88,7 +88,7 @@ class DaemonProcess:
         return found[0]
 
     def _wait_log(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait for something in the log: looked at when the log has grown. Fails when the daemon has ended."""
+        """Waits for a condition, checked whenever the log has grown. Fails when the daemon has ended."""
         seen = -1
 
         def look() -> bool:
@@ -107,17 +107,17 @@ class DaemonProcess:
         wait_until(look, f"{what} ({self.log})", timeout_s)
 
     def assert_alive(self) -> None:
-        """Fails with the log's tail when the daemon has ended."""
+        """Fails with the log's tail if the daemon has ended."""
         assert self.process is not None
         assert self.process.poll() is None, f"daemon ended with {self.process.returncode}:\n{self.text()[-4000:]}"
 
     def wait_running(self, timeout_s: float = PATIENCE_S) -> DaemonProcess:
-        """Until an attempt runs."""
+        """Waits until an attempt runs."""
         self.wait_for(r"attempt \d+ is running", timeout_s)
         return self
 
     def wait_attempt(self, after: int, timeout_s: float = PATIENCE_S) -> int:
-        """Until an attempt with a higher number than `after` runs and has committed something; its number."""
+        """Waits until an attempt with a number above `after` runs and has committed records; returns its number."""
 
         def found() -> int:
             running = [int(number) for number in re.findall(r"attempt (\d+) is running", self.text())]
@@ -128,7 +128,7 @@ class DaemonProcess:
         return found()
 
     def wait_committed(self, timeout_s: float = PATIENCE_S) -> None:
-        """Until a checkpoint with records has completed in the newest attempt."""
+        """Waits until a checkpoint with records has completed in the newest attempt."""
 
         def look() -> bool:
             newest = re.split(r"attempt \d+ is running", self.text())[-1]
@@ -143,10 +143,12 @@ class DaemonProcess:
         return int(re.findall(r"attempt (\d+) is running", self.text())[-1])
 
     def phases(self, mark: int, since: float) -> dict[str, float]:
-        """Seconds from `since` (seconds since 1970) to the steps of a recovery, from the log after `mark`."""
+        """Returns the seconds from `since` (seconds since 1970) to the phases of
+        a recovery, from the log after `mark`.
+        """
         found: dict[str, float] = {}
         text = self.text()[mark:]
-        for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be half written
+        for line in text[: text.rfind("\n") + 1].splitlines():  # the last line may be incomplete
             if not line.startswith("{"):
                 continue
             entry = json.loads(line)
@@ -157,12 +159,12 @@ class DaemonProcess:
         return found
 
     def completed_checkpoints(self) -> int:
-        """Number of checkpoints since the last start, by the metrics; the log leaves idle ones out."""
+        """Returns the number of checkpoints since the last start from the metrics; the log leaves out idle ones."""
         found = COMPLETED.search(self.http("/metrics")[1])
         return 0 if found is None else round(float(found.group(1)))
 
     def wait_checkpoints(self, count: int, timeout_s: float = PATIENCE_S) -> None:
-        """Until so many more checkpoints than now have completed."""
+        """Waits until `count` more checkpoints have completed."""
         target = self.completed_checkpoints() + count
 
         def look() -> bool:
@@ -172,7 +174,7 @@ class DaemonProcess:
         wait_until(look, f"{count} more checkpoints ({self.log})", timeout_s)
 
     def http(self, path: str) -> tuple[int, str]:
-        """GET from the daemon's own server."""
+        """Sends a GET to the daemon's own server."""
         port = self.wait_for(r"http://127\.0\.0\.1:(\d+)").group(1)
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
@@ -181,12 +183,14 @@ class DaemonProcess:
             return error.code, error.read().decode()
 
     def status(self) -> dict[str, object]:
-        """The JSON of /status."""
+        """Returns the JSON of /status."""
         found: dict[str, object] = json.loads(self.http("/status")[1])
         return found
 
     def wait_read(self) -> None:
-        """Until slots have read all that is in the topics now: by a lag that was measured a second after this call."""
+        """Waits until slots have read everything now in the topics, as shown by a lag measured a second after this
+        call.
+        """
         begun = time.monotonic()
 
         def look() -> bool:
@@ -197,15 +201,15 @@ class DaemonProcess:
         wait_until(look, "everything is read")
 
     def slots(self) -> list[int]:
-        """Pids of the slot processes."""
+        """Returns the pids of the slot processes."""
         return find_slots(self.pid)
 
     def executors(self) -> list[int]:
-        """Pids of the executor JVMs."""
+        """Returns the pids of the executor JVMs."""
         return find_executors(self.pid)
 
     def kill(self) -> list[int]:
-        """SIGKILL the daemon's Python process; returns the pids that must follow it by themselves."""
+        """Kills the daemon's Python process with SIGKILL; returns the pids that must end by themselves."""
         below = [process.pid for process in find_descendants(self.pid)]
         kill(self.pid)
         assert self.process is not None
@@ -213,13 +217,13 @@ class DaemonProcess:
         return below
 
     def terminate(self, timeout_s: float = PATIENCE_S) -> int:
-        """SIGTERM; returns the exit code."""
+        """Sends SIGTERM and returns the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        """Until it ends by itself; returns the exit code."""
+        """Waits until the daemon ends by itself and returns the exit code."""
         assert self.process is not None
         try:
             return self.process.wait(timeout_s)
@@ -227,7 +231,7 @@ class DaemonProcess:
             raise AssertionError(f"daemon did not end within {timeout_s} s:\n{self.text()[-4000:]}") from None
 
     def destroy(self) -> None:
-        """Whatever happened, nothing is left."""
+        """Kills all processes in whatever state they are."""
         if self.process is not None and self.process.poll() is None:
             below = self.kill()
             for pid in below:

@@ -1,4 +1,4 @@
-"""A process that has a lower limit for a while: no descriptors left, for instance."""
+"""Temporarily lowers a limit of the process, for instance so that no descriptors are left."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 STANDARD: Final = 3
-"""Input, output and errors, which are always open: whatever other threads close meanwhile, nothing can be opened."""
+"""Standard input, output and error are always open.
+
+Whatever other threads close, no other descriptor fits the limit.
+"""
 
 
 @contextmanager
 def lowered(limit: int, to: int) -> Iterator[None]:
-    """This limit of the process (`resource.RLIMIT_...`) is so low meanwhile."""
+    """Lowers this limit of the process (`resource.RLIMIT_...`) within the block."""
     soft, hard = resource.getrlimit(limit)
     resource.setrlimit(limit, (to, hard))
     try:
@@ -23,5 +26,5 @@ def lowered(limit: int, to: int) -> Iterator[None]:
 
 
 def no_descriptors_left() -> AbstractContextManager[None]:
-    """Whatever this process opens meanwhile fails with EMFILE."""
+    """Makes every open of this process fail with EMFILE within the block."""
     return lowered(resource.RLIMIT_NOFILE, STANDARD)

@@ -1,8 +1,8 @@
 """`tidegate run` that kills itself at one exact point: `python -m tests.support.faulty_daemon POINT NTH FILE`.
 
-The hooks wrap the journal and the commits from outside; the product has none. `NTH` counts passages of the point, those
-of appends and commits only where each listed transaction is new: on a slow machine an entry also lists what the one
-before it has decided and the broker is still committing. A line `fault: POINT` on stderr proves that it happened.
+The hooks wrap the journal and the commits from outside; the product has none. `NTH` counts passages of the point.
+Appends and commits count only if each listed transaction is new: on a slow machine an entry also lists transactions of
+the previous one that the broker is still committing. A line `fault: POINT` on stderr proves that the fault happened.
 """
 
 from __future__ import annotations
@@ -25,37 +25,38 @@ from tidegate.journal.journal import Journal
 
 POINTS = (
     "before-append",  # everything is prepared, nothing is decided
-    "after-append",  # decided, nothing is committed
+    "after-append",  # decided, but nothing is committed
     "half-committed",  # some of the transactions are committed
-    "after-commit",  # committed, and the next journal entry does not exist
-    "after-takeover",  # of a recovery: the journal is ours, its listed transactions are not ended yet
-    "lost",  # no death: the broker is made to abort what was just decided, and the daemon goes on
+    "after-commit",  # committed, but the next journal entry does not exist
+    "after-takeover",  # in a recovery: the journal is taken over, its listed transactions are not ended yet
+    "lost",  # no death: the broker is made to abort what was just decided, and the daemon continues
 )
 
 
 class Fault:
-    """Dies at the n-th passage of its point."""
+    """Kills the process at the n-th passage of its point."""
 
     def __init__(self, point: str, nth: int) -> None:
         self.point = point
         self.step = threading.Lock()
-        """Held over a commit and over an append: no entry appears after the one whose commit is hit."""
+        """Held during a commit and an append, so that no entry appears after the one whose commit is hit."""
         self._left = nth
         self._newest: set[Key] = set()
         self._listed: set[Key] = set()
         self._not_counting: set[CheckpointId] = set()
 
     def pass_by(self, point: str) -> bool:
-        """Whether this passage is the one."""
+        """Counts a passage; returns whether it is the chosen one."""
         if point != self.point:
             return False
         self._left -= 1
         return self._left == 0
 
     def entered(self, checkpoint: CompletedCheckpoint) -> bool:
-        """Whether the append of this entry counts, and with it its commit.
+        """Returns whether the append of this entry, and with it its commit, counts.
 
-        Before one, the test looks at the transactions of the entry that is the newest then: it must have some.
+        For `before-append` the test examines the transactions of the entry that is the newest then, so it must have
+        some.
         """
         before, self._newest = self._newest, {key_of(one) for one in checkpoint.committables}
         counts = bool(self._newest) and not self._newest & self._listed
@@ -67,20 +68,22 @@ class Fault:
         return counts
 
     def committed(self, checkpoint: CheckpointId) -> bool:
-        """Whether this commit counts: the first one of its entry, which a daemon before this one may have appended."""
+        """Returns whether this commit counts: only the first one of an entry, which an earlier daemon may have
+        appended.
+        """
         counts = checkpoint not in self._not_counting
         self._not_counting.add(checkpoint)
         return counts
 
     def die(self) -> None:
-        """As by `kill -9`."""
+        """Ends the process as `kill -9` does."""
         print(f"fault: {self.point}", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
         signal.pause()
 
 
 def install(fault: Fault) -> None:
-    """Wrap what the points lie between."""
+    """Wraps the calls around the points."""
     _wrap(Journal, "append_checkpoint", lambda call: _around_append(fault, call))
     _wrap(Journal, "take_over", lambda call: _around_takeover(fault, call))
     _wrap(KafkaEdge, "commit", lambda call: _around_commit(fault, call))
@@ -139,7 +142,7 @@ def _around_commit(fault: Fault, commit: Callable[..., Any]) -> Callable[..., An
 
 
 def main() -> int:
-    """Run the pipeline with the fault; exit code of the daemon when the fault did not happen."""
+    """Runs the pipeline with the fault; returns the daemon's exit code if the fault did not happen."""
     point, nth, file = sys.argv[1:]
     assert point in POINTS, point
     from tidegate.cli.run import run_pipeline

@@ -1,8 +1,8 @@
 """`tidegate run` whose slots kill themselves: `python -m tests.support.faulty_slot NTH|own-disk FILE`.
 
-The slots of the first attempt die at the first of POINTS, those of the second at the second, and so on; those after
-the last point live. A slot dies at its NTH passage. A line `fault: POINT` in the log proves that it happened. The hooks
-come into the slot's process with its bootstrap: unpickling it there installs them.
+The slots of the first attempt die at the first of POINTS, those of the second at the second, and so on; those after the
+last point survive. A slot dies at its NTH passage. A line `fault: POINT` in the log proves that it happened. The hooks
+reach the slot's process with its bootstrap: unpickling it there installs them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tidegate.spark.host import SparkHost, SparkJob
 
 POINTS = (
     "before-upload",  # the state of a checkpoint is captured, nothing of it is written
-    "after-upload",  # it is durable, nobody knows of it
-    "before-flush",  # the barrier has passed, records of the transaction are in the client
+    "after-upload",  # it is durable, but not reported
+    "before-flush",  # the barrier has passed, records of the transaction are still in the client
     "after-flush",  # all are at the broker, nothing is counted
     "after-proof",  # prepared, not acknowledged
     "after-ack",  # acknowledged
     "after-completed",  # the checkpoint was completed, its ids are free again
 )
 OWN_DISK = "own-disk"
-"""In place of NTH: no slot dies, but all have a directory of their own under the same name."""
+"""Given instead of NTH: no slot dies, but each has a directory of its own under the same name."""
 
 
 class FaultyBootstrap(SlotBootstrap, frozen=True):
-    """Becomes a plain one where it arrives, and brings the fault along."""
+    """A bootstrap that becomes a plain one when it is unpickled, and installs the fault there."""
 
     fault: str = "1"
 
@@ -42,7 +42,7 @@ class FaultyBootstrap(SlotBootstrap, frozen=True):
 
 
 def arrive(fields: dict[str, Any], fault: str) -> SlotBootstrap:
-    """In the slot's process, before anything of it runs."""
+    """Installs the fault in the slot's process before anything else runs there."""
     bootstrap = SlotBootstrap(**fields)
     if fault == OWN_DISK:
         _give_own_disk()
@@ -52,7 +52,7 @@ def arrive(fields: dict[str, Any], fault: str) -> SlotBootstrap:
 
 
 def _give_own_disk() -> None:
-    """As on an executor that has not mounted the volume: the name leads to another directory."""
+    """Redirects the directory's name to another directory, as on an executor that has not mounted the volume."""
     from tidegate.storage import local
 
     directory_of = local.directory_of
@@ -103,7 +103,7 @@ def _install(point: str, nth: int) -> None:
 
 
 def main() -> int:
-    """Run the pipeline with the faults; exit code of the daemon."""
+    """Runs the pipeline with the faults; returns the daemon's exit code."""
     fault, file = sys.argv[1:]
     from tidegate.cli.run import run_pipeline
 
@@ -120,8 +120,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from tests.support.faulty_slot import (
-        main as run,
-    )  # by its name: what the slots import is this class, not __main__'s
+    from tests.support.faulty_slot import main as run  # by module name: slots import this class, not __main__'s
 
     sys.exit(run())

@@ -1,7 +1,7 @@
-"""New data directories of brokers without a Java process for each: what Kafka's tool writes differs only by its ids.
+"""Creates data directories of brokers without a Java process for each: the output of Kafka's tool differs only in its
+ids.
 
-The first broker of a process with each version of transactions is formatted by the tool, and so is every broker of a
-cluster.
+The tool still formats the first broker of a process for each transaction version, and every broker of a cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ META = "meta.properties"
 
 @contextmanager
 def formatted_once() -> Iterator[None]:
-    """Within the block."""
+    """Replaces the formatting of brokers within the block."""
     format_directory = DevelopmentBroker._format
     known: dict[int | None, bytes] = {}
 

@@ -1,6 +1,7 @@
-"""What this process holds: open files, sockets, threads, those of Kafka clients among them, and processes it started.
+"""Lists what this process holds: open files, sockets, threads including those of Kafka clients, and processes it
+started.
 
-Cheap enough to be read after every test: some listings of /proc. Linux only.
+Cheap enough to run after every test: a few listings of /proc. Linux only.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from tidegate.dev.broker.ports import reserved
 from tidegate.spark.processes import OsProcess, read_processes
 
 MARK: Final = "PYTEST_STARTED_BY"
-"""The environment variable that identifies the processes of a run after their parent has ended."""
+"""The environment variable that identifies the processes of a test run after their parent has ended."""
 LENT: Final = "for a peer: "
-"""The first characters of the names of threads that a server of a test runs for one connection, which its peer ends."""
+"""Prefix of the names of threads that a test's server runs for one connection, which its peer ends."""
 lent_sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
-"""The sockets of such connections. A server that is not closed leaks the one that listens."""
+"""The sockets of such connections. A server that is not closed leaks its listening socket."""
 KEPT: Final = ("pytest_timeout ", "tidegate-broker-spawner", LENT)
-"""The first characters of the names of threads that no test leaks: pytest-timeout stops its own after the test, and the
-thread that starts brokers lives as long as the process.
+"""Prefixes of the names of threads that no test leaks. pytest-timeout stops its own after the test, and the thread that
+starts brokers lives as long as the process.
 """
 HELPER: Final[Any] = resource_tracker._resource_tracker
-"""Of multiprocessing, which starts its process with the first pool or child and keeps it, and a pipe to it, as long as
-the interpreter lives.
+"""The resource tracker of multiprocessing. It starts its process with the first pool or child and keeps it, and a pipe
+to it, as long as the interpreter lives.
 """
 CLIENT: Final = "rdk:main"
-"""The name of the thread that each client of librdkafka has once. It starts and ends others as it needs them."""
+"""The name of a thread that each librdkafka client has exactly once. The client starts and ends others as needed."""
 
 
 class Descriptor(NamedTuple):
@@ -49,16 +50,16 @@ class Descriptor(NamedTuple):
     device: int
     inode: int
     is_file: bool
-    """And no pipe or socket."""
+    """False for a pipe or socket."""
 
     def describe(self) -> str:
-        """The ends of a socket, the path of a file."""
+        """Returns the ends of a socket or the path of a file."""
         with suppress(OSError), _opened(self.number) as twin:
             return f"socket {twin.getsockname()} {_read_peer(twin)}"
         return f"open file {_read_target(self.number)}"
 
     def read_port(self, *, listening: bool = False) -> int | None:
-        """The port of its own end; None of what is no socket of TCP, or does not listen although it should."""
+        """Returns the local port, or None if it is not a TCP socket, or does not listen although `listening` is set."""
         with suppress(OSError), _opened(self.number) as twin:
             if twin.family in (socket.AF_INET, socket.AF_INET6) and (not listening or _listens(twin)):
                 return int(twin.getsockname()[1])
@@ -66,12 +67,12 @@ class Descriptor(NamedTuple):
 
 
 class ClientThread(NamedTuple):
-    """The main thread of a client of librdkafka, which Python does not know."""
+    """The main thread of a librdkafka client, which Python does not know."""
 
     number: int
 
     def describe(self) -> str:
-        """All that is known."""
+        """Returns the kind of client; nothing else is known."""
         return "Kafka client of confluent_kafka"
 
 
@@ -81,7 +82,7 @@ class Child(NamedTuple):
     pid: int
 
     def describe(self) -> str:
-        """Its command line."""
+        """Returns the command line."""
         process = read_processes().get(self.pid)
         return f"process {self.pid}: {process.command if process and process.command else 'ended, not waited for'}"
 
@@ -92,7 +93,7 @@ class PythonThread(NamedTuple):
     thread: threading.Thread
 
     def describe(self) -> str:
-        """Its name, and where it is."""
+        """Returns the thread's name and its current function."""
         frame = sys._current_frames().get(self.thread.ident or 0)
         place = f", in {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
         return f"thread {self.thread.name}{place}"
@@ -104,7 +105,7 @@ NOTHING: Final[Holdings] = frozenset()
 
 
 class Observer:
-    """Reads what this process holds, and does not read again what cannot have changed."""
+    """Reads what this process holds, without reading again what cannot have changed."""
 
     def __init__(self) -> None:
         self._mark = uuid.uuid4().hex
@@ -114,7 +115,7 @@ class Observer:
         os.environ[MARK] = self._mark
 
     def read(self) -> Holdings:
-        """What is held now."""
+        """Returns what is held now."""
         return NOTHING.union(_read_descriptors(), _read_threads(), self._read_client_threads(), self._read_children())
 
     def _read_client_threads(self) -> Iterator[ClientThread]:
@@ -135,14 +136,16 @@ class Observer:
     def _is_marked(self, pid: int) -> bool:
         try:
             return f"{MARK}={self._mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:  # it has ended, or belongs to somebody else
+        except OSError:  # it has ended, or belongs to another user
             return False
 
 
 def without_those_of(owners: Holdings, holdings: Holdings) -> Holdings:
-    """What of the holdings the owners cannot have opened since: neither connections to a socket that listens, nor what
-    a thread of theirs selects from (a client of kafka-python connects again), nor, where there is another Kafka client,
-    pipes and sockets that Python does not know.
+    """Returns the holdings that the owners cannot have opened since.
+
+    Owners may have opened connections to a listening socket of theirs, and descriptors that a thread of theirs selects
+    from (a kafka-python client reconnects). If there is another Kafka client, they may also have opened pipes and
+    sockets that Python does not know.
     """
     ports = {one.read_port(listening=True) for one in owners if isinstance(one, Descriptor) and not one.is_file} - {
         None
@@ -160,14 +163,16 @@ def without_those_of(owners: Holdings, holdings: Holdings) -> Holdings:
 
 
 def find_children(table: Mapping[int, OsProcess], own: int, is_marked: Callable[[int], bool]) -> Iterator[int]:
-    """The children of process `own`, and the marked processes that are not below it: their parent has ended."""
+    """Yields the children of process `own`, and the marked processes that are not below it because their parent has
+    ended.
+    """
     for pid, process in table.items():
         if process.parent == own or (own not in _walk_up(table, pid) and is_marked(pid)):
             yield pid
 
 
 def _walk_up(table: Mapping[int, OsProcess], pid: int) -> Iterator[int]:
-    """The process, its parent and so on. A table that was read while processes ended may have circles."""
+    """Yields the process, its parent and so on. A table that was read while processes ended may contain cycles."""
     seen: set[int] = set()
     while pid in table and pid not in seen:
         seen.add(pid)
@@ -184,9 +189,9 @@ def _read_descriptors() -> Iterator[Descriptor]:
     for number in _list_numbers("fd"):
         try:
             status = os.fstat(number)
-        except OSError:  # the one of the listing
+        except OSError:  # the descriptor of the listing itself
             continue
-        # An epoll or eventfd has no type: native libraries keep theirs for good, as the broker keeps its ports.
+        # An epoll or eventfd has no type. Native libraries keep theirs for good, as the broker keeps its ports.
         if stat.S_IFMT(status.st_mode) and number not in excepted:
             other = stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
             yield Descriptor(number, status.st_dev, status.st_ino, not other)
@@ -194,19 +199,19 @@ def _read_descriptors() -> Iterator[Descriptor]:
 
 def _read_threads() -> Iterator[PythonThread]:
     for thread in threading.enumerate():
-        # A dummy stands for a native thread that called Python once, and stays when that has ended.
+        # A dummy represents a native thread that once called Python, and remains after that has ended.
         if not isinstance(thread, threading._DummyThread) and not thread.name.startswith(KEPT):
             yield PythonThread(thread)
 
 
 def _read_awaited(thread: threading.Thread) -> Iterator[int]:
-    """The descriptors in the selectors of the objects whose methods the thread is in."""
+    """Yields the descriptors in selectors of the objects whose methods the thread is executing."""
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None:
         owner = frame.f_locals.get("self")
         for selector in (owner, getattr(owner, "_selector", None)):
             if isinstance(selector, selectors.BaseSelector):
-                # None of one that is closed; the thread may change it meanwhile
+                # None if the selector is closed; the thread may change it concurrently
                 yield from [key.fd for key in tuple((selector.get_map() or {}).values())]
         frame = frame.f_back
 
@@ -219,7 +224,7 @@ def _read_name(thread: int) -> str:
 
 
 def _read_pids() -> frozenset[int]:
-    """The children of all threads of Python; of one that has ended, the main thread has them."""
+    """Returns the children of all Python threads; those of an ended thread belong to the main thread."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -240,7 +245,7 @@ def _read_target(descriptor: int) -> str:
 
 @contextmanager
 def _opened(number: int) -> Iterator[socket.socket]:
-    """A second descriptor of a socket. Raises OSError for what is none."""
+    """Opens a second descriptor of a socket. Raises OSError for other descriptors."""
     copy = os.dup(number)
     try:
         twin = socket.socket(fileno=copy)

@@ -1,6 +1,6 @@
-"""A TCP proxy that knows the frames of Kafka's protocol, so that a test can hurt single requests.
+"""A TCP proxy that parses the frames of Kafka's protocol, so that a test can disturb single requests.
 
-The broker must name the proxy's address in `advertised.listeners`; then all its traffic passes here.
+The broker must advertise the proxy's address in `advertised.listeners`, so that all its traffic passes through here.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ class Verdict(Enum):
 
     FORWARD = "forward"
     REFUSE = "refuse"
-    """Produce only: every partition is answered with NOT_LEADER_OR_FOLLOWER, the broker never sees it."""
+    """Produce only: the proxy answers every partition with NOT_LEADER_OR_FOLLOWER; the
+    broker never sees the request.
+    """
     DROP = "drop"
-    """The connection is closed instead of forwarding it."""
+    """The connection is closed instead of forwarding the request."""
     CUT = "cut"
-    """Forwarded, and the connection is closed instead of passing the answer on: what was asked for has happened."""
+    """The request is forwarded, and the connection is closed instead of returning the response: the request has taken
+    effect.
+    """
     SWALLOW = "swallow"
-    """Neither forwarded nor answered."""
+    """The request is neither forwarded nor answered."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -51,12 +55,14 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class KafkaProxy:
-    """Listens on 127.0.0.1:`port`, forwards to `target`; `rule` decides about each request (default: forward)."""
+    """Listens on 127.0.0.1:`port` and forwards to `target`. `rule` decides about each request; by default it is
+    forwarded.
+    """
 
     def __init__(self, port: int, target: int) -> None:
         self.rule: Callable[[Request], Verdict] = lambda request: Verdict.FORWARD
         self.hurt = 0
-        """Requests that were not simply forwarded: a test with a planned fault asserts on it."""
+        """Number of requests that were not simply forwarded; a test with a planned fault asserts on it."""
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", port))
         self._sockets: list[socket.socket] = []
@@ -77,7 +83,7 @@ class KafkaProxy:
                 _close(one)
 
     def cut_all(self) -> int:
-        """Close all connections, as a firewall does that is started again; how many there were."""
+        """Closes all connections, as a restarted firewall does; returns their number."""
         with self._lock:
             open_now, self._sockets = [one for one in self._sockets if one.fileno() >= 0], []
         for one in open_now:
@@ -89,7 +95,7 @@ class KafkaProxy:
             try:
                 client, _ = self._listener.accept()
             except OSError:
-                continue  # closed by __exit__, or the peer was gone before it was taken
+                continue  # closed by __exit__, or the peer was gone before it was accepted
             try:
                 server = socket.create_connection(("127.0.0.1", self._target), 5)
             except OSError:
@@ -127,7 +133,7 @@ class KafkaProxy:
                 elif verdict is Verdict.CUT:
                     unanswered.add(correlation)
                     server.sendall(_sized(frame))
-                    return  # closed at the answer: a broker may drop what it has not read yet from a closed connection
+                    return  # closed at the response: a broker may drop unread data of a closed connection
                 elif verdict is not Verdict.SWALLOW:
                     server.sendall(_sized(frame))
         _close(client)
@@ -148,7 +154,7 @@ class KafkaProxy:
 
 
 def refused_produce(request: Request) -> bytes:
-    """The answer to a produce request that answers every partition with NOT_LEADER_OR_FOLLOWER."""
+    """Returns a response to a produce request with NOT_LEADER_OR_FOLLOWER for every partition."""
     from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
 
     asked = ProduceRequest.decode(request.frame, version=request.version, header=True)
@@ -167,7 +173,7 @@ def refused_produce(request: Request) -> bytes:
         ],
         throttle_time_ms=0,
     )
-    answer.API_VERSION = request.version  # before the header: a header of an answer has no version field
+    answer.API_VERSION = request.version  # before the header: a response header has no version field
     answer.with_header(correlation_id=request.correlation)
     return bytes(answer.encode(header=True))
 
@@ -201,10 +207,10 @@ def _close(one: socket.socket) -> None:
 def proxied_broker(
     directory: Path, properties: Mapping[str, str] | None = None, transaction_version: int = 2
 ) -> Iterator[tuple[DevelopmentBroker, KafkaProxy]]:
-    """A real broker that can only be reached through the proxy."""
+    """Starts a real broker that can only be reached through the proxy."""
     port, behind = reserve_ports(2)
     advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    with KafkaProxy(port, behind) as proxy:  # first of all: from here on nobody else gets the port
+    with KafkaProxy(port, behind) as proxy:  # first of all, so that no other process gets the port
         broker = DevelopmentBroker(
             directory, behind, transaction_version=transaction_version, properties={**(properties or {}), **advertised}
         )

@@ -1,11 +1,11 @@
-"""Fails the test that leaks a Kafka client, a thread, a socket, an open file or a process, and names what it leaked.
+"""Fails a test that leaks a Kafka client, thread, socket, open file or process, and names what it leaked.
 
-Otherwise a leak fails another test: the collector closes a forgotten socket with a ResourceWarning wherever it happens
-to run. So after every test what this process holds is compared with what it held before. What appears while a fixture
-of a wider scope is set up belongs to that fixture, and must be gone when the fixture has ended.
+Otherwise a leak fails another test: the garbage collector closes a forgotten socket with a ResourceWarning wherever it
+happens to run. After every test, what the process holds is therefore compared with what it held before. What appears
+while a fixture of a wider scope is set up belongs to that fixture, and must be gone when the fixture has ended.
 
-Only where something is left does a comparison wait for what is ending, and run the collector. A test that failed is
-not compared: its traceback holds its variables.
+Only if something is left does the comparison wait for what is ending and run the garbage collector. A failed test is
+not compared, because its traceback keeps its variables alive.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tests.support.holdings import NOTHING, Holdings, Observer, without_those_of
 from tests.waiting import wait_until
 
 ENDING_S: Final = 60.0
-"""How long what is ending may take, on a busy machine too: a stopped thread, a killed process."""
+"""How long a stopped thread or a killed process may take to end, also on a busy machine."""
 COLLECT_S: Final = 0.2
-"""How long before the collector is run, which may take as long."""
+"""How long to wait before running the garbage collector, which may take as long itself."""
 CLIENT_LOG: Final = re.compile(r"^%[0-7]\|[\d.]+\|[A-Z_]+\|.*", re.MULTILINE)
-"""A line that librdkafka writes to the standard error where nothing keeps its log away."""
+"""A line that librdkafka writes to standard error if its log is not redirected."""
 FAILED: Final = pytest.StashKey[bool]()
 
 
 class LeakCheck:
-    """A plugin of pytest."""
+    """A pytest plugin."""
 
     def __init__(self, ending_s: float = ENDING_S) -> None:
         self.ending_s = ending_s
@@ -41,7 +41,7 @@ class LeakCheck:
         self._known: Holdings | None = None
         self._of_fixtures: dict[Any, Holdings] = {}
         self._has_failed = False
-        """A test has: what the collector finds from now on may be its variables."""
+        """True after a test has failed: what the garbage collector finds from then on may be its variables."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
@@ -51,23 +51,23 @@ class LeakCheck:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        """What appears while a fixture of a wider scope is set up is its own."""
+        """Attributes what appears during the setup of a fixture of a wider scope to that fixture."""
         if fixturedef.scope == "function":
             return (yield)
-        fixturedef.addfinalizer(partial(self._release, fixturedef))  # the first that is added is the last that is run
+        fixturedef.addfinalizer(partial(self._release, fixturedef))  # the first finalizer added is the last one run
         before = self._observer.read()
         made = yield
         self._of_fixtures[fixturedef] = self._read_new(before)
         return made
 
     def _release(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """Raises Failed: the fixture has ended, and what it held is still there."""
+        """Raises Failed if the fixture has ended but what it held is still there."""
         own = self._of_fixtures.pop(fixturedef, NOTHING)
         self._require_nothing(f"fixture {fixturedef.argname} ({fixturedef.scope})", lambda: own & self._observer.read())
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """Around all other teardowns."""
+        """Runs around all other teardowns."""
         before = self._known or NOTHING
         try:
             yield
@@ -80,7 +80,7 @@ class LeakCheck:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Remembers failures, and fails the test whose output has lines of librdkafka."""
+        """Remembers failures, and fails a test whose output contains log lines of librdkafka."""
         report = yield
         lines = CLIENT_LOG.findall(report.capstdout + report.capstderr) if call.when == "teardown" else []
         if report.passed and lines:
@@ -96,7 +96,7 @@ class LeakCheck:
         return without_those_of(held, new) if new else new
 
     def _require_nothing(self, who: str, read: Callable[[], Holdings]) -> None:
-        """Raises Failed when something is left."""
+        """Raises Failed if something is left."""
         if not read():
             return
         forgotten: list[str] = []
@@ -116,7 +116,7 @@ class LeakCheck:
 
 @contextmanager
 def collected(into: list[str]) -> Iterator[None]:
-    """What the collector warns of meanwhile is added to the list."""
+    """Appends the warnings of the garbage collector to the list within the block."""
     kept = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: into.append(str(unraisable.exc_value))
     try:

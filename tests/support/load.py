@@ -1,4 +1,4 @@
-"""Load on a pipeline, and eyes on its output: a thread that writes orders, a thread that reads what is committed."""
+"""Load on a pipeline and observation of its output: a thread writes orders, another reads what is committed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TICK_S = 0.2
 
 
 class OrderWriter:
-    """Produces orders 0, 1, 2 ... at a steady rate until asked to stop; delivery outlives broker restarts."""
+    """Produces orders 0, 1, 2 ... at a steady rate until stopped; delivery survives broker restarts."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int, rate: float) -> None:
         self.orders: list[Order] = []
-        """All that are handed over; in flux until `stop` has returned."""
+        """All orders handed over; complete only after `stop` has returned."""
         self.change: Callable[[Order], Order] = lambda order: order
-        """What becomes of an order before it is written."""
+        """Applied to each order before it is written."""
         self._bootstrap, self._topic, self._seed, self._rate = bootstrap, topic, seed, rate
         self._stop = threading.Event()
         self._pause = threading.Event()
@@ -33,23 +33,23 @@ class OrderWriter:
         self._thread = threading.Thread(target=self._write, name="orders", daemon=True)
 
     def start(self) -> Self:
-        """Begin to write."""
+        """Starts writing."""
         self._thread.start()
         return self
 
     @property
     def idle(self) -> bool:
-        """Not started yet."""
+        """True if not started yet."""
         return self._thread.ident is None
 
     def abandon(self) -> None:
-        """Stop, and do not care how: the test is over."""
+        """Stops without checking for errors, because the test is over."""
         self._stop.set()
         if not self.idle:
             self._thread.join(10)
 
     def pause(self, timeout_s: float = 150) -> int:
-        """Hold the load; the number of orders so far, all of them delivered."""
+        """Pauses the load; returns the number of orders so far, all of them delivered."""
         self._paused.clear()
         self._pause.set()
         assert self._paused.wait(timeout_s), f"the writer did not pause: {self._errors}"
@@ -57,15 +57,15 @@ class OrderWriter:
 
     @property
     def paused(self) -> bool:
-        """All orders so far are delivered, and no further one is written."""
+        """True if all orders so far are delivered and no further one is written."""
         return self._pause.is_set() and self._paused.is_set()
 
     def resume(self) -> None:
-        """Continue after a pause, with whatever partitions the topic has by now."""
+        """Continues after a pause, with the partitions that the topic has by now."""
         self._pause.clear()
 
     def stop(self, timeout_s: float = 150) -> list[Order]:
-        """End the load; all orders that were written. Raises what made the writer end."""
+        """Ends the load and returns all orders written. Raises the error that ended the writer."""
         self._stop.set()
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "the writer hangs"
@@ -116,7 +116,7 @@ class _Row(msgspec.Struct):
 
 
 class OutputReader:
-    """A read-committed reader of several topics that lives as long as the test: the number of orders seen in each."""
+    """A read-committed reader of several topics that lives as long as the test and counts the orders seen in each."""
 
     def __init__(self, bootstrap: str, topics: list[str]) -> None:
         self._bootstrap, self._topics = bootstrap, topics
@@ -124,32 +124,32 @@ class OutputReader:
         self._seen: dict[str, set[int]] = {topic: set() for topic in topics}
         self._errors: list[Exception] = []
         self.errors: deque[str] = deque(maxlen=10)
-        """The last errors that went by, for a failure's text."""
+        """The last ignored errors, for the message of a failure."""
         self._thread = threading.Thread(target=self._read, name="outputs", daemon=True)
 
     def start(self) -> Self:
-        """Begin to read."""
+        """Starts reading."""
         self._thread.start()
         return self
 
     @property
     def idle(self) -> bool:
-        """Not started yet."""
+        """True if not started yet."""
         return self._thread.ident is None
 
     def count(self, topic: str) -> int:
-        """Distinct orders that the topic's committed records name."""
+        """Returns the number of distinct orders in the topic's committed records."""
         if self._errors:
             raise self._errors[0]
         return len(self._seen[topic])
 
     def wait_more(self, topic: str, count: int = 1, timeout_s: float = 120) -> None:
-        """Until so many more orders than now are visible."""
+        """Waits until `count` more orders are visible."""
         target = self.count(topic) + count
         wait_until(lambda: self.count(topic) >= target, f"{count} more orders in {topic}", timeout_s)
 
     def close(self) -> None:
-        """End the thread."""
+        """Ends the thread."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(30)
@@ -160,8 +160,8 @@ class OutputReader:
         settings = {
             "bootstrap.servers": self._bootstrap,
             "group.id": "tidegate-test-outputs",
-            "auto.offset.reset": "earliest",  # where a log was cut off, nothing may be passed over
-            "socket.timeout.ms": 15_000,  # 60 s by default, for which a reader is blocked when its broker hangs
+            "auto.offset.reset": "earliest",  # if a log was truncated, no record may be skipped
+            "socket.timeout.ms": 15_000,  # 60 s by default, for which a hanging broker would block the reader
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 5,

@@ -1,4 +1,6 @@
-"""A mender beside the daemon that looks for missing markers all the time: where none is missing, it writes none."""
+"""A hanging transaction resolver next to the daemon that checks for missing markers all the time: where none is
+missing, it writes none.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tidegate.sinks.hanging_transactions import report_resolved
 
 
 class Looks(threading.Thread):
-    """Looks without a pause."""
+    """Runs the resolver without a pause."""
 
     def __init__(self, bootstrap: str, pipeline: str, topics: Sequence[str]) -> None:
         super().__init__(name="looks", daemon=True)
@@ -24,7 +26,7 @@ class Looks(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Resolves until `stop`."""
         with closing(TransactionClient({"bootstrap.servers": self._address})) as client:
             resolver = HangingTransactionResolver(client, self._pipeline, SYSTEM_CLOCK)
             while not self._ended.is_set():
@@ -38,6 +40,6 @@ class Looks(threading.Thread):
                 self.wrong += [*report_resolved(report.resolved), *(str(left) for left in report.left)]
 
     def stop(self) -> None:
-        """End the thread."""
+        """Ends the thread."""
         self._ended.set()
         self.join(60)

@@ -1,6 +1,7 @@
-"""A lookup server in a process of its own: slow, failing, hanging, gone, as a test says.
+"""A lookup server in a process of its own that a test can make slow, failing, hanging or unavailable.
 
-`GET /price/{sku}` answers `{"price": number, "sku": text}`. How it behaves is a JSON object that `POST /mode` replaces.
+`GET /price/{sku}` answers `{"price": number, "sku": text}`. `POST /mode` replaces the JSON object that controls its
+behaviour.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from tidegate.dev.broker.ports import reserve_ports
 
 
 class Lookup:
-    """The application."""
+    """The web application."""
 
     def __init__(self) -> None:
         self.mode: dict[str, Any] = {}
-        """`delay_s` at most, `fail`, `throttle` and `hang`: shares of the requests; `status` of all of them."""
+        """`delay_s` is the maximum delay; `fail`, `throttle` and `hang` are fractions of the requests; `status` applies
+        to all.
+        """
         self.asked: Counter[str] = Counter()
         self.headers: dict[str, str] = {}
         self.random = random.Random(7)
@@ -62,7 +65,7 @@ class Lookup:
         return web.json_response({"price": float(len(sku)), "sku": sku, "more": [1]})
 
     async def raw(self, request: web.Request) -> web.Response:
-        """Whatever the mode says."""
+        """Responds with the body that the mode defines."""
         return web.Response(body=str(self.mode["body"]).encode() * int(self.mode.get("times", 1)))
 
     async def seen(self, request: web.Request) -> web.Response:
@@ -74,7 +77,7 @@ class Lookup:
 
 
 class LookupServer:
-    """A handle on the process."""
+    """A handle on the server process."""
 
     def __init__(self) -> None:
         (self.port,) = reserve_ports(1)
@@ -113,7 +116,7 @@ class LookupServer:
 
 @contextlib.contextmanager
 def lookup_server() -> Iterator[LookupServer]:
-    """A server for a test, killed after it."""
+    """Starts a server for a test and kills it afterwards."""
     server = LookupServer()
     try:
         yield server

@@ -1,8 +1,8 @@
-"""A whole daemon and its slots in one process and one thread, without Spark, Kafka, sockets and waiting.
+"""A complete daemon and its slots in one process and one thread, without Spark, Kafka, sockets and waiting.
 
-What runs is production: `Supervisor`, `AttemptRunner`, `recover`, the coordinator, the journal, and in every slot
-`SlotProcess`, `Deployment`, the loop, channels, handlers, operators, state and uploads. In place of what lies outside
-there are lists: Spark's job is a list of seats, connections hand encoded messages over, Kafka is `LoopKafka`.
+The production code runs: `Supervisor`, `AttemptRunner`, `recover`, the coordinator, the journal, and in every slot
+`SlotProcess`, `Deployment`, the loop, channels, handlers, operators, state and uploads. External systems are replaced
+by lists: Spark's job is a list of seats, connections hand over encoded messages, and Kafka is `LoopKafka`.
 
     async def scene(world: Loopback) -> None:
         await world.checkpoint()
@@ -65,35 +65,35 @@ T = TypeVar("T")
 
 TURNS_MAX: Final = 20_000
 NEVER_MS: Final = 3_600_000
-"""The interval: checkpoints come when the test asks for them."""
+"""The checkpoint interval, so long that checkpoints are taken only when the test requests them."""
 RESTARTS: Final = RestartStrategy(initial_ms=1, max_ms=1, give_up_failures=20, give_up_window_ms=600_000)
 
 
 class InlineExecutor(ThreadPoolExecutor):
-    """Does at once what it is given."""
+    """Runs calls immediately."""
 
     def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         done: Future[T] = Future()
         try:
             done.set_result(call(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised to the waiting caller
             done.set_exception(error)
         return done
 
 
 class Seat:
-    """Where a slot runs, and both ends of its control connection."""
+    """The place where a slot runs, with both ends of its control connection."""
 
     def __init__(self, world: Loopback, bootstrap: SlotBootstrap, partition: int) -> None:
         hello = Hello(bootstrap.attempt, bootstrap.token, partition, partition, "here", 0, __version__, "3")
         self.connection = SlotConnection(hello, cast("Any", self))
         self.link = Link(self._say)
         self.told: list[DriverMessage] = []
-        """Everything that the daemon has sent."""
+        """All messages that the daemon has sent."""
         self.slot: LoopSlot | None = None
         self.over = False
         self.frozen = False
-        """It is given no turns."""
+        """The slot gets no turns."""
         self._world = world
         self._closing = False
 
@@ -117,7 +117,7 @@ class Seat:
             self._world.listener.message(self.connection, decode_slot_message(encode_message(message)[LENGTH.size :]))
 
     def turn(self) -> None:
-        """What the process does between two waits."""
+        """Does what the process does between two waits."""
         if self.over or self.frozen:
             return
         if self.slot is None:
@@ -142,7 +142,7 @@ class Seat:
                 self.end()
 
     def end(self) -> None:
-        """The process has returned or was killed."""
+        """Ends the process, as if it had returned or was killed."""
         self.over = True
         self._closing = True
         self.connection.closed.set()
@@ -153,7 +153,7 @@ class Seat:
 
 
 class LoopJob:
-    """Spark's barrier job."""
+    """Replaces Spark's barrier job."""
 
     def __init__(
         self, world: Loopback, bootstrap: SlotBootstrap, slots: int, ended: Callable[[str | None], None]
@@ -172,7 +172,7 @@ class LoopJob:
 
 
 class LoopServer:
-    """ControlServer without sockets."""
+    """A ControlServer without sockets."""
 
     port = 1
 
@@ -183,7 +183,7 @@ class LoopServer:
         self._world.listener = listener
 
     def dismiss(self) -> None:
-        """Nobody knocks."""
+        """Does nothing: there are no other connections."""
 
     async def wait_closed(self, slots: Sequence[SlotConnection]) -> None:
         for slot in slots:
@@ -191,7 +191,7 @@ class LoopServer:
 
 
 class Loopback:
-    """See the module. `history` is the input: rows by partition of the only source."""
+    """A daemon as described in the module. `history` is the input: rows by partition of the only source."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class Loopback:
         options: StartOptions = NO_OPTIONS,
         copies_max_bytes: int = 0,
     ) -> None:
-        """`before`: an earlier daemon of the same pipeline, with the same storage and broker."""
+        """Creates a daemon; `before` is an earlier daemon of the same pipeline, whose storage and broker it shares."""
         self.plan = plan
         self.objects: SharedObjects = SharedObjects() if before is None else before.objects
         self.kafka: LoopKafka = LoopKafka(plan, history) if before is None else before.kafka
@@ -216,7 +216,7 @@ class Loopback:
         self.completed: list[CompletedCheckpoint] = []
         self.error: BaseException | None = None
         self.over = False
-        """It has ended, by itself or by that error."""
+        """The daemon has ended, by itself or with `error`."""
         chosen = checkpoints or checkpoint_settings(interval_ms=NEVER_MS, max_concurrent=2, tolerable_failures=20)
         self.storage = self.open_storage()
         self.journal = Journal(
@@ -248,7 +248,7 @@ class Loopback:
         self.attempts.world = self
 
     def open_storage(self) -> FakeStorage:
-        """Another client of the checkpoint storage."""
+        """Opens another client of the checkpoint storage."""
         return FakeStorage(self.objects)
 
     # -- SparkHost
@@ -262,7 +262,7 @@ class Loopback:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Loopback]:
-        """From the first attempt's deployment until the test has seen enough; then everything is dropped."""
+        """Runs from the first attempt's deployment until the block ends; then everything is dropped."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tidegate.daemon.attempt.CAUSE_GRACE_S", 0.0)
             patch.setattr("tidegate.daemon.ownership.CLAIM_S", 0.0)
@@ -279,25 +279,25 @@ class Loopback:
     async def _live(self) -> None:
         try:
             await self.attempts.run()
-        except Exception as error:  # noqa: BLE001 - for the test to look at
+        except Exception as error:  # noqa: BLE001 - examined by the test
             self.error = error
         self.over = True
 
     @property
     def runner(self) -> AttemptRunner:
-        """The attempt that runs."""
+        """The running attempt."""
         assert self.attempts.runner is not None
         return self.attempts.runner
 
     def runs(self, attempt: int) -> bool:
-        """Whether this attempt, or a later one, has all its slots at work."""
+        """Returns whether this attempt or a later one has all its slots running."""
         runner = self.attempts.runner
         if runner is None or runner.attempt < attempt:
             return False
         return runner.is_running and not runner._outcome.done()
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Give everybody turns until it is true."""
+        """Gives every slot turns until the condition is true."""
         for _ in range(TURNS_MAX):
             if self.error is not None:
                 raise AssertionError(f"the daemon has ended, and not: {what}") from self.error
@@ -308,7 +308,7 @@ class Loopback:
         raise AssertionError(f"not within {TURNS_MAX} turns: {what}")
 
     async def until_later(self, condition: Callable[[], bool], what: str) -> None:
-        """As `until`, where another thread or a timer comes first."""
+        """Waits as `until` does, when another thread or a timer must act first."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert self.error is None and time.monotonic() < deadline, what
@@ -316,23 +316,23 @@ class Loopback:
             await asyncio.sleep(0)
 
     def slot(self, index: int) -> LoopSlot:
-        """A slot that runs."""
+        """Returns a running slot."""
         slot = self.seats[index].slot
         assert slot is not None
         return slot
 
     def hold_slots(self, *, held: bool = True) -> None:
-        """Give the slots no turns: the daemon goes on alone."""
+        """Gives the slots no turns, so that the daemon continues alone."""
         for seat in self.seats:
             seat.frozen = held
 
     def turn(self) -> None:
-        """One step of every slot."""
+        """Runs one step of every slot."""
         for seat in list(self.seats):
             seat.turn()
 
     async def failure(self) -> BaseException:
-        """What the daemon ends with."""
+        """Returns the error that ends the daemon."""
         for _ in range(TURNS_MAX):
             if self.error is not None:
                 return self.error
@@ -341,20 +341,20 @@ class Loopback:
         raise AssertionError(f"not within {TURNS_MAX} turns: the end of the daemon")
 
     async def checkpoint(self) -> CheckpointDone:
-        """As a user orders one, complete and committed."""
+        """Takes a checkpoint as a user would and waits until it is committed."""
         asked = asyncio.ensure_future(self.runner.take_checkpoint())
         await self.until(asked.done, "the checkpoint")
         return asked.result()
 
     async def kill(self, slot: int) -> None:
-        """The process is gone; everything is deployed again."""
+        """Kills a slot's process and waits until everything is deployed again."""
         attempt, seat = self.runner.attempt, self.seats[slot]
         seat.end()
         self.listener.lost(SlotLost(f"{seat.connection} was lost"))
         await self.until(lambda: self.runs(attempt + 1), "another attempt")
 
     async def drain(self) -> None:
-        """Until all input was read and nothing moves any more."""
+        """Runs until all input was read and nothing moves any more."""
         for _ in range(TURNS_MAX):
             self.turn()
             await asyncio.sleep(0)
@@ -363,13 +363,13 @@ class Loopback:
         raise AssertionError("never settles")
 
     async def stop(self) -> None:
-        """A final checkpoint and the end."""
+        """Takes a final checkpoint and ends."""
         self.attempts.stop()
         await self.until(lambda: self.runner.is_finished, "the end")
 
 
 class LoopSupervisor(Supervisor):
-    """Keeps what was completed."""
+    """Keeps the completed checkpoints."""
 
     world: Loopback
 
@@ -379,7 +379,7 @@ class LoopSupervisor(Supervisor):
 
 
 def play(world: Loopback, scene: Callable[[Loopback], Awaitable[None]]) -> None:
-    """A test, once the first attempt runs."""
+    """Runs a test scene once the first attempt runs."""
 
     async def run() -> None:
         async with world.running():
@@ -389,9 +389,10 @@ def play(world: Loopback, scene: Callable[[Loopback], Awaitable[None]]) -> None:
 
 
 def plan_of(steps: str, parallelism: int = 2, *, exactly_once: bool = True) -> Plan:
-    """From a pipeline file: `totals` counts the rows of each key across an exchange, `stateless` passes all on.
+    """Returns the plan of a pipeline file: `totals` counts the rows of each key across an exchange, `stateless` passes
+    all on.
 
-    `ending` does so with a ttl, `parted` counts what two filters let through. Out come rows of `k` and `n`.
+    `ending` counts with a ttl, `parted` counts what two filters pass. The output rows have `k` and `n`.
     """
     document = {
         "version": 1,

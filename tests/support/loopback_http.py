@@ -1,4 +1,4 @@
-"""An HTTP server of a test, in threads of its process."""
+"""A test's HTTP server, in threads of the test process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):
-    """Of one connection, which is kept; an answer is one packet, and nothing is logged."""
+    """Handles one persistent connection. A response is one packet, and nothing is logged."""
 
     owner: Any
     """The server."""
@@ -19,21 +19,21 @@ class LoopbackHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Logs nothing."""
 
 
 class LoopbackServer:
-    """On a free port of the loopback interface. `with` serves; the address is known before."""
+    """A server on a free port of the loopback interface. It serves within `with`; the address is known before."""
 
     def __init__(self, handler: type[LoopbackHandler]) -> None:
         self.closed = threading.Event()
-        """Set at the end, for what holds answers back."""
+        """Set at the end; ends responses that are being delayed."""
         self._http = _Server(type(handler.__name__, (handler,), {"owner": self}))
         self.port: int = self._http.server_address[1]
 
     @property
     def endpoint(self) -> str:
-        """Its address."""
+        """The server's address."""
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
@@ -48,7 +48,7 @@ class LoopbackServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """Closes the connections that clients keep, so that their threads end with it."""
+    """Closes the connections that clients keep open, so that their threads end with the server."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""Kafka for `loopback.py`: records by partition, transactions by producer, and what became of them."""
+"""The Kafka of `loopback.py`: records by partition, and transactions by producer with their outcome."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.sinks.outcome import CommitOutcome
 
 
 class LoopKafka:
-    """What the daemon asks of `KafkaEdge`, and where the slots read and write."""
+    """The part of `KafkaEdge` that the daemon uses, and the topics that the slots read and write."""
 
     away = False
     explains_failures = False
@@ -30,14 +30,14 @@ class LoopKafka:
     def __init__(self, plan: Plan, history: Mapping[int, Sequence[Row]]) -> None:
         self.history = {partition: list(rows) for partition, rows in history.items()}
         self.output: list[Row] = []
-        """What readers of committed records see, in the order in which it became visible."""
+        """The committed records, in the order in which they became visible."""
         self.sinks: list[FakeSink] = []
-        """Of all attempts."""
+        """The sinks of all attempts."""
         self.trace = Trace()
         self.begin = dict.fromkeys(self.history, 0)
-        """Where reading begins at the first start."""
+        """The start offsets of the first start."""
         self.removed: dict[int, int] = {}
-        """Where the history of a partition begins, if retention has been there."""
+        """The first offsets of partitions whose oldest records retention has removed."""
         self._committed: set[int] = set()
         sources = [topic for source in plan.operators(SourceOperator) for topic in source.topics]
         self._topics = {topic: len(self.history) for topic in sources}

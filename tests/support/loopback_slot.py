@@ -1,4 +1,4 @@
-"""The slots of `loopback.py`: `SlotProcess` and `Deployment` as they are, but for Kafka, sockets and threads."""
+"""The slots of `loopback.py`: the real `SlotProcess` and `Deployment`, without Kafka, sockets and threads."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ FRAME_BYTES: Final = 1 << 20
 
 
 class InlineUploads(Uploads):
-    """Does a job at once, or when the test lets it."""
+    """Runs jobs immediately, or when the test releases them."""
 
     def __init__(self, storage: Storage, wake: Callable[[], None]) -> None:
         self.held: list[UploadJob | StateHandle] | None = None
-        """A list: jobs wait in it."""
+        """If this is a list, jobs wait in it."""
         self.error = ""
-        """What every upload fails with."""
+        """The error with which every upload fails."""
         super().__init__(storage, wake)
 
     def release(self) -> None:
-        """Do what has waited, and wait no more."""
+        """Runs the waiting jobs, and later ones immediately."""
         jobs, self.held = self.held or [], None
         for job in jobs:
             self._do(job)
 
     def close(self, timeout_s: float) -> None:
-        """There is no thread."""
+        """Does nothing: there is no thread."""
 
     def _start(self) -> None:
-        """No thread."""
+        """Starts no thread."""
 
     def _put(self, job: UploadJob | StateHandle) -> None:
         if self.error and isinstance(job, UploadJob):
@@ -65,7 +65,7 @@ class InlineUploads(Uploads):
 
 
 class DirectSink(FakeSink):
-    """At least once: what is written is visible at once."""
+    """An at-least-once sink whose records are visible immediately."""
 
     def __init__(self, kafka: LoopKafka, name: str, slot: int) -> None:
         super().__init__(name, slot, kafka.trace)
@@ -79,7 +79,7 @@ class DirectSink(FakeSink):
 
 
 class LoopParts(SlotParts):
-    """See SlotParts."""
+    """Parts of a slot that open the test's storage and upload without threads."""
 
     def __init__(self, storage: Callable[[], Storage]) -> None:
         self._storage = storage
@@ -92,7 +92,7 @@ class LoopParts(SlotParts):
 
 
 class LoopDeployment(Deployment):
-    """Sources and sinks are lists of rows, everything else is what production builds."""
+    """A deployment whose sources and sinks are lists of rows; production code builds everything else."""
 
     def __init__(
         self, deploy: Deploy, clock: Any, send: Callable[[SlotMessage], None], kafka: LoopKafka, parts: LoopParts
@@ -100,8 +100,8 @@ class LoopDeployment(Deployment):
         super().__init__(deploy, clock, send, lambda: None, parts)
         self._kafka = kafka
         self.sources: list[PartitionedSource] = []
-        self.subtasks._build_source = self._build_source  # type: ignore[method-assign]  # of this one only
-        self.subtasks._build_sink = self._build_sink  # type: ignore[method-assign]  # of this one only
+        self.subtasks._build_source = self._build_source  # type: ignore[method-assign]  # of this instance only
+        self.subtasks._build_sink = self._build_sink  # type: ignore[method-assign]  # of this instance only
 
     def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceRuntime:
         mine = [place.partition for place in self._deploy.partitions[spec.name]]
@@ -121,15 +121,15 @@ class LoopDeployment(Deployment):
 
 
 class Wires:
-    """Data connections between slots: encoded frames, with credits, as much as there is at a time."""
+    """Data connections between slots: encoded frames with credits, each transferred as far as possible."""
 
     def __init__(self) -> None:
         self.inputs: dict[tuple[int, int, int, int], InputChannel] = {}
-        """By attempt, receiver, sender and edge."""
+        """Keys are attempt, receiver, sender and edge."""
 
 
 class LoopTransport:
-    """DataTransport of one slot."""
+    """The DataTransport of one slot."""
 
     def __init__(self, wires: Wires, attempt: int) -> None:
         self._wires = wires
@@ -164,7 +164,7 @@ class LoopTransport:
         return moved
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is nothing to close."""
 
 
 class Link:
@@ -177,11 +177,11 @@ class Link:
         self.send = send
 
     def close(self, _timeout_s: float) -> None:
-        """The seat knows."""
+        """Does nothing: the seat tracks the end of the slot."""
 
 
 class LoopSlot(SlotProcess):
-    """One deployment, turn by turn."""
+    """One deployment, run turn by turn."""
 
     def __init__(
         self, deploy: Deploy, link: Link, storage: Callable[[], Storage], kafka: LoopKafka, wires: Wires
@@ -194,39 +194,39 @@ class LoopSlot(SlotProcess):
 
     @property
     def deployment(self) -> LoopDeployment:
-        """What it has built."""
+        """The deployment that was built."""
         return cast("LoopDeployment", self._deployment)
 
     @property
     def uploads(self) -> InlineUploads:
-        """Its uploads."""
+        """The uploads of the deployment."""
         return cast("InlineUploads", self.deployment.uploads)
 
     @property
     def stopping(self) -> bool:
-        """It was asked to return, or has failed."""
+        """True if the slot was asked to return or has failed."""
         return self._stopping
 
     def begin(self) -> None:
-        """Build everything and report that it runs."""
+        """Builds everything and reports that the slot runs."""
         self._build()
 
     def step(self) -> None:
-        """One turn, and what has come meanwhile."""
+        """Runs one turn and takes what has arrived meanwhile."""
         self.moved = self._turn() or not self.deployment.loop.begun
         self._take_news()
 
     def fail(self, error: Exception) -> None:
-        """As `serve` does."""
+        """Reports a failure and stops, as `serve` does."""
         self._report(error)
         self._stopping = True
 
     def end(self) -> None:
-        """Close everything."""
+        """Closes everything."""
         self._close()
 
     def release(self) -> None:
-        """What the kernel does when a process ends: it unlocks the copies."""
+        """Unlocks the local copies, as the kernel does when a process ends."""
         if self._deployment is not None:
             self._deployment._copies.close()
 
@@ -236,11 +236,11 @@ class LoopSlot(SlotProcess):
 
     @staticmethod
     def _settle_memory() -> None:
-        """The test's process is no slot."""
+        """Does nothing, because the test's process is not a slot."""
 
 
 def committed_keys(rows: Sequence[Row]) -> dict[int, list[int]]:
-    """The numbers of each key, in the order in which they became visible."""
+    """Returns the numbers of each key in the order in which they became visible."""
     found: dict[int, list[int]] = {}
     for key, number in rows:
         found.setdefault(key, []).append(number)

@@ -1,8 +1,8 @@
-"""Takes the marker of a transaction out of partitions of a broker that is down, as a crash of Kafka can.
+"""Removes the marker of a transaction from partitions of a stopped broker, as a crash of Kafka can.
 
-Kafka 4.3.1 takes a partition without a leader for a deleted one when it writes markers: a coordinator that loads a
-decided transaction while the broker's own partitions have no leader yet completes it and skips them. That is a race;
-cutting the marker off the end of the log leaves the same state every time.
+When Kafka 4.3.1 writes markers, it mistakes a partition without a leader for a deleted one. A coordinator that loads a
+decided transaction before the broker's own partitions have leaders completes it and skips them. That is a race;
+truncating the log before the marker produces the same state every time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.kafka.transactions import TransactionClient
 
 
 def lose_newest_markers(rig: Rig) -> None:
-    """Crash the broker; the newest marker of every partition of both outputs is gone when it is back."""
+    """Crashes and restarts the broker so that the newest marker of every partition of both outputs is gone."""
     wait_until(lambda: not _ending(rig), "every coordinator has noted that all markers are written")
     newest = _newest(rig)
     rig.broker.kill()
@@ -34,14 +34,14 @@ def lose_newest_markers(rig: Rig) -> None:
 
 
 def _ending(rig: Rig) -> list[TransactionListing]:
-    """Transactions whose markers would be written after the crash."""
+    """Returns transactions whose markers would be written after the crash."""
     with closing(TransactionClient({"bootstrap.servers": rig.broker.bootstrap})) as client:
         listed = client.list_transactions(f"{rig.pipeline.name}.")
     return [one for one in listed if one.state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT)]
 
 
 def _newest(rig: Rig) -> set[ProducerId]:
-    """Owners of committed transactions whose ids were not used again: only their markers a crash can lose."""
+    """Returns the owners of committed transactions whose ids were not reused; a crash can lose only their markers."""
     with closing(TransactionClient({"bootstrap.servers": rig.broker.bootstrap})) as client:
         told = [client.describe(one.transactional_id) for one in client.list_transactions(f"{rig.pipeline.name}.")]
     complete = CoordinatorState.COMPLETE_COMMIT
@@ -51,9 +51,9 @@ def _newest(rig: Rig) -> set[ProducerId]:
 def lose_markers(
     broker: DevelopmentBroker, partitions: Iterable[TopicPartition], owners: Collection[ProducerId] | None = None
 ) -> int:
-    """Cut the control batches at the end of each partition off; how many partitions had any. Pid must be None.
+    """Removes the control batches at the end of each partition; returns the number of partitions that had any.
 
-    With `owners` only theirs.
+    With `owners` only their batches are removed. The broker's pid must be None.
     """
     assert broker.pid is None, "the broker must be down: its log is changed on disk"
     return sum(
@@ -70,7 +70,7 @@ def _cut(directory: Path, owners: Collection[ProducerId] | None) -> bool:
     if kept == len(headers):
         return False
     segment.write_bytes(data[: sum(sizes[:kept])])
-    # What Kafka derived from the cut part: without them it reads the segment again, as after a crash.
+    # Files that Kafka derived from the removed part. Without them it reads the segment again, as after a crash.
     for derived in [*directory.glob("*.snapshot"), *directory.glob("*.index"), *directory.glob("*.timeindex")]:
         derived.unlink()
     (directory.parent / ".kafka_cleanshutdown").unlink(missing_ok=True)

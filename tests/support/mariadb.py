@@ -1,4 +1,4 @@
-"""A MariaDB of the distribution on loopback, with a binary log and a data directory of its own."""
+"""The distribution's MariaDB on loopback, with a binary log and a data directory of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASK_S: Final = 60.0
 
 
 def find_server() -> str:
-    """Its program. Raises ServerMissing."""
+    """Returns the path of the server program. Raises ServerMissing."""
     found = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
     if found is None:
         raise ServerMissing("no MariaDB server is installed: install the package `mariadb-server` of the distribution")
@@ -37,7 +37,7 @@ def find_server() -> str:
 
 
 class MariaDB:
-    """A context manager; its database is `shop`, its user `debezium` with that password."""
+    """A server as a context manager. The database is `shop`, user and password are `debezium`."""
 
     def __init__(self) -> None:
         self._server = find_server()
@@ -88,15 +88,15 @@ class MariaDB:
 
     @property
     def version(self) -> str:
-        """As it calls itself."""
+        """The version that the server reports."""
         return self._sql("SELECT version()", "shop").strip().partition("-")[0]
 
     def run(self, *statements: str, database: str = "shop") -> None:
-        """One after the other."""
+        """Runs statements one after the other."""
         self._sql("\n".join(f"{one};" for one in statements), database)
 
     def rows(self, query: str) -> list[str]:
-        """What a query gives, whose only column is JSON."""
+        """Returns the rows of a query whose only column is JSON."""
         return self._sql(query, "shop").splitlines()
 
     def _sql(self, text: str, database: str) -> str:

@@ -1,4 +1,4 @@
-"""A small server of objects that speaks what is needed of S3 and of Google's XML interface, in the process of the test.
+"""A small object server in the test process that implements the required part of S3 and of Google's XML API.
 
 It proves nothing about real stores: `make stores` runs the same suite against those.
 """
@@ -24,7 +24,7 @@ ATTRIBUTES: Final = ("x-amz-meta-", "x-goog-meta-")
 
 
 def write_credentials(path: Path, key: str = "A", secret: str = "S") -> Path:
-    """A shared credentials file. The server takes any."""
+    """Writes a shared credentials file. The server accepts any credentials."""
     path.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n", "utf-8")
     return path
 
@@ -37,12 +37,12 @@ class StoredObject(msgspec.Struct, frozen=True):
 
     @property
     def tag(self) -> str:
-        """Of the content."""
+        """The ETag of the content."""
         return f'"{hashlib.md5(self.data).hexdigest()}"'
 
 
 class ObjectServer(LoopbackServer):
-    """One bucket, in memory. `conditions` False: a store that ignores them."""
+    """A server with one bucket, in memory. With `conditions` False it ignores conditional headers."""
 
     def __init__(self) -> None:
         super().__init__(_Handler)
@@ -50,18 +50,20 @@ class ObjectServer(LoopbackServer):
         self.conditions = True
         self.keeps_attributes = True
         self.quirk = ""
-        """What else is wrong with it: it `replaces` what it refuses to, reads are `stale`, things are `not listed`, or
-        `kept` when they are deleted.
+        """A further defect: the store `replaces` objects although it refuses to, reads are `stale`, objects are `not
+        listed`, or are `kept` when they are deleted.
         """
         self.bulk_delete = True
         self.conflicts = 0
-        """So many conditional writes are refused because they met another one, which has not been written either."""
+        """Number of conditional writes to reject with a conflict although no other write takes place."""
         self.looks_first: threading.Barrier | None = None
-        """Conditions are looked at by so many at a time, and then all write: only the race of a probe fills it."""
+        """A barrier at which conditional writes wait between the check and the write. Only the race of a probe fills
+        it.
+        """
         self.seconds_of: Callable[[int], float] | None = None
-        """How long an answer of so many bytes is held back."""
+        """Delay of a response, by its size in bytes."""
         self.requests: list[str] = []
-        """Method and path, without the query."""
+        """Method and path of each request, without the query."""
         self.lock = threading.Lock()
 
 
@@ -172,7 +174,9 @@ class _Handler(LoopbackHandler):
         self._answer(200, f"{text}</ListBucketResult>".encode())
 
     def _key(self) -> str | None:
-        """Of the object; empty for the bucket; None when it was answered that there is no such bucket."""
+        """Returns the key of the object, empty for the bucket, or None after
+        responding that the bucket does not exist.
+        """
         path = unquote(urlsplit(self.path).path)
         self.owner.requests.append(f"{self.command} {path}")
         bucket, _, key = path.lstrip("/").partition("/")

@@ -1,4 +1,6 @@
-"""The pipeline of the end-to-end tests: orders in, a stateless and a keyed output, both known to demo/verify.py."""
+"""The pipeline of the end-to-end tests: reads orders and writes a stateless and a keyed output, which demo/verify.py
+can check.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,20 @@ SCHEMA = {
     "status": "string",
 }
 HALVES = ("even", "odd")
-"""Topics, by the remainder of the ids in them."""
+"""Topics for the orders with even and with odd ids."""
 
 
 class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs between the tests; `msgspec.structs.replace` makes variants. Topics are `prefix` + their name."""
+    """The settings that differ between tests; `msgspec.structs.replace` creates variants. Topics are `prefix` + their
+    name.
+    """
 
     name: str
     bootstrap: str
     directory: Path
-    """Checkpoint directory."""
+    """The checkpoint directory."""
     address: str = ""
-    """In its place: where in an object store, reached as `storage` says."""
+    """Replaces `directory` by an address in an object store, opened with the settings in `storage`."""
     storage: dict[str, str] = {}
     prefix: str = ""
     master: str = "local[2]"
@@ -39,7 +43,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     totals_kafka: dict[str, str] = {}
     """Producer properties of the sink after the exchange."""
     interval: str = "1s"
-    """A checkpoint of two slots costs 0.1 s of CPU time in all, most of it at the broker."""
+    """A checkpoint of two slots costs a total of 0.1 s of CPU time, most of it at the broker."""
     mode: str = "exactly-once"
     start: str = "earliest"
     until: str = "never"
@@ -49,19 +53,21 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_grace: str = "30s"
     restart_max: str = "2s"
     kafka: dict[str, str] = {}
-    """Over the address: how the pipeline logs in."""
+    """Additional Kafka properties, such as those of the login."""
     keyed: bool = True
-    """With the running totals; without them the pipeline has no exchange and no state."""
+    """Includes the running totals; without them the pipeline has no exchange and no state."""
     halves: bool = False
-    """With the paid orders once more, in two topics by their ids."""
+    """Additionally writes the paid orders to two topics by their ids."""
     spark: dict[str, str] = {}
     backend: str = "memory"
     savepoint_roots: tuple[str, ...] = ()
     release: int = 0
-    """Of a file that a user changes between two runs, see tests/support/changed_orders.py; 0: one that stays."""
+    """Release of a file that a user changes between two runs,
+    see tests/support/changed_orders.py; 0: an unchanged one.
+    """
 
     def write(self, path: Path) -> Path:
-        """Write the file (JSON is YAML) and return its path."""
+        """Writes the file (JSON is YAML) and returns its path."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self._document()), indent=2))
         return path
@@ -136,7 +142,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def _halves(self, paid: dict[str, Any]) -> dict[str, Any]:
-        """A sink as that of the paid orders."""
+        """Returns a sink like that of the paid orders, but with two topics."""
         even, odd = (self.prefix + name for name in HALVES)
         topic = {"expression": f"if(id % 2 = 0, '{even}', '{odd}')", "allow": [even, odd]}
         return {"halves": {**paid, "topic": topic}} if self.halves else {}

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the distribution on loopback, with logical replication and a data directory of its own.
+"""The distribution's PostgreSQL on loopback, with logical replication and a data directory of its own.
 
 It refuses to run as root, so root starts it as another user.
 """
@@ -37,11 +37,14 @@ ASK_S: Final = 60.0
 
 
 class ServerMissing(Exception):
-    """There is no server on this machine."""
+    """No server is installed on this machine."""
 
 
 def find_programs() -> Path:
-    """The directory of `initdb`, `postgres` and `psql`, of the newest that is installed. Raises ServerMissing."""
+    """Returns the directory of `initdb`, `postgres` and `psql` of the newest installed version.
+
+    Raises ServerMissing.
+    """
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
     if found:
         return found[-1].parent
@@ -52,7 +55,7 @@ def find_programs() -> Path:
 
 
 class Postgres:
-    """A context manager; its database is `postgres`, its user too, without password."""
+    """A server as a context manager. Database and user are `postgres`, without a password."""
 
     def __init__(self) -> None:
         self._programs = find_programs()
@@ -87,15 +90,15 @@ class Postgres:
 
     @property
     def version(self) -> str:
-        """As it calls itself."""
+        """The version that the server reports."""
         return self.rows("SHOW server_version")[0][0].partition(" ")[0]
 
     def run(self, *statements: str) -> None:
-        """Each in a transaction of its own, or several that `BEGIN` and `COMMIT` make one."""
+        """Runs statements, each in a transaction of its own unless `BEGIN` and `COMMIT` group them."""
         self._psql("\n".join(f"{one};" for one in statements))
 
     def rows(self, query: str) -> list[list[str]]:
-        """What a query gives, as texts; NULL is an empty one."""
+        """Returns the rows of a query as strings; NULL is an empty one."""
         return list(csv.reader(io.StringIO(self._psql(query, "--csv", "--tuples-only"))))
 
     def _psql(self, text: str, *options: str) -> str:
@@ -124,7 +127,7 @@ class Postgres:
     def _stop(self) -> None:
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGINT)  # fast: connections are ended
+        self._process.send_signal(signal.SIGINT)  # fast shutdown: ends connections
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
         self._process.kill()
@@ -132,7 +135,7 @@ class Postgres:
 
 
 def other_user() -> pwd.struct_passwd:
-    """Whom root starts a server as that refuses to run as root. Raises ServerMissing."""
+    """Returns the user as which root starts servers that refuse to run as root. Raises ServerMissing."""
     for name in USERS:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)

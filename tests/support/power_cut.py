@@ -1,7 +1,8 @@
-"""What a power cut may leave of a directory: only what was synced is sure.
+"""Models what a power cut may leave of a directory: only what was synced is certain.
 
-A file's content is sure as of its last fsync, a folder's names as of the folder's last fsync (POSIX promises no more).
-What was not synced may or may not be there; two extremes are made: nothing of it, and all names without their contents.
+The content of a file is certain as of its last fsync, the names in a folder as of the folder's last fsync (POSIX
+guarantees no more). What was not synced may or may not survive. Two extremes are produced: nothing of it, and all names
+without their contents.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Names = dict[str, int]
 
 
 class Disk:
-    """Follows the calls on `root`, of which everything is sure at the beginning."""
+    """Tracks the calls on `root`, whose initial content is certain."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -29,18 +30,18 @@ class Disk:
             self._note(place)
 
     def after(self, call: Call) -> None:
-        """A call has been made; others may have come before it that were not counted."""
+        """Notes that a call was made; uncounted calls may have preceded it."""
         place = self._root / call.path
         if call.name in _SYNCS and place.exists():
             self._note(place)
         elif call.name in _MAKES and place.exists():
-            number = place.stat().st_ino  # may have been another's before
+            number = place.stat().st_ino  # the inode may have been reused
             self._contents.pop(number, None)
             self._names.pop(number, None)
             (self._folders.add if place.is_dir() else self._folders.discard)(number)
 
     def write_image(self, target: Path, *, names_survive: bool) -> None:
-        """Make a directory that looks like this one after a power cut."""
+        """Creates a directory as this one may look after a power cut."""
         if names_survive:
             names = {
                 place.stat().st_ino: _list(place) for place in [self._root, *self._root.rglob("*")] if place.is_dir()

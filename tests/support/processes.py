@@ -1,4 +1,4 @@
-"""Processes as tests see them: those of a daemon (from the package's own helper), and signals to any."""
+"""Processes in tests: finds those of a daemon with the package's own helpers, and sends signals."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = [
 
 
 def find_executors(root: int) -> list[int]:
-    """Executor JVMs below a daemon or a worker of Spark."""
+    """Returns the pids of executor JVMs below a daemon or a Spark worker."""
     return [process.pid for process in find_descendants(root) if "CoarseGrainedExecutorBackend" in process.command]
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
-    """Send a signal; False when the process is gone already."""
+    """Sends a signal; returns False if the process is already gone."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -43,7 +43,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 @contextmanager
 def frozen(pids: Sequence[int]) -> Iterator[None]:
-    """These processes are stopped (SIGSTOP) within the block; all of them must be there when it begins."""
+    """Stops these processes (SIGSTOP) within the block. All of them must exist when it begins."""
     try:
         for pid in pids:
             assert kill(pid, signal.SIGSTOP), f"process {pid} is gone"

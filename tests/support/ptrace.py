@@ -1,7 +1,7 @@
-"""The few calls of ptrace(2) that a syscall tracer needs, by ctypes: x86_64 and aarch64, Linux 5.3 and newer.
+"""The few ptrace(2) calls that a syscall tracer needs, through ctypes: x86_64 and aarch64, Linux 5.3 and newer.
 
-Reading is the same on every machine (PTRACE_GET_SYSCALL_INFO); only replacing a call, shortening it and setting its
-result touch registers, which are in `_X86_64` and `_AARCH64`.
+Reading is the same on every architecture (PTRACE_GET_SYSCALL_INFO). Only replacing a call, shortening it and setting
+its result access registers, which `_X86_64` and `_Aarch64` do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GETREGSET: Final = 0x4204
 _SETREGSET: Final = 0x4205
 _GET_SYSCALL_INFO: Final = 0x420E
 _OPTIONS: Final = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000
-"""TRACESYSGOOD, TRACEFORK, TRACEVFORK, TRACECLONE (threads are followed), EXITKILL (nobody outlives the tracer)."""
+"""TRACESYSGOOD, TRACEFORK, TRACEVFORK, TRACECLONE (threads are followed), EXITKILL (no process outlives the tracer)."""
 _ENTRY: Final = 1
 _EXIT: Final = 2
 _INFO: Final = struct.Struct("=BxxxIQQ7Q")
@@ -36,35 +36,35 @@ _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c
 
 
 class TracingUnavailable(Exception):
-    """This environment does not let a process trace its own children; the text says what to change."""
+    """This environment does not let a process trace its own children; the text explains what to change."""
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """A thread stands before (`entering`) or after a call."""
+    """A thread that is stopped before (`entering`) or after a call."""
 
     entering: bool
     number: int
-    """Of the call; only before it."""
+    """The number of the call; known only before it."""
     arguments: tuple[int, ...]
 
 
 class Registers(Protocol):
-    """What differs between machines."""
+    """The operations that differ between architectures."""
 
     calls: Mapping[int, str]
-    """Numbers of the calls that touch files, to their names."""
+    """Maps the numbers of calls that access files to their names."""
 
     def skip(self, thread: int) -> None:
-        """Before a call: make it one that does nothing."""
+        """Replaces a call, before it runs, by one that does nothing."""
 
     def set_result(self, thread: int, value: int) -> None:
-        """After a call: what the caller sees; an error is negative."""
+        """Sets the result of a call after it; a negative value is an error."""
 
     def set_argument(self, thread: int, index: int, value: int) -> None:
-        """Before a call: change an argument."""
+        """Changes an argument of a call before it runs."""
 
 
-class _X86_64:  # noqa: N801  the machine's own name
+class _X86_64:  # noqa: N801  the architecture's own name
     calls: Mapping[int, str] = {
         0: "read", 1: "write", 2: "open", 17: "pread64", 18: "pwrite64", 20: "writev", 74: "fsync", 75: "fdatasync",
         76: "truncate", 77: "ftruncate", 82: "rename", 83: "mkdir", 84: "rmdir", 85: "creat", 86: "link", 87: "unlink",
@@ -127,7 +127,7 @@ class _Vector(ctypes.Structure):
 
 
 def registers() -> Registers:
-    """Those of this machine. Raises TracingUnavailable."""
+    """Returns the registers of this architecture. Raises TracingUnavailable."""
     machine = platform.machine()
     if machine == "x86_64":
         return _X86_64()
@@ -137,17 +137,17 @@ def registers() -> Registers:
 
 
 def trace_me() -> None:
-    """In the child: let the parent trace this thread and all that it starts from now on."""
+    """Called in the child: lets the parent trace this thread and all that it starts from now on."""
     _ptrace(_TRACEME, 0, 0, 0)
 
 
 def set_options(process: int) -> None:
-    """In the parent, when the child has stopped for the first time."""
+    """Called in the parent, once the child has stopped for the first time."""
     _ptrace(_SETOPTIONS, process, 0, _OPTIONS)
 
 
 def run_to_next_call(thread: int, signal_number: int = 0) -> None:
-    """Let a stopped thread continue to the next start or end of a call; nothing when it is gone."""
+    """Lets a stopped thread run to the next start or end of a call; does nothing if the thread is gone."""
     try:
         _ptrace(_SYSCALL, thread, 0, signal_number)
     except ProcessLookupError:
@@ -155,7 +155,7 @@ def run_to_next_call(thread: int, signal_number: int = 0) -> None:
 
 
 def read_stop(thread: int) -> Stop | None:
-    """Where a stopped thread stands; None when it is gone or stands elsewhere."""
+    """Returns where a thread has stopped, or None if it is gone or not at a call."""
     buffer = ctypes.create_string_buffer(_INFO.size)
     try:
         _ptrace(_GET_SYSCALL_INFO, thread, _INFO.size, ctypes.addressof(buffer))

@@ -1,4 +1,4 @@
-"""A schema registry in this process: the part of the REST interface that Tidegate uses, and ways to misbehave."""
+"""A schema registry in the test process: the part of the REST API that Tidegate uses, and ways to misbehave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Trouble = Callable[[BaseHTTPRequestHandler], None]
 
 
 def answer_with(status: int, body: bytes | str, **headers: str) -> Trouble:
-    """What is answered instead, whatever was asked."""
+    """Returns a trouble that always sends this response."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         data = body.encode() if isinstance(body, str) else body
@@ -30,7 +30,7 @@ def answer_with(status: int, body: bytes | str, **headers: str) -> Trouble:
 
 
 class FakeRegistry(LoopbackServer):
-    """See the module. `asked` are the requests so far; `trouble` is what happens instead of an answer."""
+    """A registry as described in the module. `asked` contains the requests so far; `trouble` replaces the response."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(_Handler)
@@ -39,16 +39,18 @@ class FakeRegistry(LoopbackServer):
         self.headers: list[dict[str, str]] = []
         self.trouble: Trouble | None = None
         self.incompatible: list[str] = []
-        """Why no subject takes another schema; none: they do."""
+        """Reasons why no subject accepts another schema; empty if subjects do."""
         self.compares_with_one = False
-        """As Redpanda and Karapace: schemas are compared with a version that is named, and not with the subject."""
+        """Behaves like Redpanda and Karapace: compares a schema only with a named
+        version, not with the whole subject.
+        """
         self.schemas: dict[int, dict[str, Any]] = {}
         self.guids: dict[str, int] = {}
         self.subjects: dict[str, list[int]] = {}
         self.serialized: dict[str, str] = {}
-        """Of texts, what is given for them where `format=serialized` is asked for."""
+        """Replacements for schema texts when `format=serialized` is requested."""
         if tls is not None:
-            setattr(self._http, "handle_error", lambda *_: None)  # noqa: B010 - of a client that is refused
+            setattr(self._http, "handle_error", lambda *_: None)  # noqa: B010 - errors of rejected clients
             self._http.socket = tls.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
 
     @property
@@ -56,11 +58,11 @@ class FakeRegistry(LoopbackServer):
         return f"https{self.endpoint.removeprefix('http')}" if self._tls else self.endpoint
 
     def hang(self, _handler: BaseHTTPRequestHandler) -> None:
-        """A trouble: no answer before the end."""
+        """A trouble: sends no response until the end."""
         self.closed.wait(60)
 
     def add(self, subject: str, text: str, kind: str = "AVRO", references: list[Any] | None = None) -> int:
-        """As somebody else registers it; its id."""
+        """Registers a schema as another client would; returns its id."""
         body = {"schema": text, "schemaType": kind, "references": references or []}
         schema_id = next((one for one, known in self.schemas.items() if known == body), len(self.schemas) + 1)
         self.schemas[schema_id] = body
@@ -70,7 +72,7 @@ class FakeRegistry(LoopbackServer):
         return schema_id
 
     def serve(self, handler: BaseHTTPRequestHandler) -> None:
-        """One request."""
+        """Serves one request."""
         length = int(handler.headers.get("Content-Length") or 0)
         body = json.loads(handler.rfile.read(length)) if length else None
         self.asked.append((handler.command, handler.path))

@@ -1,4 +1,4 @@
-"""One pipeline under test: its topics, its load, its daemons, and the independent check of what it committed."""
+"""One pipeline under test: its topics, its load, its daemons, and the independent check of its committed output."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PARTITIONS = 4
 
 
 class Rig:
-    """Everything of one test; names are unique, so several rigs share a broker. `with` cleans up whatever happened.
+    """The environment of one test. Names are unique, so several rigs share a broker. `with` cleans up in any case.
 
-    `overrides` are fields of OrdersPipeline. Each topic has so many `partitions`.
+    `overrides` are fields of OrdersPipeline. `partitions` is the partition count of each topic.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Rig:
         self.broker = broker
         self.directory = directory
         self.scratch = directory / "scratch"
-        """Temporary files of all daemons; nothing else may be left where they ended by themselves."""
+        """Temporary files of all daemons. Daemons that end by themselves must leave nothing else."""
         self.scratch.mkdir(parents=True)
         self.environ = {"TMPDIR": str(self.scratch)}
         self.seed = seed
@@ -67,7 +67,7 @@ class Rig:
         print(f"seed {seed}, pipeline {self.pipeline.name}", flush=True)
 
     def daemon(self, *command: str, **overrides: Any) -> DaemonProcess:
-        """A new daemon on this pipeline, not started; `command` replaces `-m tidegate run`."""
+        """Returns a new daemon for this pipeline, not started; `command` replaces `-m tidegate run`."""
         number = len(self.daemons)
         pipeline = msgspec.structs.replace(self.pipeline, **overrides)
         path = pipeline.write(self.directory / f"pipeline-{number}.yaml")
@@ -77,15 +77,15 @@ class Rig:
         return made
 
     def refused(self, *options: object, **overrides: Any) -> str:
-        """What a `tidegate run` with these options says; it is refused before slots are started."""
+        """Returns the output of a `tidegate run` with these options that is refused before slots are started."""
         return refused(self.write("refused.yaml", **overrides), *options, environ=self.environ)
 
     def write(self, file: str, **overrides: Any) -> Path:
-        """A file of the pipeline, or of another one."""
+        """Writes a file of the pipeline, or of a variant."""
         return msgspec.structs.replace(self.pipeline, **overrides).write(self.directory / file)
 
     def running(self, **overrides: Any) -> DaemonProcess:
-        """A new daemon that has completed a checkpoint under load."""
+        """Returns a new daemon that has completed a checkpoint under load."""
         if self.writer.idle:
             self.writer.start()
         if self.outputs.idle:
@@ -95,22 +95,22 @@ class Rig:
         return daemon
 
     def wait_output(self, timeout_s: float = PATIENCE_S) -> None:
-        """Stop the load and wait until every order is in the outputs, visible to a read-committed reader."""
+        """Stops the load and waits until a read-committed reader sees every order in the outputs."""
         self.writer.stop()
         self._wait_all(timeout_s)
 
     def pause(self, timeout_s: float = PATIENCE_S) -> None:
-        """As `wait_output`, but the load can be resumed."""
+        """Waits for the output as `wait_output` does, but the load can be resumed."""
         self.writer.pause()
         self._wait_all(timeout_s)
 
     def wait_newer(self, timeout_s: float = PATIENCE_S) -> None:
-        """Until an order that was written after this call is in the output."""
+        """Waits until an order that was written after this call is in the output."""
         before = sum(order.status == "paid" for order in self.writer.orders)
         wait_until(lambda: self.outputs.count(self.topic["paid"]) > before, "a newer order in the output", timeout_s)
 
     def grow(self, partitions: int) -> None:
-        """Give the input so many partitions in all. Keys move with that; a pause before it keeps their order."""
+        """Increases the input to `partitions` partitions. This moves keys; a pause before it preserves their order."""
         self.pause()
         admin = clients.admin({"bootstrap.servers": self.broker.bootstrap})
         for future in admin.create_partitions([NewPartitions(self.topic["orders"], partitions)]).values():
@@ -132,7 +132,7 @@ class Rig:
         wait_until(complete, f"{wanted} orders in the outputs", timeout_s)
 
     def finish(self, daemon: DaemonProcess) -> None:
-        """All output is there, SIGTERM ends with 0, both outputs are exact."""
+        """Waits for all output and checks that SIGTERM leads to exit code 0 and both outputs are exact."""
         self.wait_output()
         code = daemon.terminate()
         assert code == 0, f"SIGTERM: exit code {code}\n{daemon.text()[-4000:]}"
@@ -140,12 +140,12 @@ class Rig:
         self.assert_exact()
 
     def assert_clean(self) -> None:
-        """No daemon has left temporary files, and what a killed one had left is swept (X36). Copies of state stay."""
+        """Asserts that no daemon has left temporary files, including killed ones (X36). Copies of state remain."""
         left = sorted(path.name for path in self.scratch.iterdir() if not path.name.startswith(PREFIX))
         assert left == [], left
 
     def verdicts(self) -> list[DemoVerdict]:
-        """What the independent check says about the outputs; ends the load unless it is paused."""
+        """Returns the results of the independent check of the outputs; ends the load unless it is paused."""
         orders = self.writer.orders if self.writer.paused else self.writer.stop()
         found = [verify_paid(orders, read_topic(self.broker.bootstrap, self.topic["paid"]))]
         if self.pipeline.keyed:
@@ -156,13 +156,16 @@ class Rig:
         return found
 
     def assert_exact_so_far(self) -> None:
-        """As `assert_exact`, between two parts of a story: the load goes on afterwards."""
+        """Asserts exact outputs as `assert_exact` does; the load continues afterwards."""
         self.pause()
         self.assert_exact()
         self.writer.resume()
 
     def assert_nothing_doubled(self) -> None:
-        """Of what is committed so far; the daemon need not run, and what it has not come to is not lost."""
+        """Asserts that no committed output is duplicated, wrong or out of order.
+
+        The daemon need not run; missing output does not count as lost.
+        """
         self.writer.pause()
         for verdict in self.verdicts():
             assert verdict.found > 0, "an empty history proves nothing"
@@ -170,13 +173,13 @@ class Rig:
         self.writer.resume()
 
     def assert_exact(self) -> None:
-        """Nothing lost, doubled, wrong or out of order."""
+        """Asserts that nothing is lost, duplicated, wrong or out of order."""
         verdicts = self.verdicts()
         assert all(verdict.expected > 0 for verdict in verdicts), "an empty history proves nothing"
         assert all(verdict.exact for verdict in verdicts), [msgspec.to_builtins(verdict) for verdict in verdicts]
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Ends all daemons and threads."""
         self.outputs.close()
         for daemon in self.daemons:
             daemon.destroy()
@@ -190,18 +193,18 @@ class Rig:
 
 
 def restored_checkpoint(text: str) -> int:
-    """The checkpoint that a daemon's first attempt began with; fails when it began without one."""
+    """Returns the checkpoint that a daemon's first attempt restored; fails if it restored none."""
     match = re.search(r"attempt \d+ restores checkpoint (\d+)", text)
     assert match is not None, text[-3000:]
     return int(match.group(1))
 
 
 def read_journal(directory: Path) -> JournalState:
-    """What a checkpoint directory has, without taking it over."""
+    """Returns the journal of a checkpoint directory without taking it over."""
     return Journal(LocalStorage(str(directory)), Writer("reader", "reader", 0), retained=3, id_reserve=1).read()
 
 
 def _only_in(order: Order, remainder: int) -> Order:
-    """As for one half: an order of the other is none that was paid."""
+    """Makes an order of the other half count as unpaid."""
     mine = order.id % len(HALVES) == remainder
     return order if mine else msgspec.structs.replace(order, status="elsewhere")

@@ -1,7 +1,7 @@
-"""A development broker as companies run theirs: TLS by an authority of their own, passwords, access lists.
+"""A development broker secured as in a company: TLS with a private authority, passwords, access control lists.
 
-Beside its plain listener, whose user may do everything (the test's own eyes and hands), it has `SECURED` (SASL over
-TLS: PLAIN and SCRAM-SHA-512) and `MUTUAL` (TLS with client certificates).
+Its plain listener, whose user may do everything, is for the test itself. In addition it has `SECURED` (SASL over TLS:
+PLAIN and SCRAM-SHA-512) and `MUTUAL` (TLS with client certificates).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ADMIN_S: Final = 60.0
 
 
 class Right(msgspec.Struct, frozen=True):
-    """One entry of an access list, in Kafka's words: `Right("TOPIC", "orders", "READ")`."""
+    """One ACL entry in Kafka's terms: `Right("TOPIC", "orders", "READ")`."""
 
     resource: str
     name: str
@@ -47,7 +47,7 @@ class Right(msgspec.Struct, frozen=True):
     prefixed: bool = False
 
     def binding(self, user: str) -> AclBinding:
-        """For this user, from everywhere."""
+        """Returns the ACL for this user, from any host."""
         pattern = ResourcePatternType.PREFIXED if self.prefixed else ResourcePatternType.LITERAL
         return AclBinding(
             ResourceType[self.resource],
@@ -64,7 +64,9 @@ class Right(msgspec.Struct, frozen=True):
 
 
 class SecuredBroker(DevelopmentBroker):
-    """`plain` are the users of SASL PLAIN with their passwords; those of SCRAM are added by `add_scram_user`."""
+    """A broker with access control. `plain` contains users and passwords of SASL PLAIN; `add_scram_user` adds those of
+    SCRAM.
+    """
 
     def __init__(
         self, directory: Path, plain: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
@@ -121,18 +123,18 @@ class SecuredBroker(DevelopmentBroker):
         return f"127.0.0.1:{self._mutual}"
 
     def start(self, timeout_s: float = START_S) -> Self:
-        """As DevelopmentBroker."""
+        """Starts the broker and opens an admin client."""
         super().start(timeout_s)
         self._admin = clients.admin({"bootstrap.servers": self.bootstrap})
         return self
 
     def kill(self) -> None:
-        """As DevelopmentBroker; the client, which only its last reference closes, ends with the broker."""
+        """Kills the broker. The admin client, which only its last reference closes, ends with it."""
         self.__dict__.pop("_admin", None)
         super().kill()
 
     def add_scram_user(self, user: str, password: str) -> None:
-        """Or change the password; the broker lets the user in when this returns."""
+        """Adds a user or changes the password; the broker accepts the login when this returns."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in self._admin.alter_user_scram_credentials([change]).values():
@@ -148,20 +150,20 @@ class SecuredBroker(DevelopmentBroker):
         wait_until(lambda: diagnose(login, ADMIN_S) is None, f"the broker lets {user} in")
 
     def grant(self, user: str, rights: Iterable[Right]) -> None:
-        """Add entries to the access lists; they hold when this returns."""
+        """Adds ACL entries; they are effective when this returns."""
         bindings = [right.binding(user) for right in rights]
         for future in self._admin.create_acls(bindings).values():
             future.result(ADMIN_S)
         await_bindings(self._admin, bindings)
 
     def revoke(self, user: str, right: Right) -> None:
-        """Take one entry away."""
+        """Removes one entry."""
         for future in self._admin.delete_acls([_just(right.binding(user))]).values():
             assert future.result(ADMIN_S), f"{right} was not granted to {user}"
 
 
 def await_bindings(admin: AdminClient, bindings: Iterable[AclBinding]) -> None:
-    """Wait until the broker has these entries: the controller answers before the broker knows of them."""
+    """Waits until the broker knows these entries, because the controller answers before the broker does."""
     for binding in bindings:
         wait_until(partial(_has, admin, _just(binding)), f"the broker has {binding}")
 

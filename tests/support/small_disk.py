@@ -1,7 +1,8 @@
 """`tidegate run` with a small disk of its own: `python -m tests.support.small_disk DIRECTORY MIB FILE`.
 
-DIRECTORY is a tmpfs of that size in a mount namespace of the daemon and what it starts: no right is needed beyond that
-to make a namespace, and the disk is gone when they are. From outside it is seen through /proc (`view`).
+DIRECTORY is a tmpfs of that size in a mount namespace of the daemon and its child processes. This requires no
+permission except to create a namespace, and the disk disappears with the processes. It is accessible from outside
+through /proc (`view`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ _BLOCK: Final = bytes(1 << 16)
 
 
 def view(pid: int, directory: Path) -> Path:
-    """The directory as that process sees it."""
+    """Returns the directory as that process sees it."""
     return Path(f"/proc/{pid}/root{directory.absolute()}")
 
 
 def fill(directory: Path) -> int:
-    """Take all space that is left; bytes taken."""
+    """Fills the disk and returns the number of bytes written."""
     taken = 0
     with (directory / FILLER).open("ab", buffering=0) as file:
         for block in (_BLOCK, _BLOCK[:512]):
@@ -37,12 +38,12 @@ def fill(directory: Path) -> int:
 
 
 def empty(directory: Path) -> None:
-    """Give it back."""
+    """Frees the space again."""
     (directory / FILLER).unlink(missing_ok=True)
 
 
 def main() -> None:
-    """Become the daemon, in the namespace."""
+    """Becomes the daemon in the namespace."""
     directory, mib, file = sys.argv[1:]
     Path(directory).mkdir(parents=True, exist_ok=True)
     own = ["--map-root-user"] if os.geteuid() else []

@@ -1,7 +1,7 @@
 """One Spark session for every conformance test.
 
-The conftest of all tests imports it, and nobody else: each module that does gets a fixture of its own, and the first
-that ends would end the JVM of the others.
+Only the conftest of all tests imports it. Each module that imports it gets a fixture of its own, and the first one that
+ends would end the JVM of the others.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Spark SQL in ANSI mode and UTC, small and local."""
+    """Starts Spark SQL in ANSI mode and UTC, small and local."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     java = find_java()
-    os.environ["JAVA_HOME"] = str(java_home(java))  # the machine may have no Java but that of a Python package
+    os.environ["JAVA_HOME"] = str(java_home(java))  # the only Java of the machine may be that of a Python package
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.ansi.enabled": "true",
@@ -48,11 +48,11 @@ def spark() -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # failing queries are wanted here
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # failing queries are intended here
     yield session
     gateway: Any = session.sparkContext._gateway
     session.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # else its JVM ends with this process
+    gateway.proc.stdin.close()  # otherwise its JVM ends only with this process
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on loopback: a master and workers, each a process of its own."""
+"""A standalone Spark cluster on loopback: a master and workers, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ END_S = 60
 
 
 class StandaloneSpark:
-    """A context manager. With `secret` its connections are encrypted, and applications must have it."""
+    """A cluster as a context manager. With `secret` its connections are encrypted, and applications must know the
+    secret.
+    """
 
     def __init__(self, directory: Path, *, workers: int = 1, cores: int = 1, secret: str = "") -> None:
         self.directory = directory
         self._workers, self._cores = workers, cores
-        port, self._web = reserve_ports(2)  # kept: Spark takes the next one when its port is in use
+        port, self._web = reserve_ports(2)  # kept: Spark uses the next port when its own is in use
         self._port = port
         self.master = f"spark://127.0.0.1:{port}"
         self._stack = contextlib.ExitStack()
@@ -43,7 +45,7 @@ class StandaloneSpark:
             self._environ["SPARK_DAEMON_JAVA_OPTS"] = " ".join(f"-D{name}={value}" for name, value in secured.items())
 
     def executors(self) -> list[int]:
-        """Pids of the executor JVMs on all workers."""
+        """Returns the pids of the executor JVMs on all workers."""
         return [pid for worker in self._pids for pid in find_executors(worker)]
 
     def __enter__(self) -> Self:

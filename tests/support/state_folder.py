@@ -1,4 +1,4 @@
-"""A savepoint with a state of many types, and its rows as Spark gives them."""
+"""A savepoint with a state of many types, and the rows that Spark reads from it."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ ROWS: Final[tuple[tuple[Any, ...], ...]] = (
     ("b", None, None, None, None, None, None),
     ("c", Decimal("0.00"), "2026-01-02 03:04:05.000006", [], (None, None), {}, 0.25),
 )
-"""Without the key group; the moment as a text, in UTC."""
+"""Rows without the key group; timestamps as text in UTC."""
 
 
 def write_state(folder: Path) -> Path:
-    """The folder. Each key has a file of its own."""
+    """Writes the savepoint and returns its folder. Each key has a file of its own."""
     shape = StateShape((StateField("k", STRING),), VALUES, "as they are given", GROUPS)
     declaration = StateDeclaration(StateName("totals"), shape)
     storage = LocalStorage(str(folder))

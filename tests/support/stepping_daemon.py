@@ -1,7 +1,7 @@
-"""`tidegate run` where somebody sets the wall clock: `python -m tests.support.stepping_daemon STEP FILE`.
+"""`tidegate run` with an adjustable wall clock: `python -m tests.support.stepping_daemon STEP FILE`.
 
-The file STEP holds by how many seconds `time.time` differs from the truth, in the daemon and in its slots (`set_step`);
-monotonic clocks do not. The slots learn it with their bootstrap, as in `faulty_slot`.
+The file STEP contains the number of seconds by which `time.time` differs from the real time in the daemon and in its
+slots (`set_step`). Monotonic clocks are not affected. The slots receive it with their bootstrap, as in `faulty_slot`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _STEP: Final = struct.Struct("<d")
 
 
 def set_step(file: Path, seconds: float) -> None:
-    """Set the wall clock of everybody who has the file."""
+    """Sets the wall clock of every process that has installed the file."""
     with file.open("r+b" if file.exists() else "w+b") as out:
         out.write(_STEP.pack(seconds))
 
 
 class SteppingBootstrap(SlotBootstrap, frozen=True):
-    """Becomes a plain one where it arrives, and sets the clock there."""
+    """A bootstrap that becomes a plain one when it is unpickled, and installs the clock there."""
 
     step: str = ""
 
@@ -38,13 +38,13 @@ class SteppingBootstrap(SlotBootstrap, frozen=True):
 
 
 def arrive(fields: dict[str, Any], step: str) -> SlotBootstrap:
-    """In the slot's process, before anything of it runs."""
+    """Installs the clock in the slot's process before anything else runs there."""
     install(Path(step))
     return SlotBootstrap(**fields)
 
 
 def install(file: Path) -> None:
-    """From now on this process shows the set clock."""
+    """Makes this process use the adjusted clock from now on."""
     with file.open("rb") as source:
         shared = mmap.mmap(source.fileno(), _STEP.size, access=mmap.ACCESS_READ)
     wall, wall_ns = time.time, time.time_ns
@@ -57,7 +57,7 @@ def install(file: Path) -> None:
 
 
 def main() -> int:
-    """Run the pipeline; exit code of the daemon."""
+    """Runs the pipeline; returns the daemon's exit code."""
     step, file = sys.argv[1:]
     install(Path(step))
     from tidegate.cli.run import run_pipeline
@@ -75,6 +75,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from tests.support.stepping_daemon import main as run  # by its name: the slots import this class, not __main__'s
+    from tests.support.stepping_daemon import main as run  # by module name: slots import this class, not __main__'s
 
     sys.exit(run())

@@ -1,7 +1,8 @@
-"""One checkpoint and one recovery as processes of their own on a real checkpoint directory, and what must hold after.
+"""One checkpoint and one recovery, each in a process of its own on a real checkpoint directory, and the invariants
+afterwards.
 
-Without brokers: what is uploaded, journalled, cleaned up, taken over and swept. `judge` is a fresh recovery that looks
-at what a crash has left.
+Without brokers: covers what is uploaded, journalled, cleaned up, taken over and swept. `judge` is a fresh recovery that
+examines what a crash has left.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tidegate.task.loop import Uploaded, UploadJob
 RETAINED: Final = 2
 ID_RESERVE: Final = 5
 BASE: Final = 3
-"""Checkpoints of the directory that a life begins with, 1 to 3; the first is cleaned up already."""
+"""Checkpoints 1 to 3 of the initial directory; the first is already cleaned up."""
 OPERATORS: Final = (OperatorName("totals"), OperatorName("names"))
 UPLOAD_LIMIT_S: Final = 30.0
 FACTS: Final = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 1}}, frozenset(OPERATORS))
@@ -41,7 +42,7 @@ def journal_of(storage: LocalStorage, token: str) -> Journal:
 
 
 def body(checkpoint: int, operator: str) -> bytes:
-    """The state that the operator has at this checkpoint."""
+    """Returns the state of the operator at this checkpoint."""
     return f"{operator} at {checkpoint} ".encode() * 500
 
 
@@ -62,7 +63,7 @@ def checkpoint_of(number: int, attempt: int) -> CompletedCheckpoint:
 
 
 def build(root: Path) -> None:
-    """A directory with a takeover, three checkpoints of which two are retained, and nothing else."""
+    """Creates a directory with a takeover and three checkpoints, two of them retained, and nothing else."""
     storage = LocalStorage(str(root))
     journal = journal_of(storage, "builder")
     journal.take_over(IDENTITY, 1)
@@ -74,7 +75,7 @@ def build(root: Path) -> None:
 
 
 def litter(root: Path) -> None:
-    """What a daemon that died in a checkpoint leaves: state that nothing lists, a write under way, an old entry."""
+    """Adds what a daemon that died during a checkpoint leaves: unlisted state, an unfinished write, an old entry."""
     storage = LocalStorage(str(root))
     for operator in OPERATORS:
         storage.put(handle_of(BASE + 1, operator).path, seal(body(BASE + 1, operator)))
@@ -84,7 +85,8 @@ def litter(root: Path) -> None:
 
 
 def take_checkpoints(child: Child, root: Path) -> None:
-    """A daemon takes a checkpoint: uploads by the helper thread, the append, the clean-up. When it fails, the next.
+    """Runs a daemon that takes a checkpoint: uploads in the helper thread, append, clean-up. If it fails, takes the
+    next one.
 
     Prints `attempts N`, `decided N`, `failed N` and `cleaned`.
     """
@@ -143,7 +145,7 @@ def _take_over_again(journal: Journal) -> None:
 
 
 def recover(child: Child, root: Path) -> None:
-    """A daemon recovers: read, take over, decide, load the state, sweep. Prints `owns N`, `restores N`, `swept`."""
+    """Runs a recovery: reads, takes over, decides, loads the state, sweeps. Prints `owns N`, `restores N`, `swept`."""
     child.begin()
     storage = LocalStorage(str(root))
     journal = journal_of(storage, "recovering")
@@ -167,11 +169,10 @@ def _load(storage: LocalStorage, handle: StateHandle) -> None:
 
 
 def judge(root: Path, told: str) -> str:
-    """What a fresh daemon finds; a short text that says which of the allowed states it was. Raises AssertionError.
+    """Runs a fresh recovery; returns a short text that names the allowed state it found. Raises AssertionError.
 
-    Allowed: the journal can be read; the newest checkpoint is the last that was reported as decided, or one that was
-    attempted after it; it is whole; ids were never given back; after sweeping nothing is left that nobody needs; and
-    the pipeline continues.
+    Allowed: the journal can be read. The newest checkpoint is the last one reported as decided, or one attempted after
+    it, and it is complete. Ids are never reused. After sweeping nothing unneeded is left, and the pipeline continues.
     """
     decided = [int(line.split()[1]) for line in told.splitlines() if line.startswith("decided ")]
     attempted = [int(line.split()[1]) for line in told.splitlines() if line.startswith("attempts ")]
@@ -198,7 +199,7 @@ def judge(root: Path, told: str) -> str:
 
 
 def _sweep(root: Path, journal: Journal) -> None:
-    """Everything that no retained checkpoint needs can be collected: state, entries, writes under way."""
+    """Checks that everything no retained checkpoint needs is collected: state, entries, unfinished writes."""
     stale = STALE_AFTER_S + 1
     for file in (root / UNFINISHED).iterdir():
         os.utime(file, (file.stat().st_atime - stale, file.stat().st_mtime - stale))

@@ -1,4 +1,4 @@
-"""An HTTP proxy in front of a store of objects, so that a test can hurt single requests."""
+"""An HTTP proxy in front of an object store, so that a test can disturb single requests."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _OWN: Final = frozenset({"connection", "transfer-encoding", "keep-alive", "date"
 
 
 class Fate(Enum):
-    """What becomes of a request."""
+    """What happens to a request."""
 
     FORWARD = auto()
     FAIL = auto()
-    """503 and SlowDown; the store never sees it."""
+    """Answers 503 and SlowDown; the store never sees the request."""
     LOSE = auto()
-    """Done by the store; the connection is closed in place of the answer."""
+    """The store carries it out, but the connection is closed instead of returning the response."""
     TWICE = auto()
-    """The store gets it twice, and the second answer is passed on: what a gateway does that tries again."""
+    """The store receives it twice and the second response is returned, as from a retrying gateway."""
     LATE = auto()
-    """The connection is closed; the store gets it when `land` is called."""
+    """The connection is closed; the store receives the request when `land` is called."""
     HANG = auto()
-    """Nothing is answered, and the store never sees it."""
+    """No response is sent, and the store never sees the request."""
     CUT = auto()
-    """Half of the answer's body, then the end of the connection."""
+    """Half of the response body is sent before the connection is closed."""
     DENY = auto()
-    """403, with an answer that has a credential in it."""
+    """Answers 403, with a response that contains a credential."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -50,27 +50,27 @@ Rule = Callable[[Asked], Fate]
 
 
 class StoreProxy(LoopbackServer):
-    """Forwards to `target` (a port of this machine); `rule` decides about each request (default: forward)."""
+    """Forwards to `target` (a port of this machine). `rule` decides about each request; by default it is forwarded."""
 
     def __init__(self, target: int) -> None:
         super().__init__(_Handler)
         self.rule: Rule = lambda asked: Fate.FORWARD
         self.delay_s = 0.0
-        """Before each request: a slow store."""
+        """Delay before each request, as of a slow store."""
         self.hurt: dict[Fate, int] = {}
-        """A test with a planned fault asserts on it."""
+        """Requests that were not forwarded, by kind; a test with a planned fault asserts on it."""
         self.passed: int = 0
         self.target = target
         self._late: list[Asked] = []
         self._lock = threading.Lock()
 
     def script(self, *fates: Fate, method: str = "") -> None:
-        """These for the next requests (of this method), one each; then everything is forwarded."""
+        """Sets the handling of the next requests (of this method), one each; later ones are forwarded."""
         left = list(fates)
         self.rule = lambda asked: left.pop(0) if left and method in ("", asked.method) else Fate.FORWARD
 
     def decide(self, asked: Asked) -> Fate:
-        """And count it."""
+        """Decides how to handle a request, and counts it."""
         with self._lock:
             fate = self.rule(asked)
             if fate is Fate.FORWARD:
@@ -82,13 +82,13 @@ class StoreProxy(LoopbackServer):
         return fate
 
     def land(self) -> list[int]:
-        """What was late arrives now; the store's answers."""
+        """Delivers the late requests now and returns the status codes of the store."""
         with self._lock:
             late, self._late = self._late, []
         return [self.forward(asked)[0] for asked in late]
 
     def forward(self, asked: Asked) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Ask the store. Raises OSError, HTTPException."""
+        """Forwards a request to the store. Raises OSError, HTTPException."""
         connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=60)
         try:
             connection.putrequest(asked.method, asked.path, skip_host=True, skip_accept_encoding=True)
@@ -101,7 +101,7 @@ class StoreProxy(LoopbackServer):
             connection.close()
 
     def wait(self, seconds: float) -> None:
-        """Until then, or the end of the proxy."""
+        """Waits this long, or until the proxy ends."""
         self.closed.wait(seconds)
 
 
@@ -117,7 +117,7 @@ class _Handler(LoopbackHandler):
         try:
             self._play(fate, asked)
         except (OSError, http.client.HTTPException):
-            self._hang_up()  # the store has gone, or the client has
+            self._hang_up()  # the store or the client has gone
 
     def _play(self, fate: Fate, asked: Asked) -> None:
         if fate is Fate.FAIL:

@@ -1,7 +1,7 @@
-"""A table that changes at random, the events that Debezium writes about it, and what totals of it have to be.
+"""A randomly changing table, the Debezium events about it, and the expected totals.
 
-`STEPS` and `SINKS` are of a pipeline file; the totals are computed from the table as it is in the end, by nothing of
-the engine.
+`STEPS` and `SINKS` belong in a pipeline file. The totals are computed from the final table without any code of the
+engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DOUBLES: Final = frozenset({"price", "mean"})
 Event = dict[str, Any]
 Row = dict[str, Any]
 View = dict[str, Any]
-"""By sink and record key: the newest value."""
+"""The newest value by record key."""
 
 SOURCE: Final[Mapping[str, Any]] = {
     "format": "debezium",
@@ -45,11 +45,11 @@ SINKS: Final[Mapping[str, tuple[str, str]]] = {
     "sizes": ("sizes", "n"),
     "copy": ("open_rows", "id"),
 }
-"""What each reads, and its key."""
+"""The step that each sink reads, and its key."""
 
 
 def make_sinks(topics: Mapping[str, str]) -> dict[str, Any]:
-    """By names that no step has."""
+    """Returns the sinks, under names that no step has."""
     return {
         f"{name}_out": {
             "from": reads,
@@ -62,7 +62,7 @@ def make_sinks(topics: Mapping[str, str]) -> dict[str, Any]:
 
 
 def draw_history(draw: random.Random, count: int) -> tuple[dict[int, Row], list[tuple[int, Event | None]]]:
-    """A table in the end, and its events with the keys of their rows; after a delete there is a tombstone."""
+    """Returns the final table, and its events with the keys of their rows. A tombstone follows each delete."""
     table: dict[int, Row] = {}
     events: list[tuple[int, Event | None]] = []
 
@@ -88,7 +88,7 @@ def draw_history(draw: random.Random, count: int) -> tuple[dict[int, Row], list[
 
 
 def expected_view(table: Mapping[int, Row]) -> dict[str, View]:
-    """What has to be in the topics in the end."""
+    """Returns what the topics must contain in the end."""
     schema = {"id": pl.Int64, "region": pl.String, "cents": pl.Int64, "price": pl.Float64, "open": pl.Boolean}
     rows = pl.DataFrame(list(table.values()), schema=schema).filter("open")
     regions = rows.group_by("region").agg(
@@ -112,7 +112,7 @@ def _by(frame: pl.DataFrame, key: str) -> View:
 
 
 def newest(records: Iterable[tuple[str | None, Row | None]]) -> View:
-    """What a reader has who keeps the newest record of each key; records are in the order of their topic."""
+    """Returns the newest record of each key, as a reader would keep it. Records are in the order of their topic."""
     view: View = {}
     for key, value in records:
         if value is None:

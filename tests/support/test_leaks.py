@@ -1,4 +1,4 @@
-"""The check for leaks, on a run of pytest in which each kind of leak is planted."""
+"""Tests the leak check on a pytest run in which each kind of leak is planted."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ LEFT: Final = {
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
-    """What failed in the planted run, by test and phase."""
+    """Returns the failures of the planted run, by test and phase."""
     place = tmp_path_factory.mktemp("planted")
     (place / "conftest.py").write_text(CONFTEST)
     (place / "test_planted.py").write_text(PLANTED)

@@ -1,7 +1,7 @@
-"""An authority of tokens (OAuth) of a test, and a broker that lets clients in by them.
+"""An OAuth token authority for tests, and a broker that authenticates clients by its tokens.
 
-The endpoint gives JSON web tokens (RS256) for clients with the right secret, and publishes its keys (JWKS); the broker
-checks signature, issuer, audience and time by itself.
+The endpoint issues JSON web tokens (RS256) to clients with the correct secret, and publishes its keys (JWKS). The
+broker itself verifies signature, issuer, audience and time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _HANDLERS: Final = "org.apache.kafka.common.security.oauthbearer"
 
 
 class TokenServer(LoopbackServer):
-    """See the module. `lifetime_s` of tokens may be changed while it runs; `away` makes the endpoint answer 503."""
+    """A token server as described in the module.
+
+    `lifetime_s` may be changed while it runs; `away` makes it answer 503.
+    """
 
     def __init__(self, client: str, secret: str, lifetime_s: float = 300.0) -> None:
         super().__init__(_Handler)
@@ -34,7 +37,7 @@ class TokenServer(LoopbackServer):
         self.audience = AUDIENCE
         self.away = False
         self.given = 0
-        """Tokens so far."""
+        """Number of tokens issued so far."""
         self._login = base64.b64encode(f"{client}:{secret}".encode()).decode()
         self._client = client
         self._key = rsa.generate_private_key(65537, 2048)
@@ -45,7 +48,7 @@ class TokenServer(LoopbackServer):
         return self.endpoint
 
     def token(self) -> str:
-        """A new one."""
+        """Issues a new token."""
         now = time.time()
         claims = {
             "iss": self.url,
@@ -59,13 +62,13 @@ class TokenServer(LoopbackServer):
         return f"{signed}.{_base64(signature)}"
 
     def keys(self) -> dict[str, Any]:
-        """As JWKS."""
+        """Returns the public keys as JWKS."""
         numbers = self._key.public_key().public_numbers()
         n, e = (_base64(number.to_bytes((number.bit_length() + 7) // 8, "big")) for number in (numbers.n, numbers.e))
         return {"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": KEY_ID, "n": n, "e": e}]}
 
     def answer(self, authorization: str, form: str) -> tuple[int, Any]:
-        """Status and content."""
+        """Returns status and content of a response."""
         if self.away:
             return 503, {"error": "temporarily_unavailable"}
         if authorization != f"Basic {self._login}":
@@ -96,7 +99,7 @@ class _Handler(LoopbackHandler):
 
 
 class TokenBroker(SecuredBroker):
-    """Has one more listener, which takes tokens of a server over TLS. Sessions end with their tokens."""
+    """A broker with an additional listener that accepts tokens of a server over TLS. Sessions end with their tokens."""
 
     def __init__(self, directory: Path, server: TokenServer) -> None:
         (self._tokens,) = reserve_ports(1)

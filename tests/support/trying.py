@@ -1,4 +1,4 @@
-"""Expressions tried in the process of the test: a child loads Polars for every file that is read, 0.3 s each time."""
+"""Tries expressions in the test process: a child process would load Polars for every file read, 0.3 s each time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.expressions.expression import Expression
 
 
 class TriedHere(ExpressionCheck):
-    """Without a child."""
+    """An expression check without a child process."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to end."""
+        """Does nothing: there is no child to end."""
 
     def _try(self, expressions: Sequence[Expression]) -> list[str]:
         from tidegate.expressions.compiled.probe import find_problem
@@ -29,6 +29,6 @@ class TriedHere(ExpressionCheck):
 
 @contextmanager
 def tried_here() -> Iterator[None]:
-    """Within the block."""
+    """Replaces the expression check within the block."""
     with mock.patch.object(pipeline_file, "ExpressionCheck", TriedHere):
         yield

@@ -1,6 +1,6 @@
-"""A YARN of one node on loopback: a ResourceManager and a NodeManager, each a process of its own, without HDFS.
+"""A single-node YARN on loopback: a ResourceManager and a NodeManager, each in a process of its own, without HDFS.
 
-Their jars are pinned in `tests/compatibility/yarn.txt` and run on the Hadoop libraries that pyspark brings.
+Their jars are pinned in `tests/compatibility/yarn.txt` and run on the Hadoop libraries that pyspark includes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ASK_S: Final = 5.0
 
 
 def fetch_servers() -> list[Path]:
-    """The jars of the servers, fetched once. Raises ArtifactsUnavailable."""
+    """Returns the jars of the servers, fetched once. Raises ArtifactsUnavailable."""
     artifacts = read_artifacts(LISTING)
     target = cache_directory() / f"yarn-{artifacts[0].revision}"
     with locked(cache_directory()):
@@ -57,7 +57,7 @@ def fetch_servers() -> list[Path]:
 
 
 class Yarn:
-    """A context manager. `configuration` is the directory that HADOOP_CONF_DIR has to name."""
+    """A cluster as a context manager. HADOOP_CONF_DIR must name the directory `configuration`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -74,12 +74,12 @@ class Yarn:
         self._settings |= {f"yarn.nodemanager.{kind}-dirs": str(directory / kind) for kind in ("local", "log")}
 
     def executors(self) -> list[int]:
-        """Pids of the executors' JVMs; the shells that have started them are not among them."""
+        """Returns the pids of the executor JVMs, without the shells that started them."""
         found = [one for process in self._processes for one in find_descendants(process.pid)]
         return [one.pid for one in found if "CoarseGrainedExecutorBackend" in one.command and _is_java(one.command)]
 
     def __enter__(self) -> Self:
-        for server in ("cluster", "node"):  # of pages that nobody looks at
+        for server in ("cluster", "node"):  # required directories for web pages, which are not used
             (self.configuration / "webapps" / server).mkdir(parents=True)
         self._write("yarn-site.xml", self._settings)
         self._write("core-site.xml", {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(self.directory / "hadoop")})

@@ -1,7 +1,7 @@
-"""Examples of pages, made whole: a fragment of a pipeline file gets what it leaves out, so that it can be checked.
+"""Completes the examples of pages: a fragment of a pipeline file gets its missing parts, so that it can be checked.
 
-Sources and steps that a fragment reads are those of the page before it, else a source with many columns; what nobody
-reads gets a sink.
+Sources and steps that a fragment reads are taken from earlier examples of the page, otherwise a source with many
+columns is added. Outputs that are not read get a sink.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ COLUMNS: Final = dict.fromkeys(("customer", "sku", "currency", "ip", "user"), "s
     "id": "bigint",
 }
 CHART: Final = ("image", "secrets", "metrics")
-"""Keys by which values of the chart are known."""
+"""Keys that identify values of the chart."""
 
 
 class _Loader(yaml.SafeLoader):
-    """As Tidegate reads them: YAML 1.2 has no dates."""
+    """Loads YAML as Tidegate does: YAML 1.2 has no dates."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -45,7 +45,9 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class Example(NamedTuple):
-    """A fragment and the line where it begins; of a pipeline file the whole file, else values of the chart."""
+    """A fragment and its first line. For a pipeline file, `pipeline` is the whole file; otherwise `values` are values
+    of the chart.
+    """
 
     line: int
     pipeline: Fragment | None
@@ -53,7 +55,7 @@ class Example(NamedTuple):
 
 
 def find_examples(page: str) -> Iterator[Example]:
-    """All YAML of a page, in its order."""
+    """Yields all YAML of a page in order."""
     seen: Fragment = {"sources": {}, "steps": {}}
     for fence in find_fences(page):
         if fence.language != "yaml":
@@ -73,7 +75,7 @@ def find_examples(page: str) -> Iterator[Example]:
 
 
 def find_modules(page: str) -> Iterator[tuple[str, str]]:
-    """Python files of a page, whose first line has their name."""
+    """Yields the Python files of a page, whose first line contains their name."""
     for fence in find_fences(page):
         named = re.match(r"# (\S+\.py)\b", fence.text)
         if fence.language == "python" and named:
@@ -81,7 +83,7 @@ def find_modules(page: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_files(text: str) -> str:
-    """Secrets are read from files, which are not there."""
+    """Replaces secrets, which would be read from files that do not exist."""
     return re.sub(r"\$\{(?:file:)?[^}]*\}", "secret", text)
 
 

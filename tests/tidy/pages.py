@@ -1,4 +1,4 @@
-"""The pages that people read, as the rules see them: headings, links, examples and commands."""
+"""The pages that people read, as input of the rules: headings, links, examples and commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USED: Final = (
     ROOT / "README.md",
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr"),
 )
-"""What users read, without the decisions."""
+"""Pages for users, without the decisions."""
 
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
@@ -24,7 +24,7 @@ _COMMAND: Final = re.compile(r"(?:^(?: {4,}|\$ |)|(?<=`)|(?<=&& )|(?<=bin/))tide
 
 
 class Fence(NamedTuple):
-    """A block between fences: its first line in the page, its language, its text."""
+    """A block between fences: its first line in the page, its language and its text."""
 
     line: int
     language: str
@@ -32,13 +32,13 @@ class Fence(NamedTuple):
 
 
 def find_fences(page: str) -> Iterator[Fence]:
-    """In their order."""
+    """Yields the fences of a page in order."""
     for found in _FENCE.finditer(page):
         yield Fence(page[: found.start()].count("\n") + 2, found[1], found[2])
 
 
 def find_anchors(page: str) -> set[str]:
-    """What `#...` may name, as GitHub derives it from the headings."""
+    """Returns the anchors that `#...` may name, as GitHub derives them from the headings."""
     anchors: set[str] = set()
     for heading in re.findall(r"^#+ (.*)$", _without_fences(page), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
@@ -49,7 +49,7 @@ def find_anchors(page: str) -> set[str]:
 
 
 def find_dead_links(page: str, folder: Path) -> list[str]:
-    """Links to files that are not there, or to headings that they do not have."""
+    """Returns links to files that do not exist or to headings that are missing in them."""
     dead = []
     for number, line in enumerate(_without_fences(page).splitlines(), 1):
         for target in _LINK.findall(line):
@@ -65,7 +65,7 @@ def find_dead_links(page: str, folder: Path) -> list[str]:
 
 
 def find_wrong_commands(page: str, group: click.Group) -> list[str]:
-    """Commands that do not exist, or do not have an option that they are given."""
+    """Returns commands that do not exist or lack an option used with them."""
     wrong = []
     for found in _COMMAND.finditer(page):
         problem = _check_command(group, found[1].replace(",", " ").split())
@@ -92,5 +92,5 @@ def _check_command(group: click.Group, words: Sequence[str]) -> str:
 
 
 def _without_fences(page: str) -> str:
-    """With as many lines."""
+    """Removes the fences but keeps the number of lines."""
     return _FENCE.sub(lambda found: "\n" * found[0].count("\n"), page)

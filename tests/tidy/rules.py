@@ -1,6 +1,6 @@
-"""The style rules as functions: from a source text to a list of complaints. The tests beside it apply them to the tree.
+"""The style rules as functions from a source text to a list of complaints. `test_tree.py` applies them to the tree.
 
-Pure, so that each rule is itself tested on text that breaks it (`test_rules.py`).
+They are pure, so that each rule is itself tested on text that breaks it (`test_rules.py`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ ATTRIBUTES_MAX = 20
 PARAMETERS_MAX = 8
 
 HEAVY = frozenset({"confluent_kafka", "kafka", "obstore", "polars", "polars_hash", "pyspark", "rocksdict"})
-"""Libraries with threads or long imports: imported only where they run, after Spark has forked its workers."""
+"""Libraries with threads or slow imports.
+
+They may be imported only where they run, after Spark has forked its workers.
+"""
 
 IMPURE = frozenset({
     "asyncio", "concurrent", "multiprocessing", "os", "queue", "random", "secrets", "select", "shutil", "signal",
     "socket", "subprocess", "tempfile", "threading", "time", "uuid",
 })  # fmt: skip
-"""Modules that read a clock, make a random number, or touch threads, processes, files or sockets."""
+"""Modules that read a clock, generate random numbers, or access threads, processes, files or sockets."""
 
 IMPURE_CALLS = frozenset({"open", "input", "print", "date.today", "datetime.now", "datetime.today", "datetime.utcnow"})
 
@@ -32,13 +35,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def check_module_size(text: str) -> list[str]:
-    """At most 700 lines."""
+    """Limits modules to 700 lines."""
     lines = len(text.splitlines())
     return [f"{lines} lines, at most {MODULE_LINES_MAX}"] if lines > MODULE_LINES_MAX else []
 
 
 def check_function_sizes(text: str) -> list[str]:
-    """At most 60 lines for each function, its docstring and decorators not counted."""
+    """Limits each function to 60 lines, without its docstring and decorators."""
     too_long = []
     if len(text.splitlines()) <= FUNCTION_LINES_MAX:
         return []
@@ -59,9 +62,9 @@ def _count_lines(node: Function) -> int:
 
 
 def find_large_classes(text: str) -> dict[str, str]:
-    """Find classes with more than one job: over 20 attributes that methods set, or over 8 constructor parameters.
+    """Finds classes with more than one job: over 20 attributes that methods set, or over 8 constructor parameters.
 
-    Fields of values (structs, settings) are not counted: what a file or a page has is as many as it is.
+    Fields of value classes (structs, settings) are not counted, because a file or a page determines their number.
     """
     found = {}
     for node in ast.walk(ast.parse(text)):
@@ -92,8 +95,10 @@ def _count_parameters(node: ast.ClassDef) -> int:
 
 
 def check_docstrings(text: str) -> list[str]:
-    """A docstring for the module and for everything public at its top level and in its public classes, unless it
-    overrides something, and says so by `@override`.
+    """Requires a docstring for the module, everything public at its top level, and public methods of its public
+    classes.
+
+    Methods marked with `@override` are exempt.
     """
     tree = ast.parse(text)
     missing = [] if ast.get_docstring(tree) else ["no module docstring"]
@@ -119,13 +124,13 @@ def _public_definitions(tree: ast.Module) -> Iterator[tuple[str, Function | ast.
 
 
 def room_of(parts: Sequence[str]) -> str:
-    """The room of a module below `tidegate`: its first folder, or one of NESTED_ROOMS."""
+    """Returns the room of a module below `tidegate`: its first folder, or one of NESTED_ROOMS."""
     nested = ".".join(parts[:2])
     return nested if nested in NESTED_ROOMS else parts[0]
 
 
 def find_rooms_imported(text: str) -> set[str]:
-    """Rooms of the modules of Tidegate that this text imports anywhere, `tidegate.plan.graph` -> `plan`."""
+    """Returns the rooms of all Tidegate modules that this text imports: `tidegate.plan.graph` -> `plan`."""
     rooms = set()
     for name in find_imports(ast.parse(text)):
         parts = name.split(".")
@@ -135,7 +140,7 @@ def find_rooms_imported(text: str) -> set[str]:
 
 
 def check_rooms(text: str, room: str, allowed: frozenset[str]) -> list[str]:
-    """Only the allowed rooms are imported."""
+    """Requires that only the allowed rooms are imported."""
     return [f"{room} must not import {other}" for other in sorted(find_rooms_imported(text) - allowed)]
 
 
@@ -143,13 +148,13 @@ KINDS = "tidegate.operators.kinds"
 
 
 def check_kinds(text: str) -> list[str]:
-    """No kind of operator is imported: what differs between kinds is declared by each of them."""
+    """Forbids importing a kind of operator: each kind declares how it differs."""
     names = (name for name in find_imports(ast.parse(text)) if name.startswith(KINDS))
     return [f"imports {name}: declare what differs as a trait of `Operator`" for name in names]
 
 
 def find_imports(tree: ast.AST) -> Iterator[str]:
-    """Full names of all imported modules, `from tidegate import plan` included as `tidegate.plan`."""
+    """Yields the full names of all imported modules; `from tidegate import plan` yields `tidegate.plan`."""
     for node in ast.walk(tree):
         yield from _names_of(node)
 
@@ -164,18 +169,18 @@ def _names_of(node: ast.AST) -> Iterator[str]:
 
 
 _MAY_BE_RELATIVE = re.compile(r"from[\s\\]*\.")
-"""Whether a text is worth parsing."""
+"""Matches if a text is worth parsing."""
 
 
 def check_relative_imports(text: str) -> list[str]:
-    """Absolute imports only."""
+    """Requires absolute imports."""
     if not _MAY_BE_RELATIVE.search(text):
         return []
     return [name for name in find_imports(ast.parse(text)) if name.startswith("relative import")]
 
 
 def check_heavy_imports(text: str) -> list[str]:
-    """No heavy library at module top level (`if TYPE_CHECKING:` is no import)."""
+    """Forbids heavy libraries at module top level (`if TYPE_CHECKING:` does not count)."""
     found = []
     for node in ast.parse(text).body:
         found += [f"line {node.lineno}: imports {name}" for name in _names_of(node) if name.split(".")[0] in HEAVY]
@@ -183,7 +188,7 @@ def check_heavy_imports(text: str) -> list[str]:
 
 
 def check_purity(text: str) -> list[str]:
-    """No clock, randomness, thread, socket or file: neither the modules that give them nor the built-in calls."""
+    """Forbids clocks, randomness, threads, sockets and files: the modules that provide them and the built-in calls."""
     tree = ast.parse(text)
     found = [f"imports {name}" for name in find_imports(tree) if name.split(".")[0] in IMPURE]
     for node in ast.walk(tree):
@@ -195,11 +200,11 @@ def check_purity(text: str) -> list[str]:
 
 
 _MAY_CATCH_ALL = re.compile(r"\b(?:Base)?Exception\b|\bexcept\s*:")
-"""Whether a text is worth parsing."""
+"""Matches if a text is worth parsing."""
 
 
 def check_swallowed_errors(text: str) -> list[str]:
-    """No handler of everything that does nothing, and no `suppress` of everything."""
+    """Forbids empty handlers of all exceptions, and `suppress` of all exceptions."""
     if not _MAY_CATCH_ALL.search(text):
         return []
     broad = {"Exception", "BaseException"}
@@ -215,7 +220,7 @@ def check_swallowed_errors(text: str) -> list[str]:
 
 
 def _last_name(function: ast.expr) -> str:
-    """`suppress` of `contextlib.suppress`; nothing for what has no name."""
+    """Returns `suppress` for `contextlib.suppress`, and an empty string for an unnamed function."""
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
@@ -228,7 +233,7 @@ _NOQA = re.compile(r"#\s*noqa(?!:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*\s+\S)")
 
 
 def check_silenced_tools(text: str) -> list[str]:
-    """A `type: ignore` or `noqa` names its code and gives a reason on the same line."""
+    """Requires that a `type: ignore` or `noqa` names its code and gives a reason on the same line."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if _TYPE_IGNORE.search(line):
@@ -239,7 +244,7 @@ def check_silenced_tools(text: str) -> list[str]:
 
 
 def check_test_habits(text: str) -> list[str]:
-    """No sleeping, no skipping, no expected failure in a test."""
+    """Forbids sleeping, skipping and expected failures in tests."""
     banned = {"time.sleep", "pytest.skip", "pytest.importorskip", "pytest.xfail"}
     marks = {"pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail", "pytest.mark.flaky"}
     found = []
@@ -252,11 +257,11 @@ def check_test_habits(text: str) -> list[str]:
 
 
 CLIENTS = frozenset({"Producer", "Consumer", "AdminClient"})
-"""Of confluent_kafka."""
+"""Client classes of confluent_kafka."""
 
 
 def check_clients(text: str) -> list[str]:
-    """No client of librdkafka is made here: the one place that makes them keeps their log out of the output."""
+    """Forbids creating librdkafka clients: the one place that creates them keeps their log out of the output."""
     if "confluent_kafka" not in text:
         return []
     tree = ast.parse(text)
@@ -272,7 +277,7 @@ def check_clients(text: str) -> list[str]:
 
 
 def check_words(text: str, banned: Mapping[str, str]) -> list[str]:
-    """None of these patterns; each comes with what to do instead."""
+    """Forbids these patterns; each comes with its replacement."""
     found = []
     for pattern, remedy in banned.items():
         for match in re.finditer(pattern, text):

@@ -1,4 +1,4 @@
-"""The two distributions that are built from the tree: the runtime without its simulation, and the simulation."""
+"""Tests the two distributions built from the tree: the runtime without its simulation, and the simulation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 
 
 def files_of(folder: Path, target: Path) -> set[str]:
-    """Modules and pages of the package, in the wheel that is built in `folder`."""
+    """Builds the wheel in `folder` and returns the modules and pages of the package in it."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
     built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert built.returncode == 0, built.stderr

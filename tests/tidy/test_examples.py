@@ -1,4 +1,4 @@
-"""Every YAML example of the pages can be run: pipeline files and their fragments, values of the chart."""
+"""Every YAML example of the pages can be run: pipeline files and their fragments, and values of the chart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.config.errors import render_problems
 
 WITH_CASES = [page for page in USED if "\ntests:" in page.read_text(encoding="utf-8")]
 ELSEWHERE = ("there is no copy here",)
-"""What an example needs that only the user has: schemas of a registry."""
+"""Messages about things that only the user has: schemas of a registry."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""docs/glossary.md can be read by programs, and names places in the code that exist."""
+"""Programs can parse docs/glossary.md, and the places in the code that it names exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
 
 
 def read_glossary() -> list[Entry]:
-    """Read the entries of all tables. Raises ValueError for a row with another form."""
+    """Reads the entries of all tables. Raises ValueError for a row with another form."""
     entries = []
     for line in (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines():
         if not line.startswith("| ") or line.startswith(("| Term |", "| --- |")):
@@ -37,7 +37,7 @@ def read_glossary() -> list[Entry]:
 
 
 def is_defined(name: str) -> bool:
-    """Whether a dotted name is a package, a module, or a name at the top of a module."""
+    """Returns whether a dotted name is a package, a module, or a name at the top level of a module."""
     path = ROOT.joinpath(*name.split("."))
     if path.is_dir() or path.with_suffix(".py").is_file():
         return True
@@ -64,7 +64,7 @@ def test_what_is_not_used_are_words_of_identifiers_and_no_terms() -> None:
 
 
 def find_identifiers(tree: ast.AST) -> Iterator[str]:
-    """Names that a module defines: classes, functions, parameters, fields, constants and attributes."""
+    """Yields the names that a module defines: classes, functions, parameters, fields, constants and attributes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
@@ -75,7 +75,7 @@ def find_identifiers(tree: ast.AST) -> Iterator[str]:
 
 
 def words_of(identifier: str) -> str:
-    """Lower-case words joined by underscores, with one at either end: `RestoreTarget` -> `_restore_target_`."""
+    """Returns lower-case words joined by underscores, with one at either end: `RestoreTarget` -> `_restore_target_`."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", identifier)
     return f"_{'_'.join(words).lower()}_"
 

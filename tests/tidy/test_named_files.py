@@ -1,4 +1,4 @@
-"""Files that comments, docstrings and documents name are there, and tests that pages name."""
+"""Files named in comments, docstrings and documents exist, and so do tests named on pages."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, repo
 
 NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
 ELSEWHERE = frozenset({"bench.py"})
-"""Of the peer harness that `bench/run.py` drives."""
+"""A file of the peer harness that `bench/run.py` drives."""
 FILES = frozenset(
     str(file.relative_to(ROOT)) for file in python_files(PACKAGE, TESTS, ROOT / "bench", ROOT / "examples")
 )
 
 
 def find_ends(files: Collection[str]) -> frozenset[str]:
-    """Names by which files may be called: whole, or from a folder on."""
+    """Returns the names by which files may be called: the whole path, or its end from any folder on."""
     return ELSEWHERE.union("/".join(file.split("/")[start:]) for file in files for start in range(file.count("/") + 1))
 
 
 def find_missing(text: str, ends: frozenset[str]) -> list[str]:
-    """Names of Python files in backticks that no file has."""
+    """Returns complaints about Python file names in backticks that no file has."""
     return [
         f"line {number}: there is no {name}"
         for number, line in enumerate(text.splitlines(), 1)

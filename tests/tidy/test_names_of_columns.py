@@ -1,4 +1,4 @@
-"""Columns of the engine begin with `__tidegate`, so that users may call theirs what they like."""
+"""The engine's columns begin with `__tidegate`, so that users are free to choose names."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ELSEWHERE = frozenset(
         "__value_schema_id",
     }
 )
-"""Topics, headers and fields of others, and the name of a schema."""
+"""Topics, headers and fields of other systems, and the name of a schema."""
 
 
 def check_names(text: str) -> list[str]:
-    """Names that begin with two underscores, and mean something of our own."""
+    """Returns complaints about names that begin with two underscores and are not known names of other systems."""
     found = [name for name in LITERAL.findall(text) if not PYTHON.fullmatch(name) and name not in ELSEWHERE]
     return [f"`{name}`: a column of the engine begins with `{RESERVED}`" for name in found
             if not name.startswith(RESERVED)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What pages name is there: files and headings that they link to, commands with their options."""
+"""Everything that pages name exists: linked files and headings, and commands with their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule of the style finds what it is there to find, and leaves the rest alone."""
+"""Each style rule finds what it should find, and leaves the rest alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.tidy.test_tree import WORDS
 LONG_BODY = "    x = 1\n" * 60
 words = partial(rules.check_words, banned=WORDS)
 
-# An @ keeps a text from breaking the rule right here; it is taken out before the rule sees the text.
+# An @ keeps a text from breaking the rule right here; it is removed before the rule sees the text.
 BROKEN: list[tuple[Callable[[str], list[str]], str]] = [
     (rules.check_module_size, "x = 1\n" * 701),
     (rules.check_function_sizes, f"def f():\n{LONG_BODY}"),

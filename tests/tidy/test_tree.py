@@ -1,4 +1,4 @@
-"""The whole tree keeps the style."""
+"""The whole tree follows the style."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__init__": frozenset(),
     "__main__": frozenset({"cli"}),
 }
-"""Room -> rooms that it may import besides itself. One way only: a room imports none that stands below it here."""
+"""Maps a room to the rooms that it may import besides itself. A room may only import rooms that are listed above it."""
 
 PURE = [
     PACKAGE / "coordinator",
@@ -75,7 +75,7 @@ RUNNING = (
     *("expressions/compiled/", "operators/aggregates/columnar/", "operators/rowwise.py", "operators/lateness.py"),
     *("/runtime.py", "/running/", "spark/state_source.py"),
 )
-"""Places of light rooms that are imported only where rows are processed."""
+"""Parts of light rooms that are imported only where rows are processed."""
 
 WORDS = {
     r"\b(?:TODO|FIXME|XXX)\b": "do it, or put it into an issue",
@@ -87,10 +87,10 @@ CLIENTS = TESTS / "support" / "clients.py"
 WRITERS = {
     r"\.write_(?:ipc|ipc_stream|parquet|avro|csv|ndjson|json)\(": "it is locked meanwhile: see formats/arrow.py",
 }
-"""Of Polars' frames, in what runs in slots."""
+"""Methods of Polars data frames, in code that runs in slots."""
 SLOT_ROOMS = ("formats", "state", "expressions", "operators", "task", "sources", "sinks", "slot")
 OWN_FRAMES = ("formats/arrow.py", "formats/kinds/avro/wire.py", "formats/record_limits.py")
-"""What they write nobody else has."""
+"""Exempt modules: no other code holds the frames that they write."""
 
 LARGE_CLASSES = {
     "coordinator/coordinator.py Coordinator": "the whole state of one machine, as its table of transitions has it",
@@ -98,7 +98,7 @@ LARGE_CLASSES = {
     "simulation/model_broker/producer.py ModelProducer": "a model keeps what a broker's client keeps",
     "sources/reader.py ConsumerThread": "to be split: polling, positions, held partitions",
 }
-"""Classes over the limit, each with a reason. The test fails for one that keeps it: take it out."""
+"""Classes over the limit, each with a reason. The test fails if one of them is within the limit again: remove it."""
 
 CHECKED_EVERYWHERE: dict[str, Callable[[str], list[str]]] = {
     "modules have at most 700 lines": rules.check_module_size,
@@ -116,7 +116,7 @@ def test_every_python_file_keeps_the_rule(name: str) -> None:
 
 
 def test_classes_have_one_job() -> None:
-    """At most 20 attributes and 8 constructor parameters."""
+    """Checks the limits of 20 attributes and 8 constructor parameters."""
     found = {}
     for file in python_files(PACKAGE):
         for name, sizes in rules.find_large_classes(file.read_text("utf-8")).items():

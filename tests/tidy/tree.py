@@ -1,4 +1,4 @@
-"""The files of the project, as the rules see them."""
+"""The files of the project, as input of the rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXT_SUFFIXES = frozenset({"", ".cfg", ".in", ".json", ".lock", ".md", ".py", ".
 
 
 def python_files(*places: Path) -> list[Path]:
-    """All Python files under these folders (a file stands for itself), sorted."""
+    """Returns all Python files under these folders, sorted; a place may also be a file."""
     found: set[Path] = set()
     for place in places:
         found.update([place] if place.is_file() else place.rglob("*.py"))
@@ -21,7 +21,7 @@ def python_files(*places: Path) -> list[Path]:
 
 
 def text_files() -> list[Path]:
-    """All text files of the project: its folders and the files beside them, without what tools make."""
+    """Returns all text files of the project, in its folders and at the top level, without generated ones."""
     files = [file for file in ROOT.iterdir() if file.is_file() and file.name != ".git"]  # a linked work tree has one
     for folder in FOLDERS:
         files += [file for file in (ROOT / folder).rglob("*") if file.is_file()]
@@ -30,7 +30,7 @@ def text_files() -> list[Path]:
 
 
 def complaints(files: Iterable[Path], rule: Callable[[str], list[str]]) -> list[str]:
-    """What the rule says about each file, with the file's name in front."""
+    """Returns the rule's complaints about each file, prefixed with the file's name."""
     found = []
     for file in files:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -43,5 +43,5 @@ def complaints(files: Iterable[Path], rule: Callable[[str], list[str]]) -> list[
 
 
 def report(found: list[str]) -> None:
-    """Fail the test with one line for each complaint, if there is any."""
+    """Fails the test with one line for each complaint, if there are any."""
     assert not found, f"{len(found)} to mend:\n" + "\n".join(found)

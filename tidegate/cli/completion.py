@@ -1,4 +1,4 @@
-"""`tidegate completion`: what a shell evaluates to complete commands, options and file names."""
+"""`tidegate completion`: prints the script that a shell evaluates to complete commands, options and file names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 SHELLS: Final = ("bash", "zsh", "fish")
 PROGRAM: Final = "tidegate"
 VARIABLE: Final = "_TIDEGATE_COMPLETE"
-"""By which the shell asks the program."""
+"""The environment variable through which the shell requests completions."""
 HELP: Final = """Print the completion of commands and options for SHELL.
 
 \b
@@ -18,7 +18,7 @@ bash:  eval "$(tidegate completion bash)"             in ~/.bashrc
 zsh:   eval "$(tidegate completion zsh)"              in ~/.zshrc
 fish:  tidegate completion fish > ~/.config/fish/completions/tidegate.fish
 """
-"""With click's mark, a backspace, before lines that it is not to join."""
+"""Contains click's mark, a backspace, before lines that click must not rewrap."""
 
 
 @click.command(help=HELP)

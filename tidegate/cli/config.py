@@ -1,4 +1,4 @@
-"""The commands that look at a pipeline file without running it: validate, explain, schema."""
+"""The commands that examine a pipeline file without running it: validate, explain, schema."""
 
 from __future__ import annotations
 

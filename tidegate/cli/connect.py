@@ -1,4 +1,4 @@
-"""Surveys a deployment for `validate --connect` and `doctor`, without being a start."""
+"""Surveys a deployment for `validate --connect` and `doctor` without starting the pipeline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tidegate.spark.work_directory import WorkDirectory
 from tidegate.storage.base import StorageError
 
 PATIENCE_S: Final = 10.0
-"""For brokers that do not answer; a start has more, because they may be starting, too."""
+"""Timeout for brokers that do not answer. A start waits longer, because the brokers may also be starting."""
 NEIGHBOUR_S: Final = 2.0
 
 
@@ -48,7 +48,7 @@ def find_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions = NO
 
 def find_findings(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, deep: bool) -> list[Finding]:
     """Survey the deployment with the options of a start."""
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a finding with its place
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure becomes a finding with its place
     return asyncio.run(_survey(loaded, plan, options, deep=deep))
 
 
@@ -98,7 +98,7 @@ def check_this_machine(loaded: LoadedPipeline) -> list[Finding]:
 
 
 def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:
-    """Find out why the port is unavailable. A port that this pipeline's own daemon uses is no trouble."""
+    """Find out why the port is unavailable. A port that this pipeline's own daemon uses is not a problem."""
     host, port = loaded.settings.http.host, loaded.settings.http.port
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()

@@ -1,4 +1,4 @@
-"""Orders to a running daemon, as the commands give them: where it listens, with which token, and what it answers."""
+"""Sends orders to a running daemon for the commands: finds its address and token and decodes its response."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ Answer = TypeVar("Answer", bound=msgspec.Struct)
 ANSWER_S: Final = 30.0
 PROBE: Final = "/livez"
 HUNG_UP: Final = (ConnectionResetError, BrokenPipeError)
-"""The second where the other end's goodbye came first."""
+"""BrokenPipeError occurs if the peer closed the connection before the request was sent."""
 
 
 class DaemonUnreachable(TidegateError):
-    """No daemon answers where this pipeline's should."""
+    """No daemon answers at this pipeline's address."""
 
     code = "daemon-unreachable"
     exit_code = 1
@@ -52,13 +52,13 @@ class DaemonUnreachable(TidegateError):
 
 
 class DaemonGone(DaemonUnreachable):
-    """A daemon has taken the order, and hung up without an answer: it has ended, or is about to."""
+    """A daemon received the order and closed the connection without a response: it has exited, or is about to."""
 
     code = "daemon-gone"
 
 
 class AnswerLate(TidegateError):
-    """The daemon has the order, and no answer came in time."""
+    """The daemon received the order, but no response arrived in time."""
 
     code = "answer-late"
     exit_code = 1
@@ -66,7 +66,7 @@ class AnswerLate(TidegateError):
 
 
 class OrderFailed(TidegateError):
-    """The daemon has answered, but not done it."""
+    """The daemon responded but did not carry out the order."""
 
     code = "order-failed"
     exit_code = 1
@@ -74,7 +74,9 @@ class OrderFailed(TidegateError):
 
 
 def find_order_token(settings: PipelineSettings, reach: DaemonAddress, given: Path | None) -> str | None:
-    """None when there is none to be found: then the daemon, if there is one, says what is missing."""
+    """Returns the token for orders, or None if none is found. The daemon, if there is one, then reports what is
+    missing.
+    """
     if given is not None:
         return read_token(given)
     if settings.http.token_file is not None:
@@ -83,9 +85,10 @@ def find_order_token(settings: PipelineSettings, reach: DaemonAddress, given: Pa
 
 
 def _read_named(file: str, reach: DaemonAddress) -> str | None:
-    """The token of a file that the pipeline file names, which is on the daemon's machine, and for its user.
+    """Returns the token from a file named in the pipeline file. The file is on the daemon's machine and readable by its
+    user.
 
-    None where it cannot be read and a certificate does instead. Raises TokenFileRefused.
+    Returns None if it cannot be read and a client certificate replaces it. Raises TokenFileRefused.
     """
     try:
         return read_token(Path(file))
@@ -103,8 +106,10 @@ def ask_daemon(
     timeout_s: float,
     token: str | None = None,
 ) -> bytes:
-    """Raises OrderFailed with the daemon's own words, DaemonUnreachable, and of orders that may have been taken
-    AnswerLate (nothing came in time) and DaemonGone (it hung up).
+    """Sends a request and returns the response body.
+
+    Raises OrderFailed with the daemon's message and DaemonUnreachable. For orders that the daemon may have received, it
+    raises AnswerLate (no response in time) and DaemonGone (connection closed).
     """
     connection = reach.connect(timeout_s)
     body = None if order is None else msgspec.json.encode(order)
@@ -112,8 +117,9 @@ def ask_daemon(
     encrypted, proven, asked = reach.context is not None, False, False
     try:
         if encrypted and order is not None:
-            # With TLS 1.3 a server refuses a certificate after our handshake, and all that we may see is that it hangs
-            # up, as a daemon does that ends. Once it has answered a probe, only the second is left.
+            # With TLS 1.3 a server rejects a certificate after our handshake. All that we may see is a closed
+            # connection, which an exiting daemon also causes. Once the daemon has answered a probe, only an exit can be
+            # the cause.
             connection.request("GET", PROBE)
             connection.getresponse().read()
             proven = True
@@ -154,12 +160,14 @@ def _tls_remedy(error: Exception) -> str:
 
 
 def ask_status(reach: DaemonAddress, token: str | None) -> Status:
-    """With a token for reading, or one for orders. Raises as ask_daemon and decode_answer."""
+    """Returns the daemon's status; accepts a read token or a token for orders. Raises the same errors as `ask_daemon`
+    and `decode_answer`.
+    """
     return decode_answer(ask_daemon(reach, "GET", "/status", None, ANSWER_S, token), Status, reach)
 
 
 def find_read_token(settings: PipelineSettings, reach: DaemonAddress) -> str | None:
-    """None where none is needed, or none is there. Raises TokenFileRefused."""
+    """Returns the read token, or None if none is needed or none is found. Raises TokenFileRefused."""
     named, tls = settings.http.read_token_file, settings.http.tls
     if named is not None:
         return _read_named(named, reach)
@@ -167,7 +175,7 @@ def find_read_token(settings: PipelineSettings, reach: DaemonAddress) -> str | N
 
 
 def decode_answer(answer: bytes, kind: type[Answer], reach: DaemonAddress) -> Answer:
-    """Raises OrderFailed when something else than a daemon of this release answers."""
+    """Decodes a response. Raises OrderFailed if it does not come from a daemon of this release."""
     try:
         return msgspec.json.decode(answer, type=kind)
     except UNDECODABLE as error:

@@ -1,4 +1,4 @@
-"""Where a running daemon listens, and how one gets there: plain HTTP, or TLS with what each end shows the other."""
+"""The address of a running daemon and how to connect to it: plain HTTP, or TLS with the certificates of both ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tidegate.errors import TidegateError
 
 HTTP_PORT: Final = 80
 HTTPS_PORT: Final = 443
-"""Of an address without one."""
+"""Default ports of an address without one."""
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
 
 
 class CertificateUnusable(TidegateError):
-    """A file that the command needs for TLS."""
+    """A file that the command needs for TLS cannot be used."""
 
     code = "certificate-unusable"
     exit_code = 2
@@ -32,7 +32,7 @@ class CertificateUnusable(TidegateError):
 
 
 class ConnectOptions(NamedTuple):
-    """The options of a command."""
+    """The connection options of a command."""
 
     address: str | None = None
     ca: Path | None = None
@@ -41,23 +41,25 @@ class ConnectOptions(NamedTuple):
 
 
 class DaemonAddress(NamedTuple):
-    """`base` is `http://host:port` or `https://host:port`."""
+    """A daemon's address; `base` is `http://host:port` or `https://host:port`."""
 
     base: str
     context: ssl.SSLContext | None = None
     shows_certificate: bool = False
-    """One of the user's, which may do instead of a token."""
+    """The client presents a certificate of the user, which may replace a token."""
 
     def __str__(self) -> str:
         return self.base
 
     @property
     def port(self) -> int:
-        """Of the daemon."""
+        """The daemon's port."""
         return self._parts()[1]
 
     def connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        """Not connected yet. No proxy is asked: it is our own machine, or a daemon that was named."""
+        """Returns a connection that is not open yet. No proxy is used: the daemon is on this machine, or was named
+        explicitly.
+        """
         host, port = self._parts()
         if self.context is None:
             return http.client.HTTPConnection(host, port, timeout=timeout_s)
@@ -78,7 +80,7 @@ class DaemonAddress(NamedTuple):
 
 
 def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How the daemon is reached, as one argument `given`."""
+    """Adds the options for connecting to the daemon, which the command receives as one argument `given`."""
 
     @click.option(
         "--http", "address", metavar="URL", help="Address of the daemon; default: http.host and http.port of FILE."
@@ -100,7 +102,7 @@ def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def derive_reach(settings: PipelineSettings, given: ConnectOptions) -> DaemonAddress:
-    """Where the daemon of a pipeline file listens, as seen from its own machine, or where the options say.
+    """Derives the address of a pipeline's daemon as seen from its own machine, or as the options specify.
 
     Reads certificates. Raises CertificateUnusable.
     """
@@ -121,7 +123,7 @@ def _derive_base(settings: PipelineSettings) -> str:
 
 
 def _make_context(settings: PipelineSettings, given: ConnectOptions) -> ssl.SSLContext:
-    """Trusts `--ca`, by the name that is called; without it the daemon's own certificate, under any name."""
+    """Trusts `--ca` and verifies the host name; without it, trusts the daemon's own certificate under any name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     tls = settings.http.tls
@@ -142,7 +144,9 @@ def _make_context(settings: PipelineSettings, given: ConnectOptions) -> ssl.SSLC
 
 
 def _first_certificate(file: Path) -> str:
-    """The daemon's own: its authority may sign for others, too."""
+    """Returns the daemon's own certificate. The rest of the chain is skipped, because its authority may also sign for
+    others.
+    """
     text = file.read_text(encoding="ascii", errors="replace")
     if _BEGIN not in text or _END not in text:
         raise ValueError("it holds no certificate")

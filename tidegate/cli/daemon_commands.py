@@ -1,4 +1,4 @@
-"""The commands for a pipeline that runs, or has run: status, checkpoint, stop, checkpoints. See `savepoints.py`."""
+"""The commands for a pipeline that runs or has run: status, checkpoint, stop, checkpoints. See `savepoints.py`."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ from tidegate.storage.open import StorageOpener
 from tidegate.tables.source import read_journal
 
 COMMIT_S: Final = 600.0
-"""On top of the checkpoint timeout: time to commit the output, when brokers are away."""
+"""Additional to the checkpoint timeout: time to commit the output when brokers are unavailable."""
 POLL_S: Final = 0.2
 TABLE_WIDTH_MAX: Final = 1000
-"""Characters; a table is as wide as what it says."""
+"""Characters. A table is as wide as its content, up to this limit."""
 
 
 class StopFailed(TidegateError):
-    """The daemon runs on, or has ended without a final checkpoint."""
+    """The daemon continues to run, or has exited without a final checkpoint."""
 
     code = "stop-failed"
     exit_code = 1
@@ -95,7 +95,10 @@ def status(file: Path, given: ConnectOptions, style: str) -> int:
 
 
 def _print_whole(console: Console, table: Table) -> None:
-    """As wide as it is, whatever reads it: a cut number says nothing. `width` of print is at most the console's."""
+    """Prints a table at its full width whatever the output is, because a truncated number is useless.
+
+    `width` of print is limited to the console's width.
+    """
     width = console.measure(table, options=console.options.update_width(TABLE_WIDTH_MAX)).maximum
     console.width = max(width, console.width)
     if console.is_terminal:
@@ -168,7 +171,10 @@ def stop(file: Path, given: ConnectOptions, token_file: Path | None, savepoint: 
 
 
 def _stop(settings: PipelineSettings, reach: DaemonAddress, token: str | None) -> None:
-    """Raises StopFailed, and what ask_daemon raises. What a daemon that hangs up has done is in its journal."""
+    """Stops the daemon and waits until it has exited. If it closes the connection, its journal shows what it has done.
+
+    Raises StopFailed and the errors of `ask_daemon`.
+    """
     try:
         ask_daemon(reach, "POST", "/stop", ControlRequest(settings.name), ANSWER_S, token)
     except DaemonGone:
@@ -177,7 +183,7 @@ def _stop(settings: PipelineSettings, reach: DaemonAddress, token: str | None) -
     deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
     while time.monotonic() < deadline:
         try:
-            state = ask_status(reach, token).state  # whoever may give orders may read
+            state = ask_status(reach, token).state  # a token for orders also permits reading
         except DaemonUnreachable:
             _refuse_unfinished(settings)
             return
@@ -188,7 +194,10 @@ def _stop(settings: PipelineSettings, reach: DaemonAddress, token: str | None) -
 
 
 def _refuse_unfinished(settings: PipelineSettings) -> None:
-    """A daemon that has gone does not say how. Raises StopFailed when the journal, if it can be read here, does."""
+    """Checks the journal of a daemon that exited without reporting how, if the journal can be read here.
+
+    Raises StopFailed if the journal shows no final checkpoint.
+    """
     try:
         storage = derive_opener(settings)(str(settings.checkpoints.directory), create=False)
         state = read_journal(storage)
@@ -230,22 +239,22 @@ def _line(row: StatusRow) -> str:
 
 
 class StatusRow(msgspec.Struct, frozen=True):
-    """One line of the list."""
+    """One line of the list of checkpoints and savepoints."""
 
     id: int | None
     completed_at_ms: int | None
     size_bytes: int | None
-    """None of a savepoint that is not finished, or whose metadata cannot be read."""
+    """None, as `id` and `completed_at_ms`, for an unfinished savepoint or one with unreadable metadata."""
     kind: str
-    """`begin`, `checkpoint`, `final`, `savepoint`, `unfinished`, `damaged`."""
+    """`begin`, `checkpoint`, `final`, `savepoint`, `unfinished` or `damaged`."""
     output: str
-    """`committed`; for the newest what is known; a savepoint's path, and what is wrong with it."""
+    """`committed`, or the known progress of the newest checkpoint; for a savepoint, its path and problem."""
 
 
 def read_rows(directory: str, open_storage: StorageOpener) -> list[StatusRow]:
-    """Checkpoints of the journal, oldest first, then savepoints, a damaged one with its problem.
+    """Returns the journal's checkpoints, oldest first, then savepoints; a damaged savepoint has its problem.
 
-    Raises StorageError, JournalRefused, ObjectCorrupt of the journal.
+    Raises StorageError, and JournalRefused or ObjectCorrupt for the journal.
     """
     storage = open_storage(directory, create=False)
     state = read_journal(storage)
@@ -267,7 +276,9 @@ def _savepoint_row(found: FoundSavepoint) -> StatusRow:
 
 
 def _row(state: JournalState, entry: CheckpointEntry) -> StatusRow:
-    """What the newest lists is decided, but only a later entry can show that it has been committed."""
+    """Returns the row of a checkpoint. The newest one's transactions will be committed, but only a later entry confirms
+    it.
+    """
     one = entry.checkpoint
     listed = {key_of(committable) for committable in state.committables}
     waiting = sum(key_of(committable) in listed for committable in one.committables)

@@ -1,4 +1,4 @@
-"""`tidegate doctor FILE`: whether a deployment can keep its guarantee, and what fixes it where it cannot."""
+"""`tidegate doctor FILE`: reports whether a deployment can keep its guarantee, and how to fix it otherwise."""
 
 from __future__ import annotations
 

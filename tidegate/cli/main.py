@@ -1,4 +1,4 @@
-"""The command `tidegate`: finds the subcommand, loads only its module, turns errors into messages and exit codes."""
+"""The command `tidegate`: loads only the module of the subcommand and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tidegate.errors import TidegateError
 
 
 class LazyCommand(NamedTuple):
-    """Where a command lives, and what the overview says of it."""
+    """The location of a command and its summary in the overview."""
 
     module: str
     attribute: str
     summary: str
     extra: str = ""
-    """Of the distribution, where the command is not part of every installation."""
+    """The extra of the distribution that installs the command, if it is not part of every installation."""
 
 
 COMMANDS: Mapping[str, LazyCommand] = {
@@ -69,14 +69,14 @@ COMMANDS: Mapping[str, LazyCommand] = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when the command is asked for."""
+    """A group that imports a command's module only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names in the order of the overview."""
+        """Returns the names in the order of the overview."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The command, or None for an unknown name (click reports it to the user)."""
+        """Returns the command, or None for an unknown name, which click reports to the user."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -86,24 +86,24 @@ class LazyGroup(click.Group):
         return command
 
     def make_context(self, *arguments: Any, **more: Any) -> click.Context:
-        """Prints help and version."""
+        """Parses the arguments; click prints help and version here."""
         with printing():
             return super().make_context(*arguments, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command."""
+        """Runs the command and flushes its output."""
         with printing():
             return super().invoke(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands with their summaries, without importing any; else options."""
+        """Completes command names with their summaries, and options, without importing any command."""
         found = [
             CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
         ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """The overview, without importing anything."""
+        """Writes the overview without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
@@ -127,13 +127,15 @@ def tidegate() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Ends the process: 0 is success, 2 is wrong usage or configuration, else the error's exit code."""
+    """Runs the command and exits the process: 0 on success, 2 for wrong usage or configuration, else the error's exit
+    code.
+    """
     open_streams()
     sys.exit(run_command(arguments))
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; what a user did wrong is reported without a traceback."""
+    """Runs one command and returns its exit code. A user's mistake is reported without a traceback."""
     try:
         result = tidegate.main(arguments, prog_name="tidegate", standalone_mode=False)
     except click.ClickException as error:

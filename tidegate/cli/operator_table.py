@@ -1,4 +1,4 @@
-"""The table of `tidegate status`: what every operator of the pipeline does, and which one is the busiest. Pure."""
+"""The table of `tidegate status`: what every operator of the pipeline does, and which one is busiest. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tidegate.operators.early_event_times import describe_early
 
 NUMBERS: Final = ("in", "out", "filtered", "failed", "in/s", "busy")
 BUSY: Final = 0.005
-"""Up to here `0%` is shown."""
+"""Up to this ratio the table shows `0%`."""
 EVENT_TIME: Final = ("late", "watermark", "lag")
 
 
 def render_operators(operators: Sequence[OperatorStatus]) -> Table:
-    """One line each, in the order of the plan; `busy` is the part of its slots' time over the last few seconds.
+    """Renders one line per operator in the order of the plan; `busy` is the share of its slots' time in the last few
+    seconds.
 
-    Event time has columns where an operator has come anywhere in it.
+    The event-time columns appear if any operator has a watermark.
     """
     timed = any(one.watermark_ms is not None for one in operators)
     headings = (*NUMBERS, *EVENT_TIME) if timed else NUMBERS
@@ -48,7 +49,7 @@ def render_operators(operators: Sequence[OperatorStatus]) -> Table:
 
 
 def find_stalled(operators: Sequence[OperatorStatus]) -> Iterator[str]:
-    """A line for every source whose watermark stands although rows arrive."""
+    """Yields a line for every source whose watermark does not advance although rows arrive."""
     for one in operators:
         if one.stalled_seconds is not None:
             age = render_seconds(one.stalled_seconds)
@@ -56,14 +57,14 @@ def find_stalled(operators: Sequence[OperatorStatus]) -> Iterator[str]:
 
 
 def find_early(operators: Sequence[OperatorStatus]) -> Iterator[str]:
-    """A line for every source that has event times before 1971."""
+    """Yields a line for every source that has event times before 1971."""
     for one in operators:
         if one.before_1971:
             yield describe_early(one.name, one.before_1971, one.before_1971_remedy)
 
 
 def find_busiest(operators: Sequence[OperatorStatus]) -> OperatorStatus | None:
-    """The one that takes most of its slots' time; None while all of them rest."""
+    """Returns the operator that takes the most of its slots' time, or None while all are idle."""
     busiest = max(operators, key=lambda one: one.busy_ratio, default=None)
     return busiest if busiest is not None and busiest.busy_ratio > BUSY else None
 

@@ -1,4 +1,4 @@
-"""What several commands print alike: values as JSON, tables, moments."""
+"""Output that several commands share: values as JSON, tables and timestamps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import msgspec
 
 
 def echo_json(value: object) -> None:
-    """What `--format json` prints. A path that is not UTF-8 becomes escapes: `open_streams` sees to that."""
+    """Prints a value for `--format json`. A path that is not UTF-8 is escaped, which `open_streams` arranges."""
     click.echo(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
 
 
 def render_table(titles: Sequence[str], cells: Iterable[Sequence[str]], right: Collection[str]) -> list[str]:
-    """Lines of columns that are as wide as what they say: a cut name says nothing. `right`: titles of numbers."""
+    """Renders rows with columns as wide as their content, because a truncated name is useless. `right`: titles of
+    numeric columns.
+    """
     rows = [tuple(titles), *map(tuple, cells)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -29,9 +31,9 @@ def render_table(titles: Sequence[str], cells: Iterable[Sequence[str]], right: C
 
 
 def printable(text: str, keep: str = "") -> str:
-    """With escapes in place of what a terminal would obey, line ends included, but for what is in `keep`.
+    """Escapes everything that a terminal would interpret, including line ends, except for characters in `keep`.
 
-    For whatever is of a record: its keys, values and names.
+    Used for whatever comes from a record: its keys, values and names.
     """
     if text.isprintable():
         return text
@@ -41,7 +43,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def render_moment(at_ms: int | None) -> str:
-    """UTC, in seconds; `-` where there is none, the number beyond the calendar. `at_ms`: since 1970."""
+    """Renders `at_ms` (since 1970) as UTC in seconds: `-` for None, the plain number beyond the calendar."""
     if at_ms is None:
         return "-"
     try:

@@ -1,4 +1,4 @@
-"""The argument FILE of the commands that are about a pipeline."""
+"""The argument FILE of commands for a pipeline."""
 
 from __future__ import annotations
 
@@ -8,4 +8,6 @@ from typing import Final
 import click
 
 PIPELINE_FILE: Final = click.argument("file", type=click.Path(readable=False, path_type=Path))
-"""What cannot be read is a problem of the file, reported as all others are (`--format json`, too), and not click's."""
+"""Click does not check the file. An unreadable file is reported as a problem like all others, also with `--format
+json`.
+"""

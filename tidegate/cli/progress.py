@@ -1,7 +1,8 @@
-"""The display on a terminal: three lines under the log that say how the pipeline is doing. Elsewhere nothing is drawn.
+"""The terminal display: three lines below the log that show the state of the pipeline. Without a terminal nothing is
+drawn.
 
-Display and log share one console, so that log lines scroll above and never through the display; the log therefore
-goes through `TerminalLines` while a display may run.
+Display and log share one console, so that log lines scroll above the display and never through it. The log therefore
+uses `TerminalLines` while a display may run.
 """
 
 from __future__ import annotations
@@ -42,27 +43,30 @@ LEVEL_STYLES: Final = {logging.WARNING: "yellow", logging.ERROR: "red", logging.
 
 
 def open_console(stream: TextIO | None = None) -> Console | None:
-    """The console to draw on: standard error when it is a terminal that can move its cursor, else None."""
+    """Returns the console for the display: standard error if it is a terminal that can move its cursor, else None."""
     console = Console(file=stream if stream is not None else sys.stderr)
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
 class TerminalLines:
-    """Prints log lines above the display, warnings and errors in colour; a line is never wrapped or interpreted."""
+    """Prints log lines above the display, with warnings and errors in colour.
+
+    A line is never wrapped or interpreted.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def __call__(self, level: int, text: str) -> None:
-        """Print one line. Waits while the terminal is stopped (Ctrl-S), raises OSError when it is gone."""
-        with suppress(SystemExit):  # how rich says that the reader of a pipe has gone; then it is quiet
+        """Prints one line. Blocks while the terminal is stopped (Ctrl-S) and raises OSError when it is gone."""
+        with suppress(SystemExit):  # raised by rich when the reader of a pipe has gone; rich is quiet afterwards
             self._console.print(Text(text, style=LEVEL_STYLES.get(level, ""), no_wrap=True), soft_wrap=True)
         if self._console.quiet:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class ProgressDisplay:
-    """Draws `snapshot()` twice a second on a thread of its own; without a console `start` and `stop` do nothing."""
+    """Draws `snapshot()` twice a second on its own thread. Without a console `start` and `stop` do nothing."""
 
     def __init__(self, console: Console | None, snapshot: Callable[[], Status]) -> None:
         self._console = console
@@ -71,20 +75,20 @@ class ProgressDisplay:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to draw."""
+        """Starts drawing."""
         if self._console is None or self._thread is not None:
             return
         self._thread = threading.Thread(target=self._run, args=(self._console,), name="progress", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Draw the last state once more, leave it on the screen, give the cursor back; within STOP_TIMEOUT_S."""
+        """Draws the last state, leaves it on the screen and restores the cursor, within STOP_TIMEOUT_S."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(STOP_TIMEOUT_S)
 
     def _run(self, console: Console) -> None:
-        # Standard output is left alone: what a command prints there may be somebody's input.
+        # Standard output is not redirected: what a command prints there may be the input of another program.
         first = render_status(self._snapshot())
         with Live(first, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
             while not self._ended.wait(REFRESH_S):
@@ -93,13 +97,13 @@ class ProgressDisplay:
 
 
 def render_status(status: Status) -> Table:
-    """The display: one line of state, one of flow, one of checkpoints."""
+    """Renders the display: one line each for state, flow and checkpoints."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True, min_width=len("checkpoint"))
     grid.add_column(no_wrap=True, overflow="ellipsis")
     state = Text(status.state.value, style=f"bold {STATE_STYLES[status.state]}")
     state.append(f"  attempt {status.attempt}, {render_count(status.restarts, 'restart')}", style="default not bold")
-    if status.brokers_away_seconds and status.state is not PipelineState.WAITING:  # which says so itself
+    if status.brokers_away_seconds and status.state is not PipelineState.WAITING:  # WAITING shows this itself
         away = render_seconds(status.brokers_away_seconds)
         state.append(f"  no broker answers for {away}", style="bold red")
     if status.reason:

@@ -55,7 +55,7 @@ def run(
 
 
 def _keep_exit_code() -> None:
-    """The daemon has ended, the process takes a moment more: a late second signal must not look like its reason."""
+    """Ignores signals after the daemon has ended: a late second signal must not look like the reason for the exit."""
     from tidegate.process.signals import ending_signals
 
     for number in ending_signals():
@@ -79,9 +79,9 @@ def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
 
 
 def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Callable[[], None] = lambda: None) -> int:
-    """Exit code of the daemon. Errors are reported once, without a traceback.
+    """Runs the daemon and returns its exit code. Errors are reported once, without a traceback.
 
-    `on_ended` is called when the daemon has ended and listens to no signal any more.
+    `on_ended` is called when the daemon has ended and no longer handles signals.
     """
     from tidegate.checks.findings import StartRefused
     from tidegate.checks.pipeline_file import plan_file
@@ -151,6 +151,6 @@ def _report_problems(problems: list[str], exit_code: int) -> int:
 
 
 async def _serve(make_daemon: object) -> None:
-    """The daemon is made inside the loop: it owns events of it."""
+    """Creates the daemon inside the event loop, because it owns asyncio events, and runs it."""
     assert callable(make_daemon)
     await make_daemon().run()

@@ -1,4 +1,6 @@
-"""`tidegate savepoint`: take one of a running pipeline; list, verify and delete what was taken, with storage alone."""
+"""`tidegate savepoint`: takes a savepoint of a running pipeline; lists, verifies and deletes savepoints with storage
+alone.
+"""
 
 from __future__ import annotations
 
@@ -51,22 +53,24 @@ from tidegate.storage.open import StorageOpener, open_storage, scheme_of
 from tidegate.tables.source import SnapshotKind, kind_of, read_journal
 
 COPY_S: Final = 3600.0
-"""On top of the checkpoint timeout: time to copy the state into the directory."""
+"""Additional to the checkpoint timeout: time to copy the state into the directory."""
 AGAIN_S: Final = 1.0
 ANSWER_MIN_S: Final = 1.0
 UNAVAILABLE: Final = 503
-"""HTTP status: there is none now, there may be one later."""
+"""HTTP status: no savepoint can be taken now, but one may be possible later."""
 DAMAGED: Final = 4
-"""Exit code, as of a start that finds damage."""
+"""Exit code, the same as that of a start that finds damage."""
 
 
 class SavepointCommand(click.Group):
-    """`tidegate savepoint FILE` takes one; a file that is called like a subcommand is written `./list`."""
+    """The group that lets `tidegate savepoint FILE` take a savepoint. A file named like a subcommand is written
+    `./list`.
+    """
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Whatever is no subcommand is the file of the pipeline."""
+        """Treats everything that is not a subcommand as the pipeline file."""
         if args and args[0] not in self.commands:
             args = ["take", *args]
         return super().resolve_command(ctx, args)
@@ -86,7 +90,7 @@ class _Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
+        """Returns seconds."""
         if isinstance(value, str):
             with suppress(ValueError):
                 return derive_duration_ms(value) / 1000
@@ -122,7 +126,9 @@ def take(
 
 
 def describe_directory(given: str | None) -> str | None:
-    """As the daemon has to know it, which may have another working directory. None: the checkpoint directory's own."""
+    """Makes the directory absolute, because the daemon may have another working directory. None: that of the
+    checkpoints.
+    """
     if given == "":
         raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the checkpoint directory's own")
     if given is None or "://" in given:
@@ -139,9 +145,10 @@ def take_savepoint(
     wait: bool = False,
     timeout_s: float | None = None,
 ) -> SavepointDone:
-    """Order one, and wait until it is complete; with `wait` also until one can be taken, and stderr says why not yet.
+    """Orders a savepoint and waits until it is complete.
 
-    Raises OrderFailed, DaemonUnreachable, AnswerLate.
+    With `wait` it also waits until one can be taken, and stderr shows the reason for the delay. Raises OrderFailed,
+    DaemonUnreachable, AnswerLate.
     """
     limit_s = settings.checkpoints.timeout_ms / 1000 + COPY_S if timeout_s is None else timeout_s
     deadline = time.monotonic() + limit_s
@@ -168,14 +175,14 @@ def take_savepoint(
 
 
 class SavepointRow(msgspec.Struct, frozen=True):
-    """One line of the list."""
+    """One line of the list of savepoints."""
 
     path: str
     whole: bool
     problem: str
-    """Why it is not whole."""
+    """Why the savepoint is not whole."""
     verified: bool
-    """Every byte was read; else only metadata and names."""
+    """Every byte was read; otherwise only metadata and names."""
     taken_at_ms: int | None = None
     pipeline: str | None = None
     checkpoint: int | None = None
@@ -212,11 +219,13 @@ def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -
 
 
 def _directories(place: str, of: Path | None) -> tuple[list[str], StorageOpener]:
-    """And what opens them: an address alone is reached as the environment says, or that file."""
+    """Returns the directories to search and their opener. An address is opened with the settings of `of`, or the
+    environment.
+    """
     kind = SnapshotKind.DIRECTORY if "://" in place else kind_of(place)
     named = kind is SnapshotKind.NOTHING and place.endswith(
         (".yaml", ".yml")
-    )  # a directory may be made by the first savepoint
+    )  # the first savepoint may create the directory
     if kind is not SnapshotKind.FILE and not named:
         return [place if "://" in place else str(Path(place).absolute())], opener_of_file(of)
     settings = read_sections(Path(place), os.environ, "checkpoints", "savepoints")
@@ -232,7 +241,7 @@ def _row(found: FoundSavepoint, opener: StorageOpener, *, verified: bool) -> Sav
         try:
             examined = examine_savepoint(opener(found.path, create=False))
             problem, keys = "; ".join(examined.problems[:1]), examined.keys
-        except StorageError as error:  # of this one; the others are looked at all the same
+        except StorageError as error:  # concerns this savepoint only; the others are still examined
             problem = error.message
     return SavepointRow(
         found.path,
@@ -287,7 +296,7 @@ def verify(path: str, file: Path | None, style: str) -> int:
 
 
 class SavepointVerdict(msgspec.Struct, frozen=True):
-    """What `verify --format json` prints."""
+    """The output of `verify --format json`."""
 
     path: str
     whole: bool
@@ -366,7 +375,7 @@ def delete(path: str, file: Path | None, force: bool, unfinished: bool) -> None:
 
 
 def _owners(path: str, directory: str | None, opener: StorageOpener) -> list[str]:
-    """Checkpoint directories whose journals are asked: any that it lies in, at whatever depth, and the one named."""
+    """Returns the checkpoint directories whose journals are consulted: every enclosing one and the one named."""
     above = (path if "://" in path else str(Path(path).absolute())).rstrip("/")
     scheme, _, _ = above.rpartition("://")
     found = [] if directory is None else [directory]

@@ -1,4 +1,4 @@
-"""Options of a start: from where (`--restore` and others), and what becomes of state that another definition has made
+"""Options of a start: where it begins (`--restore` and others), and what happens to state of another definition
 (`--keep`, `--reset`, `--drop`).
 """
 
@@ -30,14 +30,14 @@ _BEGIN_ANEW = "Begin with an empty checkpoint directory although Kafka knows the
 
 
 def require_utf8(what: str, text: str) -> str:
-    """The text. Raises UsageError for other bytes, which no journal, order or value can have."""
+    """Returns the text. Raises UsageError for other bytes, which journals, orders and values cannot contain."""
     if not is_utf8(text):
         raise click.UsageError(f"{what}: {text[:100]!r} is not UTF-8 text")
     return text
 
 
 def add_start_options(command: Command) -> Command:
-    """The three options, each as often as there are steps."""
+    """Adds `--keep`, `--reset` and `--drop`, each of which may be repeated."""
     for word, shown, text in (
         ("drop", "NAME[.COLUMN]", _DROP),
         ("reset", "STEP[=NOTE]", _RESET),
@@ -48,7 +48,7 @@ def add_start_options(command: Command) -> Command:
 
 
 def add_place(command: Command) -> Command:
-    """Where a start begins, if not at the newest checkpoint."""
+    """Adds the options for where a start begins, if not at the newest checkpoint."""
     command = click.option("--begin-anew", is_flag=True, help=_BEGIN_ANEW)(command)
     command = click.option("--repeat-output", is_flag=True, help=_REPEAT_OUTPUT)(command)
     return click.option("--restore", metavar="ID|PATH", help=_RESTORE)(command)
@@ -62,7 +62,7 @@ def read_start(
     *,
     accept_gone: int | None = None,
 ) -> StartOptions:
-    """Raises UsageError for what contradicts itself."""
+    """Builds the start options. Raises UsageError for contradictory ones."""
     if restore is not None and not restore.strip():
         raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
     if repeat_output and restore is None:
@@ -80,7 +80,7 @@ def read_start(
 
 
 def read_directives(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> CommandLineDirectives:
-    """What was said, `STEP` or `STEP=NOTE`. Raises UsageError for what contradicts itself."""
+    """Parses the directives, `STEP` or `STEP=NOTE`. Raises UsageError for contradictory ones."""
     whole = tuple(OperatorName(text) for text in drop if "." not in text)
     parts = [text.partition(".") for text in drop if "." in text]
     columns = tuple((OperatorName(name), column) for name, _, column in parts)

@@ -1,5 +1,5 @@
-"""What a command reads from and prints to, whatever it was started with: closed, full, without a reader, of few
-characters.
+"""Makes the standard streams safe whatever they are: closed, full, without a
+reader, or with a limited character set.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import click
 from tidegate.process.closed_streams import discard
 
 READER_GONE: Final = 128 + signal.SIGPIPE
-"""Exit code, as of every program whose reader has gone (`tidegate explain FILE | head`): there is no verdict."""
+"""Exit code of every program whose reader has gone (`tidegate explain FILE | head`), because there is no verdict."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _STREAMS: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def open_streams() -> None:
-    """Before anything is opened: a stream that is closed (`2>&-`) reads and keeps nothing.
+    """Replaces closed streams (`2>&-`) before anything is opened: they read nothing and discard output.
 
-    Else the first file that is opened, a checkpoint for instance, would get its number, and what libraries print would
-    go there. A character that stdout has no bytes for is printed as its escape.
+    Otherwise the first file that is opened, such as a checkpoint, would get the stream's descriptor, and libraries
+    would print into it. Characters that the encoding of stdout lacks are printed as escapes.
     """
     for number in range(len(_STREAMS)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
     for number, (name, mode) in enumerate(_STREAMS.items()):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as we are
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - never closed
     stream = sys.stdout
     if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding.lower() != "utf-8"):
         stream.reconfigure(errors="backslashreplace")
@@ -44,8 +44,9 @@ def open_streams() -> None:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """What is printed within has arrived when it ends. Raises ClickException when it has nowhere to go, and Exit when
-    nobody reads it.
+    """Ensures that everything printed within has been written at the end.
+
+    Raises ClickException if it cannot be written, and Exit if there is no reader.
     """
     try:
         yield
@@ -62,7 +63,9 @@ def printing() -> Iterator[None]:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """What is said on stderr within may go nowhere (a full disk, a reader that has gone): there is the exit code."""
+    """Ignores failing writes to stderr (a full disk, a reader that has gone):
+    the exit code still reports the result.
+    """
     try:
         yield
     except OSError:

@@ -1,4 +1,4 @@
-"""`tidegate test` and `tidegate preview`: a pipeline without Kafka and Spark."""
+"""`tidegate test` and `tidegate preview`: run a pipeline without Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _run(
     parallelism: int | None,
     style: str,
 ) -> RunOutcome:
-    """The chosen cases, printed as they end."""
+    """Runs the chosen cases and prints each as it ends."""
     cases = loaded.settings.tests
     if not cases:
         raise click.ClickException(f"{loaded.file} has no `tests:`; `tidegate docs testing` shows how to write some")
@@ -171,7 +171,7 @@ def preview(
 def _print_records(
     found: Iterable[Previewed], places: Sequence[str], limit: int | None, style: str, *, with_keys: bool
 ) -> None:
-    """As they come in JSON, else by place. What comes out of a step has no key yet."""
+    """Prints records, in JSON as they arrive, otherwise grouped by place. The output of a step has no key yet."""
     from tidegate.testing.preview import render_field, render_fields
 
     shown: dict[str, list[str]] = {place: [] for place in places}

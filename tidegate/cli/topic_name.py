@@ -1,4 +1,4 @@
-"""Names of topics that are given on the command line."""
+"""Checks topic names given on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tidegate.config.fields.types import check_topic
 
 
 def require_topic(name: str, place: str = "") -> str:
-    """The name; raises UsageError, after `place`, where no broker need be asked whether it can be one."""
+    """Returns the name. Raises UsageError, prefixed with `place`, if it cannot be a topic name, without asking a
+    broker.
+    """
     try:
         return check_topic(name)
     except PydanticCustomError as error:

@@ -1,4 +1,4 @@
-"""`tidegate upgrade FILE`: what a start with this file would do with the state that is there."""
+"""`tidegate upgrade FILE`: shows what a start with this file would do with the existing state."""
 
 from __future__ import annotations
 
@@ -84,13 +84,17 @@ def upgrade(
 
 
 def read_begun(loaded: LoadedPipeline) -> Mapping[OperatorName, Mapping[str, int]]:
-    """Since when aggregates count that were added to a step, as far as this machine sees the journal."""
+    """Returns the checkpoints from which the later added aggregates of each step count, if the journal is readable
+    here.
+    """
     found = _find_local(loaded, None)
     return {} if found is None else found[0].identity.begun
 
 
 def _find_local(loaded: LoadedPipeline, wanted: str | None) -> tuple[Target, Storage] | None:
-    """As `find_target`, of a directory on this machine; None where there is nothing, or it cannot be read."""
+    """Finds the target as `find_target` does, in a local directory. Returns None if there is none, or it cannot be
+    read.
+    """
     directory = str(loaded.settings.checkpoints.directory)
     if scheme_of(directory) != "file":
         return None
@@ -102,9 +106,9 @@ def _find_local(loaded: LoadedPipeline, wanted: str | None) -> tuple[Target, Sto
 
 
 def find_state_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions) -> list[Problem]:
-    """What a run would be refused for because of the checkpoints that are there, as far as this machine sees them.
+    """Returns why a run would be refused because of existing checkpoints, as far as they are readable here.
 
-    A directory that is not here, or cannot be read, is nothing against the file.
+    A directory that is elsewhere or unreadable is not held against the file.
     """
     found = _find_local(loaded, None if options.restore is None else options.restore.target)
     if found is None:
@@ -116,7 +120,7 @@ def find_state_problems(loaded: LoadedPipeline, plan: Plan, options: StartOption
 
 
 def derive_problems(loaded: LoadedPipeline, report: Report) -> list[Problem]:
-    """What stands against the upgrade, at its places."""
+    """Returns the problems that prevent the upgrade, each with its place."""
     found = [place_refusal(loaded, one) for one in report.refusals]
     found += [
         loaded.problem(
@@ -131,7 +135,7 @@ def derive_problems(loaded: LoadedPipeline, report: Report) -> list[Problem]:
 
 
 def derive_notices(loaded: LoadedPipeline, report: Report) -> list[Problem]:
-    """What becomes of each step that is not plainly kept, at its place, and then one for everything."""
+    """Returns a notice for each step that is not kept unchanged, at its place, then one for the whole pipeline."""
     if not report.target:
         return [_notice(loaded, OperatorName(""), _say_nothing_there(report))]
     found = []
@@ -149,7 +153,7 @@ def _notice(loaded: LoadedPipeline, name: OperatorName, told: str) -> Problem:
 
 
 def _say_change(step: StepChange) -> str:
-    """Empty for what is kept as it is."""
+    """Describes a change of a step; empty if it is kept unchanged."""
     unlike = [one for one in step.states if one.verdict != Fit.AS_IS]
     if step.outcome is UpgradeOutcome.KEPT and not unlike and not step.remarks:
         return ""
@@ -191,7 +195,7 @@ def _as_json(report: Report, problems: list[Problem]) -> dict[str, object]:
 
 
 def render_report(report: Report, problems: list[Problem]) -> str:
-    """The table, then the problems or what it will take."""
+    """Renders the table, then the problems or the forecast."""
     if not report.target:
         return _say_nothing_there(report)
     lines = [f"pipeline {report.pipeline}, from {report.target}", ""]
@@ -225,7 +229,7 @@ def _table(report: Report) -> list[str]:
         what = "refused: its state would mean something else" if refused and step.name in meant else _say_outcome(step)
         rows.append(("source" if step.source else "step", step.name, "", "", what))
         for state in step.states:
-            # Of a step that is refused only the form of the bytes is judged here.
+            # For a refused step, only the form of the bytes is judged here.
             readable = refused and state.verdict not in (Fit.INCOMPATIBLE, UNSAID)
             verdict = f"readable {_say_verdict_of(state)}" if readable else _say_verdict_of(state)
             keys = "a list" if state.keys is None else f"{state.keys:,}"

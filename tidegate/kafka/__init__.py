@@ -1,1 +1,1 @@
-"""Kafka's clients and the requests of our own: connections, TLS, facts, transactions, producers."""
+"""Kafka clients and our own protocol requests: connections, TLS, broker facts, transactions and producers."""

@@ -1,7 +1,7 @@
-"""Headers of record batches (message format 2) as they lie in a partition. Pure.
+"""Parses the headers of record batches (message format 2) as they are stored in a partition. Pure.
 
-Only headers and control records are read, so the codec of the data does not matter and nothing is decompressed.
-Format: Kafka documentation, "Record Batch" and "Control Batches".
+Only headers and control records are read, so the codec of the data does not matter and nothing is decompressed. Format:
+Kafka documentation, "Record Batch" and "Control Batches".
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from tidegate.ids import ProducerId
 from tidegate.kafka.facts import LoggedRange, Marker
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""base offset, length, leader epoch, magic, crc, attributes, last offset delta, two timestamps, producer id, epoch,
-base sequence, record count."""
+"""Base offset, length, leader epoch, magic, crc, attributes, last offset delta, two timestamps, producer id, epoch,
+base sequence, record count.
+"""
 _LENGTH_STARTS_BEHIND: Final = 12
 _MAGIC: Final = 2
 _TRANSACTIONAL: Final = 0x10
@@ -27,7 +28,7 @@ _COMMIT: Final = 1
 
 
 class BatchHeader(msgspec.Struct, frozen=True):
-    """One batch. Offsets and sequences are of its first and last record."""
+    """One record batch. Offsets refer to its first and last record, the sequence to its first."""
 
     base_offset: int
     last_offset: int
@@ -36,11 +37,14 @@ class BatchHeader(msgspec.Struct, frozen=True):
     records: int
     transactional: bool
     commits: bool | None
-    """For a control batch whether it commits (else it aborts); None for data, and for a batch without a record."""
+    """For a control batch, True if it commits and False if it aborts. None for data, and for a batch without a record.
+    """
 
 
 def derive_headers(data: bytes) -> Iterator[BatchHeader]:
-    """The whole batches in the answer to a fetch, without a cut-off last one. Raises ValueError for another format."""
+    """Yields the complete batches in a fetch response and skips a truncated last one. Raises ValueError for another
+    format.
+    """
     place = 0
     while place + _HEADER.size <= len(data):
         fields = _HEADER.unpack_from(data, place)
@@ -65,7 +69,7 @@ def derive_headers(data: bytes) -> Iterator[BatchHeader]:
 
 
 def derive_first_sequence(batches: Iterable[BatchHeader], producer: ProducerId) -> int | None:
-    """Sequence of the first data batch of the producer; None: there is none."""
+    """Returns the sequence of the producer's first data batch, or None if it has none."""
     for batch in batches:
         if batch.commits is None and batch.producer == producer and batch.base_sequence >= 0:
             return batch.base_sequence
@@ -73,10 +77,10 @@ def derive_first_sequence(batches: Iterable[BatchHeader], producer: ProducerId) 
 
 
 def derive_marker(batches: Iterable[BatchHeader], producer: ProducerId) -> Marker:
-    """How the transaction of a producer ended: COMMIT, ABORT, or OPEN when no marker of it is there.
+    """Returns how the producer's transaction ended: COMMIT or ABORT, or OPEN if there is no marker for it.
 
-    A marker carries the epoch of the transaction (EndTxn) or a newer one (time-out, fence): the first marker of the
-    producer id with that epoch or a newer one ends it.
+    A marker carries the epoch of the transaction (EndTxn) or a newer one (timeout, fencing). The first marker of the
+    producer id with that epoch or a newer one ends the transaction.
     """
     for batch in batches:
         if batch.commits is not None and batch.producer.id == producer.id and batch.producer.epoch >= producer.epoch:
@@ -87,9 +91,10 @@ def derive_marker(batches: Iterable[BatchHeader], producer: ProducerId) -> Marke
 def derive_ranges(
     batches: Iterable[BatchHeader], start_offset: int, end_offset: int, producer: ProducerId
 ) -> Iterator[LoggedRange]:
-    """Where the records of the producer's transaction lie from `start_offset` to `end_offset`, neighbours joined.
+    """Yields the offset ranges of the producer's transaction from `start_offset` to `end_offset`; adjacent ranges are
+    merged.
 
-    Of a batch that begins before, because the log was cut within it, the rest counts.
+    If a batch begins before `start_offset` because the log was truncated within it, only the remainder is counted.
     """
     joined: LoggedRange | None = None
     for batch in batches:
@@ -110,7 +115,9 @@ def derive_ranges(
 
 
 def _control_kind(data: bytes, place: int) -> int:
-    """Type of a control record: after length, attributes, timestamp and offset delta, and the key's length."""
+    """Returns the type of a control record. It follows length, attributes, timestamp, offset delta and the key's
+    length.
+    """
     place = _skip_varint(data, place) + 1
     for _ in range(3):
         place = _skip_varint(data, place)

@@ -1,4 +1,4 @@
-"""What the brokers are set to, as far as this user may see it."""
+"""Broker settings, as far as this user may read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidegate.kafka.requests import broker_setting_request
 
 
 def read_id_lifetime_ms(broker: BrokerConnection, timeout_s: float) -> int | None:
-    """`transactional.id.expiration.ms` of any broker; None when this user may not see it."""
+    """Returns `transactional.id.expiration.ms` of any broker, or None if this user may not read it."""
 
     def attempt(remaining_s: float) -> int | None:
         node = broker.nodes(remaining_s)[0]

@@ -1,7 +1,8 @@
-"""How a request object reaches a node of the cluster, and its answer comes back. The simulation has another way.
+"""The transport of request objects to a node of the cluster and of the responses back. The simulation replaces it.
 
-With `connecting.py` the one module that uses private names of kafka-python (`_manager`: send a message to a node of our
-choice), because no public client of it can end a transaction that another process wrote. Read next: `connection.py`.
+Together with `connecting.py`, the only module that uses private names of kafka-python. It needs `_manager` to send a
+request to a chosen node, because no public client can end a transaction that another process wrote. Read next:
+`connection.py`.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ if TYPE_CHECKING:
 
 
 class RequestChannel(Protocol):
-    """Requests and answers are objects of kafka-python. Safe to use from several threads."""
+    """Sends requests and returns responses, both as kafka-python objects. Thread-safe."""
 
     def send(self, requests: Sequence[tuple[Any, int | None]], timeout_s: float) -> list[Any]:
-        """Send each to its node (None: any), then wait for all, for each at most so long.
+        """Sends each request to its node (None: any), then waits for all responses, at most `timeout_s` for each.
 
-        An answer may be a KafkaError: there was none. Raises RuntimeError when the channel is closed.
+        A response may be a KafkaError if there was none. Raises RuntimeError when the channel is closed.
         """
 
     def learn(self, coordinator: Any, kind: Any) -> None:
-        """A coordinator was found: remember where its node is, when that is new."""
+        """Records the node of a coordinator that was found, unless it is already known."""
 
     def look_again(self) -> None:
-        """Ask which nodes there are now; returns at once."""
+        """Requests a metadata refresh and returns immediately."""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
 
 
 OpenChannel = Callable[[Mapping[str, str], float], RequestChannel]
-"""From librdkafka properties, within this many seconds."""
+"""Opens a channel from librdkafka properties within the given number of seconds."""
 
 
 class ClientChannel(RequestChannel):
-    """The channel of a connected client of kafka-python, which it closes."""
+    """A channel over a connected kafka-python client, which it closes."""
 
     def __init__(self, client: KafkaAdminClient) -> None:
         self._client = client
@@ -88,5 +89,5 @@ class ClientChannel(RequestChannel):
 
 
 def open_client_channel(kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:
-    """The real one. Raises what `connect` does."""
+    """Opens a channel to real brokers. Raises the same errors as `connect`."""
     return ClientChannel(connect(kafka, timeout_s))

@@ -1,7 +1,8 @@
-"""librdkafka property names to arguments of kafka-python, so that a pipeline file names its broker once. Pure.
+"""Translates librdkafka property names to kafka-python arguments, so that a pipeline file configures its brokers once.
+Pure.
 
-Only what concerns the connection is translated (TLS in `tls.py`); a property that changes *how safe or to whom* the
-connection is and that kafka-python cannot express is refused rather than dropped.
+Only connection properties are translated; `tls.py` handles TLS. A property that determines *how securely or to whom*
+the client connects, and that kafka-python cannot express, is rejected rather than dropped.
 """
 
 from __future__ import annotations
@@ -32,22 +33,25 @@ _LOGIN: Final = ("bootstrap.servers", "metadata.broker.list", "security.", "sasl
 
 
 def derive_servers(kafka: Mapping[str, str]) -> str:
-    """The cluster's address, for people; empty where there is none."""
+    """Returns the cluster's address for messages, or an empty string if none is set."""
     return kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))
 
 
 def derive_login(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Those that say where to and how one goes in."""
+    """Returns the properties that determine the address and the authentication."""
     return {name: value for name, value in kafka.items() if name.startswith(_LOGIN)}
 
 
 def is_scram(mechanism: object) -> bool:
-    """Whether a login has names in the form of SCRAM."""
+    """Returns whether the mechanism is a SCRAM mechanism, which escapes user names."""
     return str(mechanism).startswith("SCRAM-")
 
 
 def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
-    """Arguments for kafka-python's clients. Raises PropertyRefused, naming the property and what to use instead."""
+    """Returns the arguments for kafka-python's clients.
+
+    Raises PropertyRefused, which names the property and its replacement.
+    """
     for name, remedy in UNUSABLE_KAFKA.items():
         if name in kafka:
             raise PropertyRefused(f"kafka property {name!r} cannot be used with transactions; {remedy}", property=name)
@@ -61,7 +65,7 @@ def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
             arguments[name] = str(arguments[name]).upper()
     mechanism = arguments.get("sasl_mechanism")
     if is_scram(mechanism) and "sasl_plain_username" in arguments:
-        # As RFC 5802 asks for; librdkafka writes it so itself, kafka-python does not.
+        # Required by RFC 5802. librdkafka escapes the name itself; kafka-python does not.
         arguments["sasl_plain_username"] = kafka["sasl.username"].replace("=", "=3D").replace(",", "=2C")
     if mechanism == "GSSAPI":
         raise PropertyRefused(

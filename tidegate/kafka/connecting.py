@@ -1,4 +1,4 @@
-"""Makes a connected client of kafka-python from librdkafka's properties, or says why there is none."""
+"""Creates a connected kafka-python client from librdkafka properties, or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S: Final = 10.0
 LOOK_S: Final = 1.0
-"""After so long without a connection we look what is in the way, then after twice as long and so on: most obstacles do
-not go away by waiting."""
+"""The first connection timeout. It is doubled after each failure; each failure is diagnosed, because most obstacles do
+not disappear by waiting.
+"""
 STEP_S: Final = 2.0
 PAUSE_S: Final = 0.1
 IN_FLIGHT: Final = 1000
-"""Of one connection. From kafka-python's 5 on it fails what is sent; the commits of a checkpoint go out all at once,
-and brokers answer a connection's requests in their order anyway.
+"""Requests in flight on one connection. kafka-python allows 5 by default and fails requests beyond the limit. The
+commits of a checkpoint are sent all at once, and brokers answer the requests of a connection in order anyway.
 """
 
 CLIENT_MODULES: Final = (
@@ -42,18 +43,20 @@ CLIENT_MODULES: Final = (
 
 
 def import_client() -> None:
-    """Import the client as a whole. Before threads ask brokers: its modules import each other in circles, and two
-    threads that begin at different ends of one raise a deadlock of imports.
+    """Imports the whole client before threads query brokers.
+
+    Its modules import each other in cycles. Two threads that enter a cycle at different modules cause an import
+    deadlock.
     """
     for name in CLIENT_MODULES:
         import_module(name)
 
 
 def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
-    """A connected client; `kafka` are librdkafka properties. The caller closes it.
+    """Returns a connected client. `kafka` contains librdkafka properties. The caller closes the client.
 
-    Raises LoginRefused as soon as it is seen that waiting does not help, BrokerUnavailable after `timeout_s`, both with
-    `text`, `remedy` and `property` among their fields, and PropertyRefused for properties that cannot be used.
+    Raises LoginRefused as soon as it is clear that waiting does not help, BrokerUnavailable after `timeout_s`, both
+    with `text`, `remedy` and `property` among their fields, and PropertyRefused for properties that cannot be used.
     """
     from kafka import errors
 
@@ -67,7 +70,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
     while True:
         try:
             return _try(arguments, max(0.1, min(look_s, deadline - time.monotonic())))
-        except OSError as error:  # of the client itself: no descriptor is left, for instance, which passes
+        except OSError as error:  # raised by the client itself, for instance without a free descriptor; may pass
             if time.monotonic() < deadline:
                 time.sleep(PAUSE_S)
                 continue
@@ -95,7 +98,9 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
 
 
 def _try(arguments: Mapping[str, object], timeout_s: float) -> KafkaAdminClient:
-    """kafka-python leaves its thread running when the first connection fails, so that is stopped."""
+    """Tries to connect once. kafka-python leaves its thread running when the first connection fails, so it is stopped
+    here.
+    """
     from kafka import KafkaAdminClient, errors
     from kafka.net.compat import KafkaNetClient
 
@@ -125,10 +130,10 @@ def _try(arguments: Mapping[str, object], timeout_s: float) -> KafkaAdminClient:
 
 @cache
 def _closing_sockets() -> str:
-    """The scheme of sockets that are closed when they cannot connect, for `proxy_url`.
+    """Returns the `proxy_url` scheme of sockets that are closed when they fail to connect.
 
-    kafka-python leaves them open until the garbage collector runs, which is one for each try while a broker is away.
-    Its registry of schemes is the way in that it offers.
+    kafka-python leaves them open until the garbage collector runs, which leaks one socket per try while a broker is
+    unavailable. Its registry of schemes is the extension point that it offers.
     """
     from kafka.net.inet import KafkaNetSocket
 

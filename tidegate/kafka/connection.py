@@ -1,6 +1,6 @@
-"""A connection to a cluster for requests of our own: retries, deadlines, coordinators, leaders.
+"""A connection to a cluster for our own requests: retries, deadlines, coordinators and leaders.
 
-How a request reaches its node: `channel.py`. Read next: `transactions.py`.
+`channel.py` sends a request to its node. Read next: `transactions.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ BACKOFF_S_MAX: Final = 0.5
 
 CONCURRENT_RETRY: Final = frozenset({7, 13, 14, 15, 16, 51})
 """REQUEST_TIMED_OUT, NETWORK_EXCEPTION, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-CONCURRENT_TRANSACTIONS: a transaction coordinator will answer otherwise a little later."""
+CONCURRENT_TRANSACTIONS: errors after which a retry at the coordinator can succeed.
+"""
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
 TOPIC_NOT_AUTHORIZED: Final = 29
 GROUP_NOT_AUTHORIZED: Final = 30
@@ -36,17 +37,18 @@ NOT_AUTHORIZED: Final[Mapping[int, str]] = {
     CLUSTER_NOT_AUTHORIZED: "grant it to this user on the cluster",
     53: "grant WRITE to this user on the transactional ids that begin with the pipeline's name and a dot",
 }
-"""TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and what to do."""
+"""TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED, each with its remedy."""
 
 
 class AskAgain(Exception):
-    """The answer was not final; the text says what it was."""
+    """The response was not final; the text describes it."""
 
 
 class BrokerConnection:
-    """Sends requests and repeats them until an answer is final. Thread-safe. Raises BrokerUnavailable, KafkaRefused.
+    """Sends requests and retries them until a response is final. Thread-safe. Raises BrokerUnavailable, KafkaRefused.
 
-    `kafka` are librdkafka properties; only those of the connection are used. Made, it raises what `open_channel` does.
+    `kafka` contains librdkafka properties; only those of the connection are used. The constructor raises the same
+    errors as `open_channel`.
     """
 
     def __init__(
@@ -59,25 +61,27 @@ class BrokerConnection:
         self._leaders: dict[TopicPartition, Leader] = {}
         self._closed = False
         self.interruptions = 0
-        """Requests without a final answer: connections that broke, brokers and leaders that were away."""
+        """Requests without a final response: connections broke, or brokers or leaders were unavailable."""
 
     def close(self) -> None:
-        """Close the connections and end the client's thread."""
+        """Closes the connections and stops the client's thread."""
         if not self._closed:
             self._closed = True
             self._channel.close()
 
     def nodes(self, timeout_s: float) -> list[int]:
-        """Brokers of the cluster now: what the client remembers may be minutes old, and lack one that came back."""
+        """Returns the brokers of the cluster now. The client's own list may be minutes old and lack a broker that has
+        returned.
+        """
         return [broker.node_id for broker in self.metadata([], timeout_s).brokers]
 
     def known_coordinator(self, transactional_id: str) -> int | None:
-        """The cached coordinator of an id."""
+        """Returns the cached coordinator of a transactional id."""
         return self._coordinators.get((transactional_id, False))
 
     @contextmanager
     def fresh_leaders(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
-        """Whatever goes wrong inside, the leaders are looked up again for the next try."""
+        """Makes the next attempt look up the leaders again if anything inside fails."""
         try:
             yield
         except BaseException:
@@ -85,12 +89,12 @@ class BrokerConnection:
             raise
 
     def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
-        """Look them up again next time."""
+        """Removes the partitions from the leader cache."""
         for partition in partitions:
             self._leaders.pop(partition, None)
 
     def until(self, attempt: Callable[[float], T], timeout_s: float, what: str) -> T:
-        """Repeat until there is a final answer; `attempt` gets the seconds that are left."""
+        """Retries until a response is final; `attempt` receives the remaining seconds."""
         from kafka import errors
 
         deadline, pause, last = self._clock.monotonic() + timeout_s, BACKOFF_S, "no try was made"
@@ -126,7 +130,7 @@ class BrokerConnection:
             pause = min(2 * pause, BACKOFF_S_MAX)
 
     def send_all(self, requests: Sequence[tuple[Any, int]], timeout_s: float) -> list[Any]:
-        """Send all, then wait for all; an answer may be a KafkaError."""
+        """Sends all requests, then waits for all responses. A response may be a KafkaError."""
         from kafka.errors import KafkaError
 
         answers = self._channel.send(requests, timeout_s)
@@ -134,7 +138,7 @@ class BrokerConnection:
         return answers
 
     def send(self, request: Any, node: int | None, timeout_s: float) -> Any:
-        """Send one request to a node (None: any) and wait for its answer. Raises KafkaError."""
+        """Sends one request to a node (None: any) and waits for its response. Raises KafkaError."""
         from kafka.errors import KafkaError
 
         (answer,) = self._channel.send([(request, node)], timeout_s)
@@ -145,8 +149,9 @@ class BrokerConnection:
     def ask_coordinator(
         self, key: str, request: Callable[[], Any], code: Callable[[Any], int], timeout_s: float, *, group: bool = False
     ) -> Any:
-        """Send to the coordinator of a transactional id, or group; it is looked up again whenever it did not answer or
-        says it moved.
+        """Sends a request to the coordinator of a transactional id or group.
+
+        The coordinator is looked up again whenever it did not respond or reports that it has moved.
         """
         from kafka.errors import KafkaError
 
@@ -165,7 +170,7 @@ class BrokerConnection:
         return self.until(attempt, timeout_s, f"asking the coordinator of {_coordinated(key, group)}")
 
     def _coordinator(self, key: str, group: bool, timeout_s: float) -> int:
-        """Own cache: kafka-python's own one is never invalidated."""
+        """Looks up the coordinator in our own cache: kafka-python never invalidates its cache."""
         from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
         known = self._coordinators.get((key, group))
@@ -182,7 +187,7 @@ class BrokerConnection:
         return int(found.node_id)
 
     def refuse(self, code: int, what: str) -> None:
-        """Raise for a final error."""
+        """Raises KafkaRefused or BrokerUnavailable for a final error code."""
         if code in NOT_AUTHORIZED:
             raise KafkaRefused(
                 f"{what} at {self._bootstrap}: not authorized ({error_name(code)}); {NOT_AUTHORIZED[code]}"
@@ -191,9 +196,10 @@ class BrokerConnection:
             raise BrokerUnavailable(f"{what} at {self._bootstrap}: the broker answered {error_name(code)}")
 
     def metadata(self, names: list[str] | None, timeout_s: float) -> Any:
-        """Metadata of these topics (none: only of the cluster; None: of all that this user may see).
+        """Returns metadata of these topics. An empty list requests the cluster only, None all topics that this user may
+        see.
 
-        Raises AskAgain while a broker that has just started knows of no broker: then it knows of no topic either.
+        Raises AskAgain while a newly started broker knows of no brokers; it does not know any topics then either.
         """
         from kafka.protocol.metadata import MetadataRequest
 
@@ -204,9 +210,10 @@ class BrokerConnection:
         return answer
 
     def by_leader(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[int, dict[TopicPartition, int]]:
-        """Partitions by leader, each with the leader's epoch; from the cache where possible, so it may have moved.
+        """Groups partitions by leader, each with the leader's epoch. Leaders come from the cache if possible and may
+        have moved.
 
-        Raises AskAgain while one has no leader.
+        Raises AskAgain while a partition has no leader.
         """
         wanted = list(partitions)
         missing = {partition.topic for partition in wanted if partition not in self._leaders}
@@ -221,7 +228,7 @@ class BrokerConnection:
         return groups
 
     def leaders(self, topics: Iterable[str], timeout_s: float) -> dict[TopicPartition, Leader]:
-        """Who leads the partitions of topics now, those without a leader included."""
+        """Returns the current leaders of the topics' partitions, including partitions without a leader."""
         found: dict[TopicPartition, Leader] = {}
         for topic in self.metadata(sorted(set(topics)), timeout_s).topics:
             if topic.error_code == TOPIC_NOT_AUTHORIZED and topic.name != TRANSACTION_LOG:
@@ -232,7 +239,7 @@ class BrokerConnection:
         return found
 
     def check_leader(self, code: int, partition: TopicPartition, what: str) -> None:
-        """Raise for an error of a partition; AskAgain when it will pass."""
+        """Raises for an error of a partition: AskAgain if a retry can succeed."""
         if is_passing(code):
             self._leaders.pop(partition, None)
             raise AskAgain(f"{partition}: {error_name(code)}")
@@ -244,14 +251,16 @@ def _coordinated(key: str, group: bool) -> str:
 
 
 def is_passing(code: int) -> bool:
-    """Whether the broker will answer otherwise a little later, by Kafka's own word: leaders move, copies catch up."""
+    """Returns whether Kafka classifies the error as retriable, such as a moved leader
+    or a replica that is catching up.
+    """
     from kafka.errors import for_code
 
     return code != 0 and bool(for_code(code).retriable)
 
 
 def error_name(code: int) -> str:
-    """Name and number of an error of Kafka, for messages."""
+    """Returns the name and number of a Kafka error for messages."""
     from kafka.errors import for_code
 
     return f"{for_code(code).__name__} ({code})"

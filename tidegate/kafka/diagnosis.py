@@ -1,7 +1,7 @@
-"""Why no connection comes about: connects step by step, as a client does, and reports which step fails.
+"""Diagnoses why a connection fails: connects step by step, as a client does, and reports the step that fails.
 
-Kafka clients only say that the broker has hung up: a broker gives an unknown client no reason. Blocking; used
-when a connection has failed.
+Kafka clients report only that the broker closed the connection, because a broker gives an unauthenticated client no
+reason. Blocking; used after a connection has failed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ FRAME_BYTES_MAX: Final = 16 << 20
 _SASL_UNSUPPORTED: Final = 33
 _SASL_UNEXPECTED: Final = 34
 _OTHER_NAME: Final = frozenset({62, 64})
-"""OpenSSL's codes: the certificate is for another host name, or another address."""
+"""OpenSSL's codes for a certificate that is for another host name or another address."""
 _ALERT: Final = "ALERT"
-"""In the reason of an error of TLS that the other end has sent; others are of a connection that has broken."""
+"""Part of the reason of a TLS error that the peer has sent. Other errors come from a broken connection."""
 _VERDICT: Final = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA)")
-"""An alert in the handshake may be of versions and ciphers, too."""
+"""An alert in the handshake may also concern versions and ciphers."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):
-    """What is in the way. `property` is the Kafka property to correct; `final`: waiting does not cure it."""
+    """What prevents a connection. `property` is the Kafka property to correct; `final` means that waiting does not
+    help.
+    """
 
     text: str
     remedy: str
@@ -48,7 +50,7 @@ class _Stopped(Exception):
 
 
 def diagnose(kafka: Mapping[str, str], timeout_s: float) -> Obstacle | None:
-    """The worst obstacle on the ways to the first servers of `bootstrap.servers`; None when one of them lets us in.
+    """Returns the worst obstacle to the first servers of `bootstrap.servers`, or None if one of them accepts the login.
 
     Waits at most `timeout_s` for each step. Raises PropertyRefused for properties that cannot be used.
     """
@@ -105,7 +107,7 @@ def _reach(server: str, host: str, port: int, timeout_s: float) -> socket.socket
 
 
 class _Way:
-    """One connection. Every step raises _Stopped."""
+    """One connection attempt. Every step raises _Stopped."""
 
     def __init__(self, server: str, protocol: str, certificate: str, link: socket.socket) -> None:
         self._server = server
@@ -114,11 +116,11 @@ class _Way:
         self._certificate = certificate
 
     def close(self) -> None:
-        """Hang up."""
+        """Closes the connection."""
         self._link.close()
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """The TLS handshake."""
+        """Performs the TLS handshake."""
         try:
             self._link = context.wrap_socket(self._link, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
@@ -138,14 +140,16 @@ class _Way:
             raise self._stop(text, remedy, "security.protocol", final=False) from error
 
     def greet(self) -> None:
-        """Any broker answers ApiVersions to anybody, and after TLS this shows whether it accepts our certificate."""
+        """Sends ApiVersions, which a broker answers without authentication. After TLS this shows whether it accepts our
+        certificate.
+        """
         from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
         remedy = f"is this its port for `security.protocol: {self._protocol}`?"
         self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0, remedy)
 
     def log_in(self, host: str, arguments: Mapping[str, Any]) -> None:
-        """SASL: which mechanism, then the mechanism's own exchange."""
+        """Authenticates with SASL: agrees on the mechanism, then performs its exchange."""
         from kafka.net.sasl import get_sasl_mechanism
         from kafka.protocol.sasl import (
             SaslAuthenticateRequest,
@@ -156,7 +160,7 @@ class _Way:
 
         name, user = str(arguments.get("sasl_mechanism")), str(arguments.get("sasl_plain_username"))
         if is_scram(name):
-            user = user.replace("=2C", ",").replace("=3D", "=")  # as it is in the file
+            user = user.replace("=2C", ",").replace("=3D", "=")  # as it is written in the file
         remedy = f"is this its port for `security.protocol: {self._protocol}`?"
         answer = self._exchange(SaslHandshakeRequest(mechanism=name), SaslHandshakeResponse, 1, remedy)
         if answer.error_code == _SASL_UNSUPPORTED:
@@ -180,7 +184,7 @@ class _Way:
             mechanism.receive(answer.auth_bytes)
 
     def ask(self) -> None:
-        """What only somebody who has been let in may ask."""
+        """Sends a request that needs a completed login."""
         from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
         remedy = f"does it require a user (SASL)? `security.protocol` is `{self._protocol}`"
@@ -197,7 +201,7 @@ class _Way:
             if size <= FRAME_BYTES_MAX:
                 return answer.decode(self._read(size), version=version, header=True)
         except (struct.error, ValueError, LookupError):
-            pass  # an answer, but none to this
+            pass  # a response, but not to this request
         except TimeoutError as error:
             raise self._silent() from error
         except OSError as error:
@@ -212,11 +216,14 @@ class _Way:
         try:
             self._link.sendall(data)
         except OSError:
-            self._read(1)  # what it has said before it has hung up is still there
+            self._read(1)  # reads an alert that the broker sent before it closed the connection
             raise
 
     def _refused_certificate(self, error: ssl.SSLError) -> _Stopped:
-        """The broker's verdict on our certificate is an alert; with TLS 1.3 it comes after the handshake."""
+        """Returns the obstacle for an alert about our certificate.
+
+        With TLS 1.3 the alert arrives after the handshake.
+        """
         if self._certificate:
             text = f"it does not accept the client certificate {self._certificate}: {_reason(error)}"
             return self._stop(text, "give one that its authority has signed", "ssl.certificate.location", final=True)

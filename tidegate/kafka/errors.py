@@ -1,4 +1,4 @@
-"""What can go wrong between Tidegate and Kafka, sorted by what another attempt can cure."""
+"""Errors between Tidegate and Kafka, grouped by whether another attempt can help."""
 
 from __future__ import annotations
 
@@ -15,41 +15,47 @@ _OWN_ERRORS: Final[Mapping[str, str]] = {
     "NodeNotReadyError": "there is no connection to the broker yet",
     "UnknownBrokerIdError": "the broker is not in the cluster any more",
 }
-"""What the client's own errors mean, by their names."""
+"""Descriptions of the client's own errors, by class name."""
 
 
 class SinkFailed(AttemptFailed):
-    """A transaction could not be written or prepared whole; nothing of it is committed. Another attempt can help."""
+    """A transaction could not be written or prepared completely; nothing of it is committed.
+
+    Another attempt can help.
+    """
 
     code = "sink-failed"
 
 
 class BrokerUnavailable(AttemptFailed):
-    """The broker gave no final answer before the deadline."""
+    """The broker gave no final response before the deadline."""
 
     code = "broker-unavailable"
 
 
 class MarkerOvertaken(BrokerUnavailable):
-    """A partition has refused a marker, because it knows a newer end, or a newer coordinator, of that producer."""
+    """A partition rejected a marker because it knows a newer marker, epoch or coordinator of the producer."""
 
     code = "marker-overtaken"
 
 
 class KafkaRefused(PipelineStopped):
-    """What a broker refuses, and would refuse another attempt too: a permission is missing, a group is in use."""
+    """A refusal that a broker would repeat in another attempt, such as a missing permission or a group in use."""
 
     code = "kafka-refused"
 
 
 class SinkRefused(KafkaRefused):
-    """What a sink cannot write: no such topic, settings that its client does not take, a record that is too large."""
+    """A sink cannot write: the topic does not exist, the client rejects its settings, or a record is too large."""
 
     code = "sink-refused"
 
 
 def describe_error(error: Exception) -> str:
-    """What has happened, for people: the client names errors of its own, which mean nothing to others."""
+    """Describes an error for users.
+
+    The client's own errors are translated, because their names mean little to others.
+    """
     name = type(error).__name__
     if name in _OWN_ERRORS:
         return _OWN_ERRORS[name]
@@ -58,7 +64,7 @@ def describe_error(error: Exception) -> str:
 
 
 def refused_record(sink: str, reason: str) -> SinkRefused:
-    """The same words whenever it is noticed: by a delivery, a later record, or the flush at the barrier."""
+    """Returns the same error whether a delivery, a later record or the flush at the barrier detects the refusal."""
     return SinkRefused(
         f"sink {sink}: the broker refuses a record: {reason}; nothing of its checkpoint was committed. Change the "
         "topic's or the sink's settings, or the record",
@@ -67,14 +73,14 @@ def refused_record(sink: str, reason: str) -> SinkRefused:
 
 
 class PropertyRefused(KafkaRefused):
-    """A Kafka property cannot be used: its name is among the fields."""
+    """A Kafka property cannot be used. The fields contain its name."""
 
     code = "property-refused"
     exit_code = 2
 
 
 class LoginRefused(KafkaRefused):
-    """A broker does not let us in: user, password, certificates, the kind of connection."""
+    """A broker rejects the login because of the user, password, certificates or security protocol."""
 
     code = "login-refused"
     exit_code = 2
@@ -93,7 +99,7 @@ class TransactionToSalvage(AttemptFailed):
 
 
 class TransactionGone(PipelineStopped):
-    """Nothing is left in Kafka of a transaction of a completed checkpoint: no record, no marker."""
+    """Kafka no longer holds any record or marker of a transaction of a completed checkpoint."""
 
     code = "transaction-gone"
 

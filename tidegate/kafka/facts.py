@@ -1,4 +1,4 @@
-"""What a broker says about transactions, as values: no strings or error numbers of Kafka cross a room."""
+"""Broker responses about transactions as values, so that no Kafka strings or error numbers cross package boundaries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 
 
 class CoordinatorState(Enum):
-    """State of a transactional id at its coordinator. Values are Kafka's words."""
+    """State of a transactional id at its coordinator. The values are Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -25,55 +25,55 @@ class CoordinatorState(Enum):
 
 
 class EndAnswer(Enum):
-    """The coordinator's final answer to EndTxn(commit), version at most 4."""
+    """The coordinator's final response to EndTxn(commit), version at most 4."""
 
     ENDED = "ended"
     """Committed now, or by an earlier request of the same producer id and epoch."""
     FENCED = "fenced"
-    """A newer epoch exists: timed out, fenced - or committed and initialised again."""
+    """A newer epoch exists: the transaction timed out, was fenced, or was committed and the id initialised again."""
     INVALID_STATE = "invalid state"
-    """Same epoch, but nothing open: aborted, or never begun."""
+    """Same epoch, but no open transaction: aborted, or never begun."""
     UNKNOWN_PRODUCER = "unknown producer"
-    """Another producer id, or the transactional id is not known (any more)."""
+    """Another producer id, or the transactional id is unknown or has expired."""
     NOT_AUTHORIZED = "not authorized"
     REJECTED = "rejected"
     """Any other final error."""
     NO_ANSWER = "no answer"
-    """Nothing final before the deadline."""
+    """No final response before the deadline."""
 
 
 TRANSACTION_LOG: Final = "__transaction_state"
-"""Kafka's own topic: who leads a partition of it coordinates the transactional ids in it."""
+"""Kafka's internal topic. The leader of one of its partitions coordinates the transactional ids in that partition."""
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Who leads a partition."""
+    """The leader of a partition."""
 
     node: int
-    """-1: nobody."""
+    """-1: no leader."""
     epoch: int
-    """Grows with every change."""
+    """Increases with every change of leader."""
 
 
 class Marker(Enum):
-    """How a transaction ended in one partition, by the control record in the partition itself."""
+    """How a transaction ended in one partition, according to the control record in the partition."""
 
     COMMIT = "commit"
     ABORT = "abort"
     OPEN = "open"
     """No marker up to the high watermark."""
     GONE = "gone"
-    """The start of the transaction is not in the log: retention, deletion of records, or the topic is another one."""
+    """The log no longer contains the start of the transaction: retention, deleted records, or a recreated topic."""
 
 
 class TransactionDescription(msgspec.Struct, frozen=True):
-    """What the coordinator knows about a transactional id."""
+    """The coordinator's description of a transactional id."""
 
     state: CoordinatorState
     producer: ProducerId
     timeout_ms: int
     opened_at_ms: int
-    """Broker's start time of the transaction, ms since 1970; -1 when none is open."""
+    """The broker's start time of the transaction, in ms since 1970; -1 if none is open."""
     partitions: frozenset[TopicPartition]
 
 
@@ -86,63 +86,65 @@ class TransactionListing(msgspec.Struct, frozen=True):
 
 
 class ProducerProgress(msgspec.Struct, frozen=True):
-    """What the leader of a partition counted for one producer."""
+    """What the leader of a partition has counted for one producer."""
 
     start_offset: int
-    """First offset of the open transaction; -1 when none is open."""
+    """First offset of the open transaction; -1 if none is open."""
     records: int
-    """Last sequence + 1: exact, because an epoch starts at sequence 0 and the leader refuses gaps after the first."""
+    """Last sequence + 1. Exact, because an epoch starts at sequence 0 and the leader rejects gaps after the first
+    batch.
+    """
 
 
 class OpenBrokerTransaction(msgspec.Struct, frozen=True):
-    """A transaction that has no marker in a partition, by the partition's leader; whose it is, only its producer says.
+    """A transaction without a marker in a partition, as its leader reports it. Only the producer identifies its owner.
 
-    When the epoch was raised while it was open, the epoch is the newer one.
+    If the epoch was raised while the transaction was open, `producer` has the newer epoch.
     """
 
     partition: TopicPartition
     producer: ProducerId
     start_offset: int
-    """Of its first record: read-committed readers do not get past it."""
+    """Offset of its first record. Read-committed readers cannot advance past it."""
     coordinator_epoch: int
-    """Of the last marker of this producer here; -1 without one."""
+    """Coordinator epoch of this producer's last marker in the partition; -1 without one."""
 
 
 class LoggedRange(msgspec.Struct, frozen=True):
-    """Data records of one transaction that lie next to each other in a partition."""
+    """Consecutive data records of one transaction in a partition."""
 
     first_offset: int
     next_offset: int
-    """After the last one."""
+    """The offset after the last record."""
     records: int
 
 
 class PreparedView(msgspec.Struct, frozen=True):
-    """Everything that a prepare asks the broker."""
+    """The broker state that a prepare needs."""
 
     description: TransactionDescription | None
     progress: dict[TopicPartition, ProducerProgress]
     end_offsets: dict[TopicPartition, int]
-    """High watermark after the flush, so after the last record of the transaction."""
+    """High watermarks after the flush, so behind the last record of the transaction."""
 
 
 class TopicLimits(msgspec.Struct, frozen=True):
-    """What a topic takes of a record; None: no limit, or none that this user may see."""
+    """Limits of a topic on records. None: no limit, or the user may not see it."""
 
     batch_bytes: int | None = None
-    """`max.message.bytes`: of a batch, as it arrives."""
+    """`max.message.bytes`: the size of a batch as it arrives."""
     before_ms: int | None = None
     """How much older than the broker's time a timestamp may be."""
     after_ms: int | None = None
-    """How much newer."""
+    """How much newer than the broker's time a timestamp may be."""
     compacted: bool = False
-    """It takes no record without a key."""
+    """The topic rejects records without a key."""
     codec: str = "producer"
-    """With which the broker compresses batches; `producer`: it leaves them as they come."""
+    """The codec with which the broker compresses batches; `producer` leaves them unchanged."""
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """Identity and size of a topic."""
+    """Identity and partition count of a topic."""
 
     topic_id: str
     """Changes when a topic is deleted and created again."""

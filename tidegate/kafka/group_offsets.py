@@ -1,6 +1,7 @@
-"""Offsets of a consumer group without members, each with a text beside it: where positions are mirrored.
+"""Reads and writes the offsets of a consumer group without members, to which positions are mirrored with a metadata
+text.
 
-Not by librdkafka's admin client: one that is given up while a broker hangs ends the whole process (2.16.0, assertion in
+librdkafka's admin client is not used: abandoning it while a broker hangs aborts the process (2.16.0, assertion in
 `rd_kafka_enq_once_del_source_return`).
 """
 
@@ -17,13 +18,13 @@ from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.requests import group_fetch_request, group_offsets_request
 
 WRITTEN_AT_ONCE: Final = 500
-"""Partitions. A coordinator writes what one request has as one batch, and its topic takes 1 MiB by default."""
+"""Partitions per request. A coordinator writes each request as one batch, and its topic accepts 1 MiB by default."""
 _HAS_MEMBERS: Final = 25
-"""UNKNOWN_MEMBER_ID: to such a group only its members write."""
+"""UNKNOWN_MEMBER_ID: only members of the group may write its offsets."""
 
 
 def read_texts(broker: BrokerConnection, group: str, timeout_s: float) -> dict[TopicPartition, str]:
-    """What stands beside the offsets. Raises as BrokerConnection."""
+    """Returns the metadata text of each committed offset. Raises the same errors as BrokerConnection."""
     answer = broker.ask_coordinator(
         group, lambda: group_fetch_request(group), lambda a: a.error_code, timeout_s, group=True
     )
@@ -44,7 +45,10 @@ def write_offsets(
     timeout_s: float,
     clock: Clock,
 ) -> None:
-    """Write these, each with `text` beside it; after an error some may be written. Raises as BrokerConnection."""
+    """Writes the offsets, each with `text` as its metadata. After an error some may be written.
+
+    Raises the same errors as BrokerConnection.
+    """
     deadline = clock.monotonic() + timeout_s
     wanted = sorted(offsets.items())
     for start in range(0, len(wanted), WRITTEN_AT_ONCE):

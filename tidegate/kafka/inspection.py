@@ -1,7 +1,7 @@
-"""Questions to a cluster that `tidegate doctor` asks: versions, settings, the clock, and what this user may do.
+"""The cluster queries of `tidegate doctor`: versions, settings, the clock, and the permissions of this user.
 
-Whether a right is there is really tried: each request names a partition that no topic has, or a transaction that cannot
-be, because brokers look at the right before they look at what was asked for. So nothing is changed, whatever they say.
+Permissions are tested by using them. Each request names a partition that no topic has, or a transaction that cannot
+exist. Brokers check authorization first, so nothing changes whatever they answer.
 """
 
 from __future__ import annotations
@@ -33,46 +33,50 @@ ANSWER_S: Final = 15.0
 PAUSE_S: Final = 0.1
 BROKERS_ASKED: Final = 5
 THROTTLED_MAX: Final = 10
-"""Answers to a Fetch without anything in them. After each the broker takes nothing from this connection for a while."""
+"""Consecutive empty fetch responses. After each one the broker mutes this connection for a while."""
 
 
 class ClockReading(msgspec.Struct, frozen=True):
-    """The controller's clock less this machine's, and how uncertain that is."""
+    """The controller's clock minus this machine's, with the uncertainty."""
 
     ahead_ms: int
     uncertain_ms: int
 
 
 class ActiveProducer(msgspec.Struct, frozen=True):
-    """A producer that the leader of a partition remembers: idempotent or transactional, up to a day."""
+    """A producer, idempotent or transactional, that the leader of a partition remembers for up to a day."""
 
     partition: TopicPartition
     producer_id: int
     last_ms: int
-    """Timestamp of its last record."""
+    """Timestamp of the producer's last record."""
 
 
 class Inspector:
-    """A connection for these questions. Made, it raises what `connect` does; its methods raise KafkaError, OSError."""
+    """A connection for these queries. The constructor raises the same errors as `connect`; the methods raise
+    KafkaError, OSError.
+    """
 
     def __init__(self, kafka: Mapping[str, str], timeout_s: float) -> None:
         self.client: Any = connect(kafka, timeout_s)
         self._channel = ClientChannel(self.client)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._channel.close()
 
     def versions(self) -> list[BrokerVersion]:
-        """Of every broker that is there."""
+        """Returns the version of every available broker."""
         return read_versions(self.client)
 
     def operations(self) -> frozenset[str]:
-        """What this user may do with the cluster as a whole."""
+        """Returns the operations that this user may perform on the cluster."""
         return read_nodes(self.client).operations
 
     def clock(self, now: Callable[[], float] = time.time) -> ClockReading | None:
-        """The controller says with each answer when it was made; None where this user may not ask, or it is too old."""
+        """Reads the controller's clock from a quorum response. Returns None if this user may not ask, or Kafka is too
+        old.
+        """
         from kafka.errors import KafkaError
 
         with suppress(KafkaError):
@@ -83,13 +87,17 @@ class Inspector:
         return None
 
     def topic_settings(self, topics: Collection[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Those that this user may see; a topic whose settings are hidden has none."""
+        """Returns the settings of each topic that this user may see.
+
+        A topic with hidden settings has an empty entry.
+        """
         return {topic: self._settings(topic, names) for topic in sorted(topics)}
 
     def broker_settings(self, names: Sequence[str]) -> dict[str, int]:
-        """Limits, of each the least that a broker has: they agree but for a change on its way, so five are asked.
+        """Returns the lowest value of each limit among up to five brokers. Their limits agree except during a rolling
+        change.
 
-        Those that this user may not see are left out.
+        Settings that this user may not see are left out.
         """
         from kafka.admin import ConfigResource, ConfigResourceType
         from kafka.errors import KafkaError
@@ -106,7 +114,7 @@ class Inspector:
         return least
 
     def producers(self, partitions: Collection[TopicPartition]) -> list[ActiveProducer]:
-        """Needs READ on the topics."""
+        """Returns the active producers of the partitions. Needs READ on the topics."""
         import kafka
 
         asked = [kafka.TopicPartition(one.topic, one.partition) for one in partitions]
@@ -119,7 +127,10 @@ class Inspector:
     # -- rights ----------------------------------------------------------------------------------------------------
 
     def may_read(self, topic: str) -> bool:
-        """READ on a topic. Raises ThrottlingQuotaExceededError when a quota of this user leaves no room to ask."""
+        """Tests READ on a topic.
+
+        Raises ThrottlingQuotaExceededError when a quota of this user leaves no room to ask.
+        """
         from kafka.errors import ThrottlingQuotaExceededError
 
         for _ in range(THROTTLED_MAX):
@@ -129,16 +140,16 @@ class Inspector:
         raise ThrottlingQuotaExceededError(f"{THROTTLED_MAX} questions about topic {topic} had no answer")
 
     def may_write(self, topic: str) -> bool:
-        """WRITE on a topic."""
+        """Tests WRITE on a topic."""
         answer = self._ask(empty_produce_request(TopicPartition(topic, NO_PARTITION)))
         return answer.responses[0].partition_responses[0].error_code not in NOT_AUTHORIZED
 
     def may_see_settings(self, topic: str) -> bool:
-        """DESCRIBE_CONFIGS on a topic."""
+        """Tests DESCRIBE_CONFIGS on a topic."""
         return self._ask(topic_settings_request(topic, ("cleanup.policy",))).results[0].error_code not in NOT_AUTHORIZED
 
     def may_see(self, topic: str) -> bool:
-        """DESCRIBE on a topic: of one that this user may not see, a broker says that it is forbidden or not there."""
+        """Tests DESCRIBE on a topic. For a hidden topic a broker answers that it is forbidden or does not exist."""
         from kafka.protocol.metadata import MetadataRequest
 
         named = [MetadataRequest.MetadataRequestTopic(name=topic)]
@@ -146,12 +157,12 @@ class Inspector:
         return answer.topics[0].error_code not in NOT_AUTHORIZED
 
     def may_mirror(self, group: str, topic: str) -> bool:
-        """READ on a consumer group; `topic` is any that this user may read."""
+        """Tests READ on a consumer group; `topic` is any topic that this user may read."""
         answer = self._ask(group_offsets_request(group, {TopicPartition(topic, NO_PARTITION): 0}, ""))
         return bool(answer.topics[0].partitions[0].error_code != GROUP_NOT_AUTHORIZED)
 
     def may_transact(self, transactional_id: TransactionalId) -> bool:
-        """WRITE on a transactional id, which nobody may have used."""
+        """Tests WRITE on a transactional id that no producer may have used."""
         sink, slot = OperatorName("none"), SlotIndex(0)
         nothing = Committable(sink, slot, Attempt(0), CheckpointId(0), transactional_id, 0, 0, (), 0, 0)
         return self._ask(end_request(nothing, commit=False)).error_code not in NOT_AUTHORIZED
@@ -168,7 +179,7 @@ class Inspector:
         (answer,) = self._channel.send([(request, None)], ANSWER_S)
         asked = time.monotonic()
         while isinstance(answer, NodeNotReadyError) and time.monotonic() < asked + ANSWER_S:
-            time.sleep(PAUSE_S)  # the client itself waits where a quota of this user is used up
+            time.sleep(PAUSE_S)  # the client itself waits when a quota of this user is exhausted
             (answer,) = self._channel.send([(request, None)], ANSWER_S)
         if isinstance(answer, KafkaError):
             raise answer
@@ -176,7 +187,9 @@ class Inspector:
 
 
 def derive_clock(answer: Mapping[str, Any], before_ms: int, after_ms: int) -> ClockReading | None:
-    """From the state of the metadata quorum: its leader has caught up with itself *now*. Pure."""
+    """Derives the clock reading from the metadata quorum, whose leader reports the current time as its own
+    last-caught-up time. Pure.
+    """
     for topic in answer["topics"]:
         for part in topic["partitions"]:
             for voter in part["current_voters"]:

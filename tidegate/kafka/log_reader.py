@@ -1,4 +1,4 @@
-"""The log of a partition by its batches, control and aborted ones too, as the broker answers a fetch."""
+"""Reads the log of a partition by fetch requests, batch by batch, including control batches and aborted ones."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ logger = logging.getLogger(__name__)
 
 FETCH_BYTES: Final = 4 << 20
 SCAN_TIMEOUT_S: Final = 600.0
-"""For the batch headers of one partition of one transaction, others' between them included: some tens of GB."""
+"""Limit for reading the batch headers of one transaction in one partition, including those of others in between: tens
+of GB.
+"""
 REPORT_S: Final = 10.0
-"""A longer look reports how far it is, each time that it has taken so long again."""
+"""Interval at which a longer scan logs its progress."""
 _OUT_OF_RANGE: Final = 1
 
 FirstOffsets = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
-"""Where logs begin, within so many seconds."""
+"""Returns the first offsets of the logs within the given seconds."""
 Ends = Callable[[TopicPartition, float], int]
-"""Asked once: the high watermark. Raises AskAgain while a new leader does not know how far its log is committed."""
+"""Requests the high watermark once. Raises AskAgain while a new leader does not know up to where its log is committed.
+"""
 
 
 class StartGone(Exception):
@@ -37,11 +40,11 @@ class StartGone(Exception):
 
 
 class _StartRemoved(StartGone):
-    """The offset is below the log's start, or past its end."""
+    """The offset is below the log's start or past its end."""
 
 
 class LogReader:
-    """Reads batch headers. Every call raises BrokerUnavailable when there is no answer in time, and KafkaRefused."""
+    """Reads batch headers. Every method raises KafkaRefused, and BrokerUnavailable if there is no response in time."""
 
     def __init__(self, broker: BrokerConnection, clock: Clock, first_offsets: FirstOffsets, ends: Ends) -> None:
         self._broker = broker
@@ -58,10 +61,11 @@ class LogReader:
         silence_s: float = math.inf,
         reach: int = 0,
     ) -> Iterator[BatchHeader]:
-        """Every batch, control and aborted ones too, from `start` to the high watermark. Raises StartGone.
+        """Yields every batch, including control batches and aborted ones, from `start` to the high watermark. Raises
+        StartGone.
 
-        Each piece is waited for `silence_s` at most. `reach`: the log was committed as far as this once, so a high
-        watermark below it counts only where the leader is sure of it.
+        Each fetch waits at most `silence_s`. `reach` is an offset up to which the log is known to have been committed,
+        so a lower high watermark is accepted only if the leader confirms it.
         """
         offset, end = start, None
         report_at = self._clock.monotonic() + REPORT_S
@@ -71,7 +75,7 @@ class LogReader:
             if end is not None and now >= report_at:
                 report_at = now + REPORT_S
                 logger.info("looking through %s from offset %d on: %d of %d is reached", partition, start, offset, end)
-            if left <= 0 and end is not None:  # brokers answer, but there is too much
+            if left <= 0 and end is not None:  # brokers respond, but there is too much to read
                 raise BrokerUnavailable(
                     f"reading {partition} from offset {start} took too long: offset {offset} of {end} was reached"
                 )
@@ -97,8 +101,11 @@ class LogReader:
         silence_s: float = math.inf,
         reach: int = 0,
     ) -> T | None:
-        """What `derive` finds from where a transaction begins, or from where the log does now if that is within its
-        records; None: nothing is left of them. `timeout_s` is for all, `silence_s` for each answer, `reach` as above.
+        """Applies `derive` to the batches from the start of a transaction, or of the log if it now begins within the
+        transaction.
+
+        Returns None if nothing is left of the transaction. `timeout_s` limits the whole scan, `silence_s` each
+        response; `reach` is the same as in `batches`.
         """
         partition, deadline = written.partition, self._clock.monotonic() + timeout_s
         start = written.start_offset
@@ -115,10 +122,10 @@ class LogReader:
                 return None
 
     def _fetch_to(self, partition: TopicPartition, offset: int, max_bytes: int, reach: int, timeout_s: float) -> Any:
-        """One answer of a fetch, with a high watermark that is not below `reach` without reason. Raises StartGone.
+        """Returns one fetch response whose high watermark is not below `reach` without reason. Raises StartGone.
 
-        A broker that has just become the leader begins with a high watermark that may be seconds old, and answers
-        fetches up to there; asked where the log ends it says that it does not know yet (KIP-207).
+        A broker that has just become the leader starts with a high watermark that may be seconds old, and serves
+        fetches up to it. When asked for the end offset, it answers that it does not know it yet (KIP-207).
         """
         answer = self._fetch(partition, offset, max_bytes, timeout_s)
         if answer.high_watermark < reach:
@@ -128,9 +135,9 @@ class LogReader:
         return answer
 
     def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int, timeout_s: float) -> Any:
-        """One answer of a fetch. Raises StartGone.
+        """Returns one fetch response. Raises StartGone.
 
-        A user beyond its quota is answered without an error and without anything that was asked for (KIP-219).
+        A user that exceeds its quota receives a response without an error and without data (KIP-219).
         """
         try:
             node = next(iter(self._broker.by_leader([partition], timeout_s)))

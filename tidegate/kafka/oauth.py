@@ -1,7 +1,7 @@
-"""Tokens of OAuth for the client that ends transactions: OIDC with client credentials, as librdkafka gets them itself.
+"""OAuth tokens for the client that ends transactions: OIDC with client credentials, as librdkafka implements it.
 
-One request for all clients of a process that log in alike. A token is replaced when four fifths of its time are over,
-which is librdkafka's measure, too, and before brokers ask for it again. Tokens and secrets are in no message.
+All clients of a process with the same login share one request. A token is replaced after four fifths of its lifetime,
+as in librdkafka, and before brokers require reauthentication. Tokens and secrets never appear in messages.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tidegate.errors import UNDECODABLE, TidegateError
 
 MECHANISM: Final = "OAUTHBEARER"
 ANSWER_S: Final = 5.0
-"""For the endpoint: the client's own loop waits for it."""
+"""Timeout for the token endpoint; the client's own event loop blocks on it."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 WORDS_CHARACTERS_MAX: Final = 300
 PART: Final = 0.8
-"""Of a token's time: when it is over, the next one is asked for."""
+"""Fraction of a token's lifetime after which the next one is requested."""
 _PREFIX: Final = "sasl.oauthbearer."
 ENDPOINT: Final = f"{_PREFIX}token.endpoint.url"
 CLIENT: Final = f"{_PREFIX}client.id"
@@ -40,7 +40,7 @@ EXTENSIONS: Final = f"{_PREFIX}extensions"
 
 
 class TokenUnavailable(TidegateError):
-    """The endpoint gives no token. `property` is the one to correct; `final`: waiting does not cure it."""
+    """The endpoint issues no token. `property` is the one to correct; `final` means that waiting does not help."""
 
     code = "token-unavailable"
     exit_code = 2
@@ -48,7 +48,7 @@ class TokenUnavailable(TidegateError):
 
 
 class Grant(NamedTuple):
-    """A token, and for how many seconds it is good."""
+    """A token and its lifetime in seconds."""
 
     token: str
     lifetime_s: float
@@ -57,7 +57,7 @@ class Grant(NamedTuple):
 class _Answer(msgspec.Struct):
     access_token: str
     expires_in: float | str | None = None
-    """Seconds. RFC 6749 says a number; some endpoints write it as a text."""
+    """Seconds. RFC 6749 requires a number; some endpoints write a string."""
 
 
 class _Claims(msgspec.Struct):
@@ -66,7 +66,7 @@ class _Claims(msgspec.Struct):
 
 
 class TokenSource:
-    """Keeps one token. Thread-safe. `fetch` raises TokenUnavailable; `elapsed` gives monotonic seconds."""
+    """Caches one token. Thread-safe. `fetch` raises TokenUnavailable; `elapsed` returns monotonic seconds."""
 
     def __init__(self, fetch: Callable[[], Grant], elapsed: Callable[[], float] = time.monotonic) -> None:
         self._fetch = fetch
@@ -76,7 +76,10 @@ class TokenSource:
         self._got_at = 0.0
 
     def token(self) -> str:
-        """One that is good now. While the endpoint is away the last one is used to its end. Raises TokenUnavailable."""
+        """Returns a valid token. While the endpoint is unavailable, the last token is used until it expires.
+
+        Raises TokenUnavailable.
+        """
         with self._lock:
             held, age_s = self._held, self._elapsed() - self._got_at
             if held is not None and age_s < PART * held.lifetime_s:
@@ -93,7 +96,7 @@ class TokenSource:
 
 
 def find_tokens(kafka: Mapping[str, str]) -> TokenSource:
-    """The source of those who log in like this."""
+    """Returns the token source that clients with the same login share."""
     names = (ENDPOINT, CLIENT, SECRET, SCOPE, "https.ca.location", "https.ca.pem")
     return _find(tuple((name, kafka[name]) for name in names if name in kafka))
 
@@ -105,7 +108,9 @@ def _find(properties: tuple[tuple[str, str], ...]) -> TokenSource:
 
 
 def make_provider(kafka: Mapping[str, str]) -> Any:
-    """For kafka-python, whose loop asks it at each login and again before the broker's session ends."""
+    """Returns a token provider for kafka-python, whose event loop calls it at each login and before the broker's
+    session ends.
+    """
     from kafka import errors
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -125,20 +130,22 @@ def make_provider(kafka: Mapping[str, str]) -> Any:
 
 
 def read_extensions(text: str) -> dict[str, str]:
-    """Librdkafka's form: `name=value,name=value`."""
+    """Parses librdkafka's form, `name=value,name=value`."""
     parts = (part.partition("=") for part in text.split(",") if part.strip())
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
 def fetch_token(kafka: Mapping[str, str]) -> Grant:
-    """Ask the endpoint: grant `client_credentials`, the client by Basic authentication. Raises TokenUnavailable."""
+    """Requests a token with the grant `client_credentials` and Basic authentication of the client. Raises
+    TokenUnavailable.
+    """
     url = kafka[ENDPOINT]
     form = {"grant_type": "client_credentials"} | ({"scope": kafka[SCOPE]} if SCOPE in kafka else {})
     if not _is_http(url):
         raise _unavailable(f"{url[:100]} is no address of HTTP", "write https://host/path", ENDPOINT, final=True)
     login = base64.b64encode(f"{kafka[CLIENT]}:{kafka[SECRET]}".encode()).decode("ascii")
     try:
-        request = urllib.request.Request(  # noqa: S310 - the scheme is looked at above
+        request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
             url,
             urllib.parse.urlencode(form).encode(),
             {
@@ -164,7 +171,7 @@ def fetch_token(kafka: Mapping[str, str]) -> Grant:
 
 
 def _read_words(refusal: urllib.error.HTTPError) -> str:
-    """What it says; nothing where that breaks off."""
+    """Returns the error body, or the reason phrase if reading it fails."""
     try:
         with refusal:
             return refusal.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()[:WORDS_CHARACTERS_MAX]
@@ -173,7 +180,10 @@ def _read_words(refusal: urllib.error.HTTPError) -> str:
 
 
 def read_grant(body: bytes, url: str) -> Grant:
-    """Raises TokenUnavailable for what is no answer with a JSON web token: librdkafka takes no other."""
+    """Parses a response.
+
+    Raises TokenUnavailable unless it contains a JSON web token; librdkafka accepts nothing else.
+    """
     try:
         answer = msgspec.json.decode(body, type=_Answer)
         _, payload, _ = answer.access_token.split(".")
@@ -188,7 +198,7 @@ def read_grant(body: bytes, url: str) -> Grant:
 
 
 def _read_seconds(expires_in: float | str | None) -> float | None:
-    """None: the token's own claims say it, which librdkafka reads, too."""
+    """Returns the seconds, or None if only the token's own claims provide them, which librdkafka also reads."""
     try:
         seconds = None if expires_in is None else float(expires_in)
     except ValueError:
@@ -199,12 +209,12 @@ def _read_seconds(expires_in: float | str | None) -> float | None:
 def _is_http(url: str) -> bool:
     try:
         return urllib.parse.urlsplit(url).scheme in ("http", "https")
-    except ValueError:  # a bracket of IPv6 that is never closed
+    except ValueError:  # an unclosed IPv6 bracket
         return False
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The secret goes where the file says, and nowhere else."""
+    """Rejects redirects, so that the secret is sent only to the configured address."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

@@ -1,4 +1,6 @@
-"""librdkafka properties of a sink's producers: defaults of ours, then the user's, then what the engine owns. Pure."""
+"""librdkafka properties of a sink's producers: our defaults, then the user's values, then those that the engine owns.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +10,43 @@ from typing import Final
 from tidegate.ids import TransactionalId
 
 DEFAULTS: Final[Mapping[str, str]] = {
-    "linger.ms": "5",  # without transactions; with them see TRANSACTION_LINGER_MS
+    "linger.ms": "5",  # without transactions; with them, TRANSACTION_LINGER_MS
     "batch.size": str(1 << 20),
-    "message.max.bytes": "1048588",  # as a topic takes by default: what Java clients wrote has room; by default less
-    "partitioner": "murmur2_random",  # as the Java clients: a key has the same partition from everywhere
+    "message.max.bytes": "1048588",  # the default of topics, so what Java clients wrote fits; librdkafka's is lower
+    "partitioner": "murmur2_random",  # as in the Java clients: every client assigns a key to the same partition
     "queue.buffering.max.messages": "100000",
     "queue.buffering.max.kbytes": "16384",  # per open transaction; at most two are filled at a time
-    "socket.timeout.ms": "15000",  # a broker that hangs is given up then, and its successor asked; 60 s by default
+    "socket.timeout.ms": "15000",  # a hanging broker is given up then and its successor asked; the default is 60 s
     "log.connection.close": "false",
 }
-"""The user may change these."""
+"""Defaults that the user may change."""
 
 TRANSACTION_LINGER_MS: Final = "50"
-"""Records of a transaction are seen when it ends, and the flush at the barrier waits for no linger, so the client may
-gather: fewer requests. And the first records of a transaction reach a partition when the other subtasks have flushed
-theirs of the interval before; after an open transaction readers would see them one interval later."""
+"""Records of a transaction become visible when it ends, and the flush at the barrier does not wait for linger, so the
+client may batch for longer, which saves requests. The delay also lets the first records of a transaction reach a
+partition after the other subtasks have flushed theirs of the previous interval. Behind an open transaction, readers
+would see them one interval later.
+"""
 
 LARGE_MESSAGE_BYTES: Final = 4 << 20
-"""From this `message.max.bytes` on the queue is sized after it, so that a few large records fit."""
+"""From this `message.max.bytes` on, the queue size is derived from it, so that a few large records fit."""
 
 ENGINE_OWNED: Final[Mapping[str, str]] = {
     "enable.idempotence": "true",
     "acks": "all",
-    "allow.auto.create.topics": "false",  # true by default of producers; nobody asked for the topic that came of it
+    "allow.auto.create.topics": "false",  # producers default to true, which would create topics that were not requested
 }
 _TIMES: Final = ("message.timeout.ms", "delivery.timeout.ms", "socket.timeout.ms")
 
 
 def largest_record(properties: Mapping[str, str]) -> int:
-    """What the client itself refuses: bytes of key and value, before compression."""
+    """Returns the client's own limit for a record: bytes of key and value before compression."""
     return int(properties.get("message.max.bytes", DEFAULTS["message.max.bytes"]))
 
 
 def fit_batches(properties: Mapping[str, str], topics_bytes_max: Iterable[int | None]) -> dict[str, str]:
-    """With batches that every topic takes: a broker refuses a larger one whole, however small its records are.
+    """Limits the batch size to what every topic accepts. A broker rejects a larger batch as a whole, however small its
+    records are.
 
     :param topics_bytes_max: `max.message.bytes` of each topic, which limits batches; None: unknown.
     """
@@ -52,15 +57,18 @@ def fit_batches(properties: Mapping[str, str], topics_bytes_max: Iterable[int | 
 def derive_producer_properties(
     user: Mapping[str, str], transactional_id: TransactionalId | None, transaction_timeout_ms: int
 ) -> dict[str, str]:
-    """All properties of one producer; without a transactional id it is a plain idempotent one (at-least-once)."""
+    """Returns all properties of one producer. Without a transactional id it is a plain idempotent producer
+    (at-least-once).
+    """
     properties = {**DEFAULTS, **user}
     large = largest_record(properties)
     if large >= LARGE_MESSAGE_BYTES and "queue.buffering.max.kbytes" not in user:
         properties["queue.buffering.max.kbytes"] = str(4 * large // 1024)
-    # Brokers may be away as long as the transaction lasts; records that expired before would cost the attempt.
+    # Brokers may be unavailable for as long as the transaction lasts. Records that expired earlier would fail the
+    # attempt.
     properties = {"message.timeout.ms": str(transaction_timeout_ms), **properties, **ENGINE_OWNED}
     if transactional_id is None:
-        # Nothing proves the first batch of a plain producer (see proof.py), so nothing may overtake it.
+        # Nothing proves the first batch of a plain producer (see `proof.py`), so no other batch may overtake it.
         properties["max.in.flight"] = "1"
     else:
         properties["linger.ms"] = user.get("linger.ms", TRANSACTION_LINGER_MS)
@@ -71,6 +79,6 @@ def derive_producer_properties(
 
 
 def limit_times(properties: Mapping[str, str], transaction_timeout_ms: int) -> dict[str, str]:
-    """The same, with what the client takes beside the time limit of its transactions: no time that is longer."""
+    """Caps the times that the client accepts only up to the transaction timeout."""
     given = [name for name in _TIMES if name in properties]
     return {**properties, **{name: str(min(int(properties[name]), transaction_timeout_ms)) for name in given}}

@@ -1,4 +1,4 @@
-"""The requests that transactions.py sends. Versions are pinned where a newer one means something else."""
+"""Builds the requests that `transactions.py` sends. Versions are pinned where a newer one has a different meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.kafka.facts import OpenBrokerTransaction
 
 
 def end_request(committable: Committable, commit: bool) -> Any:
-    """EndTxn, version 4 at most: 5 raises the epoch, so that a repeated one is refused."""
+    """Builds EndTxn, version 4 at most: version 5 raises the epoch, so a retried request is rejected."""
     from kafka.protocol.producer.transaction import EndTxnRequest
 
     return EndTxnRequest(
@@ -26,7 +26,9 @@ def end_request(committable: Committable, commit: bool) -> Any:
 
 
 def fence_request(transactional_id: TransactionalId, timeout_ms: int) -> Any:
-    """InitProducerId of nobody's transaction, version 4 at most: newer ones are of another protocol of transactions."""
+    """Builds InitProducerId without a producer id, version 4 at most:
+    newer versions use another transaction protocol.
+    """
     from kafka.protocol.producer.transaction import InitProducerIdRequest
 
     return InitProducerIdRequest(
@@ -46,7 +48,9 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def producers_request(partitions: Iterable[TopicPartition]) -> Any:
-    """DescribeProducers for partitions of one leader; a follower answers, too, with what it has by then."""
+    """Builds DescribeProducers for partitions of one leader. A follower also answers, with what it has replicated so
+    far.
+    """
     from kafka.protocol.admin.transactions import DescribeProducersRequest
 
     topic = DescribeProducersRequest.TopicRequest
@@ -56,14 +60,16 @@ def producers_request(partitions: Iterable[TopicPartition]) -> Any:
 
 
 def group_fetch_request(group: str) -> Any:
-    """OffsetFetch of all that a group has, version 7 at most: 8 asks for several groups at once."""
+    """Builds OffsetFetch of all offsets of a group, version 7 at most: version 8 fetches several groups at once."""
     from kafka.protocol.consumer import OffsetFetchRequest
 
     return OffsetFetchRequest(group_id=group, topics=None, require_stable=False, min_version=2, max_version=7)
 
 
 def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int], text: str) -> Any:
-    """OffsetCommit for a group without members, version 8 at most: 9 needs a member's epoch, 10 topic ids."""
+    """Builds OffsetCommit for a group without members, version 8 at most: 9 needs
+    a member epoch, 10 needs topic ids.
+    """
     from kafka.protocol.consumer import OffsetCommitRequest
 
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -94,9 +100,10 @@ def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int], tex
 
 
 def marker_request(opened: OpenBrokerTransaction, epoch: int, commit: bool) -> Any:
-    """WriteTxnMarkers for one transaction in one partition, as `kafka-transactions.sh` sends it to abort.
+    """Builds WriteTxnMarkers for one transaction in one partition, as `kafka-transactions.sh` sends it to abort.
 
-    The marker is of transaction version 0, as all of librdkafka's: 2 would have to carry a higher epoch than the data.
+    The marker has transaction version 0, as all of librdkafka's transactions: version 2 would require a higher epoch
+    than that of the data.
     """
     from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
@@ -120,14 +127,14 @@ def marker_request(opened: OpenBrokerTransaction, epoch: int, commit: bool) -> A
 
 
 def topic_settings_request(topic: str, settings: Sequence[str]) -> Any:
-    """DescribeConfigs for settings of one topic."""
+    """Builds DescribeConfigs for settings of one topic."""
     from kafka.admin import ConfigResourceType
 
     return _settings_request(ConfigResourceType.TOPIC.value, topic, settings)
 
 
 def broker_setting_request(node: int, setting: str) -> Any:
-    """DescribeConfigs for one setting of one broker; only that broker answers."""
+    """Builds DescribeConfigs for one setting of one broker; only that broker answers."""
     from kafka.admin import ConfigResourceType
 
     return _settings_request(ConfigResourceType.BROKER.value, str(node), [setting])
@@ -145,7 +152,9 @@ def _settings_request(kind: int, name: str, settings: Sequence[str]) -> Any:
 
 
 def quorum_request() -> Any:
-    """DescribeQuorum of the controllers. kafka-python's own call cannot read what brokers before Kafka 3.7 answer."""
+    """Builds DescribeQuorum of the controllers. kafka-python's own call cannot read the response of brokers before
+    Kafka 3.7.
+    """
     from kafka.protocol.admin.cluster import DescribeQuorumRequest
 
     topic = DescribeQuorumRequest.TopicData
@@ -156,7 +165,7 @@ def quorum_request() -> Any:
 ANY_EPOCH: Final = -1
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
-"""Kafka's words for the two, in place of a timestamp."""
+"""Special values that Kafka accepts instead of a timestamp."""
 
 
 def offsets_request(
@@ -165,10 +174,11 @@ def offsets_request(
     moment: int = LATEST_TIMESTAMP,
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> Any:
-    """ListOffsets: of the latest offset (the last stable one, or the high watermark), of the first one, or of the
-    first record that is not older than `moment`, ms since 1970 (-1 where there is none).
+    """Builds ListOffsets for the latest offset, the first one, or the first record that is not older than `moment`.
 
-    Only the leader answers; where `epochs` names one, only the leader of that epoch.
+    `moment` is in ms since 1970; the offset is -1 if there is no such record. The latest offset is the last stable
+    offset if `committed`, otherwise the high watermark. Only the leader answers; if `epochs` names an epoch, only the
+    leader of that epoch.
     """
     from kafka.protocol.consumer import ListOffsetsRequest
 
@@ -195,13 +205,14 @@ def offsets_request(
 
 
 NO_PARTITION: Final = (1 << 31) - 1
-"""No topic has so many: a broker that is asked about it looks at the right to ask first, and has nothing to give."""
+"""No topic has that many partitions. A broker checks the permission for it first and has no data to return."""
 
 
 def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any:
-    """A read-uncommitted fetch of one partition that does not wait; version 10 at most, which only the leader answers.
+    """Builds a read-uncommitted fetch of one partition that does not wait, version 10 at most, which only the leader
+    answers.
 
-    A newer one is answered by followers, too, and a high watermark of theirs may be 0 (seen with 4.3.1).
+    Followers also answer newer versions, and their high watermark may be 0 (seen with 4.3.1).
     """
     from kafka.protocol.consumer.fetch import FetchRequest
 
@@ -237,7 +248,7 @@ def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any
 
 
 def empty_produce_request(partition: TopicPartition) -> Any:
-    """Produce of nothing, version 9 at most: 13 names topics by their ids."""
+    """Builds an empty Produce, version 9 at most: version 13 identifies topics by their ids."""
     from kafka.protocol.producer.produce import ProduceRequest
 
     topic = ProduceRequest.TopicProduceData

@@ -1,4 +1,6 @@
-"""librdkafka's TLS properties as a context of Python's, for the client that ends transactions. Reads the files."""
+"""Translates librdkafka's TLS properties to a Python SSL context for the client that ends transactions. Reads the
+files.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,19 @@ from tidegate.storage.stamps import Renewed, stamp_files
 logger = logging.getLogger(__name__)
 
 RENEWAL_S: Final = 10.0
-"""For files that are replaced one after the other: until then a certificate may not be that of its key."""
+"""Grace period while files are replaced one after the other. Until then a certificate may not match its key."""
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.crl.location")
 
 
 def uses_tls(kafka: Mapping[str, str]) -> bool:
-    """Whether `security.protocol` says so."""
+    """Returns whether `security.protocol` enables TLS."""
     return kafka.get("security.protocol", "").lower().endswith("ssl")
 
 
 def read_tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
-    """Certificates and host names are checked by default, as in librdkafka. Raises PropertyRefused."""
+    """Creates an SSL context. Certificates and host names are verified by default, as in librdkafka. Raises
+    PropertyRefused.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sslsocket_class = _ClosingSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -36,26 +40,27 @@ def read_tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
     _trust(context, kafka)
     certificate, key = kafka.get("ssl.certificate.location"), kafka.get("ssl.key.location")
     if certificate is not None:
-        password = kafka.get("ssl.key.password", "")  # never None: OpenSSL would ask at the terminal
+        password = kafka.get("ssl.key.password", "")  # never None: OpenSSL would prompt on the terminal
         load: Callable[[], None] = lambda: context.load_cert_chain(certificate, key, lambda: password)  # noqa: E731  # one of several steps
         _load(load, "ssl.certificate.location", f"{certificate} with the key {key}")
     return context
 
 
 def names_tls_files(kafka: Mapping[str, str]) -> bool:
-    """Whether a client reads any when it is made."""
+    """Returns whether the properties name TLS files, which a new client reads."""
     return not kafka.keys().isdisjoint(_FILES)
 
 
 def stamp_tls_files(kafka: Mapping[str, str]) -> object:
-    """Differs when a file that the properties name has changed."""
+    """Returns a stamp that changes when a file that the properties name has changed."""
     return stamp_files(kafka[name] for name in _FILES if name in kafka)
 
 
 class RenewedContext:
-    """What kafka-python takes for a context: every new connection has the files as they are then.
+    """A context for kafka-python that reads the current TLS files for every new connection.
 
-    Those that cannot be used (half of them are written) leave the former ones in use. Raises PropertyRefused.
+    If they cannot be used, for instance because they are half written, the previous ones remain in use. Raises
+    PropertyRefused.
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
@@ -63,12 +68,12 @@ class RenewedContext:
         self._context = Renewed(files, lambda: read_tls_context(kafka), lambda text: logger.warning("%s", text))
 
     def wrap_socket(self, sock: socket, **how: Any) -> ssl.SSLSocket:
-        """See ssl.SSLContext."""
+        """Wraps a socket with the current context, as `ssl.SSLContext.wrap_socket` does."""
         return self._context.get().wrap_socket(sock, **how)
 
 
 class _ClosingSocket(ssl.SSLSocket):
-    """Closed when its handshake fails: kafka-python leaves that to the garbage collector."""
+    """A socket that is closed when its handshake fails; kafka-python leaves that to the garbage collector."""
 
     def do_handshake(self, block: bool = False) -> None:
         try:
@@ -81,7 +86,7 @@ class _ClosingSocket(ssl.SSLSocket):
 
 
 def _trust(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
-    """The authorities: those that are named, else those of this machine."""
+    """Loads the configured certificate authorities, or those of this machine."""
     place, text, revoked = (kafka.get(f"ssl.{name}") for name in ("ca.location", "ca.pem", "crl.location"))
     if place is not None and place != "probe":
         folder = Path(place).is_dir()

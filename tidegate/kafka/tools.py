@@ -1,6 +1,6 @@
-"""What sinks and the daemon work with when they talk to Kafka: clients, producers, threads, the time.
+"""The Kafka tools of sinks and the daemon: clients, producers, threads and the clock.
 
-The simulation hands in others. librdkafka is imported when it is first needed, not before.
+The simulation substitutes its own. librdkafka is imported only when it is first needed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _CLIENT_LOG: Final = logging.getLogger("tidegate.sinks.librdkafka")
 
 
 class KafkaProducer(Protocol):
-    """What is used of confluent_kafka.Producer."""
+    """The part of confluent_kafka.Producer that is used."""
 
     def __len__(self) -> int:
-        """Records that are not delivered, and events that nobody has polled."""
+        """Returns the number of undelivered records plus events that have not been polled."""
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Metadata of a topic, or of all."""
+        """Returns the metadata of one topic, or of all."""
 
     def init_transactions(self, timeout: float = -1) -> None:
-        """Get a new epoch of the transactional id."""
+        """Obtains a new epoch of the transactional id."""
 
     def begin_transaction(self) -> None:
-        """Locally."""
+        """Begins a transaction locally."""
 
     def produce(
         self,
@@ -52,52 +52,52 @@ class KafkaProducer(Protocol):
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        """Queue one record."""
+        """Queues one record."""
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]]) -> int:
-        """Queue several; how many were taken. The others get their error as `_error`."""
+        """Queues several records and returns how many were accepted. The others have their error in `_error`."""
 
     def poll(self, timeout: float = -1) -> int:
-        """Serve events."""
+        """Serves events."""
 
     def flush(self, timeout: float = -1) -> int:
-        """Serve events until nothing is queued; what is."""
+        """Serves events until the queue is empty, and returns how many records remain in it."""
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Give up what is queued."""
+        """Discards queued records."""
 
 
 class KafkaConsumer(Protocol):
-    """What is used of confluent_kafka.Consumer."""
+    """The part of confluent_kafka.Consumer that is used."""
 
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """Read these and nothing else, from their offsets on."""
+        """Reads exactly these partitions from their offsets."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """At most as many messages: those that came until the time was over."""
+        """Returns up to `num_messages` messages that arrive before the timeout."""
 
     def close(self) -> None:
-        """End it."""
+        """Closes the consumer."""
 
 
 class KafkaTools(Threads):
-    """The real ones."""
+    """The Kafka tools that connect to real brokers."""
 
     clock: Clock = SYSTEM_CLOCK
 
     def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
-        """A client for questions about transactions. Raises BrokerUnavailable, LoginRefused, KafkaRefused."""
+        """Returns a client for queries about transactions. Raises BrokerUnavailable, LoginRefused, KafkaRefused."""
         return TransactionClient(kafka, timeout_s, self.channel, self.clock)
 
     def channel(self, kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:
-        """For request objects of kafka-python. Raises as `connect`."""
+        """Opens a channel for kafka-python request objects. Raises the same errors as `connect`."""
         return open_client_channel(kafka, timeout_s)
 
     def connect_again(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
-        """For slots: the daemon was let in, so a refusal may pass, and another attempt is tried. Files that are being
-        replaced are waited for.
+        """Connects from a slot. The daemon's login succeeded, so a refusal may be temporary and becomes
+        BrokerUnavailable.
 
-        Raises BrokerUnavailable, KafkaRefused.
+        Waits while TLS files are being replaced. Raises BrokerUnavailable, KafkaRefused.
         """
         patient_until = self.clock.monotonic() + RENEWAL_S
         while True:
@@ -111,26 +111,28 @@ class KafkaTools(Threads):
             self.clock.sleep(PAUSE_S)
 
     def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
-        """Look what is in the way, if anything. Raises BrokerUnavailable, which names it, with `text` as a field."""
+        """Diagnoses a failed connection. Raises BrokerUnavailable with the obstacle, if there is one, and `text` as a
+        field.
+        """
         obstacle = diagnose(kafka, STEP_S)
         if obstacle is not None:
             message = f"{obstacle.text}; {obstacle.remedy}"
             raise BrokerUnavailable(message, text=obstacle.text) from silence
 
     def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> TransactionWriter:
-        """For one transaction. Raises KafkaRefused."""
+        """Returns a writer for one transaction. Raises KafkaRefused."""
         from tidegate.kafka.writer import TransactionWriter
 
         return TransactionWriter(sink, topics, properties, self)
 
     def producer(self, config: Mapping[str, Any]) -> KafkaProducer:
-        """A client that writes. Raises KafkaException, TypeError, ValueError for settings that it does not take."""
+        """Returns a producer. Raises KafkaException, TypeError, ValueError for settings that it does not accept."""
         import confluent_kafka as ck
 
         return ck.Producer(dict(config), logger=_CLIENT_LOG)
 
     def consumer(self, config: Mapping[str, Any]) -> KafkaConsumer:
-        """A reader of what was written."""
+        """Returns a consumer."""
         import confluent_kafka as ck
 
         return ck.Consumer(dict(config), logger=_CLIENT_LOG)

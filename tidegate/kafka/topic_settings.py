@@ -1,4 +1,4 @@
-"""What a topic takes of a record, as far as this user may see its settings."""
+"""Reads a topic's limits on records, as far as this user may see its settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ UNLIMITED_MS: Final = (1 << 63) - 1
 BEFORE: Final = "message.timestamp.before.max.ms"
 AFTER: Final = "message.timestamp.after.max.ms"
 DIFFERENCE: Final = "message.timestamp.difference.max.ms"
-"""Of brokers before 4.0: both ways; from 3.6 on where the two others are as they come."""
+"""Setting of brokers before 4.0 that limits both directions. From 3.6 on it applies while the other two have their
+defaults.
+"""
 _NAMES: Final = (
     "max.message.bytes",
     "message.timestamp.type",
@@ -27,7 +29,10 @@ _NAMES: Final = (
 
 
 def read_topic_limits(broker: BrokerConnection, topic: str, timeout_s: float) -> TopicLimits:
-    """All of them are unknown when the topic is, or when this user may not see its settings."""
+    """Reads the limits of a topic.
+
+    All are unknown if the topic does not exist or this user may not see its settings.
+    """
 
     def attempt(remaining_s: float) -> TopicLimits:
         result = broker.send(topic_settings_request(topic, _NAMES), None, remaining_s).results[0]
@@ -41,7 +46,7 @@ def read_topic_limits(broker: BrokerConnection, topic: str, timeout_s: float) ->
 
 
 def derive_topic_limits(settings: Mapping[str, str]) -> TopicLimits:
-    """From a topic's settings; one that a broker does not have, because it is older or newer, sets no limit. Pure."""
+    """Derives the limits from a topic's settings. A setting that an older or newer broker lacks sets no limit. Pure."""
     takes_stamps = settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
     return TopicLimits(
         batch_bytes=_number(settings.get("max.message.bytes", "")),
@@ -53,7 +58,7 @@ def derive_topic_limits(settings: Mapping[str, str]) -> TopicLimits:
 
 
 def find_time_limit(settings: Mapping[str, str], name: str) -> tuple[int | None, str]:
-    """What a topic's settings allow by this one, BEFORE or AFTER, and the setting that says so. Pure."""
+    """Returns the limit in ms for BEFORE or AFTER, and the name of the setting that imposes it. Pure."""
     for one in (name, DIFFERENCE):
         limit_ms = _number(settings.get(one, ""))
         if limit_ms is not None and limit_ms < UNLIMITED_MS:

@@ -1,7 +1,8 @@
-"""Transactions of other producers, from outside: describe, end, fence, list, and read how they ended.
+"""Inspects and ends the transactions of other producers: describes, ends, fences and lists them, and reads their
+outcome.
 
-Requests that end transactions are version 4 at most: a version 5 on a transaction written by librdkafka breaks
-idempotent retry. How requests are sent and repeated: `connection.py`.
+Requests that end transactions use version 4 at most: version 5 on a transaction written by librdkafka breaks idempotent
+retries. `connection.py` sends and retries requests.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0
 MIRROR_TIMEOUT_S: Final = 10.0
 FENCE_TIMEOUT_MS: Final = 60_000
-"""Only for a transaction begun by the fencing client itself, which begins none."""
+"""Applies only to a transaction that the fencing client itself begins, which it never does."""
 SHORT_FENCE_TIMEOUT_MS: Final = 1000
-"""Where the brokers' `transaction.max.timeout.ms` is less; no pipeline's time limit is shorter."""
+"""Used if the brokers' `transaction.max.timeout.ms` is lower. No pipeline's transaction timeout is shorter."""
 
 _OVERTAKEN: Final = frozenset({47, 52})
-"""INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: another marker, or a newer producer, was there first."""
+"""INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: another marker or a newer producer arrived first."""
 _INVALID_TIMEOUT: Final = 50
 _ID_NOT_FOUND: Final = 105
 _END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
@@ -70,11 +71,11 @@ _END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
 
 
 class TransactionClient:
-    """Asks brokers about transactions and ends them. Thread-safe; every call waits at most `timeout_s`, unless it says
-    otherwise.
+    """Queries brokers about transactions and ends them. Thread-safe. Every call waits at most `timeout_s` unless
+    documented otherwise.
 
-    `kafka` are librdkafka properties (only those of the connection are used). Every method raises BrokerUnavailable
-    when there is no final answer in time, and KafkaRefused when permission is missing.
+    `kafka` contains librdkafka properties; only those of the connection are used. Every method raises BrokerUnavailable
+    when there is no final response in time, and KafkaRefused when a permission is missing.
     """
 
     def __init__(
@@ -89,15 +90,15 @@ class TransactionClient:
         self._log = LogReader(self._broker, clock, self.first_offsets, self._end)
         self._topic_limits: dict[str, TopicLimits] = {}
         self._markers: dict[tuple[WrittenRange, ProducerId], Marker] = {}
-        """Ends that were read: they never change, and a look at a long log is dear."""
+        """Cache of outcomes. They never change, and scanning a long log is expensive."""
 
     def close(self) -> None:
-        """Close the connections and end the client's thread."""
+        """Closes the connections and stops the client's thread."""
         self._broker.close()
 
     @property
     def interruptions(self) -> int:
-        """How often a request had no final answer: it grows with every outage and reconnection."""
+        """Number of requests without a final response; it grows with every outage and reconnection."""
         return self._broker.interruptions
 
     # -- the coordinator of an id ------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class TransactionClient:
     def describe(
         self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> TransactionDescription | None:
-        """What the coordinator knows; None when it does not know the id (never used, or expired)."""
+        """Returns the coordinator's description, or None if it does not know the id (never used, or expired)."""
         from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -126,7 +127,7 @@ class TransactionClient:
     def end_transaction(
         self, committable: Committable, commit: bool = True, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> EndAnswer:
-        """Commit or abort a prepared transaction. Idempotent; NO_ANSWER at the deadline."""
+        """Commits or aborts a prepared transaction. Idempotent. Returns NO_ANSWER at the deadline."""
         try:
             answer = self._broker.ask_coordinator(
                 committable.transactional_id,
@@ -141,7 +142,9 @@ class TransactionClient:
     def end_transactions(
         self, committables: Sequence[Committable], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[EndAnswer]:
-        """Commit several transactions at once, answers in their order; what is not final is asked again one by one."""
+        """Commits several transactions at once and returns the responses in order. Those without a final response are
+        retried one by one.
+        """
         from kafka.errors import KafkaError
 
         deadline = self._clock.monotonic() + timeout_s
@@ -162,7 +165,9 @@ class TransactionClient:
         ]
 
     def fence(self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S) -> ProducerId:
-        """Raise the epoch of an id, which aborts what is open and shuts its producers out; returns the newest."""
+        """Raises the epoch of an id and returns the newest producer. This aborts an open transaction and fences older
+        producers.
+        """
         deadline = self._clock.monotonic() + timeout_s
 
         def ask(timeout_ms: int) -> Any:
@@ -180,7 +185,7 @@ class TransactionClient:
         return ProducerId(answer.producer_id, answer.producer_epoch)
 
     def list_transactions(self, prefix: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[TransactionListing]:
-        """All transactional ids that begin with `prefix`, of every coordinator."""
+        """Lists all transactional ids that begin with `prefix`, from every coordinator."""
         from kafka.errors import KafkaError
         from kafka.protocol.admin.transactions import ListTransactionsRequest
 
@@ -210,7 +215,7 @@ class TransactionClient:
     def producer_state(
         self, partitions: Iterable[TopicPartition], producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, ProducerProgress]:
-        """What the leaders counted for a producer; partitions that do not know it are left out."""
+        """Returns what the leaders have counted for a producer. Partitions that do not know it are left out."""
         wanted = list(partitions)
         return self._broker.until(
             lambda remaining_s: self._progress_and_ends(wanted, producer, remaining_s)[0],
@@ -221,7 +226,7 @@ class TransactionClient:
     def open_transactions(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[OpenBrokerTransaction]:
-        """Every transaction, whoever owns it, that has records and no marker in one of the partitions; in log order."""
+        """Returns every transaction of any owner with records and no marker in one of the partitions, in log order."""
         wanted = list(partitions)
 
         def attempt(remaining_s: float) -> list[OpenBrokerTransaction]:
@@ -242,9 +247,9 @@ class TransactionClient:
     def write_marker(
         self, opened: OpenBrokerTransaction, epoch: int, commit: bool, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> None:
-        """End a transaction in one partition, without its coordinator: only what the coordinator has decided.
+        """Ends a transaction in one partition without its coordinator, and only as the coordinator has decided.
 
-        `epoch` is the coordinator's. Idempotent; MarkerOvertaken when the partition knows something newer.
+        `epoch` is the coordinator's. Idempotent. Raises MarkerOvertaken when the partition knows something newer.
         """
         partition = opened.partition
 
@@ -262,7 +267,7 @@ class TransactionClient:
     def prepared_view(
         self, transactional_id: TransactionalId, producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> PreparedView:
-        """Everything a prepare asks, in two round trips: the coordinator, then all leaders at once."""
+        """Reads everything that a prepare needs in two round trips: the coordinator, then all leaders at once."""
         deadline = self._clock.monotonic() + timeout_s
         description = self.describe(transactional_id, timeout_s)
         if description is None or not description.partitions:
@@ -282,7 +287,9 @@ class TransactionClient:
         producer: ProducerId,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> int | None:
-        """Sequence of the first record at or after `start_offset` of the producer; None: nothing there, or no more."""
+        """Returns the sequence of the producer's first record at or after `start_offset`, or None if there is none or
+        it was removed.
+        """
         batches = self._log.batches(partition, start_offset, self._clock.monotonic() + timeout_s, max_bytes=1)
         try:
             return derive_first_sequence(batches, producer)
@@ -290,10 +297,11 @@ class TransactionClient:
             return None
 
     def outcome(self, written: WrittenRange, producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S) -> Marker:
-        """How a transaction ended in one partition, by the control record in the log.
+        """Returns how a transaction ended in one partition, according to the control record in the log.
 
-        `timeout_s` is for each piece of the log, SCAN_TIMEOUT_S for all: between the records and the marker lies what
-        others wrote until a broker aborted the transaction. An end is read once; open and gone ones are asked again.
+        `timeout_s` applies to each fetch, SCAN_TIMEOUT_S to the whole scan: between the records and the marker are all
+        records that others wrote until a broker aborted the transaction. COMMIT and ABORT are cached; OPEN and GONE are
+        read again.
         """
         if (known := self._markers.get((written, producer))) is not None:
             return known
@@ -310,9 +318,10 @@ class TransactionClient:
     def data_ranges(
         self, written: WrittenRange, producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[LoggedRange]:
-        """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone.
+        """Returns the offset ranges of a transaction's records in one partition, whatever its outcome; empty if they
+        were removed.
 
-        A leader that does not know yet that they are committed is waited for, ANSWER_TIMEOUT_S at most.
+        Waits up to ANSWER_TIMEOUT_S for a leader that does not know yet that the records are committed.
         """
         found = self._log.read_left(
             written,
@@ -326,49 +335,51 @@ class TransactionClient:
     def stable_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, int]:
-        """Last stable offsets: where read-committed readers end."""
+        """Returns the last stable offsets, which bound read-committed readers."""
         return self._list_offsets(partitions, LATEST_TIMESTAMP, timeout_s, "reading last stable offsets")
 
     def first_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, int]:
-        """Where the logs begin."""
+        """Returns the first offsets of the logs."""
         return self._list_offsets(partitions, EARLIEST_TIMESTAMP, timeout_s, "reading first offsets")
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], at_ms: int, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, int]:
-        """Of the first records that are not older than `at_ms` (since 1970); -1 where there is none."""
+        """Returns the offsets of the first records that are not older than `at_ms`
+        (since 1970); -1 if there is none.
+        """
         return self._list_offsets(partitions, at_ms, timeout_s, "reading the offsets at a time")
 
     def mirrored_texts(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, str]:
-        """What stands beside the offsets of a consumer group; empty for a group that has none."""
+        """Returns the metadata texts of a consumer group's offsets; empty for a group without offsets."""
         return read_texts(self._broker, group, timeout_s)
 
     def mirror_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], text: str = "", timeout_s: float = MIRROR_TIMEOUT_S
     ) -> None:
-        """Write offsets to a consumer group without members, each with `text` beside it."""
+        """Writes offsets to a consumer group without members, each with `text` as its metadata."""
         write_offsets(self._broker, group, offsets, text, timeout_s, self._clock)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
     def cluster_id(self, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
-        """Identity of the cluster."""
+        """Returns the id of the cluster."""
         answer = self._broker.until(lambda left: self._broker.metadata([], left), timeout_s, "reading the cluster id")
         return str(answer.cluster_id)
 
     def leaders(self, topics: Iterable[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, Leader]:
-        """Who leads the partitions of topics and of the transaction log; of the log only where this user may see it."""
+        """Returns the leaders of the topics' partitions, and those of the transaction log if this user may see them."""
         wanted = [*topics, TRANSACTION_LOG]
         return self._broker.until(lambda left: self._broker.leaders(wanted, left), timeout_s, "reading the leaders")
 
     def known_coordinator(self, transactional_id: TransactionalId) -> int | None:
-        """The broker that has answered last for an id."""
+        """Returns the broker that last answered for an id."""
         return self._broker.known_coordinator(transactional_id)
 
     def topics(self, names: Iterable[str] | None, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, TopicFacts]:
-        """Id and partition count of the topics that exist (None: of all that may be seen); others are left out."""
+        """Returns id and partition count of the topics that exist (None: all visible ones); others are left out."""
         wanted = None if names is None else sorted(set(names))
         answer = self._broker.until(
             lambda left: self._broker.metadata(wanted, left), timeout_s, "reading the topics' metadata"
@@ -379,7 +390,7 @@ class TransactionClient:
         return {t.name: TopicFacts(str(t.topic_id), len(t.partitions)) for t in answer.topics if not t.error_code}
 
     def may_read(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
-        """READ on a topic, by trying; `topics` needs no more than DESCRIBE."""
+        """Tests READ on a topic by fetching; `topics` needs only DESCRIBE."""
 
         def attempt(remaining_s: float) -> bool:
             answer = self._broker.send(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1), None, remaining_s)
@@ -390,14 +401,15 @@ class TransactionClient:
         return self._broker.until(attempt, timeout_s, f"trying to read topic {topic}")
 
     def topic_limits(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> TopicLimits:
-        """What the topic takes of a record, remembered."""
+        """Returns the topic's limits on records, cached."""
         if topic not in self._topic_limits:
             self._topic_limits[topic] = read_topic_limits(self._broker, topic, timeout_s)
         return self._topic_limits[topic]
 
     def id_lifetime_ms(self, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:
-        """How long a coordinator remembers a transactional id that nobody uses (`transactional.id.expiration.ms`); None
-        when this user may not see it.
+        """Returns how long a coordinator remembers an unused transactional id (`transactional.id.expiration.ms`).
+
+        Returns None if this user may not see the setting.
         """
         return read_id_lifetime_ms(self._broker, timeout_s)
 
@@ -417,7 +429,7 @@ class TransactionClient:
         return self._broker.until(attempt, timeout_s, what)
 
     def _end(self, partition: TopicPartition, timeout_s: float) -> int:
-        """The high watermark, asked once. Raises AskAgain, also while a new leader does not know it."""
+        """Requests the high watermark once. Raises AskAgain, also while a new leader does not know it yet."""
         ((node, group),) = self._broker.by_leader([partition], timeout_s).items()
         with self._broker.fresh_leaders([partition]):
             answer = self._broker.send(offsets_request(group, committed=False), node, timeout_s)
@@ -437,10 +449,10 @@ class TransactionClient:
     def _producers_and_ends(
         self, partitions: Sequence[TopicPartition], timeout_s: float
     ) -> tuple[list[tuple[TopicPartition, Any]], dict[TopicPartition, int]]:
-        """What the leaders know about producers, and the high watermarks, in one round trip.
+        """Reads the leaders' producer states and high watermarks in one round trip.
 
-        A follower reports its producers, too, without the newest batches and markers (seen with 4.3.1 in a rolling
-        restart). Only the leader reports ends, so the second answer of a broker shows that the first one counts.
+        A follower also reports its producers, but without the newest batches and markers (seen with 4.3.1 in a rolling
+        restart). Only the leader reports end offsets, so a broker's second response shows that the first one is valid.
         """
         groups = self._broker.by_leader(partitions, timeout_s)
         requests = [(producers_request(group), node) for node, group in groups.items()]

@@ -1,4 +1,4 @@
-"""Properties of librdkafka that the client for transactions (kafka-python) cannot use, each with a remedy."""
+"""librdkafka properties that kafka-python, the client for transactions, cannot use, each with a remedy."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ UNUSABLE_KAFKA: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.metadata.authentication.type": "use `sasl.oauthbearer.method: oidc` with client credentials",
     "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
 }
-"""Name of a property -> what to set instead."""
+"""Maps the name of a property to what to set instead."""

@@ -1,7 +1,8 @@
-"""Which brokers there are, what each is, and which requests of ours it does not answer. Changes nothing.
+"""Reads which brokers exist, their versions, and which of our requests they do not support. Changes nothing.
 
-Brokers are asked for what they answer, not for a number: vendors count otherwise, and a managed service counts not at
-all. Kafka 3.0 is the oldest that answers everything; the oldest that was run is in docs/compatibility.md.
+Brokers are asked for the requests they support, not for a version number: vendors number releases differently, and
+managed services have none. Kafka 3.0 is the oldest release that supports everything; `docs/compatibility.md` names the
+oldest that was tested.
 """
 
 from __future__ import annotations
@@ -19,32 +20,33 @@ if TYPE_CHECKING:
 
 ANSWER_S: Final = 15.0
 _ALL: Final = 2
-"""Kafka's number for all operations; below it there are none."""
+"""Kafka's code for all operations; lower codes are not operations."""
 
 
 class BrokerVersion(msgspec.Struct, frozen=True):
-    """What one broker is."""
+    """Version and gaps of one broker."""
 
     node: int
     version: str
-    """The oldest release that answers all it does, such as `4.3`."""
+    """The oldest release that supports all requests the broker supports, such as `4.3`."""
     lacking: tuple[str, ...] = ()
-    """Names of requests that Tidegate sends and this broker does not answer."""
+    """Names of requests that Tidegate sends and this broker does not support."""
 
 
 class ClusterNodes(msgspec.Struct, frozen=True):
-    """A cluster by the metadata of any broker of it."""
+    """A cluster according to the metadata of one of its brokers."""
 
     cluster_id: str
     brokers: tuple[int, ...]
     operations: frozenset[str] = frozenset()
-    """What this user may do with the cluster as a whole; empty when the broker does not say."""
+    """Operations that this user may perform on the cluster; empty if the broker does not report them."""
 
 
 def read_nodes(client: KafkaAdminClient) -> ClusterNodes:
-    """In place of `describe_cluster` of kafka-python 3.0, which fails with brokers before Kafka 3.7. Raises KafkaError.
+    """Reads the nodes of a cluster. Replaces `describe_cluster` of kafka-python 3.0, which fails with brokers before
+    Kafka 3.7.
 
-    Metadata, version 10 at most: newer ones do not say what this user may do.
+    Uses Metadata version 10 at most: newer versions do not report this user's permissions. Raises KafkaError.
     """
     from kafka.admin import ACLOperation
     from kafka.errors import KafkaError
@@ -64,7 +66,7 @@ def read_nodes(client: KafkaAdminClient) -> ClusterNodes:
 
 
 def read_versions(client: KafkaAdminClient) -> list[BrokerVersion]:
-    """Of every broker that is there. Raises KafkaError."""
+    """Returns the version of every available broker. Raises KafkaError."""
     found = []
     for node in read_nodes(client).brokers:
         data = client.get_broker_version_data(node)
@@ -84,7 +86,7 @@ def _answers(data: Any, request: Any, min_version: int) -> bool:
 
 
 def _needed() -> Mapping[str, tuple[Any, int]]:
-    """Requests that are not in every broker that librdkafka can talk to, with the version that is sent."""
+    """Returns the requests that some brokers supported by librdkafka lack, with the version that is sent."""
     from kafka.protocol.admin.transactions import (
         DescribeProducersRequest,
         DescribeTransactionsRequest,

@@ -1,8 +1,8 @@
-"""One producer and its one transaction: open, write, flush. Never closed: `close()` would abort what is prepared.
+"""One producer with one transaction: open, write, flush. It is never closed: `close()` would abort a prepared
+transaction.
 
-Traps of the client that this module keeps from everybody else: a fatal error comes out of `poll` and `flush` as
-KafkaException, or as SystemError where callbacks are pending; `flush() == 0` hides failed records; `produce_batch`
-continues after a refused record.
+This module hides pitfalls of the client. A fatal error leaves `poll` and `flush` as KafkaException, or as SystemError
+if callbacks are pending. `flush() == 0` hides failed records. `produce_batch` continues after a rejected record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ CALL_TIMEOUT_S: Final = 10.0
 FLUSH_SLICE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 0.1
 UNKNOWN_TOPIC_S: Final = 5.0
-"""A broker that has just started knows of no topic, and one that is behind of no new one; sources wait as long."""
+"""A newly started broker knows no topics, and one that lags behind knows no new ones. Sources wait for the same time.
+"""
 REASON_TIMEOUT_S: Final = 1.0
 REASON_SLICE_S: Final = 0.05
 ROOM_TIMEOUT_S: Final = 120.0
@@ -40,10 +41,10 @@ _BY_KEY: Final = -1
 """The client chooses the partition."""
 
 _CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
-_CLIENT_LOG.setLevel(logging.ERROR)  # its warnings log each retry; its errors report what comes of it
+_CLIENT_LOG.setLevel(logging.ERROR)  # its warnings log each retry; its errors report the consequences
 _CLIENT_LOG.addFilter(lambda record: not _is_told_elsewhere(record.getMessage()))
 
-# ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
+# ruff: noqa: SLF001 - the client's own error codes begin with an underscore but are public
 
 _REFUSED: Final = frozenset(
     {
@@ -61,15 +62,15 @@ _REFUSED: Final = frozenset(
         KafkaError._INVALID_DIFFERENT_RECORD,
     }
 )
-"""Another attempt would meet the same."""
+"""Errors that another attempt would meet again."""
 
 _OF_TIMESTAMPS: Final = frozenset({KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD})
-"""What brokers say about a batch with such timestamps: the second when there are several of them in it."""
+"""Broker errors for a batch with out-of-range timestamps; the second one if several timestamps are."""
 
 _BECAUSE_OF_ANOTHER: Final = frozenset(
     {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._INVALID_DIFFERENT_RECORD}
 )
-"""Of records that fail because another one does: given up by the client, or in one batch with a refused one."""
+"""Errors of records that fail because of another one: purged by the client, or in one batch with a rejected record."""
 
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "; lower checkpoints.transaction_timeout, or raise the broker's "
@@ -90,9 +91,10 @@ _REMEDIES: Final[Mapping[int, str]] = {
 
 
 def _is_told_elsewhere(line: str) -> bool:
-    """A refused batch fails the transaction, and also the delivery of its records: there we report it, with a remedy.
+    """Returns whether a librdkafka log line is reported elsewhere.
 
-    The daemon reports failed connections, once: the client has hundreds of lines about them, all at once after it.
+    A rejected batch fails the transaction and also the delivery of its records, which we report with a remedy. The
+    daemon reports failed connections once; the client logs hundreds of lines about them, all at once, afterwards.
     """
     return line.startswith(("FAIL ", "ERROR ")) or (line.startswith("TXNERR ") and ": ProduceRequest for " in line)
 
@@ -103,7 +105,9 @@ def _partition(rows: OutputRecords, index: int) -> int:
 
 
 class TransactionWriter:
-    """A producer with at most one transaction. `open` and `flush` block (helper threads), the rest does not."""
+    """A producer with at most one transaction. `open` and `flush` block and run in helper threads; the rest does not
+    block.
+    """
 
     def __init__(
         self,
@@ -112,7 +116,7 @@ class TransactionWriter:
         properties: Mapping[str, str],
         tools: KafkaTools = KAFKA_TOOLS,
     ) -> None:
-        """`topics`: all that it may write, and what they take."""
+        """Creates a writer; `topics` are all topics that it may write, with their limits."""
         self.transactional_id = TransactionalId(properties.get("transactional.id", ""))
         self.producer = NO_PRODUCER
         self.produced = 0
@@ -122,10 +126,10 @@ class TransactionWriter:
         self.first_error = ""
         self.refused = False
         self.stamps_refused = False
-        """The first error is what brokers say to timestamps beyond the topic's limits."""
+        """The first error is a broker's error for timestamps beyond the topic's limits."""
         self._lacks_reason = False
         self.partitions: dict[str, int] = {}
-        """Of each topic, once it is open."""
+        """Number of partitions of each topic, known once the writer is open."""
         self._sink = sink
         self._topics = topics
         self._topic = next(iter(topics))
@@ -136,11 +140,12 @@ class TransactionWriter:
         self._queue_max = int(properties["queue.buffering.max.messages"])
 
     def open(self, client: TransactionClient | None, stopping: Callable[[], bool]) -> None:
-        """Learn the topic, initialise the transactional id, begin. Raises SinkFailed, SinkRefused.
+        """Learns the topics, initialises the transactional id and begins the transaction. Raises SinkFailed,
+        SinkRefused.
 
-        `list_topics()` without a topic first: otherwise every third initialisation waits for a timer of 500 ms.
-        Afterwards each topic itself, so that records never wait for its metadata (their order would be at risk): the
-        list of all teaches the client nothing about topics that it has not asked for.
+        `list_topics()` is called without a topic first: otherwise every third initialisation waits for a timer of 500
+        ms. Afterwards it is called for each topic, so that records never wait for its metadata, which would put their
+        order at risk. The list of all topics teaches the client nothing about topics that it has not asked for.
         """
         deadline = self._clock.monotonic() + OPEN_TIMEOUT_S
         if client is None:
@@ -160,9 +165,10 @@ class TransactionWriter:
             self._guard(self._producer.begin_transaction)
 
     def _initialise(self, client: TransactionClient, deadline: float, stopping: Callable[[], bool]) -> None:
-        """By another producer after half of the time: one whose broker was killed has waited in vain for all of it.
+        """Initialises the transactional id, with a new producer after half of the time.
 
-        The error has what the coordinator knows of the id: the producer reports only that it has waited.
+        A producer whose broker was killed may wait in vain for the whole time. The error includes what the coordinator
+        knows about the id, because the producer reports only a timeout.
         """
         half = deadline - OPEN_TIMEOUT_S / 2
         try:
@@ -194,7 +200,7 @@ class TransactionWriter:
         return f"{self.transactional_id} was not initialised, its coordinator knows of it: {state}"
 
     def _learn(self, topic: str, deadline: float, stopping: Callable[[], bool]) -> int:
-        """How many partitions it has, which the client knows from then on, too."""
+        """Returns the number of partitions of a topic and makes the client learn them."""
         unknown_by = self._clock.monotonic() + UNKNOWN_TOPIC_S
         while True:
             found = self._patiently(
@@ -212,8 +218,9 @@ class TransactionWriter:
             self._clock.sleep(RETRY_PAUSE_S)
 
     def _learn_new(self, topic: str, partitions: Sequence[int | None]) -> None:
-        """Partitions that a topic was given after this producer was opened; blocks then. Whoever names one knows that
-        it is there, and for the client it would not be there for minutes.
+        """Learns partitions that were added to a topic after this producer was opened, and blocks meanwhile.
+
+        A row that names a new partition proves that it exists, but the client would not notice it for minutes.
         """
         most = max((one for one in partitions if one is not None), default=_BY_KEY)
         patient_until = self._clock.monotonic() + UNKNOWN_TOPIC_S
@@ -225,7 +232,7 @@ class TransactionWriter:
             self._clock.sleep(RETRY_PAUSE_S)
 
     def _make_producer(self, stopping: Callable[[], bool]) -> KafkaProducer:
-        # An explicit value per record costs nothing; `delivery.report.only.error` needs a real bool.
+        # An explicit value costs nothing per record; `delivery.report.only.error` needs a real bool.
         config: dict[str, Any] = {
             **fit_batches(self._properties, [one.batch_bytes for one in self._topics.values()]),
             "delivery.report.only.error": True,
@@ -244,33 +251,36 @@ class TransactionWriter:
 
     @property
     def _names(self) -> str:
-        """For people."""
+        """Returns the topic names for messages."""
         return ", ".join(self._topics)
 
     @property
     def queued(self) -> int:
-        """Records that the client has not delivered yet; 0 once discarded. Safe from any thread."""
+        """Records that the client has not delivered yet; 0 once discarded. Thread-safe."""
         producer = getattr(self, "_producer", None)
         return 0 if producer is None else len(producer)
 
     @property
     def room(self) -> int:
-        """Records that the client would take now. Safe from any thread."""
+        """Records that the client would accept now. Thread-safe."""
         return self._queue_max - self.queued
 
     def discard(self) -> None:
-        """Destroy the producer, which takes 10 to 100 ms; its transaction stays as it is at the broker.
+        """Destroys the producer, which takes 10 to 100 ms. Its transaction remains unchanged at the broker.
 
-        Explicit, because the delivery callback makes a reference cycle: otherwise the producer and its threads would
-        live until the garbage collector runs, in whatever thread that is. Records still queued are given up.
+        Must be called explicitly, because the delivery callback creates a reference cycle: otherwise the producer and
+        its threads would live until the garbage collector runs, in an arbitrary thread. Records still queued are
+        discarded.
         """
         if self.queued:
             self._producer.purge(blocking=False)
-        if hasattr(self, "_producer"):  # not when `open` has failed early
+        if hasattr(self, "_producer"):  # `open` may have failed before it created the producer
             del self._producer
 
     def write(self, rows: OutputRecords, start: int) -> int:
-        """Hand over rows from index `start` on; the index of the first row that found no room. Raises SinkFailed."""
+        """Hands over rows from index `start` on and returns the index of the first row that did not fit. Raises
+        SinkFailed.
+        """
         end = min(len(rows), start + self.room)
         if end <= start:
             return start
@@ -284,7 +294,7 @@ class TransactionWriter:
         return done
 
     def repeat(self, message: Message) -> None:
-        """Produce a message that was read, into the same partition, with all it has; waits while the queue is full.
+        """Produces a consumed message again, unchanged and into the same partition. Waits while the queue is full.
 
         Raises SinkFailed, SinkRefused.
         """
@@ -311,7 +321,7 @@ class TransactionWriter:
                 return
 
     def poll(self) -> None:
-        """Serve delivery errors. Raises SinkFailed, SinkRefused for the first one."""
+        """Serves delivery reports. Raises SinkFailed or SinkRefused for the first failed record."""
         self._guard(lambda: self._producer.poll(0))
         if self.delivery_errors:
             self._await_reason()
@@ -320,7 +330,7 @@ class TransactionWriter:
             raise SinkFailed(f"sink {self._sink}: a record was not delivered: {self.first_error}", sink=self._sink)
 
     def flush(self, timeout_s: float, stopping: Callable[[], bool]) -> int:
-        """Wait until everything is delivered or has failed; the number of records that are neither."""
+        """Waits until all records are delivered or have failed, and returns the number that are still pending."""
         deadline = self._clock.monotonic() + timeout_s
         while True:
             left: int = self._guard(lambda: self._producer.flush(FLUSH_SLICE_S))
@@ -347,12 +357,12 @@ class TransactionWriter:
             if error is not None and error.code() != KafkaError._QUEUE_FULL:
                 raise self._failure(error, self._size_remedy(error, topic, record.get("key"), record.get("value")))
         if taken != first:
-            # Rows after the first refused one were taken: sending it later would change the order.
+            # Rows after the first rejected one were accepted; sending it later would change the order.
             raise SinkFailed(f"sink {self._sink}: the client took rows out of order when its queue was full")
         return start + first
 
     def _write_each(self, rows: OutputRecords, start: int, end: int) -> int:
-        """The slow way: `produce_batch` takes nothing but keys and values."""
+        """Produces rows one by one, which is slow, because `produce_batch` accepts only keys and values."""
         topic = rows.topic or self._topic
         for index in range(start, end):
             key, value = None if rows.keys is None else rows.keys[index], rows.values[index]
@@ -388,13 +398,18 @@ class TransactionWriter:
         self.stamps_refused = error.code() in _OF_TIMESTAMPS
 
     def _is_refused(self, error: KafkaError) -> bool:
-        """Whether another attempt would meet the same. Not where a timestamp was near at a limit: by then the time has
-        gone on, and the record is inside, or is left out where it is encoded.
+        """Returns whether another attempt would meet the same error.
+
+        A rejected timestamp that was close to a limit is an exception: by the next attempt it is within the limits, or
+        the record is left out when it is encoded.
         """
         return error.code() in _REFUSED and not (self._at_edge and error.code() in _OF_TIMESTAMPS)
 
     def _await_reason(self) -> None:
-        """Serve delivery errors until one gives the reason; records given up because of it may be reported before."""
+        """Serves delivery reports until one gives the reason.
+
+        Records discarded because of it may be reported earlier.
+        """
         deadline = self._clock.monotonic() + REASON_TIMEOUT_S
         with contextlib.suppress(KafkaException, SystemError):
             while (not self.first_error or self._lacks_reason) and self._clock.monotonic() < deadline:
@@ -402,9 +417,10 @@ class TransactionWriter:
         self._ask_transaction()
 
     def _ask_transaction(self) -> None:
-        """Why all records were given up, when no record was the reason but the transaction: it takes no partition, say.
+        """Finds out why all records were discarded if the reason is the transaction, for instance because it cannot add
+        a partition.
 
-        A second `begin_transaction` is refused in any case, and for such a transaction with the reason.
+        A second `begin_transaction` always fails; for such a transaction it fails with the reason.
         """
         if not (self._lacks_reason and self.transactional_id):
             return
@@ -425,7 +441,7 @@ class TransactionWriter:
             raise self._failure(error.args[0] if error.args else error) from error
 
     def _patiently(self, call: Callable[[], T], deadline: float, stopping: Callable[[], bool]) -> T:
-        """Repeat what a broker restart makes fail. A sink that is closed makes no further request."""
+        """Retries what fails during a broker restart. Stops sending requests once the sink is closed."""
         reason: object = "the sink is closed"
         while not stopping():
             try:
@@ -445,7 +461,7 @@ class TransactionWriter:
         raise self._failure(reason)
 
     def _size_remedy(self, reason: object, topic: str, key: bytes | None, value: bytes | None) -> str:
-        """The record's size beside all limits, when it is too large for one of them."""
+        """Returns the record's size and all limits if it is too large for one of them."""
         if not isinstance(reason, KafkaError) or reason.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             return ""
         limit = self._topics[topic].batch_bytes
@@ -457,10 +473,10 @@ class TransactionWriter:
         )
 
     def _failure(self, reason: object, remedy: str = "") -> SinkFailed | SinkRefused:
-        """The error of this sink for what the client raised.
+        """Returns this sink's error for what the client raised.
 
-        When the broker has refused a record, the client refuses all that follow by their state only: the reason comes
-        with the first delivery error.
+        Once the broker has rejected a record, the client rejects all later ones because of its own state; the first
+        delivery report has the reason.
         """
         if isinstance(reason, KafkaError) and reason.code() == KafkaError._STATE:
             self._await_reason()

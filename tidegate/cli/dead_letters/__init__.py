@@ -1,1 +1,3 @@
-"""The commands for dead letters: `command.py` is what people type, `topic.py` reads, `replay.py` writes."""
+"""The commands for dead letters: `command.py` defines the commands, `topic.py` reads the topic, `replay.py` writes
+records.
+"""

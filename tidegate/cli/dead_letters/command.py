@@ -1,4 +1,4 @@
-"""`tidegate dead-letters`: what failed and why, one letter as it is, and records written again."""
+"""`tidegate dead-letters`: lists failed records with their reasons, shows a dead letter and replays records."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ BYTES_SHOWN: Final = 2000
 LISTED: Final = 20
 LISTED_MAX: Final = 10_000
 _KEPT: Final = "\n\t"
-"""Of control characters, what the commands print as it is."""
+"""Control characters that the commands print unescaped."""
 
 
 class DeadLetterGroup(msgspec.Struct):
-    """Letters with the same step, kind and topic."""
+    """Dead letters with the same step, kind and topic."""
 
     step: str
     kind: str
     topic: str
     letters: int = 0
     open: int = 0
-    """Not written again yet."""
+    """Dead letters that have not been replayed yet."""
     first_ms: int | None = None
     last_ms: int | None = None
     """When the first and the last of them were written."""
     repeats: str | None = ""
-    """The sinks and states that may have the records already, so that a replay is refused; None: not known."""
+    """Sinks and states that may already have the records, so that a replay is refused. None: unknown."""
 
 
 class ListedDeadLetter(msgspec.Struct):
-    """One letter, and where its record came from."""
+    """One dead letter and the origin of its record."""
 
     partition: int
-    """Of the dead-letter topic, as `offset`."""
+    """`partition` and `offset` refer to the dead-letter topic."""
     offset: int
     written_ms: int | None
     step: str
@@ -70,11 +70,11 @@ class ListedDeadLetter(msgspec.Struct):
 
 
 class DeadLetterListing(msgspec.Struct):
-    """What `list` prints."""
+    """The output of `list`."""
 
     groups: list[DeadLetterGroup]
     letters: list[ListedDeadLetter]
-    """The newest ones."""
+    """The newest dead letters."""
 
 
 def _read(file: Path) -> PipelineSettings:
@@ -148,7 +148,7 @@ def _count(
 
 
 def _listed(letter: DeadLetter, written_to: str | None) -> tuple[tuple[int, int, int], ListedDeadLetter]:
-    """With what says how new it is."""
+    """Returns a dead letter for the list, preceded by its sort key, which orders by age."""
     place = (letter.partition, letter.offset)
     listed = ListedDeadLetter(*place, letter.written_ms, letter.step, letter.kind, letter.place, written_to)
     return (letter.written_ms or 0, *place), listed
@@ -250,7 +250,7 @@ def _row_lines(letter: DeadLetter) -> list[str]:
 
 
 def _text(data: bytes | None) -> str:
-    """As text where it is some, else in hexadecimal digits."""
+    """Renders bytes as text if they are printable, otherwise in hexadecimal digits."""
     if data is None:
         return "NULL"
     try:
@@ -327,7 +327,7 @@ def replay(
 
 
 def _find_holding(file: Path, ask: Ask) -> Holding:
-    """As `file` says now. Raises ConfigErrors where it makes no plan."""
+    """Derives from the pipeline file as it is now who has a record. Raises ConfigErrors if the file yields no plan."""
     replays = Replays(plan_file(file, os.environ, ask)[1])
     return lambda letter, target: replays.holders(letter.step, letter.topic, target)
 

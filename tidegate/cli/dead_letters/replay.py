@@ -1,12 +1,13 @@
-"""Writes the records that letters are about again.
+"""Writes the records of dead letters again.
 
-Each record is written once: a transaction has the records and, in the dead-letter topic, the marks of their letters.
-The transaction's id is the pipeline's, so a second replay ends the first one before it reads the marks. Wherever a
-replay is killed, it has written what is marked, and another one continues. A record with several letters is written for
-one of them; the others get only their marks.
+Each record is written once: one transaction contains the records and, in the dead-letter topic, the marks of their dead
+letters. The transactional id belongs to the pipeline, so a second replay ends the first one before it reads the marks.
+If a replay is killed, exactly the marked records have been written, and another replay continues. A record with several
+dead letters is written for one of them; the others only get their marks.
 
-The effects of a record are another matter: whatever reads the topic processes the record as a new one. So a replay
-first looks at all chosen letters, and is refused if a sink or state of the pipeline already has one of their records.
+This does not cover the effects of a record: every reader of the topic processes it as a new one. A replay therefore
+first examines all chosen dead letters. It is refused if a sink or state of the pipeline already has one of their
+records.
 """
 
 from __future__ import annotations
@@ -47,61 +48,65 @@ if TYPE_CHECKING:  # the library is imported where it runs
 
 DEAD_LETTERS_MAX: Final = 500
 BYTES_MAX: Final = 8 << 20
-"""Of one transaction: not less than one letter, and not much more than this."""
+"""Size of one transaction: at least one dead letter, and not much more than this."""
 TRANSACTION_S: Final = 60.0
 PLACES_SHOWN: Final = 5
 OWN: Final[Mapping[str, str]] = {
     "enable.idempotence": "true",
-    "allow.auto.create.topics": "false",  # true by default of producers
+    "allow.auto.create.topics": "false",  # producers default to true
     "partitioner": "murmur2_random",
     "transaction.timeout.ms": str(int(TRANSACTION_S * 1000)),
     "linger.ms": "5",
-    "batch.size": "1",  # a topic's limit is that of a batch: what fits alone must not fail with others
+    "batch.size": "1",  # a topic limits batches: what fits alone must not fail together with others
     "message.max.bytes": "1000000000",  # what was read was small enough for a topic
-    "queue.buffering.max.kbytes": str(1 << 20),  # a record that is larger than the queue waits for ever
+    "queue.buffering.max.kbytes": str(1 << 20),  # a record that is larger than the queue would wait forever
 }
-"""Properties of the producer."""
+"""Fixed properties of the producer."""
 
 
 def derive_replay_properties(kafka: Mapping[str, str], transactional_id: TransactionalId) -> dict[str, str]:
-    """Of the producer, for any properties that `validate` takes."""
+    """Derives the producer's properties from any properties that `validate` accepts."""
     taken = {name: kafka[name] for name in derive_client_properties(kafka, "producer")}
     return limit_times({**taken, **OWN, "transactional.id": transactional_id}, int(TRANSACTION_S * 1000))
 
 
 class Replayed(msgspec.Struct):
-    """What a replay has done, or would do."""
+    """The result of a replay or of a dry run."""
 
     written: int = 0
     kept: int = 0
-    """Chosen letters without the bytes of their record: nothing can be written for them."""
+    """Chosen dead letters without the bytes of their record, so that nothing can be written for them."""
     marked: int = 0
-    """Chosen letters that were written again before."""
+    """Chosen dead letters that have been replayed before."""
     joined: int = 0
-    """Chosen letters of records that are written, or were before, for another of their letters."""
+    """Chosen dead letters whose record is, or was, written for another of its dead letters."""
     refused: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    """By reason: places of chosen letters whose records the topic would not take."""
+    """Locations of chosen dead letters whose records the topic would reject, by reason."""
     repeating: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=dict)
-    """By the failed step, and by who may have the record: places of chosen letters that are not written for this."""
+    """Locations of chosen dead letters that are not replayed because their records would repeat, by failed step and
+    holder.
+    """
 
 
 Holding = Callable[[DeadLetter, str], object]
-"""Who has the record of a letter and would get it again from a topic: false for nobody, else printable."""
+"""Returns who has the record of a dead letter and would receive it again from a topic: falsy if nothing does, else
+printable.
+"""
 
 
 class ReplayOrder(NamedTuple):
-    """What is asked for."""
+    """The dead letters to replay, and how."""
 
     chosen: Callable[[DeadLetter], bool]
     to: str | None = None
-    """Write all records to this topic; None: each to its own."""
+    """Writes all records to this topic. None: each record to its own."""
     holding: Holding | None = None
-    """None: what sinks and states have already is repeated."""
+    """None: records are written even if sinks and states already have them."""
     dry_run: bool = False
 
 
 def replay(settings: PipelineSettings, order: ReplayOrder) -> Replayed:
-    """Write the records of the chosen letters again. Raises ReplayRefused, BrokerUnavailable."""
+    """Replays the records of the chosen dead letters. Raises ReplayRefused, BrokerUnavailable."""
     with DeadLetterTopic(settings) as topic, _Fitting(topic) as fitting:
         if order.dry_run or order.holding is not None:
             before = _Choice(order, topic, fitting, settled=False)
@@ -138,17 +143,17 @@ def _explain_repeating(done: Replayed) -> str:
 
 
 def render_repeating(step: str, holders: str, places: Sequence[str]) -> str:
-    """One line: who has the records of letters that failed in a step."""
+    """Renders one line: who has the records of dead letters that failed in a step."""
     return f"failed in {step}, and may be in {holders} (letters {render_places(places)})"
 
 
 def render_places(places: Sequence[str]) -> str:
-    """The first of them."""
+    """Renders the first few locations."""
     return ", ".join(places[:PLACES_SHOWN]) + (", and others" if len(places) > PLACES_SHOWN else "")
 
 
 class _Choice:
-    """One pass over the chosen letters: which of them get marks, and what is counted of the others."""
+    """One pass over the chosen dead letters: selects those to mark and counts the others."""
 
     def __init__(self, order: ReplayOrder, topic: DeadLetterTopic, fitting: _Fitting, *, settled: bool) -> None:
         self._order = order
@@ -162,7 +167,7 @@ class _Choice:
         self.done = Replayed()
 
     def letters(self) -> Iterator[_Chosen]:
-        """In the order of each partition. Once."""
+        """Yields the dead letters to mark, in the order of each partition. Can be called once."""
         done, seen = self.done, self._seen
         for letter in filter(self._order.chosen, self._topic.letters(self._bounds)):
             target = self._order.to or letter.topic
@@ -197,15 +202,15 @@ class _Choice:
 
 
 class _Chosen(NamedTuple):
-    """A letter that gets its mark."""
+    """A dead letter that will be marked."""
 
     letter: DeadLetter
     marks_only: bool
-    """Its record is written for another letter."""
+    """Its record is written for another dead letter."""
 
 
 def _written_before(topic: DeadLetterTopic, bounds: Mapping[int, tuple[int, int]], marks: Marks) -> set[bytes]:
-    """The records of letters that have marks; a hundred bytes of memory for each."""
+    """Returns the records of marked dead letters, at about a hundred bytes of memory each."""
     if marks.empty:
         return set()
     found = ((letter, marks.of(letter)) for letter in topic.letters(bounds))
@@ -214,9 +219,11 @@ def _written_before(topic: DeadLetterTopic, bounds: Mapping[int, tuple[int, int]
 
 
 def _record_of(letter: DeadLetter, target: str) -> bytes | None:
-    """What all letters of one record have in common, and where it is written to. None where nobody knows its place.
+    """Returns a digest that all dead letters of one record share for a target topic, or None if its location is
+    unknown.
 
-    Besides the place, the record's time and bytes: a topic that was deleted and created has others at the same places.
+    Besides the location, it covers the record's time and bytes, because a recreated topic has other records at the same
+    offsets.
     """
     if not letter.topic or letter.source_partition is None or letter.source_offset is None:
         return None
@@ -229,7 +236,7 @@ def _full(waiting: Sequence[_Chosen]) -> bool:
 
 
 def place_of(letter: DeadLetter, topic: str) -> str:
-    """Of the letter itself."""
+    """Returns the location of the dead letter itself."""
     return f"{topic}[{letter.partition}]@{letter.offset}"
 
 
@@ -238,7 +245,7 @@ def _headers(letter: DeadLetter, topic: str) -> list[tuple[str, bytes | None]]:
 
 
 class _Fitting:
-    """What topics take. A context: the connection is closed at its end."""
+    """Checks what topics accept. A context manager that closes its connection."""
 
     def __init__(self, topic: DeadLetterTopic) -> None:
         self._topic = topic
@@ -253,10 +260,10 @@ class _Fitting:
         self._client.close()
 
     def refuses(self, letter: DeadLetter, target: str) -> str:
-        """Why the topic would not take the record, with its header more; empty if it would.
+        """Returns why the topic would reject the record with its additional header, or an empty string.
 
-        Kafka refuses the whole transaction for one record. Where settings may not be seen the broker decides. Raises
-        ReplayRefused for a topic that is not there.
+        Kafka rejects the whole transaction because of one record. If the topic's settings are hidden, the broker
+        decides. Raises ReplayRefused for a topic that does not exist.
         """
         if target not in self._facts:
             if target not in self._client.topics([target], ANSWER_S):
@@ -267,7 +274,7 @@ class _Fitting:
 
 
 def _find_obstacle(letter: DeadLetter, headers: Headers, limits: RecordLimits) -> str:
-    """Without numbers: letters are shown together by it."""
+    """Returns the reason without numbers, because dead letters are grouped by it."""
     at_ms = _stamp(letter)
     other = "raise it, or write to another topic by --to"
     if not fits(letter.key, letter.value, headers, limits):
@@ -282,12 +289,12 @@ def _find_obstacle(letter: DeadLetter, headers: Headers, limits: RecordLimits) -
 
 
 def _stamp(letter: DeadLetter) -> int:
-    """The record's; 0 stands for the time of writing."""
+    """Returns the record's timestamp; 0 stands for the time of writing."""
     return max(0, letter.timestamp_ms or 0)
 
 
 class _Writer:
-    """One producer, a transaction for each `write`."""
+    """A producer that writes one transaction for each `write`."""
 
     def __init__(self, settings: PipelineSettings, topic: DeadLetterTopic) -> None:
         import confluent_kafka as ck
@@ -308,12 +315,12 @@ class _Writer:
         self._partitions: dict[str, int] = {}
 
     def write(self, letters: Sequence[_Chosen], to: str | None) -> None:
-        """All of them, or none. Raises ReplayRefused."""
+        """Writes all records and marks, or none. Raises ReplayRefused."""
         import confluent_kafka as ck
 
         self._failed.clear()
         for target in {to or one.letter.topic for one in letters}:
-            self._count(target)  # before there is a transaction that would stay open
+            self._count(target)  # before a transaction begins that would stay open
         try:
             self._producer.begin_transaction()
             self._fill(letters, to)
@@ -329,7 +336,7 @@ class _Writer:
             raise ReplayRefused(f"the letters were not written: {reason}") from error
 
     def _refuse_if_fenced(self, error: ck.KafkaException) -> None:
-        """The transactional id belongs to the replay that began last."""
+        """Raises ReplayRefused if a replay that started later owns the transactional id."""
         if self._fenced.isdisjoint({error.args[0].code(), *(code for code, _ in self._failed)}):
             return
         raise ReplayRefused(
@@ -364,7 +371,7 @@ class _Writer:
                 return
 
     def _produce(self, letter: DeadLetter, to: str | None) -> None:
-        """In the record's own partition where it goes back to its topic."""
+        """Produces a record, into its original partition if it returns to its own topic."""
         target = to or letter.topic
         number = letter.source_partition
         own = to is None and number is not None and 0 <= number < self._count(target)

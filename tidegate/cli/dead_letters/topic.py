@@ -1,4 +1,4 @@
-"""Reading the dead-letter topic from its beginning to its end, without a trace."""
+"""Reads the dead-letter topic from beginning to end without storing offsets."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:  # the library is imported where it runs
 ANSWER_S: Final = 10.0
 STEP_S: Final = 2.0
 STALL_S: Final = 30.0
-"""Without a record or the end of a partition for so long, reading is given up."""
+"""Reading is abandoned if no record and no end of a partition arrives for this long."""
 OPEN_S: Final = 60.0
-"""For transactions that are open in the topic: a running pipeline ends one with every checkpoint."""
+"""Timeout for open transactions in the topic: a running pipeline ends one with every checkpoint."""
 BATCH: Final = 500
 WAIT_S: Final = 0.2
 CLIENT_LOG: Final = logging.getLogger("tidegate.daemon.letters.librdkafka")
-CLIENT_LOG.setLevel(logging.CRITICAL + 1)  # what matters of it is in the error that ends the command
+CLIENT_LOG.setLevel(logging.CRITICAL + 1)  # the error that ends the command contains what matters
 
 
 class ReplayRefused(TidegateError):
-    """The file, the cluster or the topic does not allow what was asked for."""
+    """The file, the cluster or the topic does not permit the command."""
 
     code = "dead-letters-refused"
     exit_code = 1
@@ -44,14 +44,14 @@ class ReplayRefused(TidegateError):
 
 
 def settings_of(settings: PipelineSettings) -> DeadLetterSettings:
-    """Those of the file. Raises ReplayRefused."""
+    """Returns the dead-letter settings of the pipeline. Raises ReplayRefused if there are none."""
     if settings.dead_letters is None:
         raise ReplayRefused(f"pipeline {settings.name} has no `dead_letters`: nothing is written and nothing to read")
     return settings.dead_letters
 
 
 def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
-    """Why the cluster did not answer: what is in the way is looked for step by step."""
+    """Diagnoses step by step why the cluster did not answer, and returns the error."""
     import confluent_kafka as ck
 
     obstacle = diagnose(kafka, STEP_S)
@@ -63,7 +63,7 @@ def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
 
 
 class DeadLetterTopic:
-    """What read-committed readers see of the topic. A context: the client is closed at its end."""
+    """The topic as read-committed readers see it. A context manager that closes its clients."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         import confluent_kafka as ck
@@ -72,7 +72,7 @@ class DeadLetterTopic:
         self._pipeline = settings.name
         self.kafka = reveal(settings.kafka)
         own = {
-            "group.id": "tidegate-dead-letters",  # the client asks for one; nothing is ever stored under it
+            "group.id": "tidegate-dead-letters",  # required by the client; nothing is ever stored under it
             "enable.auto.commit": "false",
             "enable.partition.eof": "true",
             "auto.offset.reset": "earliest",
@@ -92,10 +92,10 @@ class DeadLetterTopic:
         self._written.close()
 
     def bounds(self, *, settled: bool = False) -> dict[int, tuple[int, int]]:
-        """First offset and end of each partition; the end is that of what may be read now.
+        """Returns the first offset and the end of each partition. By default the end is the last stable offset.
 
-        `settled`: the end of all that was written, once no transaction is open before it: nothing that was committed
-        until now is after it. Raises ReplayRefused, BrokerUnavailable.
+        `settled`: the end of all written records, once no transaction is open before it, so that everything committed
+        until now is included. Raises ReplayRefused, BrokerUnavailable.
         """
         import confluent_kafka as ck
 
@@ -126,7 +126,7 @@ class DeadLetterTopic:
             time.sleep(WAIT_S)
 
     def read(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[ck.Message]:
-        """Records within the bounds, in the order of each partition. Raises ReplayRefused, BrokerUnavailable."""
+        """Yields records within the bounds, in the order of each partition. Raises ReplayRefused, BrokerUnavailable."""
         import confluent_kafka as ck
 
         left = {number for number, (first, end) in bounds.items() if first < end}
@@ -140,7 +140,7 @@ class DeadLetterTopic:
                     self._check(message)
                 elif offset < bounds[number][1]:
                     yield message
-                if offset is not None and number in left:  # others are read to their ends, and may get new records
+                if offset is not None and number in left:  # the others are complete, but may receive new records
                     heard_s = time.monotonic()
                     if offset >= bounds[number][1] - (message.error() is None):
                         left.discard(number)
@@ -148,7 +148,10 @@ class DeadLetterTopic:
                 raise explain(self.kafka, f"no record came for {STALL_S:g} s")
 
     def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[DeadLetter]:
-        """Those of this pipeline: others may write to the topic, too. Raises as `read`."""
+        """Yields the dead letters of this pipeline, because others may write to the topic as well.
+
+        Raises the same errors as `read`.
+        """
         for letter in filter(None, map(dead_letter_of, self.read(bounds))):
             if letter.pipeline == self._pipeline:
                 yield letter
@@ -162,20 +165,23 @@ class DeadLetterTopic:
 
 
 class Marks:
-    """Which letters were written again, and where to."""
+    """Records which dead letters were replayed, and to which topic."""
 
     def __init__(self) -> None:
         self._ranges: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
-        """Of each partition: first and last offset, and the topic. Never each offset: a mark can name any number."""
+        """First offset, last offset and topic by partition.
+
+        Ranges, because one mark can cover any number of offsets.
+        """
         self._sorted = True
 
     @property
     def empty(self) -> bool:
-        """Whether no mark was noted."""
+        """True if no mark was noted."""
         return not self._ranges
 
     def note(self, message: ck.Message) -> bool:
-        """Whether it is a mark."""
+        """Notes a mark; returns whether the message is one."""
         value: Any = message.value()
         mark = read_mark(value, _headers(message))
         if mark is None:
@@ -186,7 +192,7 @@ class Marks:
         return True
 
     def of(self, letter: DeadLetter) -> str | None:
-        """The topic that it was written to; None for an open one."""
+        """Returns the topic that the record was written to, or None if the dead letter is still open."""
         if not self._sorted:
             self._sorted = True
             self._ranges.update({number: _disjoint(ranges) for number, ranges in self._ranges.items()})
@@ -196,7 +202,7 @@ class Marks:
 
 
 def _disjoint(ranges: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """In order. They overlap where two replays ran at a time."""
+    """Sorts ranges and removes overlaps, which occur if two replays ran concurrently."""
     found: list[tuple[int, int, str]] = []
     for first, last, to in sorted(ranges):
         begin = max(first, found[-1][1] + 1) if found else first
@@ -206,7 +212,7 @@ def _disjoint(ranges: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
 
 
 def dead_letter_of(message: ck.Message) -> DeadLetter | None:
-    """None for a record that is none."""
+    """Parses a dead letter. Returns None for a record that is not one."""
     from tidegate.sources.messages import stamp_of
 
     return read_dead_letter(
@@ -220,7 +226,7 @@ def dead_letter_of(message: ck.Message) -> DeadLetter | None:
 
 
 def _headers(message: ck.Message) -> Headers:
-    """None of a record that somebody else has put there with names that are not UTF-8."""
+    """Returns the headers; empty for a foreign record with header names that are not UTF-8."""
     from tidegate.sources.messages import KafkaMessages
 
     return KafkaMessages([message]).headers[0] or ()

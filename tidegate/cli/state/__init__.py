@@ -1,1 +1,1 @@
-"""`tidegate state`: what checkpoints and savepoints hold, as tables."""
+"""`tidegate state`: the contents of checkpoints and savepoints as tables."""

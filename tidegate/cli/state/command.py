@@ -1,4 +1,6 @@
-"""`tidegate state`: list, read and compare what checkpoints and savepoints hold. `write.py` makes savepoints."""
+"""`tidegate state`: lists, reads and compares the contents of checkpoints and savepoints. `write.py` creates
+savepoints.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _FORM = click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
 )
 TABLE_ROWS: Final = 20
-"""Of a table on a terminal, unless --limit says otherwise."""
+"""Rows of a table on a terminal, unless --limit is given."""
 
 
 @click.group()

@@ -1,7 +1,7 @@
-"""Rows of a state as a table, as lines of JSON, or as a Parquet file. A big state passes through, part by part.
+"""Writes rows of a state as a table, as JSON lines or as a Parquet file. Large state is streamed in parts.
 
-JSON is as sinks write it (docs/pipeline.md): decimals as numbers with all their digits, timestamps in ISO 8601, binary
-in base64. It is imported by commands that run: it pulls in Polars.
+JSON has the same form as that of sinks (docs/pipeline.md): decimals as numbers with all their digits, timestamps in ISO
+8601, binary in base64. The module imports Polars, so commands import it only when they run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NUMERIC = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double",
 def write_rows(
     table: StateTable, frames: Iterator[pl.DataFrame], style: str, limit: int | None, output: Path | None
 ) -> None:
-    """All rows, or so many of them. Raises ClickException when the file cannot be written."""
+    """Writes all rows, or up to `limit` of them. Raises ClickException when the file cannot be written."""
     limited = _Limited(frames, limit)
     try:
         if style == "parquet":
@@ -48,7 +48,7 @@ def write_rows(
 
 
 class _Limited:
-    """Frames up to a number of rows; `more` says afterwards whether there are others."""
+    """Yields frames up to a number of rows. Afterwards `more` tells whether rows were left out."""
 
     def __init__(self, frames: Iterator[pl.DataFrame], limit: int | None) -> None:
         self._frames = frames
@@ -70,7 +70,7 @@ class _Limited:
 
 
 def json_lines(table: StateTable, frame: pl.DataFrame) -> list[str]:
-    """A line per row."""
+    """Returns one line per row."""
     import polars as pl
 
     from tidegate.formats.kinds.json.writer import json_objects
@@ -101,7 +101,7 @@ def _write_table(table: StateTable, frames: _Limited, target: TextIO) -> None:
 
 
 def _write_parquet(table: StateTable, frames: _Limited, output: Path) -> None:
-    """Row groups as they come: nothing is gathered."""
+    """Writes row groups as they arrive, without collecting them."""
     from polars.exceptions import PolarsError
     from polars.io.plugins import register_io_source
 
@@ -110,11 +110,11 @@ def _write_parquet(table: StateTable, frames: _Limited, output: Path) -> None:
     refused: list[TidegateError] = []
 
     def rows(*_requested: object) -> Iterator[pl.DataFrame]:
-        """All columns and rows are wanted."""
+        """Yields all columns and rows, whatever Polars requests."""
         try:
             yield from frames
         except TidegateError as error:
-            refused.append(error)  # Polars makes a text of it
+            refused.append(error)  # Polars converts it to text
             raise
 
     try:

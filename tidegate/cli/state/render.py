@@ -1,4 +1,4 @@
-"""Lists of states and of their differences, for people."""
+"""Renders lists of states and of their differences as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERS: Final = frozenset({"keys", "bytes", "files", "added", "removed", "chan
 
 
 def render_listing(listing: StateListing) -> str:
-    """What `tidegate state list` prints."""
+    """Renders the output of `tidegate state list`."""
     about = f"pipeline {listing.pipeline}, checkpoint {listing.checkpoint}"
     moment = f"completed {describe_stamp(listing.completed_at_ms)}"
     size = f"parallelism {listing.parallelism}, {listing.max_parallelism} key groups"
@@ -41,7 +41,7 @@ def _cells(state: StateInfo) -> Sequence[str]:
 
 
 def render_differences(one: str, other: str, found: Sequence[StateDiff]) -> str:
-    """What `tidegate state diff` prints first."""
+    """Renders the first part of the output of `tidegate state diff`."""
     titles = ("step", "state", "added", "removed", "changed", "same")
     cells = [
         (each.step, each.state, *(f"{n:,}" for n in (each.added, each.removed, each.changed, each.same)))

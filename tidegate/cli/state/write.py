@@ -1,4 +1,4 @@
-"""`tidegate state write`: a savepoint made of rows, for a pipeline that shall begin with what history has left."""
+"""`tidegate state write`: creates a savepoint from rows, for a pipeline that starts with state from historical data."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def write(
 
 
 Cluster = tuple[str, Mapping[str, str]]
-"""Its id and those of its topics; empty where nobody was asked."""
+"""The ids of the cluster and of its topics; empty if no cluster was asked."""
 
 
 def derive_positions(loaded: LoadedPipeline, plan: Plan, texts: Sequence[str]) -> tuple[list[SourcePositions], Cluster]:
-    """What --positions say. Raises UsageError, BrokerUnavailable."""
+    """Derives the positions from `--positions`. Raises UsageError, BrokerUnavailable."""
     from tidegate.operators.builtin.kafka_source import SourceOperator
 
     sources = {str(source.name): source for source in plan.operators(SourceOperator)}
@@ -147,7 +147,7 @@ def _offsets(source: object, where: str) -> SourcePositions:
 async def _look_up(
     loaded: LoadedPipeline, wanted: Sequence[tuple[object, str]]
 ) -> tuple[list[SourcePositions], Cluster]:
-    """Offsets of now."""
+    """Reads the current offsets."""
     from tidegate.config.fields.secrets import reveal
     from tidegate.coordinator.start_offsets import UnassignedSource
     from tidegate.daemon.kafka_edge import KafkaEdge
