@@ -45,7 +45,7 @@ from tidegate.operators.aggregates.exact import (
     sum_of_value,
     total_of,
 )
-from tidegate.operators.aggregates.words import add_start_options, join_words, split_words
+from tidegate.operators.aggregates.words import add_words, join_words, split_words
 
 if TYPE_CHECKING:
     import polars as pl
@@ -188,7 +188,7 @@ class WholeSum(_MergedSum):
             moved[0] = low + units
         else:
             words = split_words(units, self.width)
-            moved[: self.width] = words if low is None else add_start_options(moved[: self.width], words)
+            moved[: self.width] = words if low is None else add_words(moved[: self.width], words)
         if self.counted:
             moved[-1] += count
         return tuple(moved)
@@ -207,7 +207,7 @@ class WholeSum(_MergedSum):
     def merge(self, left: Value, right: Value) -> Value:
         if left[0] is None or right[0] is None:
             return left if right[0] is None else right
-        words = add_start_options(left[: self.width], right[: self.width])
+        words = add_words(left[: self.width], right[: self.width])
         return (*words, left[self.width] + right[self.width]) if self.counted else words
 
     @override

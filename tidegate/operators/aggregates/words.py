@@ -8,7 +8,7 @@ from typing import Final
 _HALF: Final = 1 << 63
 
 
-def add_start_options(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
+def add_words(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
     """Returns the sum; the last word takes what exceeds the others."""
     words, carry = [], 0
     for one, other in zip(left[:-1], right[:-1], strict=True):
