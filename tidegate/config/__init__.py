@@ -1,1 +1,1 @@
-"""What a user may write: models of the pipeline file, loading with positions, errors, JSON Schema."""
+"""The pipeline file: models of its settings, loading with positions, errors, JSON Schema."""

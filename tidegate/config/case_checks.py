@@ -1,4 +1,7 @@
-"""What the cases of `tests:` must agree on, with one another and with the pipeline. Returned as problems."""
+"""Consistency checks of the cases in `tests:`, with one another and with the pipeline.
+
+Return problems, raise nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ _KEYS: Final = ("key", "key_base64")
 def decide_case_problems(
     settings: PipelineSettings, indices: Sequence[int], values: Mapping[str, Value]
 ) -> Iterator[PathProblem]:
-    """Every problem of the cases. `values` is what the file says: sources and sinks may be broken in `settings`.
+    """Yields every problem of the cases.
 
-    `indices`: where each case stands in the file.
+    `values` has what the file contains, because sources and sinks may be broken in `settings`. `indices` are the
+    positions of the cases in the file.
     """
     sources, sinks = (_names(values, section) for section in ("sources", "sinks"))
     lines: dict[str, int] = {}
@@ -97,7 +101,7 @@ def _given(path: Path, element: GivenSettings, source: SourceSettings | None) ->
     if element.topic is not None and not source.reads(element.topic):
         remedy = derive_suggestion(element.topic, source.all_topics)
         yield PathProblem((*path, "topic"), f"the source does not read `{element.topic}`", remedy)
-    if element.value is not None and FORMATS[source.format].schema_kind is None:  # else it takes the schema
+    if element.value is not None and FORMATS[source.format].schema_kind is None:  # else the schema decides
         try:
             FORMATS[source.format].from_plain(element.value)
         except FormatRefusal as refused:

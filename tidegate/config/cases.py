@@ -1,4 +1,4 @@
-"""`tests:` of a pipeline file: cases for `tidegate test`, as the file says them. What runs them is in `testing/`."""
+"""`tests:` of a pipeline file: the declared cases for `tidegate test`. The code that runs them is in `testing/`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tidegate.config.fields.types import (
 
 PARTITION_MAX: Final = 9_999
 NOW: Final = "2026-01-01T00:00:00Z"
-"""What the clock shows at the beginning of a case that says nothing."""
+"""The time at the beginning of a case that does not set `now`."""
 _MOMENT_END: Final = 1 << 62
-"""Half of what Kafka has: time may pass in a case."""
+"""Half of Kafka's range, because time may advance in a case."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
 
 def moment_ms(text: str) -> int:
-    """Milliseconds since 1970 of a timestamp in its normal form."""
+    """Returns the milliseconds since 1970 of a timestamp in its normal form."""
     return (dt.datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
 
 
 def _moment(value: object) -> int:
-    """A timestamp, or the number of milliseconds since 1970 that Kafka stores."""
+    """Parses a timestamp, or milliseconds since 1970 as Kafka stores them."""
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) >= _MOMENT_END:
             raise refusal(f"{describe_value(value)} is beyond all timestamps of Kafka", "write the ms since 1970")
@@ -52,7 +52,7 @@ def _moment(value: object) -> int:
 
 
 def _plain(value: object) -> Any:
-    """A value of YAML. A secret would be compared, and shown where it differs."""
+    """Converts a YAML value. Refuses secrets, which would be compared, and shown if they differed."""
     if isinstance(value, SecretStr):
         raise refusal("a test holds a secret", "write the value out: ${file:...} is for properties only")
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return int(value) if isinstance(value, int) else float(value)  # how it is written means nothing
+        return int(value) if isinstance(value, int) else float(value)  # how the number was written does not matter
     return value
 
 
@@ -73,7 +73,7 @@ def _key(value: object) -> str | None:
 
 
 def _text(value: object) -> str:
-    """May be empty: so may be a record's value."""
+    """Accepts text that may be empty, as a record's value may be."""
     return "" if value == "" else require_text(value, "text")
 
 
@@ -158,7 +158,7 @@ class RecordSettings(Settings):
 
     @property
     def written(self) -> frozenset[str]:
-        """Names of the fields that the file gives."""
+        """Names of the fields that the file sets."""
         return frozenset(self.model_fields_set)
 
 
@@ -187,7 +187,7 @@ class GivenSettings(RecordSettings):
 
     @property
     def is_record(self) -> bool:
-        """Whether it is a record, and not time."""
+        """True if this is a record rather than a change of time."""
         return not self.written & TIMES
 
 
@@ -215,7 +215,7 @@ class ExpectedSet(Settings):
 
 
 TIMES: Final = frozenset({"watermark", "advance_ms"})
-"""Fields of an element that is time."""
+"""Fields of an element that changes the time."""
 ORDERED: Final = "<in order>"
 UNORDERED: Final = "<set>"
 
@@ -265,7 +265,7 @@ class CaseSettings(Settings):
 
     @property
     def begins_ms(self) -> int:
-        """What the clock shows at the beginning."""
+        """The time at the beginning, ms since 1970."""
         return moment_ms(NOW) if self.now is None else self.now
 
 
@@ -280,7 +280,7 @@ SECTIONS: Final[tuple[tuple[tuple[str | None, ...], type[Settings]], ...]] = (
 
 
 def section_at(path: Path) -> type[Settings] | None:
-    """The section at a path below `tests`; None where there is no fixed section."""
+    """Returns the section at a path below `tests`; None if there is no fixed section."""
     for shape, model in SECTIONS:
         if len(shape) == len(path) and all(want in (None, have) for want, have in zip(shape, path, strict=True)):
             return model

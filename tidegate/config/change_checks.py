@@ -1,6 +1,6 @@
-"""What `was` and `state` must agree on with the rest of the file, as far as names alone can say it.
+"""Consistency checks of `was` and `state` with the rest of the file that need only names.
 
-Whether a step has state, and which columns are in it, is known once the plan is made: `plan/upgrade_directives.py`.
+Which steps have state, and with which columns, is known once the plan is built: `plan/upgrade_directives.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.config.values import Value
 def decide_change_problems(
     settings: PipelineSettings, step_indices: tuple[int, ...], values: dict[str, Value]
 ) -> Iterator[PathProblem]:
-    """Every problem of names. `values` is what the file itself says: parts of it may be broken."""
+    """Yields every problem of names; `values` has what the file contains, parts of which may be broken."""
     there = _names(values)
     taken: dict[str, str] = {}
     for path, name, was in _renamed(settings, step_indices):
@@ -46,7 +46,7 @@ def _renamed(settings: PipelineSettings, step_indices: tuple[int, ...]) -> Itera
 
 
 def _names(values: dict[str, Value]) -> dict[str, str]:
-    """What has each name that state or positions can have: those of broken parts, too."""
+    """Returns the kind of everything that can have state or positions, by name, including broken parts."""
     steps, sources = values.get("steps"), values.get("sources")
     listed = steps if isinstance(steps, list) else []
     found = {str(step.get("name")): "step" for step in listed if isinstance(step, dict)}
@@ -54,7 +54,7 @@ def _names(values: dict[str, Value]) -> dict[str, str]:
 
 
 def _columns(path: Path, word: DirectiveVerb | None, renamed: dict[str, str]) -> Iterator[PathProblem]:
-    """What is said twice about one column."""
+    """Yields contradictory statements about one column."""
     if word is None:
         return
     former = {old: new for new, old in renamed.items()}

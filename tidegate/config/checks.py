@@ -1,4 +1,4 @@
-"""What settings must agree on with one another, beyond the shape of each: returned as problems, nothing is raised."""
+"""Consistency checks between settings, beyond the form of each. Return problems, raise nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MASTER = re.compile(r"local|spark://.+|k8s://.+|yarn|local.*")
 
 
 def derive_problems(understood: Understood, values: dict[str, Value]) -> list[PathProblem]:
-    """Every problem between settings. `values` is what the file itself says: parts of it may be broken."""
+    """Returns every problem between settings; `values` has what the file contains, parts of which may be broken."""
     settings = understood.settings
     problems = [
         PathProblem((section,), f"there are no {section}", f"name at least one under `{section}:`")
@@ -74,7 +74,7 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
 
 
 def _roles(settings: PipelineSettings) -> Iterator[PathProblem]:
-    """A token has one role, and names of certificates mean nothing where no certificate is asked for."""
+    """Checks that a token has only one role, and that certificate names are used only with client certificates."""
     tls, tokens = settings.http.tls, (settings.http.read_token_file, settings.http.token_file)
     if None not in tokens and PurePath(str(tokens[0])) == PurePath(str(tokens[1])):
         message = "is `token_file`, too: whoever may read could give commands"
@@ -88,7 +88,7 @@ def _roles(settings: PipelineSettings) -> Iterator[PathProblem]:
 
 
 def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
-    """A sink has `from`, or is named as `late` by a step; not both."""
+    """Checks that a sink either has `from` or is named as `late` by a step."""
     steps, sinks = values.get("steps"), values.get("sinks")
     named: dict[str, str] = {}
     for index, step in enumerate(steps if isinstance(steps, list) else ()):
@@ -108,8 +108,8 @@ def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
 
 
 def _dead_letters(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
-    """A policy needs its topic."""
-    if settings.dead_letters is not None or "dead_letters" in values:  # what is wrong inside it was reported
+    """Checks that `bad_records: dead-letter` has a topic."""
+    if settings.dead_letters is not None or "dead_letters" in values:  # problems inside the section were reported
         return
     for name, source in settings.sources.items():
         if source.bad_records == BadRecordPolicy.DEAD_LETTER:
@@ -132,7 +132,7 @@ def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
 
 
 def _as_written(path: Path, properties: Mapping[str, Text], values: dict[str, Value]) -> dict[str, Text]:
-    """The properties, and a stand-in for each that the file has and nobody could read: it is reported, not missing."""
+    """Returns the properties, with placeholders for unreadable ones, which are reported and not missing."""
     written: Value = values
     for step in path:
         written = written.get(str(step)) if isinstance(written, dict) else None
@@ -141,7 +141,7 @@ def _as_written(path: Path, properties: Mapping[str, Text], values: dict[str, Va
 
 
 def _login_problems(path: Path, written: Mapping[str, Text], properties: Mapping[str, Text]) -> Iterator[PathProblem]:
-    """What is wrong with the login as a whole, where it is about one of these properties."""
+    """Yields problems of the login as a whole that concern one of these properties."""
     return _below(path, [one for one in decide_login_problems(written) if one.path[0] in properties])
 
 
@@ -170,7 +170,7 @@ def _own_properties(
 def _limits(
     path: Path, top: Mapping[str, Text], own: Mapping[str, Text], side: Side, settings: PipelineSettings
 ) -> Iterator[PathProblem]:
-    """Of all properties of one client, each where it is written."""
+    """Yields problems of all properties of one client, each at the place where it is written."""
     for problem in decide_limit_problems({**top, **own}, side, settings.checkpoints.transaction_timeout_ms):
         yield from _below(path if problem.path[0] in own else ("kafka",), [problem])
 
@@ -214,7 +214,7 @@ def _spark(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
 
 
 def _executors(settings: PipelineSettings, master: str) -> Iterator[PathProblem]:
-    """Room for slots where Spark starts a fixed number of executors, as far as the file says how large they are."""
+    """Checks that a fixed number of executors has room for all slots, as far as the file sets their size."""
     numbers = []
     for name in ("spark.executor.instances", "spark.executor.cores", "spark.task.cpus"):
         value = settings.spark.get(name, "1" if name == "spark.task.cpus" else "")
@@ -254,7 +254,7 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
 
 
 def _is_over(start: str | dict[int, int], until: str) -> bool:
-    """Whether a read ends before it begins. Both are words or moments in UTC."""
+    """Tells whether a read ends before it begins; both arguments are words or timestamps in UTC."""
     if isinstance(start, dict) or not (start[:1].isdigit() and until[:1].isdigit()):
         return False
     return dt.datetime.fromisoformat(until) <= dt.datetime.fromisoformat(start)
@@ -311,7 +311,7 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
 
 
 def _beside_a_file(path: Path, schema: NamedSchema) -> Iterator[PathProblem]:
-    """A reader's schema comes from one place."""
+    """Checks that a reader's schema comes from only one place."""
     if schema.registry is not None:
         message = "both a file and a subject of the registry are given"
         yield PathProblem((*path, "registry"), message, "keep one of them", at_key=True)
@@ -340,7 +340,10 @@ def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathP
 
 
 def _decimals(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
-    """Most texts could be both, so which records are bad would depend on the digits of a number."""
+    """Requires `written_as`.
+
+    Most texts could be a number or base64, so the digits of a number would decide which records are bad.
+    """
     columns = source.schema_ if isinstance(source.schema_, dict) else {}
     found = next(((name, kind) for name, kind in columns.items() if holds_kind(kind, ["decimal"])), None)
     if found is not None:
@@ -385,7 +388,7 @@ def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
 
 
 def _chosen_columns(path: Path, word: str, fixed: Schema, chosen: Schema) -> Iterator[PathProblem]:
-    """Of a source whose format has fixed columns, and whose `schema` only chooses among them."""
+    """Checks the columns chosen by `schema` for a format whose columns are fixed."""
     for name, kind in chosen.items():
         if name not in fixed:
             message = f"a {word} source has no such column"
@@ -426,6 +429,6 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
 
 
 def _keys_given(step: StepSettings) -> list[str]:
-    """The keys of kinds that a step has besides their words, whatever their values are."""
+    """Returns the keys of step kinds that a step sets, whatever their values are."""
     keys = dict.fromkeys(key for kind in step_kinds() for key in kind.keys)
     return [key for key in keys if key in step.model_fields_set]

@@ -1,6 +1,7 @@
-"""YAML text -> a tree of nodes that know where they stand. No values yet: those are made in `values.py`.
+"""Parses YAML text into a tree of nodes with positions; `values.py` turns nodes into values.
 
-The tree is built from libyaml's events without recursion, so that neither depth nor aliases of a hostile file can hurt.
+The tree is built from libyaml's events without recursion, so that neither depth nor aliases of a hostile file can do
+harm.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ MAX_NODES = 50_000
 
 @dataclass(frozen=True, slots=True)
 class YamlPosition:
-    """A place in the text: line and column from 1, `index` in characters from 0; `file` if it is not the pipeline's."""
+    """A position in the text: line and column from 1, `index` in characters from 0.
+
+    `file` is empty for the pipeline file.
+    """
 
     line: int
     column: int
@@ -51,7 +55,7 @@ class SequenceNode:
 
 @dataclass(frozen=True, slots=True)
 class MappingNode:
-    """A mapping in file order; keys are scalars and differ."""
+    """A mapping in file order; its keys are scalars and unique."""
 
     mark: YamlPosition
     entries: list[tuple[ScalarNode, Node]] = field(default_factory=list)
@@ -67,7 +71,7 @@ Node = ScalarNode | SequenceNode | MappingNode
 
 @dataclass(frozen=True, slots=True)
 class TextProblem:
-    """Something wrong with the text as YAML. `section`: the key at the top of the file that it is below."""
+    """A YAML problem in the text; `section` is the top-level key that contains it."""
 
     mark: YamlPosition
     message: str
@@ -76,7 +80,7 @@ class TextProblem:
 
 
 class DocumentBroken(Exception):
-    """The text cannot be read any further; carries the problem. Never leaves the config room."""
+    """The text cannot be read any further; carries the problem. Never leaves the package."""
 
     def __init__(self, problem: TextProblem) -> None:
         super().__init__(problem.message)
@@ -84,9 +88,9 @@ class DocumentBroken(Exception):
 
 
 def derive_tree(text: str, file: str = "") -> tuple[Node | None, list[TextProblem]]:
-    """The tree of the only document (None when there is none) and what is wrong with it but does not stop reading.
+    """Returns the tree of the only document (None if there is none) and problems that do not prevent reading.
 
-    `file` is for the marks. Raises DocumentBroken where the YAML cannot be read.
+    `file` is for the positions. Raises DocumentBroken if the YAML cannot be read.
     """
     builder = _Builder(_Lines(text, file))
     try:
@@ -107,29 +111,29 @@ def derive_tree(text: str, file: str = "") -> tuple[Node | None, list[TextProble
 
 
 def _flow_remedy(text: str, place: YamlPosition) -> str:
-    """For what YAML could not read within braces or brackets."""
+    """Returns the remedy for what YAML could not read within braces or brackets."""
     line = "".join(text.split("\n")[place.line - 1 : place.line]).rstrip("\r")
-    if "${" in line[: place.column]:  # YAML has taken the braces of `${NAME}` for its own, and stopped after them
+    if "${" in line[: place.column]:  # YAML took the braces of `${NAME}` for its own and stopped after them
         return _QUOTE_VARIABLES
     value = find_cut_value(line, place.column)
     return _YAML_REMEDY if value is None else f"within braces or brackets put the value into quotes: {quote(value)}"
 
 
 class _Lines:
-    """Places as editors show them: libyaml begins lines after U+0085, U+2028 and U+2029, too."""
+    """Positions as editors count them; libyaml also starts lines after U+0085, U+2028 and U+2029."""
 
     def __init__(self, text: str, file: str = "") -> None:
         self._file = file
         self._starts = [0, *(found.end() for found in re.finditer("[\r\n]", text))]
 
     def place(self, mark: Any) -> YamlPosition:
-        """Of a mark of libyaml's."""
+        """Returns the position of a libyaml mark."""
         line = bisect.bisect_right(self._starts, mark.index)
         return YamlPosition(line, mark.index - self._starts[line - 1] + 1, mark.index, self._file)
 
 
 class _Builder:
-    """Events in, tree out."""
+    """Builds the tree from events."""
 
     def __init__(self, lines: _Lines) -> None:
         self._places = lines
@@ -149,7 +153,7 @@ class _Builder:
         return self._places.place(event.start_mark)  # libyaml always sets it; the stubs allow None
 
     def take(self, event: yaml.Event) -> None:
-        """One event of libyaml."""
+        """Processes one libyaml event."""
         match event:
             case yaml.DocumentStartEvent():
                 self._documents += 1
@@ -176,7 +180,7 @@ class _Builder:
         raise DocumentBroken(TextProblem(self._mark(event), message, remedy))
 
     def _anchor(self, name: str | None, node: Node) -> None:
-        # An anchor counts only when its node is complete: no node can contain itself.
+        # An anchor is defined only when its node is complete, so no node can contain itself.
         if name is not None:
             self._anchors[name] = node
 
@@ -233,7 +237,7 @@ class _Builder:
             parent.entries.append((key, value))
 
     def _join(self, parent: MappingNode, rest: ScalarNode) -> bool:
-        """Put what follows the comma back to the value that was cut there; False when the value before it is whole."""
+        """Rejoins what follows a comma with the value that was cut there; False if the value before it is whole."""
         if not parent.entries:
             return False
         name, cut = parent.entries[-1]
@@ -247,7 +251,7 @@ class _Builder:
         return True
 
     def _report(self, key: ScalarNode, mark: YamlPosition, message: str, remedy: str) -> None:
-        """`key` is of the innermost mapping, which may be the file's own."""
+        """Reports a problem; `key` belongs to the innermost mapping, which may be the root."""
         root, *below = self._stack
         top = root.entries[-1][0] if below and isinstance(root, MappingNode) else key
         self.problems.append(TextProblem(mark, message, remedy, top.text))
@@ -258,5 +262,5 @@ def _is_bare(node: ScalarNode) -> bool:
 
 
 def _is_absent(node: Node) -> bool:
-    """The value of a key without `:`."""
+    """Tells whether this is the value of a key without `:`."""
     return isinstance(node, ScalarNode) and _is_bare(node) and not node.text and node.end == node.mark.index

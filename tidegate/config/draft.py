@@ -1,4 +1,4 @@
-"""The commented pipeline file that `tidegate init --topic` writes of a topic that exists. Pure."""
+"""The commented pipeline file that `tidegate init --topic` writes for an existing topic. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 _YAML_WORDS: Final = frozenset(["true", "false", "null", "yes", "no", "on", "off", "y", "n"])
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WIDTH: Final = 38
-"""Comments begin here."""
+"""The column at which comments begin."""
 
 
 class DraftColumn(msgspec.Struct, frozen=True):
-    """A column, or, without a type, a field that is none; then `note` says why."""
+    """A column; without a type, a field that is left out for the reason in `note`."""
 
     name: str
     type: DataType | None
@@ -31,37 +31,37 @@ class DraftColumn(msgspec.Struct, frozen=True):
 
 
 class DeletedRows(msgspec.Struct, frozen=True):
-    """The field that says of flattened rows of a table which are deleted, and the condition."""
+    """The field that marks deleted rows of a flattened table, and the condition for it."""
 
     column: str
     condition: str
     repeated: bool
-    """Whether a record without value may follow that deletes the row again."""
+    """True if a record without value may follow that deletes the row again."""
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """What is known of the pipeline. `kafka` are properties as they were written, variables included."""
+    """The known facts about the pipeline; `kafka` has the properties as written, including variables."""
 
     topic: str
     kafka: Mapping[str, str]
     folder: str
-    """Absolute; checkpoints are kept below it."""
+    """Absolute path; checkpoints are stored below it."""
     columns: Sequence[DraftColumn]
     """Empty for a topic that is not JSON."""
     remarks: Sequence[str]
-    """About the records that were looked at."""
+    """Remarks about the records that were examined."""
     format: str = "json"
-    """Of the source; raw without columns."""
+    """Format of the source; raw without columns."""
     decimals: str = ""
-    """What the source says in `written_as` of texts in columns of decimals; empty: nothing."""
+    """The source's `written_as` for texts in columns of decimals; empty for none."""
     key: str = ""
-    """The column that rows are deleted by, where they are changes of a table."""
+    """The column by which rows are deleted, for changes of a table."""
     deleted: DeletedRows | None = None
-    """How deleted rows are recognized, where rows of a table were flattened; with a `key`."""
+    """The mark of deleted rows in a flattened table; used with `key`."""
 
 
 def render_type(kind: DataType) -> str:
-    """A type as the schema of a source takes it: names of fields in backticks where they need them."""
+    """Renders a type for the schema of a source, with field names in backticks where necessary."""
     if kind.element is not None:
         return f"array<{render_type(kind.element)}>"
     if kind.fields:
@@ -71,7 +71,7 @@ def render_type(kind: DataType) -> str:
 
 
 def withheld_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Variables in place of secrets that were written out, by property: a file is no place for them."""
+    """Returns variables that replace literal secrets, by property: secrets do not belong in a file."""
     return {
         name: "KAFKA_" + re.sub(r"[^A-Z0-9]+", "_", name.upper())
         for name, text in kafka.items()
@@ -80,7 +80,7 @@ def withheld_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def render_draft(draft: Draft) -> str:
-    """The file, ready for `tidegate validate`."""
+    """Renders the file, ready for `tidegate validate`."""
     name, source = _pipeline_name(draft.topic), _source_name(draft.topic)
     output, dead = f"{draft.topic[:240]}-out", f"{draft.topic[:240]}-dead"
     lines = [
@@ -123,7 +123,7 @@ def _line(text: str, comment: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A YAML scalar: in quotes when it is anything but a word."""
+    """Renders a YAML scalar, in quotes unless it is a plain word."""
     if _PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS:
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -175,7 +175,7 @@ def _type(kind: DataType) -> str:
 
 
 def _quoted(text: str) -> str:
-    """For texts with backticks: `$` begins no variable there that anybody meant."""
+    """Quotes texts with backticks, in which `$` is not meant as a variable."""
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)
 
 
@@ -203,7 +203,7 @@ def _steps(draft: Draft, source: str) -> Iterable[str]:
 
 
 def _flag(draft: Draft) -> str:
-    """The column that says whether a row is deleted."""
+    """Returns a free name for the column that marks deleted rows."""
     name, taken = "_deleted", {column.name for column in draft.columns}
     while name in taken:
         name = f"_{name}"

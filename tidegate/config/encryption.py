@@ -1,7 +1,7 @@
-"""Whether traffic between daemon, slots and Spark is encrypted, and Spark's settings for that. Pure; ADR 24.
+"""Encryption of traffic between daemon, slots and Spark: the decision, and Spark's settings. Pure; ADR 24.
 
-Spark's own connections carry the closure with the key of ours, so they come first: without Spark's encryption ours
-would be worth nothing.
+Spark's own connections carry the closure with Tidegate's key, so they come first: without Spark's encryption,
+Tidegate's would be worthless.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ ENCRYPTED_SPARK: Final[Mapping[str, str]] = {
     "spark.network.crypto.saslFallback": "false",
     "spark.io.encryption.enabled": "true",
 }
-"""Settings of an application whose connections are encrypted. YARN and Kubernetes make a secret for each application, a
-standalone cluster has one of its own."""
+"""Spark properties of an application with encrypted connections.
+
+YARN and Kubernetes create a secret for each application; a standalone cluster has its own.
+"""
 
 
 def leaves_machine(master: str) -> bool:
-    """Whether slots may be on another machine than the daemon. `master` is `spark.master`."""
+    """Tells whether slots may run on another machine than the daemon. `master` is `spark.master`."""
     if master.startswith("local"):
         return False
     if not master.startswith(STANDALONE):
@@ -39,12 +41,12 @@ def leaves_machine(master: str) -> bool:
 
 
 def decide_encryption(wanted: str, master: str) -> bool:
-    """`wanted` is `runtime.encryption`."""
+    """Decides whether to encrypt; `wanted` is `runtime.encryption`."""
     return wanted == "always" or (wanted == "auto" and leaves_machine(master))
 
 
 def decide_encryption_problems(wanted: str, master: str, spark: Mapping[str, Text]) -> list[PathProblem]:
-    """Why connections that have to be encrypted would not be."""
+    """Returns why connections that must be encrypted would not be."""
     if not decide_encryption(wanted, master):
         return []
     way_out = "or set `runtime.encryption: never` on a network that nobody else uses"
@@ -70,7 +72,7 @@ def decide_encryption_problems(wanted: str, master: str, spark: Mapping[str, Tex
 
 
 def _has_own_tls(name: str, spark: Mapping[str, Text]) -> bool:
-    """Spark can have TLS in the place of its own encryption, with certificates of the user's."""
+    """Tells whether Spark uses TLS with the user's certificates instead of its own encryption."""
     return name == "spark.network.crypto.enabled" and str(spark.get("spark.ssl.rpc.enabled", "")).lower() == "true"
 
 

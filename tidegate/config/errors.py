@@ -1,7 +1,7 @@
-"""What is wrong with a pipeline file, as values: one `Problem` each, all of a run in one `ConfigErrors`.
+"""Problems of a pipeline file as values: a `Problem` each, and all of a run in one `ConfigErrors`.
 
-A problem is found where its place is not known yet: a `TextProblem` (`document.py`) at a mark of the text, a
-`PathProblem` at a path of the settings. Loading makes `Problem`s of both.
+Where the position is not known yet, a problem is a `TextProblem` (`document.py`) at a mark of the text, or a
+`PathProblem` at a path of the settings. Loading converts both to `Problem`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ Severity = Literal["error", "warning", "notice"]
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """One thing that is wrong, with its place. `line` and `column` start at 1; `path` is dotted, steps by name
-    (`steps.big.where`).
+    """A problem with its position.
+
+    `line` and `column` start at 1; `path` is dotted, with steps by name (`steps.big.where`).
     """
 
     file: str
@@ -39,7 +40,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
 
 def join_remedy(message: str, remedy: str) -> str:
-    """`problem; remedy`, or a sentence after others where the message ends with a full stop."""
+    """Joins them as `problem; remedy`, or as two sentences if the message ends with a full stop."""
     if not remedy:
         return message
     sentence = message.endswith(".") and not message.endswith("...")
@@ -47,15 +48,16 @@ def join_remedy(message: str, remedy: str) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """With escapes in place of what ends a line, is an order to a terminal, or cannot be seen."""
+    """Escapes line ends, terminal control sequences and invisible characters."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 class PathProblem(msgspec.Struct, frozen=True):
-    """Something wrong at a path. `at_key`: the place is the key's, not the value's; `column` (from 1): within it;
-    `missing`: the key that should be there.
+    """A problem at a path. `at_key` means the key's position, not the value's.
+
+    `column` (from 1) is within that; `missing` is the key that should exist.
     """
 
     path: Path
@@ -67,12 +69,12 @@ class PathProblem(msgspec.Struct, frozen=True):
 
     @property
     def section(self) -> str:
-        """The key at the top of the file that it is about; empty: the file as a whole."""
+        """The top-level key that it concerns; empty for the file as a whole."""
         return str(self.path[0]) if self.path else self.missing
 
 
 class ConfigErrors(TidegateError):
-    """A pipeline file that cannot be run: every problem found in one go, in the order of the file."""
+    """A pipeline file that cannot be run: all problems, in the order of the file."""
 
     code = "config"
     exit_code = 2
@@ -83,7 +85,7 @@ class ConfigErrors(TidegateError):
 
 
 def render_problems(problems: Sequence[Problem], style: str) -> str:
-    """Problems as `text` (one line each), `json` (a list of objects) or `github` (workflow commands)."""
+    """Renders problems as `text` (one line each), `json` (a list of objects) or `github` (workflow commands)."""
     if style == "json":
         return json.dumps([msgspec.to_builtins(problem) for problem in problems], indent=2, ensure_ascii=False)
     if style == "github":

@@ -1,4 +1,4 @@
-"""`${VAR}`, `${VAR:default}`, `${file:/path}` and the literal `$${` inside one scalar."""
+"""Interpolation of `${VAR}`, `${VAR:default}`, `${file:/path}` and the literal `$${` within one scalar."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PIECE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _FILE = "file "
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _OF_SHELLS = re.compile(r"-(?![0-9.])|\?|[+=](?=[A-Za-z/])", re.ASCII)
-"""How a default begins that was meant for a shell: `${NAME:-default}`. A negative number is none."""
+"""The beginning of a shell-style default: `${NAME:-default}`. Does not match a negative number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A piece of a text that was replaced: from `start` up to `end` in the result.
+    """A replaced piece of a text, from `start` up to `end` in the result.
 
-    `written` is what the file has there. `source` is the variable, or `file` and its path; empty for `$${`.
+    `written` is the text in the file. `source` is the variable, or `file` and its path; empty for `$${`.
     """
 
     start: int
@@ -30,7 +30,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Interpolated:
-    """The text after interpolation, and what was replaced, in order; `secret` when a part came from a file."""
+    """The text after interpolation, and the replaced pieces in order; `secret` if a piece came from a file."""
 
     text: str
     secret: bool
@@ -42,11 +42,11 @@ class Interpolated:
         return tuple(one.source for one in self.replaced if one.source)
 
     def derive_sources(self, start: int, end: int) -> tuple[str, ...]:
-        """The variables and files that a part of the result has come from, each once."""
+        """Returns the variables and files that a part of the result came from, each once."""
         return tuple(dict.fromkeys(one.source for one in self._within(start, end) if one.source))
 
     def derive_written(self, start: int, end: int) -> str:
-        """A part of the result as the file has it: what only partly belongs to the part is whole."""
+        """Returns a part of the result as written in the file, including the whole of partly covered references."""
         parts, done = [], start
         for one in self._within(start, end):
             parts += [self.text[done : one.start], one.written]
@@ -54,12 +54,12 @@ class Interpolated:
         return "".join([*parts, self.text[done:end]])
 
     def _within(self, start: int, end: int) -> Iterator[Replaced]:
-        """An empty value counts where it stands between characters of the part."""
+        """Yields the replaced pieces within a part; an empty value counts if it is between characters of the part."""
         return (one for one in self.replaced if one.start < end and one.end > start)
 
 
 class InterpolationFailed(Exception):
-    """All that is wrong with one scalar, as (message, remedy). Never leaves the config room."""
+    """All problems of one scalar, as (message, remedy). Never leaves the package."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         super().__init__("; ".join(message for message, _ in problems))
@@ -69,10 +69,11 @@ class InterpolationFailed(Exception):
 def derive_interpolated(
     text: str, environ: Mapping[str, str], read_file: Callable[[str], str], *, signs: bool = False
 ) -> Interpolated:
-    """Replace every reference. Raises InterpolationFailed with each one that cannot be resolved.
+    """Replaces every reference. Raises InterpolationFailed with each one that cannot be resolved.
 
-    `read_file` gives the content of a secret file or raises OSError or UnicodeDecodeError. What a reference yields is
-    not looked at again: a value that contains `${` stays as it is. `signs`: a default may begin as options do.
+    `read_file` returns the content of a secret file or raises OSError or UnicodeDecodeError. Replaced values are not
+    interpolated again: a value that contains `${` stays as it is. `signs` means that a default may begin like an
+    option.
     """
     problems: list[tuple[str, str]] = []
     parts: list[str] = []
@@ -99,7 +100,7 @@ def _resolve(
     *,
     signs: bool,
 ) -> tuple[str, str]:
-    """The source of one piece, and what takes its place."""
+    """Returns the source of one piece, and its replacement."""
     if match[0] == "$${":
         return "", "${"
     if not match[2]:
@@ -122,7 +123,7 @@ def _resolve(
 
 
 def _find_problem(match: re.Match[str], name: str, rest: str, *, signs: bool) -> tuple[str, str] | None:
-    """What is wrong with the form of a reference."""
+    """Returns message and remedy for a malformed reference."""
     shown = match[0][:60]
     if not _VARIABLE.fullmatch(name):
         remedy = f"use ${{NAME}}, ${{NAME:default}} or ${{file:/path}}, or write `${shown}` for a literal `{shown}`"
@@ -139,7 +140,7 @@ def _find_problem(match: re.Match[str], name: str, rest: str, *, signs: bool) ->
 
 
 def is_utf8(text: str) -> bool:
-    """Python keeps other bytes of variables and arguments as half characters, which nothing can encode."""
+    """Tells whether a text can be encoded: Python decodes other bytes of variables and arguments to lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""JSON Schema of the pipeline file for editors, made from the models."""
+"""JSON Schema of the pipeline file for editors, generated from the models."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 
 _CONSTRAINTS = ("type", "enum", "pattern", "minimum", "maximum", "maxLength")
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
-"""A text that is not the value yet: `${NAME}`, `${NAME:default}` or `${file:...}`."""
+"""A text that is not the final value: `${NAME}`, `${NAME:default}` or `${file:...}`."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def derive_json_schema() -> dict[str, Any]:
-    """The schema, by the words of the file. It knows the shape; `tidegate validate` knows the meaning as well."""
+    """Derives the schema, with the keys of the file.
+
+    It describes the form; `tidegate validate` also checks the meaning.
+    """
     with warnings.catch_warnings():
-        # Defaults that are values of our own (`20 in 30m`) have no JSON form; the reference lists them.
+        # Defaults of Tidegate's own types (`20 in 30m`) have no JSON form; the reference lists them.
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
         schema = PipelineSettings.model_json_schema(by_alias=True, mode="validation")
     schema["$schema"] = DIALECT
@@ -44,7 +47,7 @@ def derive_json_schema() -> dict[str, Any]:
 
 
 def _without_exclusion(part: Any) -> None:
-    """A value may look like two of its forms: `{file: order.avsc}` is a schema's place, and could be a column."""
+    """Replaces `oneOf` by `anyOf`: `{file: order.avsc}` is a schema's location, but could also be a column."""
     if isinstance(part, dict):
         if "oneOf" in part:
             part["anyOf"] = part.pop("oneOf")
@@ -56,13 +59,13 @@ def _without_exclusion(part: Any) -> None:
 
 
 def _without_defaults_in_ms(words: dict[str, Any]) -> None:
-    """Defaults of durations are kept in milliseconds, which the file does not take."""
+    """Removes defaults of durations: they are in milliseconds, which the file does not accept."""
     if words.get("type") == "string" and isinstance(words.get("default"), int):
         del words["default"]
 
 
 def _with_variables(words: dict[str, Any]) -> None:
-    """An editor sees the file before variables are replaced: any number, word or name may be one."""
+    """Allows a variable for any number, word or name, because an editor sees the file before interpolation."""
     inner = [*words.get("anyOf", ()), *words.get("oneOf", ()), words.get("items"), words.get("additionalProperties")]
     inner += [*words.get("properties", {}).values(), *words.get("patternProperties", {}).values()]
     for part in inner:

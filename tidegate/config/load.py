@@ -1,4 +1,4 @@
-"""Pipeline file -> settings with the place and origin of every value. The one module of the room that reads files."""
+"""Loads a pipeline file: settings with the position and origin of every value. Reads all files of this package."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tidegate.formats.schemas import SchemaText
 
 _NAME_SHOWN: Final = 60
 Section = Literal["name", "kafka", "checkpoints", "savepoints", "runtime", "http", "dead_letters"]
-"""What commands use that are for a pipeline that runs, or has run."""
+"""The sections used by commands for a pipeline that runs or has run."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPipeline:
     """The settings of one file, and where each came from.
 
-    `problems` is empty unless the pipeline was read with `read_pipeline`; then `settings` holds what could be
+    `problems` is empty unless the pipeline was read with `read_pipeline`. Then `settings` holds what could be
     understood, and `broken` the names of sources and steps that could not.
     """
 
@@ -52,25 +52,25 @@ class LoadedPipeline:
     problems: tuple[Problem, ...] = ()
     broken: frozenset[str] = field(default_factory=frozenset)
     step_indices: tuple[int, ...] = ()
-    """Where each of `settings.steps` stands in the file's list: broken ones are left out of the settings."""
+    """Positions of `settings.steps` in the file's list, since broken steps are omitted from the settings."""
     schemas: Mapping[Path, SchemaText] = field(default_factory=dict)
-    """Schemas of files and of the registry by the path of the `schema` that names them, as far as they are there."""
+    """Schemas from files and the registry that could be read, by the path of the `schema` that names them."""
     sections: tuple[tuple[str, Problem], ...] = ()
-    """What `read_pipeline` has found, by the key at the top of the file that it is about; empty: the whole file."""
+    """Problems that `read_pipeline` has found, with the top-level key that they concern; empty: the whole file."""
 
     def place(self, path: Path) -> ValueOrigin:
-        """The place of a path, or of the nearest part of it that is in the file."""
+        """Returns the origin of a path, or of its nearest part that is in the file."""
         while path not in self.places:
             path = path[:-1]
         return self.places[path]
 
     def position(self, path: Path) -> tuple[int, int]:
-        """Line and column (from 1) of a value, or of the nearest part of its path that is in the file."""
+        """Returns line and column (from 1) of a value, or of the nearest part of its path that is in the file."""
         mark = self.place(path).value
         return mark.line, mark.column
 
     def origin(self, path: Path) -> str:
-        """`file line 7`, with the variables that were used, or `default`."""
+        """Returns `file line 7`, with the variables that were used, or `default`."""
         place = self.places.get(path)
         if place is None:
             return "default"
@@ -79,17 +79,17 @@ class LoadedPipeline:
         return f"{'site' if place.value.file else 'file'} line {place.value.line}{used}"
 
     def display(self, path: Path) -> str:
-        """The path as people read it: `steps.big.where`, list items by their name."""
+        """Renders a path for people: `steps.big.where`, with list items by name."""
         return _display(path, self.values)
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> Problem:
-        """A problem at a path; the index of a list that the file writes as a single value is left out."""
+        """Returns a problem at a path, without the index of a list that the file writes as a single value."""
         while path and isinstance(path[-1], int) and path not in self.places:
             path = path[:-1]
         return self._problem(path, _mark(self.places, path, at_key), message, remedy)
 
     def problem_inside(self, path: Path, text: str, line: int, column: int, message: str, remedy: str) -> Problem:
-        """A problem at a place (from 1) inside a text value."""
+        """Returns a problem at a position (from 1) inside a text value."""
         place = self.place(path)
         if place.value.file:
             return self._problem(path, place.value, message, remedy)
@@ -102,18 +102,18 @@ class LoadedPipeline:
 
 
 def read_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
-    """The settings of a pipeline file, and its `problems`. Raises ConfigErrors where it cannot be read at all.
+    """Reads the settings of a pipeline file and its `problems`. Raises ConfigErrors if it cannot be read at all.
 
-    Expressions and the graph are checked by `tidegate.plan.build`.
+    `tidegate.plan.build` checks expressions and the graph.
     """
     return parse_pipeline(_read_text(path), str(path), environ)
 
 
 def read_sections(path: FilePath, environ: Mapping[str, str], *sections: Section) -> PipelineSettings:
-    """The settings of a pipeline file, of which only these sections are used: the others may be stand-ins.
+    """Reads a pipeline file of which only these sections are used; the others may be placeholders.
 
-    Raises ConfigErrors with what is wrong in them, or cannot be said to be elsewhere: a key that is no section, the
-    version of all.
+    Raises ConfigErrors for problems in these sections and for those that cannot be attributed to others: unknown
+    sections and the version.
     """
     loaded = read_pipeline(path, environ)
     elsewhere = {info.alias or name for name, info in PipelineSettings.model_fields.items()} - {"version", *sections}
@@ -124,7 +124,7 @@ def read_sections(path: FilePath, environ: Mapping[str, str], *sections: Section
 
 
 def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> LoadedPipeline:
-    """The settings of a text, and of the site's file over it. Raises ConfigErrors only where YAML cannot be read."""
+    """Parses the settings of a text, overridden by the site file. Raises ConfigErrors only if YAML cannot be read."""
     reader = ValueReader(environ, _read_secret)
     site = _read_site(environ.get(VARIABLE, ""))
     try:
@@ -150,7 +150,7 @@ def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> Loaded
 
 
 def _read_site(file: str) -> MappingNode | None:
-    """The site's settings; None without any. Raises ConfigErrors."""
+    """Reads the site file; None if there is none. Raises ConfigErrors."""
     if not file:
         return None
     text = _read_text(FilePath(file), VARIABLE)
@@ -189,7 +189,7 @@ def _secrets(settings: PipelineSettings) -> set[str]:
 
 
 def _properties_of(section: Settings) -> Iterator[Mapping[object, object]]:
-    """All mappings in a section and those below it: whatever is secret is in one."""
+    """Yields all mappings in a section and below it; every secret is in one of them."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, Settings):
@@ -199,7 +199,7 @@ def _properties_of(section: Settings) -> Iterator[Mapping[object, object]]:
 
 
 def _mark(places: Mapping[Path, ValueOrigin], path: Path, at_key: bool) -> YamlPosition:
-    """The mark of a path's value or key; of the nearest part that is in the file if it is not."""
+    """Returns the position of a path's value or key, or of its nearest part that is in the file."""
     while path not in places:
         path, at_key = path[:-1], True
     place = places[path]

@@ -1,6 +1,6 @@
-"""What Kafka properties say about the way in, TLS and user, as a whole: what is missing, what has no effect. Pure.
+"""Checks the Kafka properties for TLS and authentication as a whole: what is missing, what has no effect. Pure.
 
-librdkafka only warns of most of this, and then the brokers hang up without a word.
+librdkafka only warns of most mistakes, and brokers then close the connection without an explanation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidegate.config.fields.secrets import Text
 from tidegate.config.properties import PROTOCOLS, property_problem
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
-"""Those with a password. Kerberos is missing: the client from PyPI is built without it."""
+"""Mechanisms with a password. Kerberos is missing because the client from PyPI is built without it."""
 TOKENS: Final = "OAUTHBEARER"
 
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
@@ -36,13 +36,13 @@ _TLS_ONLY: Final = ("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location",
 
 
 def decide_login_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
-    """Everything wrong with the way in; `properties` are all that a client is given."""
+    """Returns all problems of TLS and authentication; `properties` are all that a client receives."""
     given = properties.get("security.protocol", "plaintext")
     if not isinstance(given, str):
-        return []  # a secret: nothing of it may be shown
+        return []  # a secret must not be shown
     protocol = given.lower()
     if protocol not in PROTOCOLS:
-        return []  # which is reported, and what it asks for is not known
+        return []  # reported elsewhere; its requirements are unknown
     problems = _sasl(protocol, properties) if protocol.startswith("sasl_") else _idle(protocol, "sasl", properties)
     if not protocol.endswith("ssl"):
         problems += _idle(protocol, "ssl", properties)
@@ -62,7 +62,7 @@ def _sasl(protocol: str, properties: Mapping[str, Text]) -> list[PathProblem]:
         return [PathProblem(("security.protocol",), text, f"add it: {offered}")]
     given = properties[named[0]]
     if not isinstance(given, str):
-        return []  # a secret, or nobody could read it: nothing can be said about it
+        return []  # a secret or an unreadable value cannot be checked
     mechanism = given.upper()
     if mechanism == TOKENS:
         return _tokens(named[0], properties)
@@ -77,7 +77,7 @@ def _sasl(protocol: str, properties: Mapping[str, Text]) -> list[PathProblem]:
 
 
 def _tokens(mechanism: str, properties: Mapping[str, Text]) -> list[PathProblem]:
-    """OIDC with client credentials is what both clients have."""
+    """Checks OAUTHBEARER: both clients support only OIDC with client credentials."""
     problems = [
         PathProblem((mechanism,), f"`{TOKENS}` also needs `{name}`", f"add `{name}`")
         for name in (_METHOD, *_TOKEN_CREDENTIALS)
@@ -102,7 +102,7 @@ def _tokens(mechanism: str, properties: Mapping[str, Text]) -> list[PathProblem]
 
 
 def _idle(protocol: str, kind: str, properties: Mapping[str, Text]) -> list[PathProblem]:
-    """Properties of a kind that `security.protocol` does not ask for: somebody takes this for safer than it is."""
+    """Reports properties without effect under `security.protocol`, which users may believe to be in force."""
     names = [name for name in (_TLS_ONLY if kind == "ssl" else _SASL_ONLY) if name in properties]
     wanted = "`ssl` or `sasl_ssl`" if kind == "ssl" else "`sasl_ssl`"
     text = f"has no effect: `security.protocol` is `{protocol[:30]}`"

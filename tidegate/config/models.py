@@ -1,6 +1,7 @@
-"""What a pipeline file may say, with defaults. Values only: what code injects (clock, storage, clients) is not here.
+"""The settings of a pipeline file, with defaults.
 
-Attributes carry their unit last (`interval_ms`); the file's own word is the alias (`interval`).
+Values only: what code injects (clock, storage, clients) is not here. Attributes have their unit last (`interval_ms`);
+the key in the file is the alias (`interval`).
 """
 
 from __future__ import annotations
@@ -512,6 +513,6 @@ class PipelineSettings(Settings):
 
     @property
     def spark_master(self) -> str:
-        """The Spark master, `local[parallelism]` unless given."""
+        """The Spark master, `local[parallelism]` by default."""
         master = self.spark.get("master", f"local[{self.parallelism}]")
         return master.get_secret_value() if isinstance(master, SecretStr) else str(master)

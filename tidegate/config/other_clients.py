@@ -1,4 +1,4 @@
-"""Properties that people bring with them from other clients of Kafka, Java's and Spark's, and what to write here."""
+"""Remedies for properties of other Kafka clients, Java's and Spark's, that users write in a pipeline file."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ REMEDIES: Final[Mapping[str, str]] = {
     "endingOffsets": "set `until` of the source instead",
     "failOnDataLoss": "set `on_lost_input` of the source instead",
 }
-"""Names -> remedy. librdkafka has none of them."""
+"""Names -> remedy. librdkafka has none of these names."""
 _SPARKS: Final = "kafka."
 
 
 def find_remedy(name: str, known: Collection[str]) -> str:
-    """What to write in place of a property; empty where it is no other client's. `known`: the names of librdkafka."""
+    """Returns what to write instead of a property, or nothing if it is unknown; `known` are the names of librdkafka."""
     plain = name.removeprefix(_SPARKS)
     if plain != name and (plain in known or plain in REMEDIES):
         return REMEDIES.get(plain, f"write `{plain}`: the names here have no `{_SPARKS}` in front")

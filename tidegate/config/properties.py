@@ -1,4 +1,4 @@
-"""Kafka and Spark properties: which names exist, which values they take, and which belong to Tidegate alone.
+"""Kafka and Spark properties: which names exist, which values they take, and which ones only Tidegate may set.
 
 `librdkafka.json` is librdkafka's own list; the daemon checks against it without loading the library.
 """
@@ -25,7 +25,7 @@ Side = Literal["both", "consumer", "producer"]
 
 
 class KafkaProperty(msgspec.Struct, frozen=True):
-    """One property of librdkafka: `range` is `low .. high`, or the allowed words, or empty."""
+    """A property of librdkafka; `range` is `low .. high`, or the allowed words, or empty."""
 
     side: Side
     type: str
@@ -78,7 +78,7 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
     "builtin.features": ("it says what the library was built with", "remove it"),
     "enabled_events": (_CALLBACK, "remove it"),
 }
-"""Names -> (reason, remedy). Aliases of these are owned as well."""
+"""Names -> (reason, remedy). Aliases of these names are also reserved."""
 
 _LOADS_CODE = "it loads code into the daemon's slots, which have its passwords and its files"
 _OTHER_LOGIN = "use SCRAM, PLAIN or TLS client certificates"
@@ -90,8 +90,10 @@ REFUSED_KAFKA: Mapping[str, tuple[str, str]] = {
     "ssl.providers": (_LOADS_CODE, _OPENSSL),
     "sasl.kerberos.kinit.cmd": ("it is a command, which the slots would run", _OTHER_LOGIN),
 }
-"""Names -> (reason, remedy). librdkafka takes these; a pipeline file is data, and is often written by others than those
-who run it."""
+"""Names -> (reason, remedy). librdkafka accepts these, but a pipeline file is data.
+
+It is often written by others than those who run it.
+"""
 
 CONNECT: Final = "the daemon is a Spark driver itself, because Spark Connect has no barrier jobs"
 OWNED_SPARK: Mapping[str, tuple[str, str]] = {
@@ -120,19 +122,19 @@ _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
 
 
 def property_problem(name: str, message: str, remedy: str) -> PathProblem:
-    """Something wrong with a property itself, not with its value; its path is that of the name alone."""
+    """Returns a problem of a property itself, not of its value; its path is the name alone."""
     return PathProblem((name,), message, remedy, at_key=True)
 
 
 @functools.cache
 def read_kafka_properties() -> Mapping[str, KafkaProperty]:
-    """The list of librdkafka, from the file beside this module."""
+    """Reads the list of librdkafka, from the file next to this module."""
     text = resources.files("tidegate.config").joinpath("librdkafka.json").read_text(encoding="utf-8")
     return msgspec.convert(json.loads(text), dict[str, KafkaProperty])
 
 
 def decide_kafka_problems(properties: Mapping[str, Text], side: Side) -> list[PathProblem]:
-    """Everything wrong with a map of Kafka properties; `side` says who will use it."""
+    """Returns all problems of a map of Kafka properties; `side` is the kind of client that uses it."""
     known = read_kafka_properties()
     problems: list[PathProblem] = []
     for name, value in properties.items():
@@ -163,7 +165,7 @@ def decide_kafka_problems(properties: Mapping[str, Text], side: Side) -> list[Pa
 
 
 def find_other_name(name: str, properties: Iterable[str]) -> str:
-    """Another name of the same property that is there, too, or nothing. librdkafka takes whichever comes last."""
+    """Returns another given name of the same property, or nothing. librdkafka uses whichever comes last."""
     wanted = _true_name(name)
     return next((one for one in properties if one != name and _true_name(one) == wanted), "")
 
@@ -177,14 +179,14 @@ def _twice(properties: Mapping[str, Text]) -> list[PathProblem]:
     problems, seen = [], list[str]()
     for name in properties:
         other = find_other_name(name, seen)
-        if other and not name.startswith("sasl.oauthbearer."):  # of these one name is taken, and the other refused
+        if other and not name.startswith("sasl.oauthbearer."):  # one of their names is accepted, the other refused
             problems.append(property_problem(name, f"is another name of `{other}`, which is given, too", _KEEP_ONE))
         seen.append(name)
     return problems
 
 
 def derive_client_properties(properties: Mapping[str, Text], side: Side) -> dict[str, Text]:
-    """Those that a consumer or a producer understands; librdkafka warns about the others, and refuses unknown ones."""
+    """Returns the properties for a consumer or a producer; librdkafka warns about others and refuses unknown ones."""
     known = read_kafka_properties()
     return {name: value for name, value in properties.items() if name in known and known[name].side in ("both", side)}
 
@@ -212,10 +214,10 @@ def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathPro
 
 
 def _protocol_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
-    """Addresses with a protocol in front: where it is not `security.protocol`, librdkafka leaves the broker out."""
+    """Checks the protocol of addresses: librdkafka ignores a broker whose protocol is not `security.protocol`."""
     protocol = properties.get("security.protocol", "plaintext")
     if not isinstance(protocol, str):
-        return []  # a secret: nothing of it may be shown
+        return []  # a secret must not be shown
     problems = []
     for name in sorted(SERVERS & properties.keys()):
         value = properties[name]
@@ -254,7 +256,7 @@ def _number_problems(value: str, shown: str, entry: KafkaProperty) -> list[tuple
 
 
 def decide_spark_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
-    """Everything wrong with the names in `spark:`; values are Spark's to judge."""
+    """Returns all problems of the names in `spark:`; Spark checks the values."""
     problems: list[PathProblem] = []
     for name in properties:
         if name == "master":

@@ -1,7 +1,7 @@
-"""Kafka properties that are good alone, and for which librdkafka makes no client together. Pure.
+"""Kafka properties that are valid alone, but in combination make librdkafka refuse to create a client. Pure.
 
-The numbers are librdkafka's defaults, and over them those of `sources/consumer_properties.py` and
-`kafka/producer_properties.py`. A test compares with the library.
+The numbers are librdkafka's defaults, overridden by those of `sources/consumer_properties.py` and
+`kafka/producer_properties.py`. A test compares them with the library.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ RECONNECT_MAX_MS: Final = 10_000
 RECONNECT_MS: Final = 100
 MESSAGE_BYTES: Final = 1_000_000
 RECORD_BYTES: Final = 1_048_588
-"""Of a sink's producer, by our own default."""
+"""Tidegate's default for a sink's producer."""
 FETCH_BYTES: Final = 52_428_800
 PREFETCH_KB: Final = 16_384
 RECEIVE_MORE_BYTES: Final = 512
 FETCH_MIN_BYTES: Final = (1, 100_000_000)
-"""The list says otherwise."""
+"""librdkafka's list has other limits."""
 DELIVERY_MS: Final = 120_000
 LINGER_MAX_MS: Final = 900_000
-"""More is refused by itself."""
+"""A higher value is refused on its own."""
 _LINGER: Final = ("linger.ms", "queue.buffering.max.ms")
 
 
 def decide_limit_problems(properties: Mapping[str, Text], side: Side, transaction_ms: int) -> list[PathProblem]:
-    """Why no client of a side would be made; `properties` are all that it is given.
+    """Returns why a client could not be created; `properties` are all that it receives.
 
-    :param transaction_ms: the time limit of a producer's transactions.
+    :param transaction_ms: the timeout of a producer's transactions.
     """
     found = [*_reconnecting(properties), *_fetching(properties)]
     if side != "consumer":
@@ -56,7 +56,7 @@ def _reconnecting(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
 
 
 def _fetching(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
-    """Also of sinks: what a transaction has lost is read again with a sink's properties."""
+    """Checks limits of fetching; also for sinks, whose properties are used to read lost transactions again."""
     name, (least, most) = "fetch.min.bytes", FETCH_MIN_BYTES
     wanted = _number(properties, name, least)
     if not least <= wanted <= most:
@@ -85,7 +85,7 @@ def _producing(properties: Mapping[str, Text], transaction_ms: int) -> Iterator[
 
 
 def _queueing(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
-    """The client takes these, and then a record, or any, never has room in its queue: the sink would wait for ever."""
+    """Checks the queue limits: with these the client starts, but records never fit and the sink would wait forever."""
     name, record = "queue.buffering.max.kbytes", _number(properties, "message.max.bytes", RECORD_BYTES)
     queue_kb = _number(properties, name, record)
     if 1024 * queue_kb < record:
@@ -97,7 +97,7 @@ def _queueing(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
 
 
 def _number(properties: Mapping[str, Text], name: str, default: float) -> float:
-    """What is given, if it is a number; what is none is reported elsewhere."""
+    """Returns the given value if it is a number; others are reported elsewhere."""
     value = properties.get(name)
     try:
         return float(value) if isinstance(value, str) else default

@@ -65,7 +65,7 @@ setting came from, and `tidegate schema` prints a JSON Schema for editors:
 
 
 def render_reference() -> str:
-    """The whole page."""
+    """Renders the whole page."""
     parts = [_HEAD]
     parts += [_section(title, path, model) for title, path, model in derive_sections()]
     parts += [f"## Format `{name}`\n\n{one.page}" for name, one in FORMATS.items()]
@@ -80,7 +80,7 @@ def render_reference() -> str:
 
 
 def derive_sections() -> list[tuple[str, str, type[Settings]]]:
-    """Title, place in the file and model of every section: of the file, and then of what its keys hold, depth first."""
+    """Returns title, path and model of every section, depth first, beginning with the file itself."""
     found: dict[type[Settings], tuple[str, str, type[Settings]]] = {}
     _add_sections("", "", PipelineSettings, found)
     return list(found.values())
@@ -103,7 +103,7 @@ def _add_sections(
 
 
 def _models_in(annotation: Any) -> Iterator[tuple[str, type[Settings]]]:
-    """The models that a value may be or hold, and how it holds them: `<name>` of a mapping, `[]` of a list."""
+    """Yields the models that a value may be or hold, and how it holds them: `<name>` of a mapping, `[]` of a list."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         yield "", annotation
@@ -151,7 +151,7 @@ def _kind(info: FieldInfo) -> str:
 
 
 def _ways(ways: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """The words that a value may be, and the types of the other ways to write it."""
+    """Returns the words that a value may be, and the types of its other forms."""
     words = [f"`{word}`" for way in ways for word in way.get("enum", ())]
     return words, [way.get("type", "") for way in ways if "enum" not in way]
 

@@ -1,4 +1,4 @@
-"""Schemas that a pipeline file names: what the settings must agree on, and which ones there are to be had. Pure."""
+"""Schemas that a pipeline file names: consistency of the settings, and references to look up. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tidegate.formats.registry import FORMATS
 
 
 class SchemaReference(msgspec.Struct, frozen=True):
-    """A schema that a file or the registry has: `file`, or `subject` and `version`."""
+    """A schema in a file or the registry: `file`, or `subject` and `version`."""
 
     path: Path
-    """Of the `schema` that names it."""
+    """The path of the `schema` that names it."""
     format: str
     file: str = ""
     subject: str = ""
@@ -27,26 +27,26 @@ class SchemaReference(msgspec.Struct, frozen=True):
 
 
 class _End(msgspec.Struct, frozen=True):
-    """Where records get their schema from: the value of a source or sink, or its key."""
+    """A place where records have a schema: the value or key of a source or sink."""
 
     path: Path
-    """Of its `schema`, or `key_schema`."""
+    """The path of its `schema`, or `key_schema`."""
     format: str
     schema: NamedSchema | WrittenSchema | None
-    """None: the file names none."""
+    """None if the file names none."""
     ids: str
     ids_written: bool
-    """Whether the file has `schema_id`."""
+    """True if the file has `schema_id`."""
     is_source: bool
 
     @property
     def format_path(self) -> Path:
-        """Of its `format`, or `key_format`."""
+        """The path of its `format`, or `key_format`."""
         return (*self.path[:-1], "key_format" if self.path[-1] == "key_schema" else "format")
 
 
 def derive_references(settings: PipelineSettings) -> list[SchemaReference]:
-    """Everything that has to be there before there can be a plan, in the order of the file."""
+    """Returns all schemas needed before a plan can be built, in the order of the file."""
     found = []
     for one in _ends(settings):
         schema = one.schema
@@ -78,7 +78,7 @@ def _ends(settings: PipelineSettings) -> Iterator[_End]:
 
 
 def decide_schema_problems(settings: PipelineSettings, *, registry: bool) -> Iterator[PathProblem]:
-    """What sources, sinks and the registry must agree on. `registry`: the file has that section, maybe a broken one."""
+    """Checks sources, sinks and the registry; `registry`: the file has that section, even if broken."""
     if settings.registry is not None:
         yield from _registry(settings.registry)
     ends = list(_ends(settings))
@@ -106,7 +106,7 @@ def decide_schema_problems(settings: PipelineSettings, *, registry: bool) -> Ite
 
 
 def _without_schemas(one: _End, with_ids: Container[Path]) -> Iterator[PathProblem]:
-    """`with_ids`: sources and sinks whose key, at least, has a schema."""
+    """Checks a format without schemas; `with_ids` are the sources and sinks with a schema for value or key."""
     message = f"{one.format} has no schemas"
     if one.schema is not None:
         remedy = "list the columns: `schema: {id: bigint}`" if one.is_source else "remove it"
@@ -116,7 +116,7 @@ def _without_schemas(one: _End, with_ids: Container[Path]) -> Iterator[PathProbl
 
 
 def _asks(one: _End) -> bool:
-    """Whether the registry is needed for it."""
+    """Tells whether it needs the registry."""
     return one.ids != "none" or (one.schema is not None and one.schema.registry is not None)
 
 

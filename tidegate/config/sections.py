@@ -1,4 +1,4 @@
-"""The section of the pipeline file at a path, for what is said of keys that are missing or unknown."""
+"""The section of the pipeline file at a path, for messages about missing or unknown keys."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tidegate.config.models import PipelineSettings, SinkSettings, SourceSetting
 
 
 def _section_of(annotation: Any) -> Any:
-    """A section that may be left out, or for which a word may stand, is one, too."""
+    """Returns the section if it is optional, or if a word may be written instead."""
     parts = [_bare(part) for part in get_args(annotation)]
     sections = [part for part in parts if isinstance(part, type) and issubclass(part, Settings)]
     return sections[0] if len(sections) == 1 and {type(None), str}.intersection(parts) else annotation
 
 
 def _bare(annotation: Any) -> Any:
-    """Without what `Annotated` adds: a name may be annotated twice."""
+    """Removes what `Annotated` adds; a name may be annotated twice."""
     while hasattr(annotation, "__metadata__"):
         annotation = get_args(annotation)[0]
     return annotation
 
 
 def model_at(path: tuple[str | int, ...]) -> type[Settings] | None:
-    """The section that a path in the file leads to; None where there is no fixed section."""
+    """Returns the section at a path of the file; None if there is no fixed section."""
     if path[:1] == ("tests",):
         return section_at(path[1:])
     model: Any = PipelineSettings

@@ -1,7 +1,7 @@
-"""Settings of a place, laid over a pipeline file: `TIDEGATE_SITE` names a file with them.
+"""Site settings, which override those of a pipeline file: `TIDEGATE_SITE` names the file that has them.
 
-A pipeline file says what happens to records, and is the same everywhere. Where brokers, checkpoints and executors are
-differs from place to place: the site file has that, in the same words, and what it says counts. Why: ADR 57.
+A pipeline file defines what happens to records, and is the same everywhere. Brokers, checkpoints and executors differ
+between sites; the site file sets them under the same keys and takes precedence (ADR 57).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ SECTIONS: Final = frozenset(
         *("logging", "registry"),
     }
 )
-"""What a site file may have. None of it says what becomes of a record."""
+"""The sections that a site file may have. None of them affects what happens to records."""
 
 
 def lay_over(tree: MappingNode, site: MappingNode) -> tuple[MappingNode, list[TextProblem]]:
-    """`tree` with the settings of `site`, whose marks name its file; what is wrong with the latter."""
+    """Overrides `tree` with the settings of `site`, whose positions name its file; also returns problems of `site`."""
     problems = [
         TextProblem(
             key.mark,
@@ -37,7 +37,7 @@ def lay_over(tree: MappingNode, site: MappingNode) -> tuple[MappingNode, list[Te
 
 
 def _merged(below: Node, above: Node) -> MappingNode:
-    """Two mappings as one; of any other two values that of the site."""
+    """Merges two mappings; of any other two values, that of the site counts."""
     assert isinstance(below, MappingNode)
     assert isinstance(above, MappingNode)
     over = {key.text: (key, value) for key, value in above.entries}

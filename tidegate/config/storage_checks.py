@@ -1,4 +1,4 @@
-"""Whether `checkpoints.storage` is of the kind of store that `checkpoints.directory` names."""
+"""Checks that `checkpoints.storage` fits the kind of store in `checkpoints.directory`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.storage.open import STORES, scheme_of
 
 
 def decide_storage_problems(settings: PipelineSettings) -> Iterator[PathProblem]:
-    """Options that the store would not look at."""
+    """Yields options that the store would ignore."""
     scheme = scheme_of(settings.checkpoints.directory)
     taken = STORES[scheme].options
     for name in sorted(settings.checkpoints.storage.model_fields_set - taken):

@@ -1,4 +1,4 @@
-"""How the addresses that a pipeline comes across are opened: as `checkpoints.storage` of its file says."""
+"""Opens addresses that belong to a pipeline, according to `checkpoints.storage` of its file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tidegate.storage.open import Opener, StorageOpener, open_storage
 
 
 def derive_opener(settings: PipelineSettings) -> Opener:
-    """For the checkpoint directory, and for whatever else is of the same kind."""
+    """Returns the opener for the checkpoint directory and other addresses of the same kind."""
     return Opener(str(settings.checkpoints.directory), settings.checkpoints.storage.options)
 
 
 def opener_of_file(file: Path | None) -> StorageOpener:
-    """As the pipeline file says; without one as the environment says. Raises ConfigErrors."""
+    """Returns the opener that the pipeline file sets, or without a file the environment. Raises ConfigErrors."""
     return open_storage if file is None else derive_opener(read_sections(file, os.environ, "checkpoints"))

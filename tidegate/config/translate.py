@@ -1,4 +1,4 @@
-"""Values -> settings; pydantic's errors -> problems in the words of the pipeline file."""
+"""Validates values into settings, and translates pydantic's errors into problems in terms of the pipeline file."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tidegate.config.sections import model_at
 from tidegate.config.values import Value
 
 _FORMS = frozenset([ORDERED, UNORDERED, COLUMNS, NAMED, NEW_COLUMNS, ALL_COLUMNS, TOPIC_NAME, TOPIC_CHOICE])
-"""Steps of a place that say which form a value has; the file does not."""
+"""Steps of an error location that identify the form of a value and do not occur in the file."""
 _COMMANDS = {
     "restore": "it is an option: `tidegate run FILE --restore ID|PATH`",
     "savepoint": "it is a command: `tidegate savepoint FILE [DIRECTORY]`",
     "savepoints": "take one by `tidegate savepoint FILE [DIRECTORY]`; where it may be is `savepoints.roots`",
 }
-"""What users look for in the file and find on the command line."""
+"""Keys that users look for in the file, but that are on the command line."""
 _SECTIONS: tuple[Path, ...] = (
     (),
     ("checkpoints",),
@@ -47,7 +47,7 @@ _PARTS: Mapping[str, type[Settings]] = {"a source": SourceSettings, "a step": St
 
 
 def derive_problem(error: ErrorDetails) -> PathProblem:
-    """One error of pydantic in our words."""
+    """Translates one error of pydantic."""
     path: Path = tuple(step for step in error["loc"] if step not in _FORMS)
     at_key = bool(path) and path[-1] == "[key]"
     if at_key:
@@ -97,13 +97,13 @@ def _unknown_key(path: Path) -> PathProblem:
 
 
 def _inside(model: type[Settings] | None, word: str) -> str:
-    """What to write in place of a word, as the section or one of its bases says."""
+    """Returns what to write instead of a key, according to the section or one of its bases."""
     bases = model.__mro__ if model is not None else ()
     return next((words[word] for base in bases if word in (words := vars(base).get("INSIDE", {}))), "")
 
 
 def _home_of(word: str, path: Path) -> str:
-    """Where a key of that name belongs, if that can be said and is not here."""
+    """Returns where a key of that name belongs, if that is known and somewhere else."""
     here = path[:-1]
     if word in _keys_of(PipelineSettings):
         return "it belongs to no section: begin the line with it" if here else ""
@@ -126,7 +126,8 @@ def _keys_of(model: type[Settings] | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """What could be made of the values: see `LoadedPipeline` for the meaning of `broken` and `step_indices`;
+    """The settings that could be derived from the values; `broken` and `step_indices` are as in `LoadedPipeline`.
+
     `case_indices` are those of the cases in `tests`.
     """
 
@@ -145,17 +146,17 @@ _PLACEHOLDERS: Mapping[str, Any] = {
     "sources": {},
     "sinks": {},
 }
-"""Stand-ins for required parts that are broken, so that the rest can be looked at in the same run."""
+"""Placeholders for required parts that are broken, so that the rest can be checked in the same run."""
 
 LISTS = ("steps", "tests")
-"""Sections that are lists, of which a broken item is left out alone."""
+"""Sections that are lists, from which only a broken item is removed."""
 
 MAX_ROUNDS = 100
-"""One round finds all that is wrong but for properties, of which it finds one per map."""
+"""One round finds all problems except those of properties, of which it finds one per map."""
 
 
 def derive_settings(values: dict[str, Value]) -> Understood:
-    """Settings of everything that can be understood, and a problem for everything that cannot."""
+    """Derives settings from everything that can be understood, and a problem for everything that cannot."""
     empty = [PathProblem(path, "the value is missing", _empty_remedy(path)) for path in _empty_paths(values, ())]
     known = {problem.path for problem in empty}
     rest, problems, broken_parts = _Rest(values), list(empty), list(empty)
@@ -168,7 +169,7 @@ def derive_settings(values: dict[str, Value]) -> Understood:
             return Understood(settings, tuple(problems), frozenset(rest.broken), steps, cases)
         rest.remove(broken_parts)
         broken_parts = []
-    # Too many broken properties to look past: the rest of the file is left for the next run.
+    # There are too many broken properties: the rest of the file is left for the next run.
     problems.append(PathProblem((), "too much is wrong to look at all of it", "correct what was found, and look again"))
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
     return Understood(nothing, tuple(problems), frozenset([""]), (), ())
@@ -211,21 +212,21 @@ class _Rest:
         self.broken: set[str] = set()
 
     def validate(self) -> tuple[PipelineSettings | None, list[PathProblem]]:
-        """The settings, or what is wrong."""
+        """Returns the settings, or the problems."""
         try:
             return PipelineSettings.model_validate(self.values), []
         except ValidationError as error:
             return None, [derive_problem(detail) for detail in error.errors(include_url=False)]
 
     def in_file(self, problem: PathProblem) -> PathProblem:
-        """The problem at its place in the file: items before it may have been taken out."""
+        """Returns the problem with its position in the file, since preceding items may have been removed."""
         match problem.path:
             case (str(section), int(index), *below) if section in LISTS:
                 return msgspec.structs.replace(problem, path=(section, self.indices[section][index], *below))
         return problem
 
     def remove(self, problems: Iterable[PathProblem]) -> None:
-        """Take out every part that has a problem; note the names of the sources, steps and sinks among them."""
+        """Removes every part that has a problem, and records the names of sources, steps and sinks among them."""
         items: dict[str, set[int]] = {section: set() for section in LISTS}
         for problem in problems:
             match problem.path:

@@ -1,6 +1,6 @@
-"""Tree of nodes -> plain values by the YAML 1.2 core rules, with the place of every value and key.
+"""Converts nodes to plain values by the YAML 1.2 core rules, with the position of every value and key.
 
-`no` is a word, `010` is ten, `12:30:45` is a word. Interpolation happens here, scalar by scalar.
+`no` is a word, `010` is ten, `12:30:45` is a word. Each scalar is interpolated here.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.A
 _SPECIAL_FLOAT = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 _TEXT_TAGS = frozenset(["!", "tag:yaml.org,2002:str"])
 _OPTIONS: Path = ("spark",)
-"""Where a default may be options of a JVM."""
+"""The section where a default may be options of a JVM."""
 
 
 class WrittenFloat(float):
-    """A number with a fraction as the file has it: in an expression `1.10` has two digits, and `1e2` is no decimal."""
+    """A number with a fraction as written: in an expression `1.10` has two decimals, and `1e2` is not a decimal."""
 
     __slots__ = ("_written",)
     _written: str
 
     def __new__(cls, text: str) -> Self:
-        """Of a text that `derive_scalar` makes a float of."""
+        """Creates the number from a text that `derive_scalar` reads as a float."""
         self = super().__new__(cls, _as_float(text))
         self._written = text
         return self
@@ -59,12 +59,12 @@ class WrittenFloat(float):
 
 
 class WrittenInt(int):
-    """A whole number that the file does not write as its digits alone: the password `0042` is not `42`."""
+    """A whole number that is not written as plain digits: the password `0042` is not `42`."""
 
     _written: str
 
     def __new__(cls, number: int, text: str) -> Self:
-        """`number` is what `derive_scalar` makes of the text."""
+        """`number` is what `derive_scalar` reads from the text."""
         self = super().__new__(cls, number)
         self._written = text
         return self
@@ -75,28 +75,28 @@ class WrittenInt(int):
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """Where a value stands: its own mark, its key's (None in lists and at the root), the node and what fed it."""
+    """The origin of a value: position, key position (None in lists and at the root), node and interpolation."""
 
     value: YamlPosition
     key: YamlPosition | None
     node: Node
     interpolated: Interpolated | None = None
-    """None where nothing was replaced."""
+    """None if nothing was replaced."""
 
 
 @dataclass(slots=True)
 class ValueReader:
-    """Makes values of a tree; `places`, `problems` and `secrets` fill while it works."""
+    """Converts a tree to values, filling `places`, `problems` and `unresolved`."""
 
     environ: Mapping[str, str]
     read_file: Callable[[str], str]
     places: dict[Path, ValueOrigin] = field(default_factory=dict)
     problems: list[tuple[Path, TextProblem]] = field(default_factory=list)
     unresolved: set[Path] = field(default_factory=set)
-    """Scalars whose interpolation failed, and mappings that would merge others: they are None and mean nothing."""
+    """Scalars whose interpolation failed, and mappings with merge keys; their value is None."""
 
     def read(self, node: Node, path: Path = (), key: YamlPosition | None = None) -> Value:
-        """The value of a node and of everything below it."""
+        """Returns the value of a node and everything below it."""
         if len(path) > MAX_DEPTH:
             message = f"nested deeper than {MAX_DEPTH} levels"
             raise DocumentBroken(TextProblem(node.mark, message, "write fewer aliases: no setting is that deep"))
@@ -112,7 +112,7 @@ class ValueReader:
         return self._scalar(node, path, key)
 
     def read_mapping(self, node: MappingNode) -> dict[str, Value]:
-        """The values of the root."""
+        """Returns the values of the root."""
         self.places[()] = ValueOrigin(node.mark, None, node)
         return self._entries(node, ())
 
@@ -157,7 +157,7 @@ def _as_written(value: Value, text: str) -> Value:
 
 
 def derive_scalar(text: str) -> bool | int | float | str | None:
-    """The value of a plain scalar in YAML 1.2's core schema."""
+    """Returns the value of a plain scalar in YAML 1.2's core schema."""
     if text in _NULL:
         return None
     if text in _BOOLEAN:
@@ -181,10 +181,10 @@ def _as_float(text: str) -> float:
 
 
 def derive_place_inside(source: str, place: ValueOrigin, value: str, line: int, column: int) -> tuple[int, int]:
-    """Line and column in the file of a place (from 1) inside a scalar's value.
+    """Returns line and column in the file of a position (from 1) inside a scalar's value.
 
-    Folding and indentation change white space only, so the n-th visible character of the value is the n-th of the
-    scalar's text. Where that cannot be followed (interpolated scalars) the scalar's own place is returned.
+    Folding and indentation change only white space, so the n-th visible character of the value is the n-th of the
+    scalar's text. Where that does not hold (interpolated scalars), the scalar's own position is returned.
     """
     node = place.node
     own = (place.value.line, place.value.column)
@@ -204,7 +204,7 @@ def derive_place_inside(source: str, place: ValueOrigin, value: str, line: int, 
 
 
 def _content_start(source: str, node: ScalarNode) -> int:
-    """Index of the first character after anchor, tag and opening quote or block header."""
+    """Returns the index of the first character after anchor, tag and opening quote or block header."""
     begin = node.mark.index
     while source[begin : begin + 1] in ("&", "!"):
         begin += len(re.match(r"\S+\s*", source[begin : node.end])[0])  # type: ignore[index]  # & or ! always matches
@@ -214,7 +214,7 @@ def _content_start(source: str, node: ScalarNode) -> int:
 
 
 def _visible_characters(source: str, begin: int, end: int, style: str) -> list[int]:
-    """Indices of the characters that are one visible character of the value each."""
+    """Returns the indices of the characters that each represent one visible character of the value."""
     found: list[int] = []
     index = begin
     while index < end:

@@ -1,1 +1,1 @@
-"""Pending and completed checkpoints, the journal, permits, recovery decisions. Pure."""
+"""The checkpoint protocol as pure decisions: pending and completed checkpoints, permits, recovery, upgrades."""

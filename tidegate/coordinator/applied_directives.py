@@ -1,7 +1,7 @@
-"""Words about changed state: which were said, how they are remembered, and which are spent. Pure.
+"""Upgrade directives: which were given, how they are recorded, and which have been applied. Pure.
 
-A word of the file (`state: keep`) or of the command line (`--keep STEP`) counts at the first start that has it. From
-that attempt's first checkpoint on it is spent: the journal has it (`Identity.words`), and a later change needs another.
+A directive in the file (`state: keep`) or on the command line (`--keep STEP`) applies to the first start that has it.
+The first checkpoint of that attempt records it as applied (`Identity.words`), and a later change needs another one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tidegate.coordinator.upgrade import Definition
 from tidegate.ids import OperatorName
 
 WORDS_MAX: Final = 50
-"""Spent words that are remembered of a step; those that the file still has are never forgotten."""
+"""Applied directives remembered per step; those still in the file are never forgotten."""
 DROPPED_MAX: Final = 100
-"""Steps that are gone of which the journal remembers that they were given up."""
+"""Dropped steps that the journal remembers."""
 DROPPED: Final = "--drop"
 
 
 def directives_for(name: OperatorName, now: Definition) -> list[tuple[str, str]]:
-    """Words for a step, and the texts by which they are remembered."""
+    """Returns the directives for a step, and the texts under which they are recorded."""
     said = []
     for verb, notes in ((KEEP, now.command_line.keep), (RESET, now.command_line.reset)):
         if name in notes:
@@ -39,7 +39,7 @@ def _text_of(verb: str, note: str) -> str:
 def spend(
     before: Mapping[OperatorName, tuple[str, ...]], now: Definition, names: Mapping[OperatorName, OperatorName]
 ) -> dict[OperatorName, tuple[str, ...]]:
-    """What is spent once the first checkpoint of this start is complete."""
+    """Returns the applied directives once the first checkpoint of this start is complete."""
     applied: dict[OperatorName, tuple[str, ...]] = {}
     gone: dict[OperatorName, tuple[str, ...]] = {}
     for old, texts in before.items():
@@ -58,7 +58,7 @@ def spend(
 
 
 def render_directive(text: str) -> str:
-    """A remembered word as a user writes it."""
+    """Renders a recorded directive as a user writes it."""
     verb, _, note = text.partition(": ")
     if verb.startswith("--"):
         return f'`{verb} STEP="{note}"`' if note else f"`{verb}`"
@@ -66,7 +66,7 @@ def render_directive(text: str) -> str:
 
 
 def say(name: OperatorName, words: str, applied: str) -> str:
-    """How to say a word; `applied` is one that the step has, of an earlier change."""
+    """Explains how to write a directive; `applied` is one that the step has from an earlier change."""
     first = words.split(maxsplit=1)[0]
     if applied:
         return (

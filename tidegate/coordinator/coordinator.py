@@ -1,7 +1,7 @@
 """The checkpoint coordinator of one attempt: events in, instructions out.
 
-No clock, thread, file or random number: time comes with the events, and whoever drives this calls `handle`, carries
-out the instructions in order, and calls again at `next_deadline_ms`. A checkpoint goes through
+It has no clock, thread, file or random number. Time arrives with the events. The caller passes each event to `handle`,
+executes the returned instructions in order, and sends a Tick by `next_deadline_ms`. A checkpoint goes through
 
     trigger (C01) -> acks -> one journal append at a time, in id order -> commit -> completion notice
 
@@ -9,8 +9,8 @@ and a savepoint, which decides nothing (ADR 11), through
 
     trigger -> acks -> the end of the transactions of any newer checkpoint -> its files
 
-Words are in `events.py`, the refusals in `triggers.py`, one pending checkpoint in `pending.py`, prepared transactions
-in `ledger.py`.
+Events and instructions are defined in `events.py`, trigger refusals in `triggers.py`, a single pending checkpoint in
+`pending.py`, and the bookkeeping of prepared transactions in `ledger.py`.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ DOUBTFUL_MAX: Final = 10_000
 
 
 class Coordinator:
-    """See the module. One thread at a time. Raises ProtocolBroken for what cannot happen.
+    """Coordinates the checkpoints of one attempt, on one thread. Raises ProtocolBroken for impossible events.
 
-    `recent_max`: so many decided checkpoints are remembered; an ack for an older one is late.
+    `recent_max` bounds the number of decided checkpoints that are remembered. An ack for an older one counts as late.
     """
 
     def __init__(self, settings: CheckpointPolicy, job: Job, recent_max: int = RECENT_MAX) -> None:
@@ -113,18 +113,18 @@ class Coordinator:
 
     @property
     def phase(self) -> AttemptPhase:
-        """Where the attempt stands."""
+        """The current phase of the attempt."""
         return self._phase
 
     @property
     def under_way(self) -> tuple[CheckpointId, ...]:
-        """Checkpoints that are triggered and not decided, ascending."""
+        """Checkpoints that have been triggered but not decided, ascending."""
         return tuple(sorted(self._pending))
 
     def handle(self, event: Event, wall_offset_ms: int = 0) -> tuple[Instruction, ...]:
-        """Take one event; the instructions are to be carried out in order.
+        """Processes one event and returns the instructions to execute, in order.
 
-        `wall_offset_ms` makes stamps: what the wall clock shows more than the monotonic one now.
+        `wall_offset_ms` is the wall clock minus the monotonic clock, both read now; it is used only for timestamps.
         """
         self._out = []
         self._wall_offset_ms = wall_offset_ms
@@ -139,7 +139,7 @@ class Coordinator:
         return tuple(self._out)
 
     def next_deadline_ms(self) -> int | None:
-        """When a Tick is due at the latest; None while only other events can change anything."""
+        """Returns the time by which a Tick is due, or None if only other events can change anything."""
         if self._phase not in ACTIVE:
             return None
         deadlines = [self._expiry_ms(p) for p in self._pending.values() if p.can_expire and not self._brokers_away]
@@ -177,7 +177,7 @@ class Coordinator:
                 self._brokers_back_ms = now_ms if answering and self._brokers_away else self._brokers_back_ms
                 self._brokers_away = not answering
             case Tick() | AttemptEnded():
-                pass  # time alone is looked at before and after every event; the end of the attempt in `handle`
+                pass  # expiry is checked for every event, and `handle` deals with the end of the attempt
 
     def _move(self, cause: Cause) -> None:
         after = PHASES.get((self._phase, cause))
@@ -197,7 +197,10 @@ class Coordinator:
             self._next_trigger_ms = event.now_ms + self._settings.interval_ms
 
     def _run_timer(self, now_ms: int) -> None:
-        """The periodic trigger. Intervals that pass while others are under way make one trigger, not several (C25)."""
+        """Triggers a periodic checkpoint when due.
+
+        Intervals missed while others are in progress yield one trigger (C25).
+        """
         due_ms = self._next_trigger_ms
         if due_ms is None or self._phase is not AttemptPhase.RUNNING or now_ms < due_ms or self._crowded():
             return
@@ -271,7 +274,7 @@ class Coordinator:
         if ack.checkpoint in self._recent:
             if self._recent[ack.checkpoint] is None:
                 return AckOutcome.DUPLICATE
-            self._ledger.prepared(ack)  # it was given up, but its records will not be sent again: the next one lists it
+            self._ledger.prepared(ack)  # given up, but its records will not be sent again: the next checkpoint lists it
             return AckOutcome.DISCARDED
         return AckOutcome.LATE
 
@@ -284,7 +287,7 @@ class Coordinator:
     # The journal and the commit
 
     def _start_append(self, now_ms: int) -> None:
-        """One append at a time, the lowest id first. A savepoint is never appended."""
+        """Starts at most one append, for the lowest id. A savepoint is never appended."""
         acknowledged = [p for _, p in sorted(self._pending.items()) if p.phase is PendingPhase.ACKNOWLEDGED]
         for pending in acknowledged:
             if self._appending is not None or self._phase not in ACTIVE:
@@ -329,7 +332,7 @@ class Coordinator:
         self._notify_completed(event.now_ms)
 
     def _notify_completed(self, now_ms: int) -> None:
-        """Notify the subtasks of every checkpoint whose transactions are ended, oldest first (C12, C25)."""
+        """Notifies the subtasks of every checkpoint whose transactions have ended, oldest first (C12, C25)."""
         for checkpoint in sorted(self._unended):
             pending, completed = self._unended[checkpoint]
             if not self._ledger.all_ended(completed.committables):
@@ -347,14 +350,14 @@ class Coordinator:
                 self._finish()
 
     def _finish(self) -> None:
-        """Once the final checkpoint is committed, only a savepoint that is being copied is waited for."""
+        """Finishes the pipeline once the final checkpoint is committed and no savepoint is still being copied."""
         writing = any(p.phase is PendingPhase.WRITING for p in self._pending.values())
         if self._phase is AttemptPhase.FINISHED and self._final is not None and not writing:
             self._out.append(FinishPipeline(self._final))
             self._final = None
 
     def _on_journal_failed(self, event: JournalFailed) -> None:
-        """The entry may exist all the same: its state stays until a later entry has taken the place."""
+        """Handles a failed append. The entry may exist anyway, so its state is kept until a later entry is durable."""
         if self._phase is AttemptPhase.ENDED:
             return
         pending, _ = self._appended(event.checkpoint)
@@ -368,14 +371,14 @@ class Coordinator:
     # Savepoints
 
     def _follow_savepoint(self, savepoint: PendingCheckpoint, now_ms: int) -> None:
-        """Its transactions are prepared; a checkpoint after it commits them, so start one unless one is in progress."""
+        """Triggers a checkpoint to commit the savepoint's transactions, unless a later one is in progress."""
         newer = any(p.id > savepoint.id and not p.properties.savepoint for p in self._pending.values())
         if self._newest_ended < savepoint.id and not newer and self._phase is AttemptPhase.RUNNING:
             self._trigger(FORCED, now_ms)
         self._write_savepoints(now_ms)
 
     def _write_savepoints(self, now_ms: int) -> None:
-        """A newer checkpoint lists, and has ended, every transaction that holds output from before the savepoint."""
+        """Writes savepoints once a newer checkpoint has ended every transaction with output from before them."""
         for pending in list(self._pending.values()):
             if pending.awaits_commit and pending.id < self._newest_ended:
                 pending.move(PendingPhase.WRITING)
@@ -399,7 +402,7 @@ class Coordinator:
     # Giving up
 
     def _expiry_ms(self, pending: PendingCheckpoint) -> int:
-        """An outage of the brokers gives all of the time again."""
+        """Returns the expiry time; the full timeout starts again after an outage of the brokers."""
         return max(pending.triggered_at_ms, self._brokers_back_ms) + self._settings.timeout_ms
 
     def _expire(self, now_ms: int) -> None:
@@ -410,7 +413,10 @@ class Coordinator:
             self._give_up_if_waiting(pending.id, CheckpointFailure.EXPIRED, detail)
 
     def _give_up_if_waiting(self, checkpoint: CheckpointId, reason: CheckpointFailure, detail: str) -> None:
-        """Once all acks are in, nobody can decline and no time limit applies any more."""
+        """Gives up a checkpoint that can still expire.
+
+        Once all acks are in, neither a decline nor a timeout applies.
+        """
         pending = self._pending.get(checkpoint)
         if pending is not None and pending.can_expire:
             self._give_up(pending, reason, detail)
@@ -436,7 +442,7 @@ class Coordinator:
             )
 
     def _discard(self, handles: Iterable[StateHandle]) -> None:
-        """Never what a completed checkpoint, one under way, or one of unknown outcome needs (F27)."""
+        """Discards those of the handles that no completed, pending or doubtful checkpoint needs (F27)."""
         needed = set(listed_paths(self._retained))
         needed.update(handle.path for pending in self._pending.values() for handle in pending.handles)
         needed.update(handle.path for handle in self._doubtful)
@@ -451,20 +457,22 @@ class Coordinator:
         while len(self._recent) > self._recent_max:
             del self._recent[min(self._recent)]
 
-    # The life of transactions and of the attempt
+    # Transactions and the end of the attempt
 
     def _transaction_deadline_ms(self) -> tuple[int, SubtaskId] | None:
-        """The first moment at which a transaction of a slot comes too near its time limit.
+        """Returns the earliest time at which a transaction of a slot comes too close to its timeout, and the subtask.
 
-        None while a decision is being written: it was in time when it began.
+        None while an append is in progress: the decision was in time when it began.
         """
         if self._appending is not None:
             return None
         return self._deadlines.earliest()
 
     def _check_transactions(self, now_ms: int) -> None:
-        """Deciding later than this could commit a checkpoint whose records the broker has dropped. A new attempt
-        rewinds the sources to the last checkpoint, so nothing is lost.
+        """Fails the attempt if a transaction is too close to its timeout.
+
+        A later decision could commit a checkpoint whose records the broker has dropped. A new attempt rewinds the
+        sources to the last checkpoint, so nothing is lost.
         """
         risk = self._transaction_deadline_ms()
         if risk is not None and now_ms >= risk[0] and self._phase in ACTIVE:
@@ -490,7 +498,7 @@ class Coordinator:
         self._out.append(StopPipeline(reason))
 
     def _on_ended(self) -> None:
-        """What was not decided is given up; an append under way is left to the next attempt's takeover."""
+        """Gives up all undecided checkpoints. The next attempt's takeover settles an append in progress."""
         self._move(Cause.ATTEMPT_ENDED)
         for pending in [p for _, p in sorted(self._pending.items()) if p.phase is not PendingPhase.APPENDING]:
             self._give_up(pending, CheckpointFailure.ATTEMPT_ENDED, "")

@@ -1,9 +1,8 @@
-"""What a look at the topics means for an attempt that runs: new partitions to read, a topic that is gone, or another
-one of the same name.
+"""Changes of topics while an attempt runs: new partitions, a topic that was deleted, or one that was created anew.
 
-Pure. A partition that appears while a source runs is new to its very first record, so it is read from offset 0,
-whatever `start` says; a next attempt that finds it without a position does the same (`recovery.py`), so nothing depends
-on whether a checkpoint came in between.
+Pure. A partition that appears while a source runs is read from offset 0, whatever `start` is, because even its first
+record is new. A later attempt that finds it without a position does the same (`recovery.py`), so the result does not
+depend on whether a checkpoint completed in between.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_added
 
 FIRST_OFFSET = 0
-"""Where a partition starts that was created after its source started."""
+"""Starting offset of a partition that was created after its source started."""
 
 MISSING_CHECKS_MAX: Final = 3
-"""One answer without a topic may be that of a broker that has just started; so many in a row are not."""
+"""Consecutive checks without a topic before it counts as gone. A broker that has just started may omit it once."""
 
 Assigned = Mapping[OperatorName, Sequence[Sequence[TopicPartition]]]
 """Source -> slot -> its partitions."""
 
 
 class TopicReplaced(PipelineStopped):
-    """A topic was deleted and created again while the pipeline ran: offsets of the old one mean nothing in the new."""
+    """A topic was deleted and created again while the pipeline ran: the old offsets have no meaning in the new one."""
 
     code = "topic-replaced"
 
@@ -40,13 +39,13 @@ class TopicGone(PipelineStopped):
 
 
 class TopicFound(AttemptFailed):
-    """A source has a new topic: the next attempt reads it, once the journal has its id and where it begins."""
+    """A source has a new topic. The next attempt reads it, once the journal has its id and its starting offsets."""
 
     code = "topic-found"
 
 
 class Addition(msgspec.Struct, frozen=True):
-    """Partitions that one slot shall read in addition, from `FIRST_OFFSET`."""
+    """Partitions that one slot must also read, from `FIRST_OFFSET`."""
 
     slot: SlotIndex
     source: OperatorName
@@ -54,7 +53,7 @@ class Addition(msgspec.Struct, frozen=True):
 
 
 def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Topic name -> id. Raises TopicReplaced for an id that changed; a topic that is not reported now is not judged."""
+    """Checks topic name -> id. Raises TopicReplaced if an id changed; topics that are not reported now are ignored."""
     for topic, old in sorted(before.items()):
         new = now.get(topic, old)
         if new != old:
@@ -69,7 +68,10 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> Non
 
 
 def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping[str, int]) -> dict[str, int]:
-    """Topic -> looks in a row without it, given those before. Raises TopicGone when they are MISSING_CHECKS_MAX."""
+    """Returns topic -> consecutive checks that missed it, counting on from `before`.
+
+    Raises TopicGone at MISSING_CHECKS_MAX.
+    """
     away = {topic: before.get(topic, 0) + 1 for topic in sorted(set(wanted) - set(found))}
     gone = [topic for topic, looks in away.items() if looks >= MISSING_CHECKS_MAX]
     if gone:
@@ -83,9 +85,10 @@ def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping
 
 
 def decide_additions(assigned: Assigned, topics: Mapping[OperatorName, Mapping[str, int]]) -> tuple[Addition, ...]:
-    """`topics` are the numbers of partitions, source -> topic -> number. By source, then slot; empty as a rule.
+    """Decides which slots read which new partitions, ordered by source and slot; usually none.
 
-    Sources without an entry in `assigned` are left alone: a bounded read ends where its topics ended when it began.
+    `topics` is source -> topic -> number of partitions. Sources without an entry in `assigned` are left alone: a
+    bounded read ends where its topics ended when it began.
     """
     return tuple(
         Addition(SlotIndex(slot), source, partitions)
@@ -96,7 +99,7 @@ def decide_additions(assigned: Assigned, topics: Mapping[OperatorName, Mapping[s
 
 
 def derive_assigned(assigned: Assigned, additions: Sequence[Addition]) -> Assigned:
-    """The assignment with the additions in it."""
+    """Returns the assignment with the additions in it."""
     after = {source: [tuple(partitions) for partitions in slots] for source, slots in assigned.items()}
     for one in additions:
         after[one.source][one.slot] += one.partitions

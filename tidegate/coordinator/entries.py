@@ -1,7 +1,7 @@
-"""Journal entries: their content, their bytes, and what is refused when one is read. Pure.
+"""Journal entries: their content, their encoding, and what is refused when one is read. Pure.
 
-Every entry carries what a later reader must know even when all older entries are gone: who wrote it, whose data it
-is about, the highest checkpoint id that may have been used (C10), and the oldest entry that is still needed.
+Every entry carries what a later reader needs even if all older entries are gone: its writer, the identity of the data,
+the highest checkpoint id that may have been used (C10), and the oldest entry that is still needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMAT_VERSION: Final = 1
 
 
 class JournalRefused(TidegateError):
-    """The journal cannot be followed: a gap, an unknown version, or entries that contradict one another."""
+    """The journal is inconsistent: a gap, an unknown version, or entries that contradict one another."""
 
     code = "journal-refused"
     exit_code = 4
@@ -30,7 +30,7 @@ class JournalRefused(TidegateError):
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """One daemon process. `token` is random and distinguishes its entries from everybody else's."""
+    """A daemon process. Its random `token` distinguishes its entries from those of all other processes."""
 
     token: str
     host: str
@@ -41,7 +41,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What the positions, states and committables of an entry refer to; compared at every restore."""
+    """The pipeline, cluster and plan that the data of an entry belongs to; compared at every restore."""
 
     pipeline: str
     cluster_id: str
@@ -50,23 +50,25 @@ class Identity(msgspec.Struct, frozen=True):
     parallelism: int
     max_parallelism: int
     fingerprint: str = ""
-    """Digest of the plan, for people who ask whether the pipeline file was changed."""
+    """Digest of the plan; shows people whether the pipeline file was changed."""
     fingerprints: dict[OperatorName, StateFingerprint] = {}
-    """What the state of each step means (`plan/state_fingerprints.py`)."""
+    """The state fingerprint of each step (`plan/state_fingerprints.py`)."""
     words: dict[OperatorName, tuple[str, ...]] = {}
-    """What was said about changed state when these states were taken over or begun: each word counts once."""
+    """Upgrade directives that applied when these states were restored or begun; each is applied only once."""
     begun: dict[OperatorName, dict[str, CheckpointId]] = {}
-    """Aggregates that were added to a step with state, and the checkpoint after which they count; under an empty name
-    a step whose whole state was reset."""
+    """Aggregates added to a step with state, and the checkpoint after which they count.
+
+    A step whose whole state was reset is listed under an empty name.
+    """
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """What both kinds have in common."""
+    """The fields that all kinds of entries have."""
 
     format_version: int
     sequence: JournalSequence
     floor: JournalSequence
-    """The oldest entry that is still needed; those below may be missing, cleaned up, or garbage."""
+    """The oldest entry that is still needed; older ones may be missing, cleaned up, or garbage."""
     attempt: Attempt
     writer: Writer
     reserved_to: CheckpointId
@@ -75,34 +77,38 @@ class JournalEntry(msgspec.Struct, frozen=True):
     at_ms: int
     """Writer's clock, ms since 1970."""
     journal: str
-    """Random token of this journal, in every transactional id: two directories never share one (ADR 20)."""
+    """Random token of this journal, part of every transactional id: two directories never share one (ADR 20)."""
     replaces: tuple[str, ...] = ()
-    """Tokens of journals of the same pipeline that this one has taken the place of, on somebody's word."""
+    """Tokens of journals of the same pipeline that this one has replaced at a user's request."""
     origin: str = ""
-    """What this history was begun from by somebody's choice (`checkpoint 42`, `savepoint 7b3f...`), carried on by every
-    later entry, so that the same choice is not made twice; empty for none."""
+    """The user's choice that this history began from (`checkpoint 42`, `savepoint 7b3f...`); empty for none.
+
+    Every later entry repeats it, so that the same choice is not applied twice.
+    """
 
 
 class Takeover(JournalEntry, frozen=True, kw_only=True, tag="takeover", tag_field="entry"):
-    """The writer owns the pipeline from here on, as a new attempt: nobody older can decide anything (ADR 2)."""
+    """The writer owns the pipeline from here on, as a new attempt; no older daemon can decide anything (ADR 2)."""
 
     first_checkpoint: CheckpointId
     """The first checkpoint id of the attempt: above all that may have been used before."""
 
 
 class CheckpointEntry(JournalEntry, frozen=True, kw_only=True, tag="checkpoint", tag_field="entry"):
-    """The checkpoint is complete, and its transactions are to be committed."""
+    """The checkpoint is complete, and its transactions must be committed."""
 
     checkpoint: CompletedCheckpoint
     again: bool = False
-    """It is an older one, appended once more to continue from: its attempt has not made it, so if it is final that one
-    was."""
+    """True if this is an older checkpoint, appended again to continue from.
+
+    If it is final, only the older attempt ended.
+    """
 
 
 class EndedEntry(JournalEntry, frozen=True, kw_only=True, tag="ended", tag_field="entry"):
-    """The transactions that the newest checkpoint lists are all ended, and nobody has to ask for them again (ADR 20).
+    """All transactions that the newest checkpoint lists have ended, so they need not be queried again (ADR 20).
 
-    What Kafka knows about an ended transaction is gone after a week or two; what is written here is not.
+    Kafka forgets an ended transaction after a week or two; the journal does not.
     """
 
     ended: CheckpointId
@@ -122,12 +128,15 @@ _decode_entry = msgspec.json.Decoder(AnyEntry).decode
 
 
 def encode_entry(entry: AnyEntry) -> bytes:
-    """Sealed JSON, readable with any pager."""
+    """Encodes an entry as sealed JSON that can be read with any pager."""
     return seal(msgspec.json.format(_encoder.encode(entry), indent=1) + b"\n")
 
 
 def decode_entry(sequence: JournalSequence, data: bytes) -> AnyEntry:
-    """Raises ObjectCorrupt for damage and JournalRefused for another format version; both name the file."""
+    """Decodes an entry.
+
+    Raises ObjectCorrupt for damage and JournalRefused for another format version; both name the file.
+    """
     name = journal_name(sequence)
     body = unseal(name, data)
     try:
@@ -155,7 +164,7 @@ def decode_entry(sequence: JournalSequence, data: bytes) -> AnyEntry:
 
 
 class Savepoint(msgspec.Struct, frozen=True):
-    """Metadata of a savepoint: the object in its folder that says what else belongs to it."""
+    """Metadata of a savepoint: the object in its folder that lists everything else that belongs to it."""
 
     format_version: int
     token: str
@@ -164,8 +173,8 @@ class Savepoint(msgspec.Struct, frozen=True):
     """Writer's clock, ms since 1970."""
     identity: Identity
     checkpoint: CompletedCheckpoint
-    """Its states' paths are relative to the folder; it lists no committables."""
+    """The paths of its states are relative to the folder. It lists no committables."""
     from_rows: bool = False
-    """Somebody has made it of rows (`tidegate state write`): no pipeline has written output up to it."""
+    """True if a user made it from rows (`tidegate state write`), so that no pipeline has written output up to it."""
     keys: int | None = None
-    """Entries of its keyed states; None where they cannot be counted."""
+    """Number of entries of its keyed states; None where they cannot be counted."""

@@ -1,6 +1,6 @@
-"""What the coordinator receives (events) and what it answers (instructions). Plain values; time comes in with events.
+"""Events that the coordinator receives and instructions that it returns, as plain values.
 
-`now_ms` is the daemon's monotonic clock in milliseconds: nothing depends on when somebody sets the wall clock (ADR 19).
+`now_ms` is the daemon's monotonic clock in milliseconds, so that changes of the wall clock have no effect (ADR 19).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.ids import Attempt, CheckpointId, SubtaskId, TransactionalId
 
 
 class TriggerRefusal(StrEnum):
-    """Why no checkpoint is begun; checked in this order."""
+    """Reasons not to trigger a checkpoint, in the order in which they are checked."""
 
     SHUT_DOWN = "the attempt has ended, has failed, or its final checkpoint is under way"  # C04
     PERIODIC_OFF = "periodic checkpoints are off"  # C05
@@ -28,7 +28,7 @@ class TriggerRefusal(StrEnum):
 
 
 class AckOutcome(StrEnum):
-    """What an ack meant."""
+    """The coordinator's response to an ack."""
 
     SUCCESS = "recorded"  # C18
     DUPLICATE = "this subtask has acknowledged the checkpoint already"  # C19
@@ -39,7 +39,7 @@ class AckOutcome(StrEnum):
 
 
 class CheckpointFailure(StrEnum):
-    """Why a pending checkpoint was given up."""
+    """Reasons to give up a pending checkpoint."""
 
     EXPIRED = "it took longer than checkpoints.timeout"
     DECLINED = "a subtask declined it"
@@ -52,35 +52,35 @@ class CheckpointFailure(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Whether it counts against `checkpoints.tolerable_failures`."""
+        """True if this failure counts against `checkpoints.tolerable_failures`."""
         return self not in {CheckpointFailure.SUBSUMED, CheckpointFailure.ATTEMPT_ENDED}
 
 
 class CheckpointProperties(msgspec.Struct, frozen=True):
-    """What kind of checkpoint it is (C15, C16). The kinds are the five constants below."""
+    """The kind of a checkpoint (C15, C16); the five constants below are the only kinds."""
 
     forced: bool = False
     """Ignores the limit of concurrent checkpoints and the minimum pause."""
     ordered: bool = False
-    """A user asks for it: it ignores the interval and the minimum pause, but not the limit (C38)."""
+    """Requested by a user: it ignores the interval and the minimum pause, but not the limit (C38)."""
     final: bool = False
     """Sources stop after its barrier."""
     savepoint: bool = False
-    """One-off, always aligned, copied to a directory of the user's; decides nothing (ADR 11)."""
+    """One-off, always aligned, copied to a directory of the user's choice; decides nothing (ADR 11)."""
 
     @property
     def periodic(self) -> bool:
-        """The timer begins it, nobody else."""
+        """True if the timer triggers this checkpoint."""
         return not (self.forced or self.ordered)
 
     @property
     def subsumed(self) -> bool:
-        """Given up when a newer checkpoint completes first (C17, C26)."""
+        """True if it is given up when a newer checkpoint completes first (C17, C26)."""
         return not self.savepoint
 
     @property
     def aligned(self) -> bool:
-        """Barriers never overtake records, whatever `checkpoints.unaligned` says."""
+        """True if its barriers never overtake records, whatever `checkpoints.unaligned` is."""
         return self.savepoint or self.final
 
 
@@ -99,13 +99,13 @@ class SubtaskRunning(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time has passed; due at `next_deadline_ms`, harmless at any other time."""
+    """Time has passed. Due at `next_deadline_ms`, harmless at any other time."""
 
     now_ms: int
 
 
 class TriggerRequested(msgspec.Struct, frozen=True):
-    """Somebody asks for a checkpoint now (C15, C38): `final` to end the pipeline by it, or a savepoint, or just one."""
+    """A checkpoint is requested now (C15, C38): an ordinary one, a `final` one, or a savepoint."""
 
     now_ms: int
     final: bool = False
@@ -113,7 +113,7 @@ class TriggerRequested(msgspec.Struct, frozen=True):
 
     @property
     def properties(self) -> CheckpointProperties:
-        """The kind that is asked for."""
+        """The kind of checkpoint that is requested."""
         if self.savepoint:
             return SAVEPOINT
         return FINAL if self.final else ORDERED
@@ -128,21 +128,21 @@ class TriggerFailed(msgspec.Struct, frozen=True):
 
 
 class AckReceived(msgspec.Struct, frozen=True):
-    """See Ack."""
+    """A subtask has acknowledged a checkpoint."""
 
     ack: Ack
     now_ms: int
 
 
 class DeclineReceived(msgspec.Struct, frozen=True):
-    """See Decline."""
+    """A subtask has declined a checkpoint."""
 
     decline: Decline
     now_ms: int
 
 
 class Journaled(msgspec.Struct, frozen=True):
-    """The AppendCheckpoint instruction has succeeded; the edge holds the permit."""
+    """An AppendCheckpoint instruction succeeded; the caller holds the permit."""
 
     checkpoint: CheckpointId
     reserved_to: CheckpointId
@@ -150,9 +150,9 @@ class Journaled(msgspec.Struct, frozen=True):
 
 
 class JournalFailed(msgspec.Struct, frozen=True):
-    """The AppendCheckpoint instruction has failed; whether the entry is there may be unknown.
+    """An AppendCheckpoint instruction failed; it may be unknown whether the entry exists.
 
-    `retriable` as on the error; `settled` is False for AppendUnsettled: only a new attempt may go on.
+    `retriable` has the value of the error's. `settled` is False for AppendUnsettled: only a new attempt may continue.
     """
 
     checkpoint: CheckpointId
@@ -163,7 +163,7 @@ class JournalFailed(msgspec.Struct, frozen=True):
 
 
 class TransactionsEnded(msgspec.Struct, frozen=True):
-    """The committer has definite answers for these committables of a permit (all of them, or some)."""
+    """The committer has a definite answer for some or all committables of a permit."""
 
     checkpoint: CheckpointId
     ended: tuple[Committable, ...]
@@ -171,14 +171,14 @@ class TransactionsEnded(msgspec.Struct, frozen=True):
 
 
 class SavepointWritten(msgspec.Struct, frozen=True):
-    """The WriteSavepoint instruction has succeeded: its metadata is durable (C29)."""
+    """A WriteSavepoint instruction succeeded: the savepoint's metadata is durable (C29)."""
 
     checkpoint: CheckpointId
     now_ms: int
 
 
 class SavepointFailed(msgspec.Struct, frozen=True):
-    """The WriteSavepoint instruction has failed; no metadata was written."""
+    """A WriteSavepoint instruction failed; no metadata was written."""
 
     checkpoint: CheckpointId
     detail: str
@@ -186,9 +186,9 @@ class SavepointFailed(msgspec.Struct, frozen=True):
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
-    """The oldest transaction a subtask holds, prepared or not; `age_ms` is None when it holds none.
+    """The oldest transaction that a subtask holds, prepared or not; `age_ms` is None if it holds none.
 
-    The age counts from its first record and is measured by the slot alone: its clock and the daemon's may differ.
+    The slot alone measures the age, from the transaction's first record, because its clock and the daemon's may differ.
     """
 
     subtask: SubtaskId
@@ -198,14 +198,14 @@ class OpenTransaction(msgspec.Struct, frozen=True):
 
 
 class BrokersSeen(msgspec.Struct, frozen=True):
-    """The brokers answer, or none of them does: then checkpoints wait for them without a time limit of their own."""
+    """The brokers answer, or none of them does; in the latter case pending checkpoints do not time out."""
 
     answering: bool
     now_ms: int
 
 
 class AttemptEnded(msgspec.Struct, frozen=True):
-    """All slots of the attempt are gone."""
+    """All slots of the attempt have ended."""
 
     now_ms: int
 
@@ -229,17 +229,17 @@ Event = (
 
 
 class SendTrigger(msgspec.Struct, frozen=True):
-    """Send the trigger to every slot, whose sources act on it (C12); TriggerFailed says that one cannot have it."""
+    """Send the trigger to every slot, whose sources act on it (C12). Answer with TriggerFailed if one cannot get it."""
 
     attempt: Attempt
     checkpoint: CheckpointId
     timestamp_ms: int
-    """A stamp: ms since 1970."""
+    """Wall clock, ms since 1970."""
     properties: CheckpointProperties
 
 
 class TriggerRefused(msgspec.Struct, frozen=True):
-    """No checkpoint of this kind was begun."""
+    """No checkpoint of this kind was triggered."""
 
     refusal: TriggerRefusal
     properties: CheckpointProperties
@@ -254,7 +254,7 @@ class AckRefused(msgspec.Struct, frozen=True):
 
 
 class AppendCheckpoint(msgspec.Struct, frozen=True):
-    """Append to the journal and answer with Journaled or JournalFailed. One at a time."""
+    """Append to the journal and answer with Journaled or JournalFailed. Issued one at a time."""
 
     checkpoint: CompletedCheckpoint
 
@@ -266,16 +266,16 @@ class CommitTransactions(msgspec.Struct, frozen=True):
 
 
 class WriteSavepoint(msgspec.Struct, frozen=True):
-    """All output before this cut is committed: copy its state and positions, the metadata last (C29).
+    """Copy the state and positions of this savepoint, its metadata last (C29): all output before it is committed.
 
-    Answer with SavepointWritten or SavepointFailed; until then the state objects stay.
+    Answer with SavepointWritten or SavepointFailed; until then the state objects are kept.
     """
 
     checkpoint: CompletedCheckpoint
 
 
 class CheckpointReport(msgspec.Struct, frozen=True):
-    """Figures of a checkpoint; phases are the slowest subtask's."""
+    """Figures of a checkpoint. Durations of phases are those of the slowest subtask."""
 
     checkpoint: CheckpointId
     final: bool
@@ -285,7 +285,7 @@ class CheckpointReport(msgspec.Struct, frozen=True):
     ended_at_ms: int
     size_bytes: int
     records: int
-    """Records in the transactions that it committed, carried ones included."""
+    """Records in the transactions that it committed, including carried ones."""
     transactions: int
     start_delay_ms: float
     alignment_ms: float
@@ -295,19 +295,22 @@ class CheckpointReport(msgspec.Struct, frozen=True):
 
 
 class NotifyCompleted(msgspec.Struct, frozen=True):
-    """Decided, and its transactions are ended: notify all subtasks (C12), mirror the offsets, clean up the journal."""
+    """Notify all subtasks that the checkpoint is decided and its transactions have ended (C12).
+
+    Then mirror the offsets and clean up the journal.
+    """
 
     attempt: Attempt
     checkpoint: CompletedCheckpoint
     released: frozenset[TransactionalId]
-    """Ids whose transaction is ended and that the newest journal entry no longer lists: free for a new one."""
+    """Ids whose transaction has ended and that the newest journal entry no longer lists; they can be reused."""
     report: CheckpointReport
     needed: frozenset[str] = frozenset()
-    """State objects that pending checkpoints list: the clean-up must not take them."""
+    """State objects that pending checkpoints list and the cleanup must keep."""
 
 
 class NotifyAborted(msgspec.Struct, frozen=True):
-    """Given up: notify all subtasks. Prepared transactions wait for the next checkpoint."""
+    """Notify all subtasks that the checkpoint was given up. Prepared transactions wait for the next checkpoint."""
 
     attempt: Attempt
     checkpoint: CheckpointId
@@ -335,7 +338,7 @@ class StopPipeline(msgspec.Struct, frozen=True):
 
 
 class FinishPipeline(msgspec.Struct, frozen=True):
-    """The final checkpoint is complete and committed: end the attempt and the daemon, all is well."""
+    """End the attempt and the daemon successfully: the final checkpoint is complete and committed."""
 
     checkpoint: CheckpointId
 

@@ -1,16 +1,15 @@
-"""Which source subtasks are on hold, so that the inputs of a step arrive in a useful order. Pure.
+"""Decides which source subtasks are on hold, so that the inputs of a step arrive in a useful order. Pure.
 
-A subtask on hold reads nothing, and keeps answering barriers with its positions and questions with its idleness. Rows
+A subtask on hold reads nothing, but keeps answering barriers with its positions and reporting whether it is idle. Rows
 are never held back in a channel: an input that is not read would block the barriers of aligned checkpoints until they
 time out.
 
-Rules
 - A *gate* (`InputOrder.comes_first`) holds the sources of the other inputs of a vertex until all subtasks of the vertex
   have reported that the input has caught up. It never closes again within an attempt. Checkpoints complete meanwhile,
   so the next attempt continues where this one was, behind a gate of its own.
-- A *lead* (`InputOrder.ahead_ms`) holds a source subtask whose watermark is further ahead of those of the other inputs.
-  Only subtasks count that somebody waits for: not one that is idle, has ended, waits behind a gate, or has no watermark
-  yet, as one without partitions. So the subtask with the lowest watermark is never on hold.
+- A *lead* (`InputOrder.ahead_ms`) holds a source subtask whose watermark is too far ahead of those of the other inputs.
+  A subtask does not count if it is idle, has ended, waits behind a gate, or has no watermark yet, for example because
+  it has no partitions. So the subtask with the lowest watermark is never on hold.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tidegate.plan.graph import Plan
 
 
 class SourceProgress(msgspec.Struct, frozen=True):
-    """Where a source subtask is in event time; `watermark_ms` is None before its first watermark."""
+    """Event-time progress of a source subtask; `watermark_ms` is None before its first watermark."""
 
     watermark_ms: int | None
     idle: bool = False
@@ -40,15 +39,15 @@ class Gating:
         self._leads = derive_leads(plan)
         slots = [SlotIndex(slot) for slot in range(plan.parallelism)]
         self._closed = {gate: set(slots) for gate in derive_gates(plan)}
-        """The slots whose subtasks have not reported yet, of every gate that is closed."""
+        """For every closed gate, the slots whose subtasks have not reported yet."""
         self._progress: dict[tuple[OperatorName, SlotIndex], SourceProgress] = {}
 
     def __bool__(self) -> bool:
-        """Whether there is anything to decide now, or ever will be."""
+        """True if any source may be on hold now or later."""
         return bool(self._closed or self._leads)
 
     def on_caught_up(self, vertex: VertexId, port: int, slot: SlotIndex) -> frozenset[OperatorName]:
-        """An input of a subtask has caught up. Returns the sources whose gate opens by that."""
+        """Records that an input of a subtask has caught up. Returns the sources whose gate this opens."""
         before = self._gated()
         for gate, waiting in list(self._closed.items()):
             if (gate.vertex, gate.port) == (vertex, port):
@@ -58,11 +57,11 @@ class Gating:
         return before - self._gated()
 
     def on_progress(self, slot: SlotIndex, progress: Mapping[OperatorName, SourceProgress]) -> None:
-        """A slot reports where its source subtasks are."""
+        """Records the progress of the source subtasks of a slot."""
         self._progress.update({(source, slot): one for source, one in progress.items()})
 
     def held(self, slot: SlotIndex) -> frozenset[OperatorName]:
-        """Return the sources whose subtask in this slot is on hold."""
+        """Returns the sources whose subtask in this slot is on hold."""
         gated = self._gated()
         return gated.union(
             source

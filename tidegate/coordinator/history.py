@@ -1,8 +1,9 @@
-"""What is kept of past checkpoints and failed attempts, for people: bounded, newest first. Pure.
+"""The history of past checkpoints and failed attempts, for people: bounded, newest first. Pure.
 
-`CheckpointHistory` looks on. It is shown each event that a coordinator takes, with the instructions it answered, and
-decides nothing. All durations come from the monotonic clock that events carry; the only stamps are `triggered_at_ms`
-and `failed_at_ms`. It is kept in memory: a new daemon begins with an empty one, and the journal has what counts.
+`CheckpointHistory` only observes: it is shown each event that a coordinator receives, with the instructions that it
+returned. All durations come from the monotonic clock in the events; the only wall-clock timestamps are
+`triggered_at_ms` and `failed_at_ms`. It is kept in memory, so it is empty in a new daemon; what recovery needs is in
+the journal.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from tidegate.ids import Attempt, CheckpointId, SlotIndex, SubtaskId, VertexId
 
 CHECKPOINTS_MAX: Final = 100
 SUBTASKS_MAX: Final = 10_000
-"""Phases of subtasks, over all checkpoints that are kept. The oldest lose theirs first, the newest never does."""
+"""Subtask phases kept over all checkpoints. The oldest checkpoints lose theirs first, the newest never does."""
 FAILURES_MAX: Final = 50
 TEXT_CHARACTERS_MAX: Final = 20_000
-"""Of a reason or a cause."""
+"""Maximum length of a reason or a cause."""
 
 ENDED: Final = "the attempt has ended"
 UNSETTLED: Final = "the attempt ended while the journal entry was being written: the checkpoint counts if it is there"
@@ -46,7 +47,7 @@ COMMIT_UNSEEN: Final = "the attempt ended before its transactions were seen to b
 
 
 class CheckpointKind(StrEnum):
-    """What it was for."""
+    """The purpose of a checkpoint."""
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
@@ -54,18 +55,18 @@ class CheckpointKind(StrEnum):
 
 
 class CheckpointResult(StrEnum):
-    """What became of it."""
+    """The outcome of a checkpoint."""
 
     UNDER_WAY = "under way"
     COMPLETED = "completed"
     FAILED = "failed"
-    """It counts against `checkpoints.tolerable_failures`."""
+    """Counts against `checkpoints.tolerable_failures`."""
     ABANDONED = "abandoned"
-    """Through no fault of its own: a newer one was faster, or the attempt ended."""
+    """Not a failure: a newer checkpoint completed first, or the attempt ended."""
 
 
 class SubtaskPhases(msgspec.Struct, frozen=True, kw_only=True):
-    """What one subtask did for a checkpoint, in the order of the fields."""
+    """The work of one subtask for a checkpoint; the fields are in chronological order."""
 
     vertex: VertexId
     slot: SlotIndex
@@ -74,20 +75,20 @@ class SubtaskPhases(msgspec.Struct, frozen=True, kw_only=True):
     alignment_ms: float
     """From the first barrier to the last; 0 with one input channel."""
     snapshot_ms: float
-    """The synchronous part: no record is processed meanwhile."""
+    """The synchronous part, during which no record is processed."""
     upload_ms: float
     """The slowest file of the asynchronous part."""
     prepare_ms: float
-    """Until its sinks had everything flushed and counted, beside the upload."""
+    """Time until its sinks had flushed and counted everything, in parallel with the upload."""
     acknowledged_after_ms: int
     """From the trigger to the arrival of the ack at the daemon."""
     size_bytes: int
-    """Of its part of the checkpoint, files of earlier checkpoints that it builds on included."""
+    """Size of its part of the checkpoint, including files of earlier checkpoints that it builds on."""
     written_bytes: int
     """The part of `size_bytes` that this checkpoint has written."""
     inflight_bytes: int
     inflight_rows: int
-    """Rows that barriers have overtaken, and that are part of it."""
+    """Rows that barriers have overtaken and that are part of the checkpoint."""
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,63 +99,63 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True):
     kind: CheckpointKind
     result: CheckpointResult
     reason: str
-    """Why it did not complete; empty of one that did or is under way."""
+    """Reason why it did not complete; empty if it did or is in progress."""
     triggered_at_ms: int
-    """A stamp, ms since 1970."""
+    """Wall clock, ms since 1970."""
     duration_ms: int | None
-    """From the trigger to the end; None while it is under way."""
+    """From the trigger to the end; None while in progress."""
     acknowledged_ms: int | None
-    """The part of it until the last ack; None while one is missing."""
+    """The part of `duration_ms` until the last ack; None while one is missing."""
     journal_ms: int | None
-    """After that: until it was in the journal."""
+    """From the last ack until it was in the journal."""
     commit_ms: int | None
-    """After that: until its transactions were committed."""
+    """From the journal entry until its transactions were committed."""
     size_bytes: int
     records: int
     """Records in the transactions that it committed."""
     subtasks: tuple[SubtaskPhases, ...]
-    """Those that have acknowledged it, the slowest ack last."""
+    """Subtasks that have acknowledged it, the slowest last."""
     missing: tuple[str, ...]
-    """Those that have not."""
+    """Subtasks that have not acknowledged it."""
     subtasks_left_out: int = 0
-    """So many of `subtasks` are not kept any more."""
+    """Number of `subtasks` that are no longer kept."""
 
 
 class FollowedBy(StrEnum):
-    """What came after a failed attempt."""
+    """The reaction to a failed attempt."""
 
     RESTART = "restart"
     GAVE_UP = "gave up"
     STOPPED = "stopped"
-    """The end had been asked for."""
+    """The end had been requested."""
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt that failed."""
+    """One failed attempt."""
 
     failed_at_ms: int
-    """A stamp, ms since 1970."""
+    """Wall clock, ms since 1970."""
     attempt: Attempt | None
-    """None when it failed before it had a number: the recovery did not succeed."""
+    """None if it failed before it had a number, because the recovery did not succeed."""
     code: str
-    """Of the error; stable."""
+    """The error's stable code."""
     cause: str
     ran_ms: int
-    """For so long all of its slots ran."""
+    """Time during which all of its slots ran."""
     followed_by: FollowedBy
     restart_after_ms: int | None = None
-    """How long the restart strategy waits; None without a restart."""
+    """Wait before the restart; None without a restart."""
 
 
 class HistorySummary(msgspec.Struct, frozen=True):
-    """Of the checkpoints and failures that are kept."""
+    """Summary of the checkpoints and failures that are kept."""
 
     under_way: int = 0
     completed: int = 0
     failed: int = 0
     abandoned: int = 0
     longest_ms: int | None = None
-    """Of the completed ones."""
+    """Duration of the longest completed checkpoint."""
     failures: int = 0
     last_failure: FailureRecord | None = None
 
@@ -205,7 +206,7 @@ class _Open:
 
 
 class CheckpointHistory:
-    """See the module. One for all attempts of a daemon; one thread at a time."""
+    """The checkpoints of all attempts of a daemon; used by one thread at a time."""
 
     def __init__(self, checkpoints_max: int = CHECKPOINTS_MAX, subtasks_max: int = SUBTASKS_MAX) -> None:
         self._ended: deque[CheckpointRecord] = deque(maxlen=checkpoints_max)
@@ -214,10 +215,10 @@ class CheckpointHistory:
         self._running: set[SubtaskId] = set()
 
     def observe(self, event: Event, instructions: Sequence[Instruction]) -> None:
-        """A coordinator has taken `event` and answered with `instructions`."""
+        """Records an event of a coordinator and the instructions that it returned."""
         match event:
             case SubtaskRunning(subtask=subtask):
-                self._running.add(subtask)  # all of them run before a checkpoint is begun (C09)
+                self._running.add(subtask)  # all subtasks run before a checkpoint is triggered (C09)
             case AckReceived(ack=ack, now_ms=now_ms) if not any(isinstance(one, AckRefused) for one in instructions):
                 if (one := self._open.get(ack.checkpoint)) is not None:
                     one.acknowledge(ack, now_ms)
@@ -233,12 +234,12 @@ class CheckpointHistory:
 
     @property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
-        """Newest first, those under way included."""
+        """All checkpoints that are kept, newest first, including those in progress."""
         under_way = [one.record(CheckpointResult.UNDER_WAY) for one in self._open.values()]
         return tuple(sorted((*self._ended, *under_way), key=lambda record: record.id, reverse=True))
 
     def summarise(self, failures: Sequence[FailureRecord]) -> HistorySummary:
-        """With the failures that are kept, newest first."""
+        """Summarizes the checkpoints together with `failures`, newest first."""
         results = [record.result for record in self._ended]
         durations = [
             record.duration_ms
@@ -269,7 +270,7 @@ class CheckpointHistory:
                 self._end(checkpoint, result, f"{reason.value} ({detail})" if detail else reason.value, now_ms)
 
     def _end_attempt(self, now_ms: int) -> None:
-        """The coordinator is gone, and with it everybody who could answer."""
+        """Closes all open checkpoints: nothing can answer once the coordinator has ended."""
         for checkpoint, one in list(self._open.items()):
             if one.journaled_ms is not None:
                 self._end(checkpoint, CheckpointResult.COMPLETED, COMMIT_UNSEEN, one.journaled_ms)
@@ -287,7 +288,7 @@ class CheckpointHistory:
     ) -> None:
         one = self._open.pop(checkpoint, None)
         if one is None:
-            return  # it has ended with its attempt
+            return  # it ended with its attempt
         self._ended.append(one.record(result, reason, ended_ms, report))
         self._bound_subtasks()
 
@@ -304,30 +305,30 @@ class CheckpointHistory:
 
 
 class FailureHistory:
-    """Attempts that failed."""
+    """The failed attempts."""
 
     def __init__(self, failures_max: int = FAILURES_MAX) -> None:
         self._failures: deque[FailureRecord] = deque(maxlen=failures_max)
 
     def add(self, failure: FailureRecord) -> None:
-        """It is the newest now."""
+        """Adds a failure as the newest."""
         self._failures.append(msgspec.structs.replace(failure, cause=failure.cause[:TEXT_CHARACTERS_MAX]))
 
     @property
     def failures(self) -> tuple[FailureRecord, ...]:
-        """Newest first."""
+        """The failures that are kept, newest first."""
         return tuple(reversed(self._failures))
 
 
 def derive_kind(properties: CheckpointProperties) -> CheckpointKind:
-    """As `tidegate checkpoints` calls it."""
+    """Returns the kind under the name that `tidegate checkpoints` shows."""
     if properties.savepoint:
         return CheckpointKind.SAVEPOINT
     return CheckpointKind.FINAL if properties.final else CheckpointKind.CHECKPOINT
 
 
 def derive_phases(ack: Ack, acknowledged_after_ms: int) -> SubtaskPhases:
-    """What an ack says about its subtask."""
+    """Derives a subtask's phases from its ack."""
     return SubtaskPhases(
         vertex=ack.subtask.vertex,
         slot=ack.subtask.index,

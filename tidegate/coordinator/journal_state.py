@@ -1,4 +1,4 @@
-"""What is true according to the journal: a pure function of its entries."""
+"""The state of a pipeline according to its journal: a pure function of the entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.storage.names import journal_name
 
 
 class JournalState(msgspec.Struct, frozen=True):
-    """Derived from the entries; `EMPTY` before the first."""
+    """State derived from the entries; `EMPTY` before the first."""
 
     next_sequence: JournalSequence = JournalSequence(0)
     attempt: Attempt = Attempt(0)
@@ -25,20 +25,25 @@ class JournalState(msgspec.Struct, frozen=True):
     takeover: Takeover | None = None
     """The newest one among the entries that are still needed."""
     retained: tuple[CheckpointEntry, ...] = ()
-    """Entries of the retained checkpoints, oldest first, as they were appended: they say what lies after an older cut,
-    ended or not."""
+    """Entries of the retained checkpoints, oldest first, as they were appended.
+
+    They list the transactions after an older checkpoint, whether these have ended or not.
+    """
     ended: CheckpointId = CheckpointId(0)
-    """The newest checkpoint of which all transactions are on record as ended; 0 without one."""
+    """The newest checkpoint whose transactions are all recorded as ended; 0 if there is none."""
     journal: str = ""
-    """Token of this journal; see Entry."""
+    """Token of this journal, as in JournalEntry."""
     replaces: tuple[str, ...] = ()
-    """See Entry."""
+    """Tokens of replaced journals, as in JournalEntry."""
     origin: str = ""
-    """See Entry."""
+    """The choice that this history began from, as in JournalEntry."""
 
     @property
     def newest_checkpoint(self) -> CompletedCheckpoint | None:
-        """The one a recovery starts from (F01). It lists no transactions once they are on record as ended."""
+        """The checkpoint that a recovery starts from (F01).
+
+        It lists no transactions once they are recorded as ended.
+        """
         if not self.retained:
             return None
         newest = self.retained[-1].checkpoint
@@ -46,33 +51,33 @@ class JournalState(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> Identity | None:
-        """What the newest checkpoint refers to. A takeover's own claim is not trusted: it may have been refused."""
+        """The identity of the newest checkpoint. That of a takeover is not trusted: it may have been refused."""
         return self.retained[-1].identity if self.retained else None
 
     @property
     def committables(self) -> tuple[Committable, ...]:
-        """Transactions that are decided and not known to be ended."""
+        """Transactions that are decided and not known to have ended."""
         checkpoint = self.newest_checkpoint
         return () if checkpoint is None else checkpoint.committables
 
     @property
     def final(self) -> bool:
-        """The newest checkpoint was meant to be the last."""
+        """True if the newest checkpoint is a final one."""
         checkpoint = self.newest_checkpoint
         return checkpoint is not None and checkpoint.final
 
     @property
     def ended_well(self) -> bool:
-        """The newest attempt has ended with a final checkpoint of its own; one that it began from is none."""
+        """True if the newest attempt ended with a final checkpoint of its own, not one that it began from."""
         if not self.retained:
             return False
         newest = self.retained[-1]
         return newest.checkpoint.final and newest.attempt == self.attempt and not newest.again
 
     def floor_with(self, added: int, retained: int) -> JournalSequence:
-        """Floor of the next entry when it brings `added` checkpoints (0 or 1) and `retained` are to be kept.
+        """Returns the floor of the next entry, which adds `added` checkpoints (0 or 1), so that `retained` are kept.
 
-        The newest checkpoint always stays (C31).
+        The newest checkpoint is always kept (C31).
         """
         kept = self.retained[max(0, len(self.retained) + added - retained) :]
         if not kept and not added and self.retained:
@@ -80,7 +85,7 @@ class JournalState(msgspec.Struct, frozen=True):
         return kept[0].sequence if kept else self.next_sequence
 
     def after(self, entry: AnyEntry) -> JournalState:
-        """The state with one more entry. Raises JournalRefused when it contradicts what is there."""
+        """Returns the state with one more entry. Raises JournalRefused if the entry contradicts it."""
         _check_follows(self, entry)
         kept = tuple(old for old in self.retained if old.sequence >= entry.floor)
         takeover, ended = self.takeover, self.ended
@@ -109,18 +114,18 @@ EMPTY = JournalState()
 
 
 class EntryMissing(JournalRefused):
-    """A gap: an entry was removed by hand, or newer ones were, which alone can say that it is not needed."""
+    """A gap: an entry was removed by hand, or the newer entries that would show that it is not needed were removed."""
 
 
 def derive(
     entries: Sequence[tuple[JournalSequence, AnyEntry]], passed_over: Collection[JournalSequence] = ()
 ) -> JournalState:
-    """Fold the entries, in any order. Those below the newest one's floor are ignored.
+    """Folds the entries, in any order. Those below the floor of the newest one are ignored.
 
-    A superseded writer can re-create an entry that a clean-up removed; such an entry is always below the floor.
-    What cannot be read may be `passed_over`, with all that is older, where a checkpoint follows it: every entry
-    says everything that counts, so only older choices are lost. Raises EntryMissing for a gap at or above the floor,
-    JournalRefused for entries that contradict one another, or when nothing but a takeover would be left.
+    A superseded writer can re-create an entry that a cleanup removed; such an entry is always below the floor.
+    Unreadable entries may be `passed_over`, with everything older, if a checkpoint follows them: every entry repeats
+    all that counts, so only older restore points are lost. Raises EntryMissing for a gap at or above the floor,
+    JournalRefused for entries that contradict one another, or if only a takeover would remain.
     """
     if not entries:
         return EMPTY

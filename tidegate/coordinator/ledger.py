@@ -1,8 +1,8 @@
-"""Every prepared transaction of an attempt from its first ack until it is ended and its id is free again.
+"""The prepared transactions of an attempt, from their first ack until they have ended and their ids can be reused.
 
-Prepared transactions of a checkpoint that was given up still hold records that no source will send again in this
-attempt, so the next checkpoint that completes must list them; those of a decided checkpoint stay listed until they
-are known to be ended ("carried").
+Prepared transactions of a checkpoint that was given up hold records that no source will send again in this attempt, so
+the next completed checkpoint must list them. Those of a decided checkpoint stay listed until they are known to have
+ended ("carried").
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Key = tuple[TransactionalId, ProducerId]
 
 
 def key_of(committable: Committable) -> Key:
-    """One producer is one transaction, for ever."""
+    """Returns the key of a transaction: a producer never has more than one."""
     return committable.transactional_id, committable.producer
 
 
 class TransactionLedger:
-    """See the module. Begins with what the restored checkpoint listed and recovery has not ended."""
+    """Tracks prepared transactions. Begins with those that the restored checkpoint lists and recovery has not ended."""
 
     def __init__(self, carried: Iterable[Committable], story: Story) -> None:
         self._open: dict[Key, Committable] = {key_of(committable): committable for committable in carried}
@@ -33,7 +33,10 @@ class TransactionLedger:
         self._story = story
 
     def prepared(self, ack: Ack) -> None:
-        """Take in what an ack lists; repetitions change nothing. Raises ProtocolBroken for contradictions."""
+        """Records the transactions that an ack lists; repetitions change nothing.
+
+        Raises ProtocolBroken for contradictions.
+        """
         for committable in ack.committables:
             key = key_of(committable)
             if committable.checkpoint > ack.checkpoint:
@@ -47,21 +50,21 @@ class TransactionLedger:
                 raise self._story.broken(f"{ack.subtask} describes transaction {key} in two different ways")
 
     def due(self, checkpoint: CheckpointId) -> tuple[Committable, ...]:
-        """What the entry of this checkpoint must list, each once, oldest checkpoint first."""
+        """Returns the transactions that the entry of this checkpoint must list, each once, oldest checkpoint first."""
         due = (committable for committable in self._open.values() if committable.checkpoint <= checkpoint)
         return tuple(sorted(due, key=lambda c: (c.checkpoint, c.transactional_id, c.producer)))
 
     def decided(self, listed: Iterable[Committable], acks: Iterable[Ack]) -> None:
-        """The newest journal entry lists these; `acks` are those of its checkpoint.
+        """Records what the newest journal entry lists; `acks` are those of its checkpoint.
 
-        A subtask that no longer repeats an ended transaction has heard of its end and never will repeat it.
+        A subtask that no longer repeats an ended transaction has learned of its end and will never repeat it.
         """
         self._listed = frozenset(map(key_of, listed))
         repeated = {key_of(committable) for ack in acks for committable in ack.committables}
         self._ended &= repeated
 
     def ended(self, committables: Iterable[Committable]) -> None:
-        """The broker gave a definite answer. Repetitions change nothing."""
+        """Records transactions for which the broker gave a definite answer. Repetitions change nothing."""
         for key in map(key_of, committables):
             found = self._open.pop(key, None)
             if found is not None:
@@ -69,13 +72,14 @@ class TransactionLedger:
                 self._unreleased[key] = found.checkpoint
 
     def all_ended(self, committables: Iterable[Committable]) -> bool:
-        """Whether none of these waits for its end."""
+        """Tells whether all of these transactions have ended."""
         return not any(key_of(committable) in self._open for committable in committables)
 
     def take_released(self, completed: CheckpointId) -> frozenset[TransactionalId]:
-        """Ids of ended transactions that the newest entry does not list; each is reported once.
+        """Returns the ids of ended transactions that the newest entry does not list, each once.
 
-        With the notice of a later checkpoint than their own: a sink takes no other for a release (`sinks/pool.py`).
+        Each is reported with the notice of a checkpoint later than its own, because a sink accepts no other as a
+        release (`sinks/pool.py`).
         """
         still_listed = {key[0] for key in self._listed}
         free = [key for key, own in self._unreleased.items() if key[0] not in still_listed and own < completed]

@@ -1,8 +1,7 @@
-"""Input that retention has removed before it was read: which offsets these are, and a checkpoint that continues
-after them. Pure.
+"""Input that retention removed before it was read: which offsets are lost, and a checkpoint that continues after them.
 
-Only for sources with `on_lost_input: continue`. What is skipped is decided once, by the daemon between two attempts,
-and is in the journal before anything is read after it (ADR 46), so every restart skips the same.
+Pure. Applies only to sources with `on_lost_input: continue`. The daemon decides once, between two attempts, what is
+skipped, and journals it before anything after it is read (ADR 46), so every restart skips the same offsets.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tidegate.ids import OperatorName, TopicPartition
 
 
 def derive_positions(restore: RestorePlan, sources: Collection[OperatorName]) -> dict[OperatorName, SourcePositions]:
-    """Where these sources go on, all subtasks together."""
+    """Returns where these sources continue, all subtasks together."""
     known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
     return {
         source: SourcePositions(source, tuple(sorted(nexts.items())), tuple(sorted(ends.items())))
@@ -32,7 +31,7 @@ def derive_positions(restore: RestorePlan, sources: Collection[OperatorName]) ->
 def derive_lost(
     positions: Mapping[OperatorName, SourcePositions], first: Mapping[TopicPartition, int]
 ) -> tuple[LostRange, ...]:
-    """What lies between a position and the first offset that is there; a bounded read misses nothing after its end."""
+    """Returns the gaps between positions and first available offsets; a bounded read loses nothing after its end."""
     found = []
     for source, one in positions.items():
         ends = dict(one.end_offsets)
@@ -49,8 +48,9 @@ def derive_skipped(
     lost: Sequence[LostRange],
     upgrade: Upgrade = UNCHANGED,
 ) -> Chosen:
-    """What is appended: the newest checkpoint, all that it lists being ended, with positions after what is lost, by the
-    names that the checkpoint has.
+    """Derives the checkpoint to append: the newest, with positions after the lost ranges. Its transactions have ended.
+
+    Source names are those of the checkpoint.
     """
     lost = [msgspec.structs.replace(one, source=upgrade.former(one.source)) for one in lost]
     newest, identity = state.newest_checkpoint, state.identity
@@ -68,7 +68,7 @@ def derive_skipped(
     added = tuple(
         SourcePositions(one.source, ((one.partition, one.to_offset),))
         for one in lost
-        if (one.source, one.partition) not in known  # a partition that the topic has got since
+        if (one.source, one.partition) not in known  # a partition that was added to the topic since
     )
     skipped = msgspec.structs.replace(
         newest, positions=(*positions, *added), committables=(), final=False, lost=tuple(lost)

@@ -1,10 +1,9 @@
-"""Which checkpoint directory a pipeline belongs to, by what Kafka remembers of it. Pure (ADR 20).
+"""Ownership of a pipeline by a checkpoint directory, according to a record in Kafka. Pure (ADR 20).
 
-The journal decides between daemons that share a directory. It cannot speak for a directory that is lost, or for a
-second one of the same pipeline. So the daemon that owns a pipeline leaves a record in Kafka, beside the offsets that it
-mirrors to the consumer group of the pipeline's name: whose journal, which attempt, how far. It is read before a
-takeover, and again and again while running. It is written after the fact: it may be older than the journal, and never
-says more.
+The journal decides between daemons that share a directory. It cannot detect a directory that is lost, or a second one
+of the same pipeline. So the daemon that owns a pipeline leaves a record in Kafka, next to the offsets that it mirrors
+to the consumer group of the pipeline's name: its journal, attempt and checkpoint. The record is read before a takeover
+and repeatedly while running. It is written after the journal, so it may be older than the journal but never newer.
 """
 
 from __future__ import annotations
@@ -24,44 +23,44 @@ SHOWN: Final = 3
 
 
 class PipelineKnown(PipelineStopped):
-    """Kafka knows more about the pipeline than the checkpoint directory: going on could write output again."""
+    """Kafka knows more about the pipeline than the checkpoint directory; continuing could write output again."""
 
     code = "pipeline-known"
 
 
 class OwnerRecord(msgspec.Struct, frozen=True):
-    """What is left in Kafka. Ordered in time within one journal by attempt, then checkpoint."""
+    """The ownership record in Kafka. Within one journal, records are ordered by attempt, then checkpoint."""
 
     journal: str
     attempt: Attempt
     writer: str
-    """First characters of the token of Writer."""
+    """The first characters of the writer's token."""
     checkpoint: CheckpointId
     process: str
-    """And its host, for people."""
+    """Process and host, for people."""
     origin: str = ""
-    """What its history was begun by, see Entry."""
+    """The choice that its history began from, as in JournalEntry."""
 
     def __str__(self) -> str:
         return f"journal {self.journal}, attempt {self.attempt}, checkpoint {self.checkpoint}, {self.process}"
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What Kafka says about the pipeline's name before a daemon takes over."""
+    """Kafka's knowledge of the pipeline's name before a daemon takes over."""
 
     record: OwnerRecord | None = None
     mirrored: bool = False
-    """The consumer group has offsets, whoever wrote them."""
+    """True if the consumer group has offsets, whoever wrote them."""
     ids: tuple[TransactionalId, ...] = ()
     """Transactional ids of the pipeline."""
     open_journals: tuple[str, ...] = ()
     """Tokens of the journals that have open transactions now."""
     journals: tuple[str, ...] = ()
-    """Tokens of all ids."""
+    """Tokens in all of these ids."""
 
     @property
     def nothing(self) -> bool:
-        """The name was never used, or so long ago that Kafka has forgotten it."""
+        """True if the name was never used, or so long ago that Kafka has forgotten it."""
         return self.record is None and not self.mirrored and not self.ids
 
 
@@ -70,7 +69,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 def derive_record(state: JournalState) -> OwnerRecord:
-    """Of the daemon whose journal this is, after its own takeover."""
+    """Derives the record of the daemon that owns this journal, after its takeover."""
     if state.newest is None:
         raise ValueError("nobody owns an empty journal")
     newest = state.newest_checkpoint
@@ -85,15 +84,15 @@ def derive_record(state: JournalState) -> OwnerRecord:
 
 
 def encode_record(record: OwnerRecord) -> str:
-    """Text for the metadata of a committed offset: about 200 bytes, Kafka takes 4,096."""
+    """Encodes a record as text for the metadata of a committed offset: about 200 bytes; Kafka allows 4,096."""
     return msgspec.json.encode(_Envelope(record)).decode()
 
 
 def derive_newest_record(texts: Iterable[str]) -> OwnerRecord | None:
-    """The newest of the records among the metadata of a group's offsets; other texts are not ours.
+    """Returns the newest record among the metadata of a group's offsets; other texts are ignored.
 
-    Partitions that nobody has read since keep older ones, also of journals that were replaced. Between journals nothing
-    says which is newer but the attempts and checkpoints, which go on when one replaces another.
+    Partitions that were not read since keep older records, also of journals that were replaced. Journals are compared
+    by attempt and checkpoint, which continue to count when one journal replaces another.
     """
     found = []
     for text in set(texts):
@@ -105,10 +104,10 @@ def derive_newest_record(texts: Iterable[str]) -> OwnerRecord | None:
 
 
 def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool) -> tuple[str, ...]:
-    """Before a takeover: tokens of the journals that this one takes the place of; usually none.
+    """Decides before a takeover which journals this one replaces; returns their tokens, usually none.
 
-    `consent`: somebody has said that output may be written again. Raises PipelineKnown without it, where the directory
-    knows less than Kafka.
+    `consent` means that the user allows output to be written again. Raises PipelineKnown without it if Kafka knows more
+    than the directory.
     """
     if state.newest is None:
         if known.nothing or consent:
@@ -129,10 +128,10 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
 
 
 def refuse_repeated(state: JournalState, known: Known, target: RestoreTarget, *, place: str) -> None:
-    """Raises PipelineKnown where the pipeline has continued from `target` before, and its directory knows nothing of
-    that: it is empty, or another one.
+    """Raises PipelineKnown if the pipeline has continued from `target` before but its directory does not record that.
 
-    A supervisor repeats a command line at every start; what it says about output was said for the first one (ADR 12).
+    The directory may be empty or a different one. A supervisor repeats a command line at every start, but consent to
+    repeated output covers only the first one (ADR 12).
     """
     record = known.record
     if (
@@ -152,7 +151,7 @@ def refuse_repeated(state: JournalState, known: Known, target: RestoreTarget, *,
 
 
 def decide_still_owner(own: OwnerRecord, replaces: Collection[str], found: OwnerRecord | None) -> None:
-    """While running: raises Superseded when a daemon of another directory has taken the pipeline over."""
+    """Raises Superseded when a daemon with another directory has taken over; called while running."""
     if found is None or found.journal in replaces:
         return
     if found.journal == own.journal:

@@ -1,4 +1,4 @@
-"""One checkpoint that was triggered and is not decided yet (C02): who is missing, who has answered, with what."""
+"""A checkpoint that was triggered and is not decided yet (C02): the subtasks that are missing, and the acks so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
 
 
 class PendingPhase(StrEnum):
-    """The life of a pending checkpoint. See NEXT."""
+    """Phases of a pending checkpoint. NEXT lists the allowed transitions."""
 
     WAITING = "waits for acks"
     ACKNOWLEDGED = "all acks are in, waits for the journal"
@@ -35,7 +35,7 @@ NEXT: dict[PendingPhase, frozenset[PendingPhase]] = {
 
 
 class PendingCheckpoint:
-    """See the module. Holds the three maps of C27; it is complete when `waiting` is empty."""
+    """A triggered, undecided checkpoint. Holds the three maps of C27; it is complete when `waiting` is empty."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class PendingCheckpoint:
         self._attempt = attempt
 
     def move(self, phase: PendingPhase) -> None:
-        """Raises ProtocolBroken when the table NEXT has no such step."""
+        """Enters a phase. Raises ProtocolBroken if NEXT does not allow the transition."""
         if phase not in NEXT[self.phase]:
             raise self.story.broken(f"checkpoint {self.id} cannot go from {self.phase.name} to {phase.name}")
         self.story.tell(f"checkpoint {self.id}: {phase.name}")
         self.phase = phase
 
     def acknowledge(self, ack: Ack, now_ms: int) -> AckOutcome:
-        """Record an ack (C18-C21). On any other outcome than SUCCESS nothing has changed."""
+        """Records an ack (C18-C21). Any outcome other than SUCCESS changes nothing."""
         if self.phase is PendingPhase.DISCARDED:
             return AckOutcome.DISCARDED
         if ack.subtask in self.acks:
@@ -85,22 +85,22 @@ class PendingCheckpoint:
 
     @property
     def awaits_commit(self) -> bool:
-        """A savepoint that has its acks, but not yet the commit of the output before it."""
+        """True if this is a savepoint with all acks that waits for the commit of the output before it."""
         return self.properties.savepoint and self.phase is PendingPhase.ACKNOWLEDGED
 
     @property
     def can_expire(self) -> bool:
-        """Whether its time limit runs."""
+        """True if its timeout applies."""
         return self.phase is PendingPhase.WAITING or self.awaits_commit
 
     @property
     def loads(self) -> bool:
-        """Whether it counts against `checkpoints.max_concurrent`: a savepoint only until it has its acks."""
+        """True if it counts against `checkpoints.max_concurrent`: a savepoint only until it has its acks."""
         return not self.properties.savepoint or self.phase is PendingPhase.WAITING
 
     @property
     def missing(self) -> str:
-        """What it waits for, for people."""
+        """A text about what the checkpoint is waiting for."""
         if not self.waiting:
             return "no checkpoint after it has completed"
         names = ", ".join(map(str, sorted(self.waiting)[:10]))
@@ -108,7 +108,7 @@ class PendingCheckpoint:
 
     @property
     def handles(self) -> tuple[StateHandle, ...]:
-        """All state that was acknowledged, ordered by operator and subtask."""
+        """All acknowledged state, ordered by operator and subtask."""
         return tuple(
             handle
             for _, per_subtask in sorted(self.states.items())
@@ -119,7 +119,10 @@ class PendingCheckpoint:
     def complete(
         self, committables: tuple[Committable, ...], now_ms: int, wall_offset_ms: int = 0
     ) -> CompletedCheckpoint:
-        """The completed checkpoint (C03), with wall-clock stamps. Raises ProtocolBroken while acks are missing."""
+        """Returns the completed checkpoint (C03), with wall-clock timestamps.
+
+        Raises ProtocolBroken while acks are missing.
+        """
         if self.waiting:
             raise self.story.broken(f"checkpoint {self.id} is completed while {len(self.waiting)} acks are missing")
         return CompletedCheckpoint(
@@ -134,7 +137,7 @@ class PendingCheckpoint:
         )
 
     def report(self, completed: CompletedCheckpoint, ended_at_ms: int) -> CheckpointReport:
-        """Figures for the log and the metrics."""
+        """Returns figures for the log and the metrics."""
         acks = self.acks.values()
         return CheckpointReport(
             checkpoint=self.id,

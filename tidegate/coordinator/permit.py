@@ -1,7 +1,7 @@
-"""The right to end transactions, as a value.
+"""The permission to commit transactions, as a value.
 
-Only the journal makes one, and only after a decision is durable: `journal.py` is the only caller of `issue_permit`.
-The committer takes nothing else.
+Only the journal creates one, once a decision is durable: `journal.py` is the only caller of `issue_permit`. The
+committer accepts nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _AUTHORITY: Final = object()
 
 
 class CommitPermit:
-    """Checkpoint `checkpoint` is decided: all of `committables` are to be committed, none may be aborted."""
+    """Checkpoint `checkpoint` is decided: all of `committables` must be committed, none may be aborted."""
 
     __slots__ = ("checkpoint", "committables")
 
@@ -30,7 +30,7 @@ class CommitPermit:
         object.__setattr__(self, "committables", committables)
 
     def without(self, ended: Mapping[TransactionalId, Committable]) -> CommitPermit:
-        """The right to less: what has ended need not be ended any more."""
+        """Returns a permit for the transactions that have not ended yet."""
         left = tuple(one for one in self.committables if ended.get(one.transactional_id) != one)
         return CommitPermit(self.checkpoint, left, _AUTHORITY)
 
@@ -42,5 +42,5 @@ class CommitPermit:
 
 
 def issue_permit(checkpoint: CheckpointId, committables: tuple[Committable, ...]) -> CommitPermit:
-    """For `journal.py` alone."""
+    """Creates a permit; only `journal.py` may call this."""
     return CommitPermit(checkpoint, committables, _AUTHORITY)

@@ -1,6 +1,6 @@
-"""What a new attempt starts from: the newest checkpoint, dealt out to the subtasks of now. Pure.
+"""The restore plan of a new attempt: the newest checkpoint, distributed to the current subtasks. Pure.
 
-Decided before the takeover to refuse a wrong start without disturbing a running daemon, and once more after it.
+Decided before the takeover, to refuse a wrong start without disturbing a running daemon, and again after it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tidegate.plan.graph import Plan, UpgradeDirective
 from tidegate.state.declaration import StateDeclaration
 
 FOR_ALL: Final = (StateKind.OUTPUT, StateKind.LIST)
-"""What every subtask restores from, whatever its key groups are."""
+"""Kinds of state that every subtask reads, whatever its key groups are."""
 
 
 class RestoreRefused(PipelineStopped):
-    """The checkpoint does not fit what is to be started; continuing would lose or duplicate records."""
+    """The checkpoint does not fit the pipeline that is being started; continuing would lose or duplicate records."""
 
     code = "restore-refused"
     refusals: tuple[UpgradeRefusal, ...] = ()
-    """Where it is for what has become of steps and sources: each reason with its choices."""
+    """Each reason with its choices, if the error is about changed steps or sources."""
 
 
 class RestoreFacts(msgspec.Struct, frozen=True):
@@ -51,17 +51,17 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     stateful: frozenset[OperatorName]
     """Operators with state."""
     edges: frozenset[str] = frozenset()
-    """Names of the edges by key: those that rows in flight can be replayed on."""
+    """Names of the edges with keys, on which rows in flight can be replayed."""
     plan: Plan | None = None
-    """Of which all this is, where states are looked at or something has been renamed."""
+    """The plan that these facts describe; needed where states are compared or something was renamed."""
     command_line: CommandLineDirectives = CommandLineDirectives()
-    """What the command line says about changed state."""
+    """Upgrade directives on the command line."""
     unbounded: frozenset[OperatorName] = frozenset()
-    """Sources that are read without an end, whatever end they had."""
+    """Sources that are read without an end, even if they had one before."""
 
     @property
     def definition(self) -> Definition:
-        """What `decide_upgrade` compares a checkpoint with."""
+        """The definition that `decide_upgrade` compares a checkpoint with."""
         states: dict[OperatorName, tuple[StateDeclaration, ...]] = dict.fromkeys(self.stateful, ())
         words: Mapping[OperatorName, UpgradeDirective] = {}
         if self.plan is not None:
@@ -74,63 +74,70 @@ class RestoreFacts(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A checkpoint to continue from that is not the newest: somebody's choice, or what is left of damage."""
+    """A checkpoint to continue from instead of the newest: chosen by a user, or the newest that is undamaged."""
 
     checkpoint: CompletedCheckpoint
-    """Its states lie in the pipeline's storage; its committables are those that are still to be committed."""
+    """Its states are in the pipeline's storage; its committables are those that must still be committed."""
     identity: Identity
-    """Of now, but with the parallelism that wrote the states."""
+    """The current identity, except for the parallelism, which is that of the states."""
     origin: str = ""
-    """See Entry; empty where nobody has chosen."""
+    """The origin, as in JournalEntry; empty unless a user chose the checkpoint."""
 
 
 class SlotRestore(msgspec.Struct, frozen=True):
-    """What slot `slot` starts with."""
+    """The partitions, positions and states that slot `slot` starts with."""
 
     slot: SlotIndex
     key_groups: range
     partitions: dict[OperatorName, tuple[TopicPartition, ...]]
     """All partitions to read, per source."""
     positions: tuple[SourcePositions, ...]
-    """Where to continue, per source that was in the checkpoint, for the partitions above whose topics it knows (C32).
-    What has no position begins as `start` says."""
+    """Positions of sources of the checkpoint, for the partitions above whose topics it knows (C32).
+
+    A partition without a position begins according to `start`.
+    """
     states: tuple[StateHandle, ...]
-    """State files to scan, rows in flight included; only what has its key group in `key_groups` is taken."""
+    """State files to scan, including rows in flight; only entries whose key group is in `key_groups` are used."""
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
-    """Only made by `decide_restore`, by `decide_replaced` up to where somebody's choice takes its place, and by
-    `decide_chosen` to look at that choice.
+    """The parts of a checkpoint that each slot of an attempt restores.
+
+    Created by `decide_restore`; by `decide_replaced`, until a chosen checkpoint replaces the newest; and by
+    `decide_chosen`, to examine that choice.
     """
 
     attempt: Attempt
     checkpoint: CompletedCheckpoint | None
     slots: tuple[SlotRestore, ...]
     first_checkpoint: CheckpointId
-    """First id that this attempt may use, once the takeover is appended (C10), and what it restores."""
+    """First id that this attempt may use, once the takeover is appended (C10) and after the restored checkpoint."""
     journal: str = ""
     """Token of the journal, for transactional ids; known once the takeover is appended."""
     upgrade: Upgrade = UNCHANGED
-    """What has become of the checkpoint's steps: slots get all under the names of now."""
+    """Mapping from steps of the checkpoint to the current ones; slots receive everything under current names."""
 
     @property
     def positions(self) -> tuple[SourcePositions, ...]:
-        """Those of the checkpoint under the names of now."""
+        """Positions of the checkpoint under the current names."""
         return () if self.checkpoint is None else self.upgrade.map_positions(self.checkpoint.positions)
 
     @property
     def committables(self) -> tuple[Committable, ...]:
-        """To be ended before anything else is done."""
+        """Transactions that must be ended before anything else is done."""
         return () if self.checkpoint is None else self.checkpoint.committables
 
 
 def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
-    """Before or after the own takeover. Raises RestoreRefused, which reports old, new and remedy."""
+    """Decides what to restore, before or after the takeover.
+
+    Raises RestoreRefused with the old value, the new value and a remedy.
+    """
     return _deal_out(state, state.newest_checkpoint, state.identity, facts)
 
 
 def decide_chosen(state: JournalState, chosen: Chosen, facts: RestoreFacts) -> RestorePlan:
-    """What `decide_restore` will say once `chosen` is appended, for who looks before. Raises RestoreRefused."""
+    """Predicts what `decide_restore` will return once `chosen` is appended. Raises RestoreRefused."""
     return _deal_out(state, chosen.checkpoint, chosen.identity, facts)
 
 
@@ -169,8 +176,10 @@ def _deal_out(
 
 
 def decide_replaced(state: JournalState, facts: RestoreFacts) -> RestorePlan:
-    """As `decide_restore` for a newest checkpoint that another one will take the place of: what it lists is ended, and
-    nothing of it is restored, so it need not fit the pipeline of now. Raises RestoreRefused for another pipeline's.
+    """Plans the end of the newest checkpoint's transactions, before another checkpoint replaces it.
+
+    Nothing of it is restored, so it need not fit the current pipeline. Raises RestoreRefused if it belongs to another
+    pipeline.
     """
     if state.identity is not None:
         refuse_other_identity(state.identity, facts.identity)
@@ -186,9 +195,9 @@ def decide_replaced(state: JournalState, facts: RestoreFacts) -> RestorePlan:
 def refuse_unfit(
     checkpoint: CompletedCheckpoint, identity: Identity, facts: RestoreFacts, stored: StoredStates | None = None
 ) -> Upgrade:
-    """How a checkpoint of this identity is dealt out to what is to be started. `stored`: see `decide_upgrade`.
+    """Decides how a checkpoint of this identity maps to the current pipeline; `stored` is as in `decide_upgrade`.
 
-    Raises RestoreRefused when it cannot be, with all reasons.
+    Raises RestoreRefused, with all reasons, if it does not fit.
     """
     refuse_other_identity(identity, facts.identity)
     upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
@@ -199,7 +208,7 @@ def refuse_unfit(
 
 
 def refuse_upgrade(upgrade: Upgrade) -> RestoreRefused:
-    """The error for an upgrade with refusals."""
+    """Returns the error for an upgrade with refusals."""
     first = upgrade.refusals[0]
     first_text, *more = map(str, upgrade.refusals)
     text = ". ".join([first_text, *(one[0].upper() + one[1:] for one in more)])
@@ -209,7 +218,7 @@ def refuse_upgrade(upgrade: Upgrade) -> RestoreRefused:
 
 
 def _first_of(state: JournalState) -> CheckpointId:
-    """What the own takeover says, and above the checkpoint that was appended again after it to be restored."""
+    """Returns the takeover's first id, or a higher one if a checkpoint was appended again to be restored."""
     if state.takeover is None:
         return CheckpointId(state.reserved_to + 1)
     newest = state.newest_checkpoint
@@ -217,9 +226,9 @@ def _first_of(state: JournalState) -> CheckpointId:
 
 
 def decide_repeated(plan: RestorePlan, state: JournalState) -> RestorePlan:
-    """The plan once the journal's newest checkpoint is its own with other transactions: salvaged ones, or none.
+    """Returns the plan for a newest checkpoint that repeats the restored one with salvaged transactions, or none.
 
-    Raises ValueError when it is another cut.
+    Raises ValueError if it is a different checkpoint.
     """
     old, again = plan.checkpoint, state.newest_checkpoint
     if old is None or again is None:
@@ -239,11 +248,12 @@ def _positions_of(
     assigned: Mapping[OperatorName, tuple[TopicPartition, ...]],
     unbounded: frozenset[OperatorName],
 ) -> tuple[SourcePositions, ...]:
-    """Partitions that a topic got after the checkpoint are read from their beginning: none of their records was seen.
+    """Returns where the assigned partitions continue.
 
-    In a bounded read they lie past the end, which was fixed when the read began. A read that has ended starts again:
-    its ends are looked up again. A source of `unbounded` is read beyond its former ends. A topic that the checkpoint
-    does not know has no positions.
+    Partitions added to a topic after the checkpoint are read from their beginning, because none of their records was
+    read. In a bounded read they are past the end, which was fixed when the read began. A bounded read that has ended
+    starts again with new ends. A source of `unbounded` is read beyond its former ends. Topics that the checkpoint does
+    not know have no positions.
     """
     if checkpoint is None:
         return ()
@@ -273,12 +283,15 @@ Offsets = dict[TopicPartition, int]
 
 
 def _reaches_ends(bounded: Iterable[tuple[Offsets, Offsets]]) -> bool:
-    """Whether all bounded reads have ended. A stop takes a final checkpoint before that, too, and changes no range."""
+    """Tells whether all bounded reads have ended.
+
+    A stop earlier than that also takes a final checkpoint, but keeps the ends.
+    """
     return all(nexts.get(part, 0) >= end for nexts, ends in bounded for part, end in ends.items())
 
 
 def merge_positions(positions: tuple[SourcePositions, ...]) -> dict[OperatorName, tuple[Offsets, Offsets]]:
-    """Per source, all subtasks together: next offsets and end offsets."""
+    """Returns next offsets and end offsets per source, merged over all subtasks."""
     merged: dict[OperatorName, tuple[Offsets, Offsets]] = {}
     for part in positions:
         next_offsets, end_offsets = merged.setdefault(part.source, ({}, {}))
@@ -288,12 +301,12 @@ def merge_positions(positions: tuple[SourcePositions, ...]) -> dict[OperatorName
 
 
 def merge_watermarks(positions: tuple[SourcePositions, ...]) -> dict[tuple[OperatorName, TopicPartition], int]:
-    """Of the partitions that have one, all subtasks together: a rescale keeps them."""
+    """Returns the watermarks of partitions that have one, merged over all subtasks; a rescale keeps them."""
     return {(part.source, at): watermark_ms for part in positions for at, watermark_ms in part.watermarks}
 
 
 def merge_offsets(positions: tuple[SourcePositions, ...]) -> Offsets:
-    """Next offsets of all sources together; of a partition that several read, the lowest."""
+    """Returns next offsets merged over all sources; the lowest where several sources read a partition."""
     merged: Offsets = {}
     for offsets, _ in merge_positions(positions).values():
         for part, offset in offsets.items():
@@ -304,9 +317,10 @@ def merge_offsets(positions: tuple[SourcePositions, ...]) -> Offsets:
 def _states_of(
     checkpoint: CompletedCheckpoint | None, slot: SlotIndex, before: int, now: Identity
 ) -> tuple[StateHandle, ...]:
-    """Files of every old subtask whose key groups overlap with the new ones, in the order of the checkpoint (F28).
+    """Returns the files of every old subtask whose key groups overlap with the new ones, in checkpoint order (F28).
 
-    Rows that had not left their sender may be for anybody, and lists are dealt out by those who read them.
+    All subtasks get rows in flight that had not left their sender, which may belong to any of them, and lists, which
+    their readers divide among themselves.
     """
     if checkpoint is None:
         return ()
@@ -318,7 +332,7 @@ def _states_of(
 
 
 def refuse_other_identity(old: Identity, new: Identity) -> None:
-    """Raises RestoreRefused for positions and states of another pipeline, cluster or topic, or in other key groups."""
+    """Raises RestoreRefused if pipeline, cluster, a topic id or `max_parallelism` differs."""
     if old.pipeline != new.pipeline:
         raise RestoreRefused(
             f"the checkpoint directory belongs to pipeline {old.pipeline!r}, this is {new.pipeline!r}; give every "

@@ -1,4 +1,4 @@
-"""Whether and when a failed attempt is followed by another: exponential backoff with a brake for crash loops. Pure."""
+"""The restart strategy for failed attempts: exponential backoff, and an end to crash loops. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 from tidegate.config.fields.backoff import derive_wait_ms
 
 JITTER: Final = 0.2
-"""Up to this part of a delay is taken away at random, so that many pipelines do not come back at one moment."""
+"""A delay is shortened at random by up to this fraction, so that many pipelines do not restart at the same time."""
 SAME_FAULT_MAX: Final = 3
-"""An error of the program that so many attempts in a row met at the same place will be met by the next one."""
+"""Consecutive attempts that end with the same program error at the same place before the daemon gives up."""
 
 
 class RestartStrategy(msgspec.Struct, frozen=True):
@@ -23,36 +23,36 @@ class RestartStrategy(msgspec.Struct, frozen=True):
     """This many failures within `give_up_window_ms` end the daemon."""
     give_up_window_ms: int
     stable_after_ms: int = 60_000
-    """An attempt that ran as long as this makes the next delay `initial_ms` again."""
+    """An attempt that ran this long resets the next delay to `initial_ms`."""
 
 
 class RestartHistory(msgspec.Struct, frozen=True):
-    """What earlier decisions left; begins as `RestartHistory()`. Holds at most `give_up_failures` moments."""
+    """The failures so far; initially `RestartHistory()`. Holds at most `give_up_failures` timestamps."""
 
     in_a_row: int = 0
     failed_at_ms: tuple[int, ...] = ()
     fault: str = ""
-    """Of the last failure."""
+    """The fault of the last failure."""
     fault_times: int = 0
-    """How many attempts in a row ended with it."""
+    """Number of consecutive attempts that ended with it."""
 
 
 class AttemptFailure(msgspec.Struct, frozen=True):
-    """An attempt ended. `at_ms` and `ran_ms` are of a clock that never goes back."""
+    """The end of an attempt. `at_ms` and `ran_ms` are from a monotonic clock."""
 
     at_ms: int
     ran_ms: int
-    """From the moment all subtasks ran; 0 when they never did."""
+    """From the moment when all subtasks ran; 0 if they never did."""
     retriable: bool
     reason: str
     fault: str = ""
-    """Equal for errors of the program that happened at the same place; empty for every other failure."""
+    """Equal for program errors at the same place; empty for every other failure."""
     expected: bool = False
-    """It had to end for something new, or no broker answered: no crash loop is near however often it does."""
+    """True if the attempt ended for a change or because no broker answered; this never counts toward a crash loop."""
 
 
 class RestartAfter(msgspec.Struct, frozen=True):
-    """Try again when `delay_ms` have passed."""
+    """Start another attempt after `delay_ms`."""
 
     delay_ms: int
 
@@ -66,7 +66,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 def decide_restart(
     settings: RestartStrategy, history: RestartHistory, failure: AttemptFailure, jitter: float
 ) -> tuple[RestartHistory, RestartAfter | GiveUp]:
-    """`jitter` is a random number from 0 to 1. Raises ValueError when it is not."""
+    """Decides whether to restart. `jitter` is a random number from 0 to 1. Raises ValueError if it is out of range."""
     if not 0.0 <= jitter <= 1.0:
         raise ValueError(f"jitter {jitter} is not within 0 .. 1")
     if not failure.retriable:

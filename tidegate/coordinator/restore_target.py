@@ -1,8 +1,8 @@
-"""Which checkpoint a pipeline continues from when that is not simply the newest. Pure (ADR 11, ADR 12).
+"""The choice of a checkpoint other than the newest to continue from. Pure (ADR 11, ADR 12).
 
-Two reasons: somebody chooses a retained checkpoint or a savepoint, or the newest one is damaged. What is committed
-stays committed, so going back is consistent only when no output after the chosen cut was committed. Otherwise output
-is written a second time, which nobody but the owner of the readers may decide.
+Either a user chooses a retained checkpoint or a savepoint, or the newest checkpoint is damaged. Committed output stays
+committed, so going back is consistent only if no output after the chosen checkpoint was committed. Otherwise output is
+written twice, which only the owner of the readers may decide.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition
 
 SHOWN: Final = 5
-"""Partitions in a message."""
+"""Maximum number of partitions in a message."""
 
 SourceOffsets = dict[tuple[OperatorName, TopicPartition], int]
-"""Where sources continue."""
+"""Next offsets by source and partition."""
 
 
 class TransactionStatus(Enum):
-    """What the broker says about a transaction that nobody has asked to end."""
+    """The broker's answer about a transaction that the daemon has not asked it to end."""
 
     OPEN = "open"
     ABORTED = "aborted"
@@ -40,20 +40,20 @@ class TransactionStatus(Enum):
 
 
 class RestoreTarget(msgspec.Struct, frozen=True):
-    """What somebody asks to restore."""
+    """The checkpoint or savepoint that a user asks to restore."""
 
     title: str
     """`checkpoint 42`, or `savepoint PATH`."""
     origin: str
-    """See Entry; the same for the same thing."""
+    """The origin, as in JournalEntry; equal for equal targets."""
     checkpoint: CompletedCheckpoint
     identity: Identity
     retained: bool
-    """It is of this journal."""
+    """True if it belongs to this journal."""
     from_rows: bool = False
-    """It is a savepoint that no pipeline has taken, so nothing has been written after it."""
+    """True if it is a savepoint made from rows, so that no output was written after it."""
     carried: tuple[str, ...] = ()
-    """Topics whose positions are the newest checkpoint's: see `carry_positions`."""
+    """Topics whose positions are the newest checkpoint's; see `carry_positions`."""
 
 
 class Fallback(msgspec.Struct, frozen=True):
@@ -61,11 +61,11 @@ class Fallback(msgspec.Struct, frozen=True):
 
     chosen: Chosen
     abort: tuple[Committable, ...]
-    """Transactions of the newer ones: all must be aborted, and seen to be, before `chosen` is appended."""
+    """Transactions of the newer ones; all must be confirmed as aborted before `chosen` is appended."""
 
 
 def find_retained(state: JournalState, wanted: CheckpointId) -> RestoreTarget:
-    """Raises RestoreRefused, which lists what there is."""
+    """Finds a retained checkpoint. Raises RestoreRefused, which lists the retained ones."""
     for entry in state.retained:
         if entry.checkpoint.id == wanted:
             title = f"checkpoint {wanted}"
@@ -84,7 +84,10 @@ def find_retained(state: JournalState, wanted: CheckpointId) -> RestoreTarget:
 
 
 def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> RestoreTarget:
-    """A savepoint, which may be restored under another name; made of rows without a cluster, on any."""
+    """Derives the target for a savepoint, which may be restored under another name.
+
+    A savepoint made from rows without a cluster can be restored on any cluster.
+    """
     cluster = savepoint.identity.cluster_id
     if savepoint.from_rows and not cluster:
         cluster = now.cluster_id
@@ -96,9 +99,9 @@ def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> RestoreTarge
 def carry_positions(
     target: RestoreTarget, newest: CompletedCheckpoint | None, latest: Collection[OperatorName]
 ) -> RestoreTarget:
-    """With the newest checkpoint's positions in topics that `target` does not know, of sources with `start: latest`.
+    """Adds the newest checkpoint's positions for topics that `target` does not know, of sources with `start: latest`.
 
-    Looked up again that would be a later end, and nobody would ever read what lies in between.
+    Looking up `latest` again would skip the records written in between.
     """
     if newest is None:
         return target
@@ -125,10 +128,10 @@ def carry_positions(
 
 
 def validate_restore_target(state: JournalState, target: RestoreTarget, *, repeat_output: bool) -> bool:
-    """Whether something is to be done: not twice for the same wish, which a supervisor repeats at every start.
+    """Decides whether to restore `target`; False if it was restored before, because supervisors repeat the option.
 
-    Raises RestoreRefused where output would be lost, and, without `repeat_output`, where it would be written again or
-    a savepoint leaves input out.
+    Raises RestoreRefused if output would be lost. Without `repeat_output`, also if output would be written again or if
+    a savepoint omits input.
     """
     newest = state.newest_checkpoint
     if state.origin == target.origin:
@@ -169,7 +172,7 @@ def validate_restore_target(state: JournalState, target: RestoreTarget, *, repea
 
 
 def describe_output(state: JournalState, target: RestoreTarget) -> str:
-    """What becomes of output when `target` is restored, which `validate_restore_target` has agreed to. For the log."""
+    """Describes, for the log, what a restore accepted by `validate_restore_target` means for output."""
     again_text, newest = "output after it is written again", state.newest_checkpoint
     if newest is None:
         return again_text
@@ -185,10 +188,10 @@ def describe_output(state: JournalState, target: RestoreTarget) -> str:
 
 
 def refuse_missing_partitions(target: RestoreTarget, sources: Mapping[OperatorName, Mapping[str, int]]) -> None:
-    """Raises RestoreRefused for a savepoint of rows whose positions leave out partitions of a topic that they name.
+    """Raises RestoreRefused for a savepoint from rows whose positions lack partitions of a topic that they name.
 
-    `sources` has the partitions of each topic now. Such partitions would be read from the beginning, as those are that
-    were added after a checkpoint, although the rows are of all of them.
+    `sources` has the current partitions of each topic. Missing partitions would be read from the beginning, as if they
+    had been added after the checkpoint, although the rows cover them.
     """
     if not target.from_rows:
         return
@@ -208,16 +211,19 @@ def refuse_missing_partitions(target: RestoreTarget, sources: Mapping[OperatorNa
 
 
 def derive_chosen(target: RestoreTarget, now: Identity) -> Chosen:
-    """What is appended for a wish once all that the newest checkpoint lists is committed. States as they are."""
+    """Derives what to append for a target once all transactions of the newest checkpoint are committed.
+
+    States are unchanged.
+    """
     checkpoint = msgspec.structs.replace(target.checkpoint, committables=())
     return Chosen(checkpoint, derive_identity(target.identity, now), target.origin)
 
 
 def derive_newer(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
-    """Transactions of checkpoints after `entry`: they hold output after its cut, and no other transaction does.
+    """Returns the transactions of checkpoints after `entry`; no others contain output after it.
 
-    Every entry lists all that was prepared up to its barrier and not known to be ended, so what a newer one adds was
-    prepared after it.
+    Every entry lists all transactions prepared up to its barrier and not known to have ended, so those that a newer
+    entry adds were prepared after it.
     """
     own = {key_of(one) for one in entry.checkpoint.committables}
     newer = [old.checkpoint for old in state.retained if old.sequence > entry.sequence]
@@ -226,21 +232,21 @@ def derive_newer(state: JournalState, entry: CheckpointEntry) -> tuple[Committab
 
 
 def derive_candidates(state: JournalState) -> tuple[CheckpointEntry, ...]:
-    """What may take the place of the newest, newest first: only checkpoints of the history that was chosen last."""
+    """Returns the checkpoints that may replace the newest, newest first: only those with the same origin."""
     return tuple(entry for entry in reversed(state.retained[:-1]) if entry.origin == state.origin)
 
 
 def derive_asked(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
-    """The transactions whose fates decide about going back to `entry`."""
+    """Returns the transactions whose status decides whether `entry` can be restored."""
     return (*derive_newer(state, entry), *_own(state, entry)[1])
 
 
 def decide_fallback(
     state: JournalState, entry: CheckpointEntry, statuses: Mapping[Key, TransactionStatus], damage: Sequence[str]
 ) -> Fallback:
-    """Going back to `entry`, the newest that is whole, when none of the output after it is committed, and all before.
+    """Falls back to `entry`, the newest undamaged one, if no output after it is committed and all output before it is.
 
-    `damage` says what is wrong with the newer ones. Raises RestoreRefused with the choices.
+    `damage` describes the newer ones. Raises RestoreRefused with the choices.
     """
     newer = derive_newer(state, entry)
     left, ended = _own(state, entry)
@@ -262,7 +268,7 @@ def decide_fallback(
 def refuse_damaged(
     state: JournalState, damage: Sequence[str], why: str, alternative: CheckpointEntry | None = None
 ) -> RestoreRefused:
-    """The error when the newest checkpoint is damaged and nothing may take its place without being asked for."""
+    """Returns the error for a damaged newest checkpoint that nothing may replace without the user's consent."""
     choice = ""
     if alternative is not None:
         number = alternative.checkpoint.id
@@ -275,7 +281,7 @@ def refuse_damaged(
 
 
 def _own(state: JournalState, entry: CheckpointEntry) -> tuple[tuple[Committable, ...], tuple[Committable, ...]]:
-    """Transactions that `entry` lists: those that are still to be committed, and those that were ended before."""
+    """Splits the transactions that `entry` lists into those still to be committed and those ended before."""
     listed = {key_of(one) for one in state.committables}
     own = entry.checkpoint.committables
     left = tuple(one for one in own if key_of(one) in listed)
@@ -294,9 +300,9 @@ def _tell(one: Committable) -> str:
 
 
 def _derive_later(state: JournalState, target: RestoreTarget) -> SourceOffsets | None:
-    """For a checkpoint of this journal: where sources were last after it, those included that it is the last to have.
+    """Returns the last position of each source at or after a checkpoint of this journal; None for a savepoint.
 
-    A source may have been renamed or given up since. None for a savepoint, of which that is not known.
+    Sources may have been renamed or dropped since, so positions are taken from every later entry.
     """
     if not target.retained:
         return None
@@ -310,10 +316,10 @@ def _derive_later(state: JournalState, target: RestoreTarget) -> SourceOffsets |
 def _distance(
     chosen: CompletedCheckpoint, newest: CompletedCheckpoint, later: SourceOffsets | None
 ) -> tuple[int, list[str]]:
-    """Input records between the two cuts, and the partitions in which `chosen` lies ahead.
+    """Returns the number of input records between two checkpoints, and the partitions in which `chosen` is ahead.
 
-    A partition that the chosen one does not know is read from its beginning, unless it knows it by another source's
-    name, which the newest does not have any more.
+    A partition unknown to `chosen` is read from its beginning, unless `chosen` has it under a source name that the
+    newest checkpoint no longer has.
     """
     there, here = _offsets(newest), _offsets(chosen)
     remaining = {source for source, _ in there}

@@ -1,7 +1,8 @@
-"""Where sources begin: fixed in the journal before their first record is read (ADR 17). Pure.
+"""Starting offsets of sources, fixed in the journal before their first record is read (ADR 17). Pure.
 
-`start: latest` means something else a minute later, and `earliest` does once retention has gone on. So what was looked
-up once is a checkpoint, of positions only, before anybody reads: an attempt restores it like any other.
+`start: latest` resolves to different offsets a minute later, and so does `earliest` once retention has removed records.
+So the offsets are looked up once and recorded in a checkpoint of positions only. Every attempt restores it like any
+other.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from tidegate.ids import OperatorName, TopicPartition
 
 
 class UnassignedSource(msgspec.Struct, frozen=True):
-    """Partitions of a source of which no checkpoint says everything."""
+    """Partitions of a source that lack a position or an end in the checkpoint."""
 
     source: OperatorName
     partitions: tuple[TopicPartition, ...]
-    """Of all subtasks."""
+    """Partitions of all subtasks."""
     next_offsets: tuple[tuple[TopicPartition, int], ...] | None = None
-    """Where they go on, and only the ends of a bounded read are wanted; None: they begin as `start` says."""
+    """Their positions, if only the ends of a bounded read are missing; None if they begin according to `start`."""
     known_topics: frozenset[str] = frozenset()
-    """Of the source, with positions of other partitions or of these."""
+    """Topics of the source with positions of these or other partitions."""
 
 
 def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> tuple[UnassignedSource, ...]:
-    """Partitions without positions, and those of `bounded` sources without ends, by source.
+    """Returns partitions without positions, and those of `bounded` sources without ends, by source.
 
-    All of them at a first start; later those of sources and topics that were added to the pipeline, and of bounded
-    sources that start again.
+    On a first start these are all partitions; later those of added sources and topics, and of bounded sources that
+    start again.
     """
     known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
     found = []
@@ -58,10 +59,10 @@ def derive_begun(
     starts: Mapping[OperatorName, str],
     upgrade: Upgrade = UNCHANGED,
 ) -> Chosen:
-    """What is appended: the newest checkpoint with `placed` in it, once all that it lists is committed.
+    """Derives what to append: the newest checkpoint with `placed` added, once all its transactions are committed.
 
-    `starts` says how the `start` of those that begin read. It keeps the names that the checkpoint has: until an
-    attempt has completed one of its own, a pipeline file that was changed can still be changed back.
+    `starts` has the text of `start` for sources that begin. Names remain those of the checkpoint: until an attempt has
+    completed one of its own, changes of the pipeline file can be undone.
     """
     placed = [msgspec.structs.replace(one, source=upgrade.former(one.source)) for one in placed]
     starts = {upgrade.former(source): start for source, start in starts.items()}
@@ -70,7 +71,7 @@ def derive_begun(
     fixed = tuple(one for one in sorted(starts.items()) if one[0] not in dict(before))
     if newest is None or identity is None:
         begun = CompletedCheckpoint(
-            id=state.reserved_to,  # id, attempt and times are the journal's to fill in
+            id=state.reserved_to,  # the journal replaces id, attempt and times
             attempt=state.attempt,
             triggered_at_ms=0,
             completed_at_ms=0,
@@ -89,7 +90,7 @@ def derive_begun(
 def derive_moved_starts(
     checkpoint: CompletedCheckpoint, starts: Mapping[OperatorName, str]
 ) -> tuple[tuple[OperatorName, str, str], ...]:
-    """Sources whose `start` was changed since their positions were fixed: name, what it was, what it is."""
+    """Returns sources whose `start` changed after their positions were fixed: name, old and new `start`."""
     return tuple(
         (source, fixed, starts[source])
         for source, fixed in checkpoint.starts

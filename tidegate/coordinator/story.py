@@ -1,4 +1,4 @@
-"""The last things that happened, reported when something impossible follows."""
+"""The most recent events, reported when an event follows that should be impossible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STORY_MAX: Final = 40
 
 
 class ProtocolBroken(PipelineStopped):
-    """Something that the protocol rules out has happened; continuing could lose or duplicate records."""
+    """An event occurred that the protocol rules out; continuing could lose or duplicate records."""
 
     code = "protocol-broken"
 
@@ -23,11 +23,11 @@ class Story:
         self._lines: deque[str] = deque(maxlen=STORY_MAX)
 
     def tell(self, line: str) -> None:
-        """Add a line; the oldest goes when there are too many."""
+        """Adds a line, dropping the oldest if there are too many."""
         self._lines.append(line)
 
     def broken(self, problem: str) -> ProtocolBroken:
-        """The error to raise: the problem, then what came before it, oldest first."""
+        """Returns the error to raise: the problem, then the events before it, oldest first."""
         told = "; ".join(self._lines) or "nothing"
         return ProtocolBroken(
             f"{problem}; this is a bug in Tidegate, please report it with what came before: {told}",

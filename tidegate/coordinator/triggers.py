@@ -1,4 +1,4 @@
-"""When a checkpoint may begin: settings, the phases of an attempt, and the refusals C04-C10. Pure."""
+"""Conditions for a checkpoint to begin: the policy, the phases of an attempt, and the refusals C04-C10. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tidegate.coordinator.events import CheckpointProperties, TriggerRefusal
 from tidegate.ids import CheckpointId
 
 UNENDED_MAX: Final = 16
-"""Decided checkpoints whose transactions may still wait for their end before no further checkpoint begins."""
+"""Decided checkpoints whose transactions have not ended; at this number no further checkpoint begins."""
 
 
 SAVEPOINT_IDS: Final = 8
-"""Ids that are reserved on top for savepoints and the checkpoints that follow them."""
+"""Additional ids reserved for savepoints and the checkpoints that follow them."""
 
 
 class CheckpointPolicy(msgspec.Struct, frozen=True):
-    """`checkpoints:` of the pipeline file, as far as the coordinator needs it. Raises ValueError for nonsense."""
+    """The part of `checkpoints:` that the coordinator needs. Raises ValueError for values out of range."""
 
     interval_ms: int
     timeout_ms: int
@@ -29,8 +29,10 @@ class CheckpointPolicy(msgspec.Struct, frozen=True):
     """This many failed checkpoints in a row are tolerated; one more ends the attempt."""
     retained: int = 3
     transaction_margin_ms: int = 10_000
-    """A transaction must be decided this long before the broker would abort it: room for journal, commit, clocks.
-    At most a quarter of the transaction's own time limit is taken."""
+    """Time before the broker's timeout by which a transaction must be decided, to leave time for journal and commit.
+
+    At most a quarter of the transaction's own timeout is used.
+    """
 
     def __post_init__(self) -> None:
         if min(self.interval_ms, self.timeout_ms, self.max_concurrent, self.retained) < 1:
@@ -40,8 +42,10 @@ class CheckpointPolicy(msgspec.Struct, frozen=True):
 
     @property
     def id_reserve(self) -> int:
-        """Checkpoint ids that may be used between two journal entries, for `Journal` (C10): more failures in a row
-        end the attempt before the ids are used up, and savepoints never take what these need.
+        """Checkpoint ids that may be used between two journal entries, for `Journal` (C10).
+
+        More failures in a row end the attempt before the ids are used up, and savepoints never take ids that these
+        need.
         """
         return self.checkpoint_ids + SAVEPOINT_IDS
 
@@ -52,7 +56,7 @@ class CheckpointPolicy(msgspec.Struct, frozen=True):
 
 
 class AttemptPhase(StrEnum):
-    """The life of an attempt as the coordinator sees it."""
+    """Phases of an attempt from the coordinator's point of view."""
 
     STARTING = "not all subtasks are running"
     RUNNING = "periodic checkpoints"
@@ -63,7 +67,7 @@ class AttemptPhase(StrEnum):
 
 
 class Cause(StrEnum):
-    """What moves an attempt to another phase."""
+    """Events that move an attempt to another phase."""
 
     ALL_RUNNING = "all subtasks are running"
     FINAL_TRIGGERED = "the final checkpoint was triggered"
@@ -91,7 +95,7 @@ ACTIVE: Final = frozenset({AttemptPhase.STARTING, AttemptPhase.RUNNING, AttemptP
 
 
 class TriggerFacts(msgspec.Struct, frozen=True):
-    """What the decision depends on."""
+    """The facts on which the decision about a trigger depends."""
 
     phase: AttemptPhase
     under_way: int
@@ -109,7 +113,7 @@ class TriggerFacts(msgspec.Struct, frozen=True):
 def decide_refusal(
     settings: CheckpointPolicy, facts: TriggerFacts, properties: CheckpointProperties, now_ms: int
 ) -> TriggerRefusal | None:
-    """The first reason that applies, in the order of the contract; None when the checkpoint may begin."""
+    """Returns the first reason that applies, in the order of the contract; None when the checkpoint may begin."""
     earliest_ms = earliest_trigger_ms(settings, facts.last_completed_ms)
     kept_back = settings.checkpoint_ids if properties.savepoint else 0
     checks = (
@@ -127,10 +131,10 @@ def decide_refusal(
 
 
 def is_crowded(settings: CheckpointPolicy, under_way: int, unended: int) -> bool:
-    """Whether a checkpoint that is not forced has to wait for others (C06)."""
+    """Tells whether a checkpoint that is not forced has to wait for others (C06)."""
     return under_way >= settings.max_concurrent or unended >= UNENDED_MAX
 
 
 def earliest_trigger_ms(settings: CheckpointPolicy, last_completed_ms: int | None) -> int:
-    """The end of the minimum pause (C07)."""
+    """Returns the end of the minimum pause (C07)."""
     return 0 if last_completed_ms is None else last_completed_ms + settings.min_pause_ms

@@ -1,4 +1,4 @@
-"""What the coordinator, the slots and the journal say to one another about checkpoints. Plain, frozen, serialisable."""
+"""Types that the coordinator, the slots and the journal exchange about checkpoints: plain, frozen, serializable."""
 
 from __future__ import annotations
 
@@ -19,57 +19,62 @@ from tidegate.ids import (
 
 
 class StateKind(StrEnum):
-    """What a piece of state is, and so who restores it."""
+    """The kind of a piece of state, which determines who restores it."""
 
     OPERATOR = "operator"
-    """Keyed state of the operator of that name: for the subtasks that have its key groups."""
+    """Keyed state of the named operator, for the subtasks that own its key groups."""
     LIST = "list"
-    """State without keys of the operator of that name: every subtask reads it all, and takes its part."""
+    """State of the named operator that is not keyed; every subtask reads all of it and takes its part."""
     INPUT = "input"
-    """Rows in flight in front of a subtask: replayed before any new row of their edges."""
+    """Rows in flight in front of a subtask; replayed before any new row of their edges."""
     OUTPUT = "output"
-    """Rows in flight that waited to leave a subtask: replayed at the other end of their edges, after its INPUT."""
+    """Rows in flight that were about to leave a subtask; replayed at the other end of their edges, after its INPUT."""
 
 
 class StateHandle(msgspec.Struct, frozen=True):
     """Pointer to a stored piece of state (F18)."""
 
     operator: OperatorName
-    """Whose state it is; of rows in flight the head of the subtask's vertex."""
+    """The operator that owns the state; for rows in flight, the head of the subtask's vertex."""
     subtask: SlotIndex
     path: str
     """Object name in the checkpoint storage."""
     size_bytes: int
     sha256: str
     head_bytes: int
-    """Where the entries begin in the object (see `state/parts.py`): what has to be read to know what it holds."""
+    """Offset of the entries in the object (see `state/parts.py`); the bytes before it describe the contents."""
     head_sha256: str
-    """Of these bytes."""
+    """SHA-256 of the first `head_bytes` bytes."""
     kind: StateKind = StateKind.OPERATOR
     edges: tuple[str, ...] = ()
-    """Rows in flight: names of the edges that they were on."""
+    """Names of the edges that the rows in flight were on."""
     increment: bool = False
-    """Keyed state that changed since the files before it in the checkpoint, of the same state and subtask (F28)."""
+    """True if this is keyed state that changed since the preceding files of the same state and subtask (F28)."""
     state: StateName = StateName("")
-    """Which of the operator's states; empty for rows in flight."""
+    """Name of the operator's state; empty for rows in flight."""
 
     @property
     def in_flight(self) -> bool:
-        """Whether it is rows in flight, and not an operator's state."""
+        """True if this is rows in flight rather than an operator's state."""
         return self.kind in (StateKind.INPUT, StateKind.OUTPUT)
 
 
 class SourcePositions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where one source continues: next offset per partition, and where a bounded read ends (empty when unbounded)."""
+    """Positions of one source: next offset per partition, and the end of a bounded read (empty if unbounded)."""
 
     source: OperatorName
     next_offsets: tuple[tuple[TopicPartition, int], ...]
     end_offsets: tuple[tuple[TopicPartition, int], ...] = ()
     watermarks: tuple[tuple[TopicPartition, int], ...] = ()
-    """Event time up to which each partition is, ms since 1970, by its records (and by the clock, where the file says
-    so); never the end of time. Without those that have none yet; empty where no operator needs event time."""
+    """Event time that each partition has reached, ms since 1970, by its records (and by the clock, if so configured).
+
+    Never the end of time. Partitions without event time are missing; empty where no operator needs event time.
+    """
     event_time: str = ""
-    """The column that `watermarks` are by; empty for the Kafka timestamp. Those of another column say nothing."""
+    """The column that `watermarks` refer to; empty for the Kafka timestamp.
+
+    Watermarks of another column are not used.
+    """
 
 
 class LostRange(msgspec.Struct, frozen=True):
@@ -83,12 +88,12 @@ class LostRange(msgspec.Struct, frozen=True):
 
     @property
     def offsets(self) -> int:
-        """At most so many records: markers of transactions and aborted records have offsets, too."""
+        """Upper bound of the number of records: transaction markers and aborted records also have offsets."""
         return self.to_offset - self.from_offset
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """A subtask has its part of a checkpoint durable (C36), for all of its chained operators (C28)."""
+    """A subtask's part of a checkpoint is durable (C36), for all of its chained operators (C28)."""
 
     attempt: Attempt
     checkpoint: CheckpointId
@@ -96,14 +101,17 @@ class Ack(msgspec.Struct, frozen=True):
     positions: tuple[SourcePositions, ...] = ()
     states: tuple[StateHandle, ...] = ()
     committables: tuple[Committable, ...] = ()
-    """Of this checkpoint, and every older one that no `Completed` has confirmed to the subtask yet."""
+    """Transactions of this checkpoint and of every older one that no `Completed` has confirmed to the subtask yet."""
     alignment_ms: float = 0.0
     start_delay_ms: float = 0.0
     snapshot_ms: float = 0.0
     upload_ms: float = 0.0
     prepare_ms: float = 0.0
     written_bytes: int = 0
-    """Of `states`, what was written for this checkpoint: the rest are files of earlier ones that it builds on."""
+    """Bytes of `states` written for this checkpoint.
+
+    The other files belong to earlier checkpoints that it builds on.
+    """
     inflight_rows: int = 0
     """Rows in flight among `states`."""
 
@@ -119,23 +127,26 @@ class Decline(msgspec.Struct, frozen=True):
 
 
 class CompletedCheckpoint(msgspec.Struct, frozen=True):
-    """Everything a recovery needs, of all subtasks, flattened; the body of a journal entry (C03)."""
+    """Everything that a recovery needs, of all subtasks, flattened; the body of a journal entry (C03)."""
 
     id: CheckpointId
     attempt: Attempt
     triggered_at_ms: int
     completed_at_ms: int
-    """Stamps for people, ms since 1970 by the daemon's wall clock; their difference is of its monotonic one."""
+    """Timestamps for people, ms since 1970 by the daemon's wall clock.
+
+    Their difference is measured by its monotonic clock.
+    """
     positions: tuple[SourcePositions, ...]
     states: tuple[StateHandle, ...]
     committables: tuple[Committable, ...]
-    """All that is not known to be ended, carried ones included."""
+    """All transactions that are not known to have ended, including carried ones."""
     final: bool = False
-    """A bounded pipeline is finished, or the daemon was asked to stop, at this checkpoint."""
+    """A bounded pipeline has finished, or the daemon was asked to stop, at this checkpoint."""
     starts: tuple[tuple[OperatorName, str], ...] = ()
-    """Sources that begin at it, and the `start` that their positions were looked up by (ADR 17): no attempt made it."""
+    """Sources that begin at this checkpoint, and their `start` (ADR 17). No attempt made such a checkpoint."""
     lost: tuple[LostRange, ...] = ()
-    """What its positions skip, where they were moved past removed input (ADR 46): no attempt made it."""
+    """Removed input that its positions skip (ADR 46). No attempt made such a checkpoint."""
 
     @property
     def size_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""What becomes of a checkpoint when the pipeline is another one now, as values: see `upgrade_decision.py`."""
+"""The result of comparing a checkpoint with a changed pipeline, as values; `upgrade_decision.py` decides it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.state.declaration import StateDeclaration, StateShape
 
 
 class UpgradeOutcome(StrEnum):
-    """What becomes of a source or of a step with state."""
+    """The effect of an upgrade on a source or on a step with state."""
 
     KEPT = "kept"
     RENAMED = "renamed"
@@ -29,40 +29,43 @@ class UpgradeOutcome(StrEnum):
 
 
 class CommandLineDirectives(msgspec.Struct, frozen=True):
-    """What the command line says: `--keep STEP[=NOTE]`, `--reset STEP[=NOTE]`, `--drop STEP` and
-    `--drop STEP.COLUMN`.
+    """Upgrade directives on the command line.
+
+    `--keep STEP[=NOTE]`, `--reset STEP[=NOTE]`, `--drop STEP` and `--drop STEP.COLUMN`.
     """
 
     keep: dict[OperatorName, str] = {}
     reset: dict[OperatorName, str] = {}
     drop: tuple[OperatorName, ...] = ()
     columns: tuple[tuple[OperatorName, str], ...] = ()
-    """Of a step's state, given up as by `state: {drop: [...]}`; the plan has them in its words (`give_up_columns`)."""
+    """Columns of a step's state to drop, as by `state: {drop: [...]}`; the plan includes them (`give_up_columns`)."""
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """The pipeline as it is now, as far as a checkpoint is concerned."""
+    """The current pipeline, as far as checkpoints are concerned."""
 
     fingerprints: Mapping[OperatorName, StateFingerprint]
     sources: Mapping[OperatorName, Mapping[str, int]]
     """Source -> topic -> number of partitions."""
     states: Mapping[OperatorName, tuple[StateDeclaration, ...]]
-    """Of every step with state, with what the file says about older entries; empty tuples where only names count."""
+    """States of every step that has any, with the file's directives; empty tuples where only names matter."""
     edges: frozenset[str]
-    """Names of the edges by key."""
+    """Names of the edges with keys."""
     words: Mapping[OperatorName, UpgradeDirective] = MappingProxyType({})
     command_line: CommandLineDirectives = CommandLineDirectives()
     plan: Plan | None = None
-    """For the meanings and edges under former names; None where nothing is renamed."""
+    """For fingerprints and edges under former names; None if nothing is renamed."""
 
 
 class WrittenState(msgspec.Struct, frozen=True):
-    """A state in a checkpoint, by the headers of its files."""
+    """A state in a checkpoint, according to the headers of its files."""
 
     shape: StateShape
     keys: int | None = None
-    """At most: a key that was changed between two increments is counted for each; None of a list, which has none, and
-    where only one file was looked at."""
+    """Upper bound: a key that changed between two increments counts in each.
+
+    None for a list or if only one file was read.
+    """
     size_bytes: int = 0
 
 
@@ -71,7 +74,7 @@ StoredStates = Mapping[tuple[OperatorName, StateName], WrittenState]
 
 
 class StateChange(msgspec.Struct, frozen=True):
-    """One state."""
+    """The compatibility of one state."""
 
     name: StateName
     verdict: str
@@ -81,7 +84,7 @@ class StateChange(msgspec.Struct, frozen=True):
 
 
 class StepChange(msgspec.Struct, frozen=True):
-    """A source, or a step with state; of now, or of the checkpoint where it is dropped."""
+    """A current source or step with state, or a dropped one of the checkpoint."""
 
     name: OperatorName
     outcome: UpgradeOutcome
@@ -92,19 +95,19 @@ class StepChange(msgspec.Struct, frozen=True):
 
 
 class UpgradeRefusal(msgspec.Struct, frozen=True):
-    """Something that nobody has decided, with the choices."""
+    """A change that needs the user's decision, with the choices."""
 
     name: OperatorName
-    """The source or step that it is about, of now or of the checkpoint."""
+    """The source or step concerned, under its current name or that in the checkpoint."""
     message: str
     remedy: str
     choices: dict[str, str] = {}
-    """Word -> what it does to the output."""
+    """Directive -> its effect on the output."""
     changes: tuple[str, ...] = ()
 
     @property
     def told(self) -> str:
-        """The message and the choices, as sentences: the remedy is another one."""
+        """The message and the choices as sentences, without the remedy."""
         return " ".join(f"{one}." for one in (self.message, *map(": ".join, self.choices.items())))
 
     def __str__(self) -> str:
@@ -112,23 +115,23 @@ class UpgradeRefusal(msgspec.Struct, frozen=True):
 
 
 class Upgrade(msgspec.Struct, frozen=True):
-    """The decision. Only made by `decide_upgrade`."""
+    """The decision; created only by `decide_upgrade`."""
 
     steps: tuple[StepChange, ...] = ()
     refusals: tuple[UpgradeRefusal, ...] = ()
     renamed: dict[OperatorName, OperatorName] = {}
-    """Name of now -> name in the checkpoint."""
+    """Current name -> name in the checkpoint."""
     emptied: frozenset[OperatorName] = frozenset()
-    """Names in the checkpoint of what is not restored."""
+    """Names in the checkpoint of sources and steps that are not restored."""
     edges: dict[str, str] = {}
-    """Edges that have another name in the checkpoint: name of now -> that one."""
+    """Current name -> name in the checkpoint, for edges where they differ."""
     words: dict[OperatorName, tuple[str, ...]] = {}
-    """See Identity: what is spent with the first checkpoint of the attempt."""
+    """Directives recorded as applied with the first checkpoint of the attempt, as in Identity."""
     begun: dict[OperatorName, dict[str, CheckpointId]] = {}
-    """See Identity."""
+    """Aggregates that begin at a checkpoint, as in Identity."""
 
     def map_positions(self, positions: tuple[SourcePositions, ...]) -> tuple[SourcePositions, ...]:
-        """Under the names of now, without sources that are given up."""
+        """Returns positions under current names, without dropped sources."""
         now = {old: new for new, old in self.renamed.items()}
         return tuple(
             msgspec.structs.replace(one, source=now.get(one.source, one.source))
@@ -137,7 +140,7 @@ class Upgrade(msgspec.Struct, frozen=True):
         )
 
     def map_states(self, states: tuple[StateHandle, ...]) -> tuple[StateHandle, ...]:
-        """Under the names of now, without states that are given up; rows in flight stay."""
+        """Returns states under current names, without dropped ones; rows in flight are kept."""
         now = {old: new for new, old in self.renamed.items()}
         return tuple(
             one if one.in_flight else msgspec.structs.replace(one, operator=now.get(one.operator, one.operator))
@@ -146,7 +149,7 @@ class Upgrade(msgspec.Struct, frozen=True):
         )
 
     def former(self, name: OperatorName) -> OperatorName:
-        """What something of now is called in the checkpoint."""
+        """Returns the name in the checkpoint for a current name."""
         return self.renamed.get(name, name)
 
 
@@ -154,7 +157,7 @@ UNCHANGED: Final = Upgrade()
 
 
 def derive_identity(old: Identity, now: Identity) -> Identity:
-    """For the states and positions of an older checkpoint that is appended again: what they mean stays what it was."""
+    """Derives the identity for appending an older checkpoint again; its fingerprints remain those of its states."""
     return msgspec.structs.replace(
         now,
         topic_ids={**old.topic_ids, **now.topic_ids},

@@ -1,8 +1,8 @@
-"""Which steps continue at a checkpoint, which begin, and what is refused. Pure.
+"""Decides which steps continue from a checkpoint, which begin empty, and what is refused. Pure.
 
-One function, `decide_upgrade`, for a start, for `validate` and for `upgrade`: they cannot disagree. Names are
-identity: state continues under the name of its step, or under the name that says `was`. What cannot be known from the
-two definitions needs a word (ADR 53), and silence is refused with the choices and what each does to the output.
+`decide_upgrade` serves a start, `validate` and `upgrade`, so that they cannot disagree. State continues under the name
+of its step, or under the name that `was` gives. What the two definitions do not determine needs an upgrade directive
+(ADR 53). If there is none, the change is refused, with the choices and the effect of each on the output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tidegate.state.compatibility import GONE
 from tidegate.state.verdict import Fit, Verdict, judge
 
 WHOLE: Final = ""
-"""In `Identity.begun`: not one aggregate, but all that a step has."""
+"""Key in `Identity.begun` for the whole step instead of one aggregate."""
 _LOST: Final = (
     ". These are records that wait for answers: --drop loses them; to lose none, run the old file until none wait, "
     "then stop it"
@@ -64,10 +64,10 @@ def decide_upgrade(
     now: Definition,
     stored: StoredStates | None = None,
 ) -> Upgrade:
-    """What becomes of a checkpoint when the pipeline of now continues from it. `identity` is the checkpoint's.
+    """Decides how the current pipeline continues from a checkpoint, whose identity is `identity`.
 
-    `stored` are the headers of its states, or of some; without them names and meanings decide alone. Nothing is raised:
-    whoever starts refuses what has `refusals`.
+    `stored` are the headers of all or some of its states; without them only names and fingerprints count. Raises
+    nothing: a start must refuse an upgrade with `refusals`.
     """
     if checkpoint is None or identity is None:
         return Upgrade(words=spend({}, now, {}))
@@ -75,7 +75,7 @@ def decide_upgrade(
 
 
 class _Decision:
-    """One decision while it is made."""
+    """One decision in progress."""
 
     def __init__(
         self, checkpoint: CompletedCheckpoint, identity: Identity, now: Definition, stored: StoredStates
@@ -95,7 +95,7 @@ class _Decision:
         self._fingerprints, self._edges = _under_former_names(now, self._renamed)
         here = {*now.sources, *now.states, *now.command_line.drop}
         self._missing = {old for old in (*self._sources, *self._held) if self._names.get(old, old) not in here}
-        """What is refused because it is gone: that it does not feed a step any more is not said again."""
+        """Names refused because they are gone; the steps that they fed are not also refused for that."""
 
     def decide(self) -> Upgrade:
         for source in self._sources:
@@ -182,11 +182,11 @@ class _Decision:
         return tuple(one.reset_remark for one in self._now.states[name] if one.reset_remark)
 
     def _resetting(self, name: OperatorName) -> str:
-        """What the word does to this step."""
+        """Describes what `reset` does to this step."""
         return "; ".join((_RESET_DOES, *self._reset_remarks(name)))
 
     def _idle_drops(self, name: OperatorName, old: OperatorName) -> list[str]:
-        """Columns that the file gives up and the checkpoint does not have: given up before, or spelled otherwise."""
+        """Reports columns to drop that the checkpoint does not have: dropped before, or misspelled."""
         shapes = [stored.shape for (operator, _), stored in self._stored.items() if operator == old]
         known = {*state_columns(shapes), *columns_of(self._identity.fingerprints.get(old, {}))}
         return [
@@ -196,7 +196,7 @@ class _Decision:
         ]
 
     def _verb(self, name: OperatorName, old: OperatorName) -> tuple[str, str]:
-        """The word that counts for this start, if any; and one that is spent, for a message."""
+        """Returns the directive that applies to this start, if any, and one already applied, for a message."""
         applied = self._identity.words.get(old, ()) + self._identity.words.get(name, ())
         used = ""
         for verb, text in directives_for(name, self._now):
@@ -260,7 +260,7 @@ class _Decision:
         return len(self._refusals) > before
 
     def _say_renamed_keys(self, name: OperatorName, old: OperatorName) -> str:
-        """The word for keys that may have nothing but another name: with it their state continues."""
+        """Suggests the directive for keys that may merely have been renamed; with it their state continues."""
         for declared in self._now.states[name]:
             stored = self._stored.get((old, declared.name))
             keys = () if stored is None else zip(stored.shape.keys, declared.shape.keys, strict=False)
@@ -278,7 +278,7 @@ class _Decision:
         return ""
 
     def _judged(self, name: OperatorName, old: OperatorName) -> tuple[StateChange, ...]:
-        """Its states that were looked at."""
+        """Returns the verdicts on those states of the step whose headers are known."""
         declared = {one.name: one for one in self._now.states[name]}
         found = []
         for (operator, state), stored in sorted(self._stored.items()):
@@ -326,7 +326,7 @@ class _Decision:
         )
 
     def _say_fed(self, old: OperatorName) -> str:
-        """Which steps will need a word when this is given up: said now, so that one start is enough."""
+        """Names the steps that will also need a directive when this one is dropped, so that one start is enough."""
         fed = [
             str(self._names.get(step, step))
             for step in self._held
@@ -343,7 +343,7 @@ class _Decision:
         return self._renamed.get(OperatorName(name), OperatorName(name))
 
     def _waiting_in(self, old: OperatorName) -> bool:
-        """Whether its state is records on their way, which are not in any position any more."""
+        """Tells whether its state consists of records in flight that no source position covers any more."""
         return any(one.operator == old and one.state == IN_FLIGHT.name for one in self._checkpoint.states)
 
     def _still_there(self, old: OperatorName) -> None:
@@ -358,7 +358,7 @@ class _Decision:
             self._steps.append(StepChange(name, UpgradeOutcome.NEW, name in self._now.sources))
 
     def _rows_in_flight(self) -> None:
-        """Every edge that has rows in the checkpoint must be there, whatever it is called now."""
+        """Refuses if an edge with rows in the checkpoint no longer exists under its current name."""
         there = self._edges.values()
         for edge in sorted({edge for one in self._checkpoint.states for edge in one.edges}.difference(there)):
             self._refuse(
@@ -369,8 +369,9 @@ class _Decision:
             )
 
     def _misspoken(self) -> None:
-        """Words of the command line about what there is not. What was dropped already is no mistake: commands are
-        repeated.
+        """Refuses command-line directives for unknown names.
+
+        Repeating a drop is allowed, because commands are repeated.
         """
         now, command_line = self._now, self._now.command_line
         for word, names in ((KEEP, command_line.keep), (RESET, command_line.reset)):
@@ -425,19 +426,19 @@ class _Decision:
 
 
 def _continued(name: OperatorName, old: OperatorName) -> tuple[UpgradeOutcome, OperatorName]:
-    """Of what goes on: how, and what it was called if that was something else."""
+    """Returns the outcome for a step that continues, and its former name if it was renamed."""
     return (UpgradeOutcome.KEPT, OperatorName("")) if name == old else (UpgradeOutcome.RENAMED, old)
 
 
 def _in_the_file(names: Collection[OperatorName]) -> set[OperatorName]:
-    """Without those of our own, `dead_letters.bytes` for instance: nobody has written them or could rename them."""
+    """Removes generated names such as `dead_letters.bytes`, which users neither write nor rename."""
     return {name for name in names if "." not in name}
 
 
 def _derive_renamed(
     checkpoint: CompletedCheckpoint, identity: Identity, now: Definition
 ) -> dict[OperatorName, OperatorName]:
-    """The `was` that are still to be followed: the checkpoint knows the former name, and not the one of now."""
+    """Returns the `was` that still apply: the checkpoint has the former name but not the current one."""
     known: set[str] = {one.source for one in checkpoint.positions}
     known |= {one.operator for one in checkpoint.states if not one.in_flight}
     known |= {*identity.fingerprints, *(origin for meaning in identity.fingerprints.values() for origin in meaning)}
@@ -449,7 +450,7 @@ def _derive_renamed(
 
 
 def _say_taken(old: OperatorName, name: OperatorName, checkpoint: CheckpointId) -> tuple[str, str]:
-    """Message and remedy of a name that is given to something else than what the checkpoint has under it."""
+    """Returns message and remedy for a `was` whose new name exists in the checkpoint for something else."""
     return (
         f"`was: {old}` at {str(name)!r} cannot be followed: checkpoint {checkpoint} holds a {str(name)!r} of its own",
         (
@@ -463,7 +464,7 @@ def _say_taken(old: OperatorName, name: OperatorName, checkpoint: CheckpointId) 
 def _under_former_names(
     now: Definition, renamed: Mapping[OperatorName, OperatorName]
 ) -> tuple[Mapping[OperatorName, StateFingerprint], dict[str, str]]:
-    """The meanings as they would be if nothing had been renamed, by the names of now; and what edges were called."""
+    """Returns the fingerprints without renames, by current name, and the former name of each edge."""
     if now.plan is None or not renamed:
         return now.fingerprints, {edge: edge for edge in now.edges}
     former = derive_former_plan(now.plan, renamed)
@@ -477,7 +478,7 @@ def _under_former_names(
 
 
 def _say_gone(unfit: Collection[StateChange]) -> str:
-    """The words for columns of rows that the step does not have any more. Parts of columns have none."""
+    """Suggests the directives for columns that a step no longer has. There are none for parts of columns."""
     reasons = [reason for one in unfit for reason in one.reason.split("; ")]
     gone = [reason.removesuffix(GONE) for reason in reasons if reason.endswith(GONE)]
     if not gone or any("." in one for one in gone):

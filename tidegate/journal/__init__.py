@@ -1,1 +1,1 @@
-"""The journal of checkpoints and the files of savepoints in checkpoint storage: written, read, verified, removed."""
+"""The journal and the files of savepoints in checkpoint storage: writing, reading, verifying and removing them."""

@@ -1,4 +1,4 @@
-"""What a person reads about a journal that is damaged or has gaps. Pure."""
+"""Error texts about a journal that is damaged or has gaps. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from tidegate.ids import CheckpointId
 
 
 def advise(location: str, trouble: TidegateError, before: CheckpointId | None, first: str) -> str:
-    """What is wrong, what is at stake, and every way out.
+    """Describes the problem, its consequences, and every way out.
 
-    `before` is the newest checkpoint that can be read; `first` says what is to be done before one goes back to it.
+    `before` is the newest readable checkpoint; `first` is what the user must do before going back to it.
     """
     place = location.rstrip("/")
     way = (
@@ -25,7 +25,7 @@ def advise(location: str, trouble: TidegateError, before: CheckpointId | None, f
 
 
 def find_problem(trouble: TidegateError) -> str:
-    """The file and what is wrong with it, without the advice that fits every file."""
+    """Returns the file and its problem, without the advice that applies to every file."""
     if "problem" not in trouble.fields:
         return trouble.message
     return f"{trouble.fields['name']} is corrupt: {trouble.fields['problem']}"

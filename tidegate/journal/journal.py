@@ -1,8 +1,8 @@
-"""The journal in storage: taking over, appending decisions, cleaning up after them.
+"""The journal in storage: taking over, appending decisions, and cleaning up.
 
-Thin: what entries look like is in `entries.py`, how they are read in `reading.py`, and what they mean in
-`journal_state.py`. Whoever creates entry n has decided; whoever finds it taken by somebody else is superseded and
-stops.
+The content of entries is defined in `entries.py`, reading in `reading.py`, and what entries mean together in
+`journal_state.py`. The daemon that creates entry n has decided. A daemon that finds it taken by another one is
+superseded and stops.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ DROPPED_MAX: Final = 100
 
 
 class AppendUnsettled(AttemptFailed):
-    """Whether an entry exists is unknown; only a new takeover, which reads the journal again, may continue."""
+    """It is unknown whether an entry exists; only a new takeover, which reads the journal again, may continue."""
 
     code = "journal-unsettled"
 
 
 class JournalVanished(PipelineStopped):
-    """The journal of this daemon is not where it was: deleted, or the volume is not mounted any more."""
+    """The journal of this daemon has disappeared: it was deleted, or its volume is no longer mounted."""
 
     code = "journal-vanished"
 
 
 class Used(msgspec.Struct, frozen=True):
-    """Numbers that are taken."""
+    """The highest attempt and checkpoint id already used."""
 
     attempt: Attempt
     checkpoint: CheckpointId
@@ -73,7 +73,7 @@ NOTHING_USED: Final = Used(Attempt(0), CheckpointId(0))
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """A durable decision and what it allows."""
+    """A durable decision and what it permits."""
 
     sequence: JournalSequence
     permit: CommitPermit
@@ -81,11 +81,11 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """See the module. One instance per daemon, used by one thread at a time.
+    """Appends decisions to storage. One instance per daemon, used by one thread at a time.
 
-    `retained` completed checkpoints are kept (at least 1); `id_reserve` is how many checkpoint ids may be used
-    between two entries (C10). The journal decides nothing before `take_over`. With `may_repeat` somebody has said that
-    output may be written again: then entries may be missing in front of a checkpoint.
+    `retained` completed checkpoints are kept (at least 1); `id_reserve` is the number of checkpoint ids that may be
+    used between two entries (C10). The journal decides nothing before `take_over`. `may_repeat` means that the user
+    allows output to be written again: then entries before a checkpoint may be missing.
     """
 
     def __init__(
@@ -99,34 +99,34 @@ class Journal:
         self._id_reserve = id_reserve
         self._may_repeat = may_repeat
         self.passed_over: tuple[str, ...] = ()
-        """What is wrong with older entries, which the newest checkpoint makes unnecessary; of the last reading."""
+        """Problems of older entries in the last read, which the newest checkpoint makes unnecessary."""
         self._identity: Identity | None = None
         self._state = EMPTY
         self._last_read = EMPTY
         self._used_before = CheckpointId(0)
         self._dropped: list[CompletedCheckpoint] = []
-        self.doubtful: CompletedCheckpoint | None = None  # its append may have left an entry; until one has its place
-        self._seen = False  # any entry, at any time
+        self.doubtful: CompletedCheckpoint | None = None  # its append may have left an entry; settled by the next entry
+        self._seen = False  # whether any entry was ever seen
 
     @property
     def state(self) -> JournalState:
-        """As of the last own takeover or append."""
+        """The state after this daemon's last takeover or append."""
         return self._state
 
     @property
     def last_read(self) -> JournalState:
-        """As of the last reading, whoever has written it. Nothing is decided by it: a thread may just be reading."""
+        """The state as last read, whoever wrote it. Nothing is decided by it, because another thread may be reading."""
         return self._last_read
 
     @property
     def identity(self) -> Identity | None:
-        """What the own entries refer to; None before the own takeover."""
+        """The identity of this daemon's entries; None before its takeover."""
         return self._identity
 
     def read(self) -> JournalState:
-        """What is true now; decides nothing. Where nothing was appended since it was known, one entry is read.
+        """Reads the current state without deciding anything. If nothing was appended since, only one entry is read.
 
-        Raises StorageError, ObjectCorrupt, JournalRefused; JournalVanished when entries that it has seen are gone.
+        Raises StorageError, ObjectCorrupt, JournalRefused; JournalVanished when entries that were seen before are gone.
         """
         for _ in range(READ_TRIES):
             sequences = list_entries(self._storage)
@@ -135,7 +135,7 @@ class Journal:
                     raise self._vanished()
                 if not self._storage.list(STATE_PREFIX):
                     return EMPTY
-                if not list_entries(self._storage):  # else another daemon has just begun
+                if not list_entries(self._storage):  # otherwise another daemon has just begun
                     raise journal_gone(self._storage)
                 continue
             self._seen = True
@@ -145,7 +145,7 @@ class Journal:
                     self._storage, sequences, may_repeat=self._may_repeat, known=known
                 )
             except ObjectMissing:
-                continue  # cleaned up between the listing and the reading: there is a newer entry
+                continue  # cleaned up between listing and reading: there is a newer entry
             return self._last_read
         raise StorageError(
             f"{self._storage.location}: the journal changed {READ_TRIES} times while it was read; another daemon runs "
@@ -154,7 +154,7 @@ class Journal:
         )
 
     def read_own(self) -> JournalState:
-        """As `read`; raises Superseded when somebody else has taken over since the own takeover."""
+        """Reads like `read`; raises Superseded if another daemon has taken over since this one did."""
         state = self.read()
         if self._state.newest and state.newest and state.newest.writer.token != self._writer.token:
             raise self._superseded(state.newest.sequence)
@@ -163,13 +163,13 @@ class Journal:
     def take_over(
         self, identity: Identity, at_ms: int, above: Used = NOTHING_USED, replaced: Sequence[str] = ()
     ) -> JournalState:
-        """Begin a new attempt: from now on nobody else can decide. The state returned ends with the own entry.
+        """Begins a new attempt, after which no other daemon can decide. The returned state ends with the new entry.
 
-        Attempt and checkpoint ids will be greater than those of `above`, whose history another journal holds.
-        `replaced` are tokens of other journals that this one takes the place of.
+        Attempt and checkpoint ids will be greater than those of `above`, which another journal has used. `replaced` are
+        tokens of other journals that this one replaces.
 
-        Only the first takeover of a daemon supersedes others. Later ones follow a failed attempt: when somebody else
-        has decided meanwhile, this daemon is the older one, and raises Superseded. JournalVanished as `read`.
+        Only the first takeover of a daemon supersedes others. Later ones follow a failed attempt. If another daemon has
+        decided in the meantime, this one is older and raises Superseded. Raises JournalVanished like `read`.
         """
         self._identity = None
         for _ in range(TAKEOVER_TRIES):
@@ -201,23 +201,26 @@ class Journal:
         )
 
     def append_checkpoint(self, checkpoint: CompletedCheckpoint) -> Appended:
-        """THE decision: when this returns, the checkpoint is complete and its transactions must be committed.
+        """Decides: when this returns, the checkpoint is complete and its transactions must be committed.
 
-        Raises Superseded when somebody else has taken over; StorageError when the storage failed and nothing was
-        appended as far as is known (the next append settles it); AppendUnsettled when only a takeover may go on.
+        Raises Superseded if another daemon has taken over; StorageError if the storage failed and, as far as known,
+        nothing was appended (the next append settles it); AppendUnsettled if only a takeover may continue.
         """
         return self._append(checkpoint, self._owned())
 
     def adopt(self, upgrade: Upgrade) -> None:
-        """What the attempt has taken over and said is part of what its checkpoints refer to. After `take_over`."""
+        """Adds the upgrade's directives and begun aggregates to the identity of later checkpoints.
+
+        Call after `take_over`.
+        """
         self._identity = msgspec.structs.replace(self._owned(), words=upgrade.words, begun=upgrade.begun)
 
     def append_salvaged(self, plan: RestorePlan, committables: tuple[Committable, ...], at_ms: int) -> Appended:
-        """The restored checkpoint once more, under the attempt's next id, with other transactions in its list.
+        """Appends the restored checkpoint again, under the attempt's next id, with other transactions in its list.
 
-        Between the own takeover and the attempt, when the listed transactions are all ended or lost. Its identity
-        stays: positions and states are still dealt out as they were written. It pushes out no older checkpoint, which
-        somebody may go back to. Raises what `append_checkpoint` raises.
+        Called between the takeover and the attempt, when all listed transactions have ended or are lost. Its identity
+        is kept: positions and states are still distributed as they were written. It displaces no older checkpoint,
+        which a user may still want to restore. Raises what `append_checkpoint` raises.
         """
         self._check_restored(plan)
         restored = self._state.retained[-1]
@@ -225,10 +228,10 @@ class Journal:
         return self._append_again(plan, Chosen(checkpoint, restored.identity), at_ms, added=0)
 
     def append_restored(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
-        """The checkpoint to continue from in place of the newest, as the newest. It is then restored like any other.
+        """Appends the checkpoint to continue from as the newest; it is then restored like any other.
 
-        Between the own takeover and the attempt, when no transaction that it does not list can be committed any more.
-        `plan` restores the newest. Raises what `append_checkpoint` raises.
+        Called between the takeover and the attempt, when no transaction that it does not list can be committed any
+        more. `plan` restores the newest. Raises what `append_checkpoint` raises.
         """
         self._check_restored(plan)
         return self._append_again(plan, chosen, at_ms)
@@ -278,13 +281,13 @@ class Journal:
         dropped = [old.checkpoint for old in self._state.retained if old.sequence < entry.floor]
         self._dropped = [*self._dropped, *dropped][-DROPPED_MAX:]
         self._state = after
-        self.doubtful = None  # last: at no moment may somebody who looks from another thread find it in neither
+        self.doubtful = None  # last, so that another thread always finds it in one of the two
         return Appended(entry.sequence, issue_permit(checkpoint.id, checkpoint.committables), entry.reserved_to)
 
     def append_ended(self, at_ms: int) -> None:
-        """Every transaction that the newest checkpoint lists has a definite end: nobody has to ask for it any more.
+        """Records that every transaction of the newest checkpoint has a definite end and need not be queried again.
 
-        Raises what `append_checkpoint` raises. Nothing is appended where nothing is listed.
+        Raises what `append_checkpoint` raises. Appends nothing if the checkpoint lists no transactions.
         """
         identity, newest = self._owned(), self._state.newest_checkpoint
         if newest is None or not newest.committables:
@@ -292,7 +295,7 @@ class Journal:
         entry = EndedEntry(
             format_version=FORMAT_VERSION,
             sequence=self._state.next_sequence,
-            floor=self._state.floor_with(0, len(self._state.retained)),  # what a salvage has left is left
+            floor=self._state.floor_with(0, len(self._state.retained)),  # keeps what a salvage has kept
             attempt=self._state.attempt,
             writer=self._writer,
             reserved_to=self._state.reserved_to,
@@ -311,22 +314,25 @@ class Journal:
 
     @property
     def maybe_listed(self) -> tuple[Committable, ...]:
-        """What the journal lists, as far as is known here, and what an append of unknown outcome may have listed.
+        """Transactions that the journal lists, as far as known, or that an append of unknown outcome may have listed.
 
-        May be asked for while an append is under way in another thread.
+        May be read while another thread appends.
         """
         doubtful = () if self.doubtful is None else self.doubtful.committables
         return (*self._state.committables, *doubtful)
 
     def release_permit(self) -> CommitPermit | None:
-        """Of the newest checkpoint, when an attempt has ended; None with nothing to end, or a journal not ours."""
+        """Returns the newest checkpoint's permit after an attempt.
+
+        None if nothing is left to end or this daemon does not own the journal.
+        """
         newest = self._state.newest_checkpoint
         if self._identity is None or newest is None or not newest.committables:
             return None
         return issue_permit(newest.id, newest.committables)
 
     def recovery_permit(self, plan: RestorePlan) -> CommitPermit | None:
-        """The permit of the checkpoint that is restored, after the own takeover; None when nothing is left to end."""
+        """Returns the restored checkpoint's permit, after the takeover; None if nothing is left to end."""
         self._check_restored(plan)
         return self.release_permit()
 
@@ -342,10 +348,11 @@ class Journal:
             raise RuntimeError("the plan restores another checkpoint than the journal's newest")
 
     def clean_up(self, needed: frozenset[str] = frozenset()) -> int:
-        """Delete entries and state that no retained checkpoint needs; the number of objects deleted (C31).
+        """Deletes entries and state that no retained checkpoint needs; returns the number of objects deleted (C31).
 
-        `needed` are the objects that pending checkpoints list. Called after an append or takeover, never before. A
-        StorageError leaves the rest to the next call; what is needed now is left to the next takeover's sweep.
+        `needed` are the objects that pending checkpoints list. Called only after an append or takeover. After a
+        StorageError the next call deletes the rest; objects that are needed now are left to the sweep of the next
+        takeover.
         """
         newest = self._state.newest
         if newest is None:
@@ -359,10 +366,10 @@ class Journal:
         return len(names[:SWEPT_MAX])
 
     def sweep_orphans(self, *, own: bool = False) -> int:
-        """After a takeover: delete state of older attempts that no retained checkpoint needs (undecided checkpoints),
-        and marks of savepoints that daemons before this one were restoring.
+        """Deletes state of undecided checkpoints of older attempts after a takeover, and marks of interrupted restores.
 
-        `own`: of this daemon's, too, which have ended. Ids reserved by then are never used again: nothing alive is hit.
+        `own` includes attempts of this daemon that have ended. Ids reserved by then are never used again, so no live
+        state is deleted.
         """
         kept, last = self._referenced(), self._state.reserved_to if own else self._used_before
         orphans = [
@@ -378,14 +385,14 @@ class Journal:
         return listed_paths(entry.checkpoint for entry in self._state.retained)
 
     def _check_before(self, entry: CheckpointEntry | EndedEntry) -> None:
-        """Raises JournalVanished where the entry before it is gone. Nothing is written."""
+        """Raises JournalVanished if the preceding entry is gone. Writes nothing."""
         before = JournalSequence(entry.sequence - 1)
         if (
             not self._storage.exists(journal_name(before))
             and max(list_entries(self._storage), default=before) <= before
         ):
             self._identity = None
-            raise self._vanished()  # a pipeline might continue from an entry that is left there
+            raise self._vanished()  # a pipeline might continue from an entry written here
 
     def _create_or_lose(self, entry: CheckpointEntry | EndedEntry) -> None:
         if not self._create(entry):
@@ -393,8 +400,10 @@ class Journal:
             raise self._lost(entry)
 
     def _create(self, entry: AnyEntry) -> bool:
-        """Whether the entry is there and is ours, and nothing newer is. An unknown outcome is settled by trying again:
-        if the first try had worked, the name is taken and the content is, byte for byte, this entry.
+        """Creates the entry; returns whether it exists, is this daemon's, and is the newest.
+
+        An unknown outcome is settled by another try: if the first one succeeded, the name is taken and its content is
+        this entry, byte for byte.
         """
         name, data = journal_name(entry.sequence), encode_entry(entry)
         for tries_left in reversed(range(PUT_TRIES)):
@@ -403,7 +412,7 @@ class Journal:
                     return False
                 break
             except ObjectMissing:
-                return False  # taken and already cleaned up: somebody is far ahead
+                return False  # taken and already cleaned up: another daemon is far ahead
             except StorageError:
                 if not tries_left:
                     raise
@@ -412,12 +421,15 @@ class Journal:
             self._identity = None
             raise self._superseded(sequences[-1])
         if entry.sequence > 0 and JournalSequence(entry.sequence - 1) not in sequences:
-            self._identity = None  # only whoever appends after this entry may remove the one before it
+            self._identity = None  # only a daemon that appends after this entry may remove the one before it
             raise self._vanished()
         return True
 
     def _settled_sequences(self, entry: AnyEntry) -> list[JournalSequence]:
-        """A clean-up may have removed entry n and a superseded writer re-created it: a later entry shows which."""
+        """Lists the entries after a write.
+
+        A later entry reveals that a cleanup had removed this one and it was re-created.
+        """
         try:
             sequences = list_entries(self._storage)
         except StorageError as failure:
@@ -430,11 +442,11 @@ class Journal:
         return sequences or [JournalSequence(entry.sequence + 1)]
 
     def _lost(self, entry: CheckpointEntry | EndedEntry) -> Superseded | AppendUnsettled:
-        """Why the entry's place is taken: by somebody else, or by an own append that was thought to have failed."""
+        """Returns why the entry's name is taken: by another daemon, or by an own append that seemed to have failed."""
         try:
             taken = read_entry(self._storage, entry.sequence)
         except ObjectMissing:
-            return self._superseded(entry.sequence)  # taken and already cleaned up: somebody is far ahead
+            return self._superseded(entry.sequence)  # taken and already cleaned up: another daemon is far ahead
         except StorageError as failure:
             return AppendUnsettled(
                 f"{journal_name(entry.sequence)} is taken, but it could not be determined by whom: {failure.message}",
@@ -458,7 +470,7 @@ class Journal:
         )
 
     def _superseded(self, sequence: JournalSequence) -> Superseded:
-        """That somebody else has decided is known; who it was is for people, and need not be readable any more."""
+        """Returns the error. The other daemon's entry is read only for the message and may be unreadable by now."""
         try:
             by = read_entry(self._storage, sequence)
         except StorageError as failure:

@@ -1,6 +1,6 @@
-"""What the entries in storage say, damaged and missing ones included. Decides nothing, changes nothing.
+"""Reads the journal entries in storage and detects damaged and missing ones. Decides and changes nothing.
 
-What entries mean together is in `journal_state.py`, what people read about damage in `advice.py`.
+What entries mean together is in `journal_state.py`; the error texts about damage are in `advice.py`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tidegate.storage.names import JOURNAL_PREFIX, STATE_PREFIX, journal_name, j
 
 
 def list_entries(storage: Storage) -> list[JournalSequence]:
-    """Of all that are there, ascending. Raises StorageError."""
+    """Lists the sequences of all entries, ascending. Raises StorageError."""
     found = (journal_sequence(name) for name in storage.list(JOURNAL_PREFIX))
     return sorted(sequence for sequence in found if sequence is not None)
 
 
 def read_entry(storage: Storage, sequence: JournalSequence) -> AnyEntry:
-    """One of them. Raises ObjectMissing, ObjectCorrupt, JournalRefused, StorageError."""
+    """Reads one entry. Raises ObjectMissing, ObjectCorrupt, JournalRefused, StorageError."""
     try:
         return decode_entry(sequence, storage.get(journal_name(sequence)))
     except JournalRefused as refused:
@@ -33,11 +33,11 @@ def read_entry(storage: Storage, sequence: JournalSequence) -> AnyEntry:
 def read_listed(
     storage: Storage, sequences: Sequence[JournalSequence], *, may_repeat: bool, known: Sequence[JournalState] = ()
 ) -> tuple[JournalState, tuple[str, ...]]:
-    """What these entries say together, and what is wrong with those that a newer checkpoint makes unnecessary.
+    """Derives the state from these entries, and lists problems of entries that a newer checkpoint makes unnecessary.
 
-    `may_repeat`: see Journal. `known` was true, without damage: where nothing was appended since, it still is, and only
-    the newest entry is read. Raises ObjectCorrupt and JournalRefused with the choices, ObjectMissing for an entry that
-    was cleaned up since it was listed, StorageError.
+    `may_repeat` is as in Journal. `known` are states read earlier without damage: if nothing was appended since, one of
+    them is returned and only the newest entry is read. Raises ObjectCorrupt and JournalRefused with the choices,
+    ObjectMissing for an entry that was cleaned up after it was listed, StorageError.
     """
     try:
         newest = read_entry(storage, sequences[-1])
@@ -72,14 +72,14 @@ def read_listed(
 
 
 def journal_gone(storage: Storage) -> JournalRefused:
-    """The error where no entry is left of what has written the files of checkpoints that are there."""
+    """Returns the error for a journal without entries in a directory that has state files."""
     name, left = JOURNAL_PREFIX.rstrip("/"), STATE_PREFIX.rstrip("/")
     gone = JournalRefused(f"{name} has no entries, but {left} has files of checkpoints", name=name)
     return JournalRefused(advise(storage.location, gone, None, ""), **gone.fields)
 
 
 def _checkpoint_before(storage: Storage, sequences: Sequence[JournalSequence]) -> CheckpointId | None:
-    """The newest checkpoint that can be read, when newer entries or older ones cannot."""
+    """Returns the newest checkpoint that can be read, when newer or older entries cannot."""
     for sequence in reversed(sequences):
         try:
             entry = read_entry(storage, sequence)

@@ -1,11 +1,11 @@
-"""The files of a savepoint: a folder that holds everything and can be moved, copied and archived as it is.
+"""The files of a savepoint: a self-contained folder that can be moved, copied and archived.
 
     <directory>/savepoint-<pipeline>-<checkpoint>-<token>/state/00000-<operator>-<subtask>.state ...
     <directory>/savepoint-<pipeline>-<checkpoint>-<token>/metadata.json
 
 Paths in the metadata are relative to the folder. The metadata is written last: without it there is no savepoint (C29).
-All output of the records before it is committed (ADR 11), so it lists no transactions. Nobody but its owner deletes it
-(`savepoint_maintenance.py`).
+All output of the records before the savepoint is committed (ADR 11), so it lists no transactions. Only its owner
+deletes it (`savepoint_maintenance.py`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION: Final = 1
 METADATA: Final = "metadata.json"
 COPY_AGAIN: Final = "copy the whole folder again from where it was taken, or restore another savepoint"
-"""What to do about a damaged one."""
+"""The remedy for a damaged savepoint."""
 _GIVE_FOLDER: Final = "give the folder that `tidegate savepoint` has printed (its name begins with `savepoint-`)"
 
 
 class SavepointRefused(PipelineStopped):
-    """What was given is not a savepoint, or not one that this release can read."""
+    """The path is not a savepoint, or not one that this release can read."""
 
     code = "savepoint-refused"
     exit_code = 2
@@ -48,17 +48,17 @@ class _Version(msgspec.Struct):
 
 
 def savepoint_folder(pipeline: str, checkpoint: CheckpointId, token: str) -> str:
-    """Name of the folder within the directory that the user gave."""
+    """Returns the name of the folder within the directory that the user specified."""
     return f"savepoint-{pipeline}-{checkpoint}-{token[:8]}"
 
 
 def write_savepoint(
     origin: Storage, target: Storage, folder: str, checkpoint: CompletedCheckpoint, identity: Identity, token: str
 ) -> Savepoint:
-    """Copy the states of `checkpoint` from `origin` into a new folder of `target`, then write the metadata.
+    """Copies the states of `checkpoint` from `origin` into a new folder of `target`, then writes the metadata.
 
-    Raises StorageError (ObjectCorrupt when a state object is not what was written); what was written is removed then,
-    as far as the storage allows.
+    Raises StorageError (ObjectCorrupt if a state object is not what was written). On an error, written objects are
+    removed as far as the storage allows.
     """
     moved = tuple(
         msgspec.structs.replace(handle, path=f"{STATE_PREFIX}{number:05d}-{handle.operator}-{handle.subtask}.state")
@@ -90,12 +90,12 @@ def write_savepoint(
 
 
 def encode_metadata(savepoint: Savepoint) -> bytes:
-    """What is in the file `METADATA`: sealed JSON, readable with any pager."""
+    """Encodes the content of `METADATA`: sealed JSON, readable with any pager."""
     return seal(msgspec.json.format(msgspec.json.encode(savepoint), indent=1) + b"\n")
 
 
 def read_savepoint(folder: Storage) -> Savepoint:
-    """The metadata of the savepoint that `folder` is. Raises SavepointRefused, ObjectCorrupt, StorageError."""
+    """Reads the metadata of the savepoint in `folder`. Raises SavepointRefused, ObjectCorrupt, StorageError."""
     try:
         body = _unseal_metadata(folder)
     except ObjectMissing as missing:
@@ -138,7 +138,7 @@ def _unseal_metadata(folder: Storage) -> bytes:
 
 
 def _what_it_is(folder: Storage) -> str:
-    """A folder without metadata, for people."""
+    """Describes a folder without metadata, for an error message."""
     if folder.list(JOURNAL_PREFIX):
         return (
             "it is a checkpoint directory; name it as `checkpoints.directory`, and restore one of its checkpoints by "
@@ -155,7 +155,7 @@ def _what_it_is(folder: Storage) -> str:
 
 
 def check_whole(savepoint: Savepoint, folder: Storage) -> None:
-    """Read all of its state, before anything is restored. Raises ObjectCorrupt, StorageError."""
+    """Reads all of its state, before anything is restored. Raises ObjectCorrupt, StorageError."""
     damage = find_damage(folder, savepoint.checkpoint.states)
     if damage:
         raise ObjectCorrupt(
@@ -167,9 +167,9 @@ def check_whole(savepoint: Savepoint, folder: Storage) -> None:
 def import_states(
     savepoint: Savepoint, folder: Storage, target: Storage, checkpoint: CheckpointId
 ) -> tuple[StateHandle, ...]:
-    """Copy the states into a pipeline's storage, as those of `checkpoint`: the savepoint is not needed afterwards.
+    """Copies the states into a pipeline's storage, as those of `checkpoint`; the savepoint is not needed afterwards.
 
-    Raises StorageError, ObjectCorrupt; what was copied is removed then, as far as the storage allows.
+    Raises StorageError, ObjectCorrupt. On an error, copied objects are removed as far as the storage allows.
     """
     moved: list[StateHandle] = []
     try:
@@ -184,15 +184,18 @@ def import_states(
 
 
 def mark_of(savepoint: Savepoint) -> str:
-    """The object of a checkpoint directory that is there while a savepoint is copied into it.
+    """Returns the name of the object that exists in a checkpoint directory while a savepoint is copied into it.
 
-    A restore whose savepoint is deleted under it changes nothing; this only keeps people from doing so.
+    A restore whose savepoint is deleted meanwhile changes nothing; the mark only warns users against deleting it.
     """
     return RESTORING_PREFIX + hashlib.sha256(savepoint.token.encode()).hexdigest()[:16]
 
 
 def _add_keys(keys: int, handle: StateHandle, data: bytes) -> int | None:
-    """For people; what cannot be counted (increments, a file that a restore will refuse) is no reason to fail."""
+    """Adds the keys of a file to the count.
+
+    The count is informative: None if they cannot be counted (increments, damage).
+    """
     if handle.increment:
         return None
     try:
@@ -203,8 +206,9 @@ def _add_keys(keys: int, handle: StateHandle, data: bytes) -> int | None:
 
 
 def remove_written(target: Storage, names: list[str]) -> None:
-    """What was written of a savepoint that failed, as far as the storage allows. The last one first: when it is the
-    metadata, what is left must not look like a savepoint.
+    """Removes the objects of a failed savepoint, as far as the storage allows.
+
+    The last object is removed first: if it is the metadata, the rest must not look like a savepoint.
     """
     try:
         for name in names[-1:]:

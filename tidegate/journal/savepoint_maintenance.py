@@ -1,6 +1,6 @@
-"""Savepoints after they were written: found in a directory, examined to the last byte, removed.
+"""Existing savepoints: finding them in a directory, verifying every byte, removing them.
 
-Everything here needs the storage only: no daemon, no Kafka, no Spark. What a savepoint is: `savepoint.py`.
+Only the storage is needed: no daemon, no Kafka, no Spark. The layout of a savepoint is defined in `savepoint.py`.
 """
 
 from __future__ import annotations
@@ -25,43 +25,42 @@ from tidegate.storage.names import STATE_PREFIX
 from tidegate.storage.open import StorageOpener
 
 FOLDER_PREFIX = "savepoint-"
-"""Of the names that savepoints are given; whoever moves one may give it another."""
+"""Prefix of the names that savepoints are given; a user who moves one may rename it."""
 
 
 class SavepointNeeded(PipelineStopped):
-    """A savepoint is not removed while somebody depends on it."""
+    """The savepoint is not removed because a pipeline still depends on it."""
 
     code = "savepoint-needed"
 
 
 class FoundSavepoint(msgspec.Struct, frozen=True):
-    """A folder that is a savepoint, or was to become one."""
+    """A folder that is a savepoint or an unfinished one."""
 
     path: str
     savepoint: Savepoint | None
-    """None where there is no metadata that can be read."""
+    """None if the metadata is missing or unreadable."""
     problem: str
-    """What is wrong by the names of its files and its metadata; empty if nothing is."""
+    """Problems visible from file names and metadata; empty if there are none."""
     unfinished: bool = False
-    """It has no metadata: it is being written, or was given up."""
+    """True if the metadata is missing: the savepoint is being written, or writing it was given up."""
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """All that is known about a savepoint once every byte of it was read."""
+    """The result of reading every byte of a savepoint."""
 
     savepoint: Savepoint
     keys: int
     problems: tuple[str, ...]
-    """Empty when it is whole."""
+    """Empty if it is undamaged."""
     extra: tuple[str, ...]
-    """Objects in the folder that are not of the savepoint: a restore does not look at them."""
+    """Objects in the folder that do not belong to the savepoint; a restore ignores them."""
 
 
 def find_savepoints(storage: Storage, open_storage: StorageOpener) -> tuple[list[FoundSavepoint], list[str]]:
-    """Those at any depth below a directory, and the directory itself if it is one, by path; and the folders below it
-    that may not be read.
+    """Finds savepoints at any depth below a directory, including itself, by path; also returns unreadable folders.
 
-    Only metadata and names are read. Raises StorageError when the directory cannot be listed.
+    Only metadata and names are read. Raises StorageError if the directory cannot be listed.
     """
     folders: dict[str, list[str]] = {}
     root, unread = storage.location.rstrip("/"), []
@@ -85,7 +84,7 @@ def find_savepoints(storage: Storage, open_storage: StorageOpener) -> tuple[list
 
 
 def _look(path: str, files: list[str], open_storage: StorageOpener) -> FoundSavepoint:
-    """One that is being written looks like one that was given up: both have no metadata."""
+    """Examines a folder by name and metadata. An unfinished savepoint and an abandoned one both lack metadata."""
     if METADATA not in files:
         told = f"unfinished: {render_count(len(files), 'piece')} of state and no {METADATA}"
         return FoundSavepoint(path, None, told, unfinished=True)
@@ -100,9 +99,9 @@ def _look(path: str, files: list[str], open_storage: StorageOpener) -> FoundSave
 
 
 def examine_savepoint(folder: Storage) -> Examination:
-    """Read everything: the metadata, and every file of state with its checksums and its header.
+    """Reads the metadata and every state file, verifying checksums and headers.
 
-    Raises SavepointRefused, ObjectCorrupt when the metadata cannot be read, StorageError.
+    Raises SavepointRefused, ObjectCorrupt if the metadata cannot be read, StorageError.
     """
     savepoint = read_savepoint(folder)
     states = savepoint.checkpoint.states
@@ -119,10 +118,10 @@ def examine_savepoint(folder: Storage) -> Examination:
 
 
 def _problems_of_metadata(savepoint: Savepoint) -> list[str]:
-    """What a restore relies on besides the files."""
+    """Checks what a restore requires in addition to the files."""
     problems = []
     identity, checkpoint = savepoint.identity, savepoint.checkpoint
-    known = identity.cluster_id or savepoint.from_rows  # rows may be of no cluster
+    known = identity.cluster_id or savepoint.from_rows  # rows need not belong to a cluster
     if not (identity.pipeline and known and savepoint.token):
         problems.append(f"{METADATA}: it does not say whose it is (pipeline, cluster and token of the journal)")
     if checkpoint.committables:
@@ -139,7 +138,10 @@ def _problems_of_metadata(savepoint: Savepoint) -> list[str]:
 
 
 def examine_state(folder: Storage, handle: StateHandle) -> int:
-    """Entries of a file of state. Raises ObjectCorrupt, ObjectMissing, StateUnreadable, StorageError."""
+    """Verifies a state file; returns its number of entries.
+
+    Raises ObjectCorrupt, ObjectMissing, StateUnreadable, StorageError.
+    """
     data = folder.get(handle.path)
     digest = hashlib.sha256(data).hexdigest()
     if digest != handle.sha256:
@@ -166,9 +168,9 @@ def examine_state(folder: Storage, handle: StateHandle) -> int:
 
 
 def refuse_needed(savepoint: Savepoint, checkpoints: Storage, origin: str) -> None:
-    """Raises SavepointNeeded where the pipeline of a checkpoint directory is being, or was last, restored from it.
+    """Raises SavepointNeeded if a pipeline is being restored from the savepoint, or was last restored from it.
 
-    `origin` is that of the directory's journal. Raises StorageError.
+    `checkpoints` is the pipeline's checkpoint directory, `origin` that of its journal. Raises StorageError.
     """
     if checkpoints.exists(mark_of(savepoint)):
         raise SavepointNeeded(
@@ -183,11 +185,11 @@ def refuse_needed(savepoint: Savepoint, checkpoints: Storage, origin: str) -> No
 
 
 def remove_savepoint(folder: Storage, *, unfinished: bool = False) -> int:
-    """Remove its objects, the metadata first: after a crash in between it is garbage, never a savepoint with holes.
+    """Removes the savepoint's objects, metadata first, so that a crash never leaves an incomplete savepoint.
 
-    With `unfinished` a folder is removed that has state, but no metadata. Answers how many objects it had.
+    `unfinished` allows removing a folder that has state but no metadata. Returns the number of objects removed.
 
-    Raises SavepointRefused for what is none, with nothing removed; StorageError.
+    Raises SavepointRefused, having removed nothing, if it is not a savepoint; StorageError.
     """
     if not (unfinished and _is_unfinished(folder)):
         listed: Iterable[StateHandle] = read_savepoint(folder).checkpoint.states

@@ -1,7 +1,7 @@
-"""State objects in storage: read and verified against the handle that a checkpoint has of them.
+"""Reads state objects in storage and verifies them against the handles in a checkpoint.
 
-Whole, or only the head, or only some key groups: whatever is read is verified. The handle has the checksum of the head,
-which has those of the key groups.
+Whatever is read is verified: a whole object, its head, or some key groups. The handle has the checksum of the head,
+which contains those of the key groups.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tidegate.storage.checksum import unseal
 
 
 def read_state(storage: StorageReader, handle: StateHandle) -> bytes:
-    """The object as it was stored, sealed. Raises ObjectMissing, ObjectCorrupt when it is another one, StorageError."""
+    """Reads the object as stored, sealed. Raises ObjectMissing, ObjectCorrupt if the content differs, StorageError."""
     data = storage.get(handle.path)
     _refuse_other(storage, handle, len(data), hashlib.sha256(data).hexdigest())
     return data
 
 
 def read_head(storage: StorageReader, handle: StateHandle) -> bytes:
-    """What a file begins with, unsealed, at least up to its entries, for `read_header`.
+    """Reads the head of a file, unsealed, at least up to its entries, for `read_header`.
 
     Raises ObjectMissing, ObjectCorrupt, StorageError.
     """
@@ -39,10 +39,10 @@ def read_head(storage: StorageReader, handle: StateHandle) -> bytes:
 
 
 def read_parts(storage: StorageReader, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
-    """What a file has of these key groups, unsealed, as one or more files; of a list, or rows in flight, everything.
+    """Yields a file's entries of these key groups, unsealed, as one or more files; all of a list or of rows in flight.
 
-    At most one key group more than `PART_BYTES` is in memory at a time. A file that has none of them gives one without
-    entries, so that its shape can be compared. Raises as `read_head`, and StateUnreadable.
+    At most `PART_BYTES` plus one key group are in memory at a time. A file with none of these key groups yields one
+    without entries, so that its shape can be compared. Raises what `read_head` raises, and StateUnreadable.
     """
     if handle.kind is not StateKind.OPERATOR:
         yield unseal(handle.path, read_state(storage, handle))
@@ -65,14 +65,14 @@ def read_parts(storage: StorageReader, handle: StateHandle, key_groups: range) -
 
 
 def derive_head(data: bytes) -> tuple[int, str]:
-    """Length and SHA-256 of the head of a sealed file, as in StateHandle."""
+    """Returns length and SHA-256 of the head of a sealed file, as in StateHandle."""
     sealed = data.index(b"\n") + 1
     head = measure_head(memoryview(data)[sealed:])
     return (sealed + head, hashlib.sha256(data[: sealed + head]).hexdigest()) if head else (0, "")
 
 
 def _digest(storage: StorageReader, handle: StateHandle) -> tuple[int, str]:
-    """Bytes of an object, of a longer one than the handle says one more than that, and their SHA-256."""
+    """Returns size and SHA-256 of an object, reading at most one byte more than the handle's size."""
     digest, size = hashlib.sha256(), 0
     while True:
         wanted = min(PART_BYTES, handle.size_bytes + 1 - size)
@@ -97,7 +97,7 @@ def _corrupt(storage: StorageReader, handle: StateHandle, problem: str) -> Objec
 
 
 def refuse_broken_chains(handles: Iterable[StateHandle]) -> None:
-    """Increments of a state in a subtask come after a full snapshot of it. Raises ObjectCorrupt when one does not."""
+    """Checks that increments follow a full snapshot of the same state and subtask. Raises ObjectCorrupt if not."""
     begun: set[tuple[OperatorName, StateName, SlotIndex]] = set()
     for handle in handles:
         owner = (handle.operator, handle.state, handle.subtask)
@@ -115,10 +115,10 @@ def _describe(handle: StateHandle) -> str:
 
 
 def find_damage(storage: StorageReader, states: Iterable[StateHandle]) -> str:
-    """The first object that is missing or is not what was written; empty when all are whole. Raises StorageError.
+    """Finds the first object that is missing or altered; empty if all are intact. Raises StorageError.
 
-    At most `PART_BYTES` are in memory at a time. Without a remedy: it is another one for a checkpoint than for a
-    savepoint.
+    At most `PART_BYTES` are in memory at a time. The text has no remedy, because that differs between checkpoints and
+    savepoints.
     """
     for handle in states:
         try:
@@ -129,7 +129,7 @@ def find_damage(storage: StorageReader, states: Iterable[StateHandle]) -> str:
 
 
 def find_cut(storage: StorageReader, states: Iterable[StateHandle]) -> str:
-    """As `find_damage`, by the lengths of the objects alone: next to nothing is read."""
+    """Finds damage by the lengths of the objects alone, which reads almost nothing."""
     for handle in states:
         try:
             tail = storage.get_range(handle.path, handle.size_bytes - 1, 2)

@@ -1,4 +1,4 @@
-"""What the headers of a checkpoint's state files say, for the decision what becomes of them."""
+"""Headers of a checkpoint's state files, from which the upgrade decision is made."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 
 
 def read_stored(storage: Storage, handles: Iterable[StateHandle], *, every: bool = False) -> StoredStates:
-    """What the headers of state files say, by operator and state; with `every` of all files, so that keys are
-    counted.
+    """Reads the headers of state files, by operator and state.
 
-    Else the smallest file of each state is enough: all have the shape of the definition that wrote them. Damage is
-    passed over: the recovery looks for it, and for a way around it. Raises StateUnreadable, StorageError.
+    With `every` all files are read and keys are counted. Otherwise the smallest file of each state suffices, because
+    all have the shape of the definition that wrote them. Damaged files are skipped: the recovery looks for damage, and
+    for a way around it. Raises StateUnreadable, StorageError.
     """
     own = [handle for handle in handles if not handle.in_flight]
     sizes: dict[tuple[OperatorName, StateName], int] = {}
@@ -38,7 +38,7 @@ def read_stored(storage: Storage, handles: Iterable[StateHandle], *, every: bool
 
 
 def _smallest(handles: Iterable[StateHandle]) -> list[StateHandle]:
-    """A file of each state."""
+    """Returns the smallest file of each state."""
     smallest: dict[tuple[OperatorName, StateName], StateHandle] = {}
     for handle in handles:
         owner = (handle.operator, handle.state)

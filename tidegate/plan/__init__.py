@@ -1,1 +1,1 @@
-"""Steps to operators to subtasks: expressions, the physical plan, key groups."""
+"""From the pipeline file to the physical plan: operators, vertices, edges, and their distribution to subtasks."""

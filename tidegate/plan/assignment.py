@@ -1,8 +1,8 @@
-"""Which subtask has which key groups and which source partitions. Pure arithmetic, the same on every machine.
+"""Assignment of key groups and source partitions to subtasks. Pure arithmetic, identical on every machine.
 
-A key group, 0 .. max_parallelism - 1, is the unit in which keyed state moves between subtasks. Subtasks get contiguous
-ranges of them by Flink's formulas (KeyGroupRangeAssignment), so that a change of the parallelism moves ranges, not
-single groups.
+A key group, 0 .. max_parallelism - 1, is the unit in which keyed state moves between subtasks. Subtasks own contiguous
+ranges of key groups according to Flink's formulas (KeyGroupRangeAssignment), so that a change of the parallelism moves
+ranges instead of single groups.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidegate.ids import SlotIndex, TopicPartition
 
 
 def key_group_range(slot: SlotIndex, parallelism: int, max_parallelism: int) -> range:
-    """The key groups of a subtask. Raises ValueError unless 0 <= slot < parallelism <= max_parallelism."""
+    """Returns the key groups of a subtask. Raises ValueError unless 0 <= slot < parallelism <= max_parallelism."""
     if not 1 <= parallelism <= max_parallelism:
         raise ValueError(f"parallelism {parallelism} is not within 1 .. {max_parallelism}")
     if not 0 <= slot < parallelism:
@@ -24,15 +24,15 @@ def key_group_range(slot: SlotIndex, parallelism: int, max_parallelism: int) -> 
 
 
 def overlap(one: range, other: range) -> bool:
-    """Whether some key group is in both."""
+    """Tells whether the two ranges share a key group."""
     return max(one.start, other.start) < min(one.stop, other.stop)
 
 
 def assign_partitions(partitions: Iterable[TopicPartition], parallelism: int) -> tuple[tuple[TopicPartition, ...], ...]:
-    """Partitions per slot: sorted by topic and number, dealt out in turn, so that no slot has two more than another.
+    """Assigns partitions, sorted by topic and number, to slots round-robin, so that counts differ by at most one.
 
-    Depends on the set of partitions alone, not on their order. Positions are re-distributed at every restore, so the
-    assignment need not survive a change of the set.
+    The result depends only on the set of partitions, not on their order. Positions are distributed anew at every
+    restore, so the assignment need not survive a change of the set.
     """
     if parallelism < 1:
         raise ValueError(f"parallelism {parallelism} is below 1")
@@ -43,9 +43,9 @@ def assign_partitions(partitions: Iterable[TopicPartition], parallelism: int) ->
 def assign_added(
     current: Sequence[Sequence[TopicPartition]], found: Iterable[TopicPartition]
 ) -> tuple[tuple[TopicPartition, ...], ...]:
-    """What each slot gets in addition: those of `found` that nobody has, in order, each to the slot with the fewest.
+    """Assigns those of `found` that no slot has, in order, each to the slot with the fewest; returns the additions.
 
-    Of equally loaded slots the first one is taken. Nothing is taken away from a slot: it may be reading it.
+    Ties go to the lowest slot. No slot loses a partition, because it may be reading it.
     """
     known = {partition for partitions in current for partition in partitions}
     added: list[list[TopicPartition]] = [[] for _ in current]

@@ -1,6 +1,7 @@
-"""Pipeline file -> physical plan. Pure; every problem of a file in one go.
+"""Pipeline file -> physical plan. Pure; reports every problem of a file at once.
 
-`scope.py` resolves names, `steps.py` types them, `prune.py` narrows them and `chain.py` cuts the graph into vertices.
+`scope.py` resolves names, `steps.py` checks types, `prune.py` removes unused columns and `chain.py` cuts the graph into
+vertices.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ from tidegate.plan.upgrade_directives import derive_directives, find_directive_p
 
 @dataclass(frozen=True, slots=True)
 class CheckedPipeline:
-    """The result of looking at a file: `plan` is None when there are problems; warnings never stop anything."""
+    """The result of checking a file: `plan` is None if there are problems; warnings prevent nothing."""
 
     plan: Plan | None
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
     expressions: tuple[PlacedExpression, ...] = ()
-    """All that could be typed: whether they can be run, only the engine can say."""
+    """All expressions that could be typed; only the engine can tell whether it can run them."""
 
 
 def build_plan(loaded: LoadedPipeline) -> Plan:
-    """The physical plan of a pipeline. Raises ConfigErrors with all problems, the loader's included."""
+    """Builds the physical plan of a pipeline. Raises ConfigErrors with all problems, including the loader's."""
     checked = check_pipeline(loaded)
     if checked.plan is None:
         raise ConfigErrors(checked.problems)
@@ -60,7 +61,7 @@ def build_plan(loaded: LoadedPipeline) -> Plan:
 
 
 def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
-    """Problems, warnings and, if there are no problems, the plan."""
+    """Returns problems, warnings and, if there are no problems, the plan."""
     scope = derive_scope(loaded)
     builder = Builder(loaded)
     for one in scope.declared.values():
@@ -135,7 +136,7 @@ def _unused(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> li
 
 
 def _unasked(loaded: LoadedPipeline) -> list[Problem]:
-    """A registry that nobody asks."""
+    """Warns of a schema registry that is never used."""
     settings = loaded.settings
     ends = [(one.format, one.key_format) for one in settings.sources.values()]
     ends += [(one.format, one.key_format) for one in settings.sinks.values()]
@@ -146,7 +147,7 @@ def _unasked(loaded: LoadedPipeline) -> list[Problem]:
 
 
 def _unbraked(loaded: LoadedPipeline) -> list[Problem]:
-    """A limit that attempts which fail at once do not reach, since they wait for one another."""
+    """Warns of a restart limit that immediate failures cannot reach because of the waits between attempts."""
     restart = loaded.settings.restart
     limit = restart.give_up_after
     waits_ms = derive_waits_ms(restart.initial_ms, restart.max_ms, limit.failures)
@@ -190,7 +191,7 @@ def _loops(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
 def _undeleted(
     loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, changelogs: Mapping[str, str]
 ) -> list[Problem]:
-    """Sinks of changes where nobody on the way asks which rows are deletes."""
+    """Warns of sinks of a changelog whose deleted rows are written as ordinary rows."""
     sinks = [name for name, node in reachable.items() if isinstance(node.operator, SinkOperator) and name in changelogs]
     unread = {name: _unread_deletes(reachable, name, OperatorName(changelogs[name])) for name in sinks}
     remedy = "add `on_null: {column: _deleted}` (each `select` passes `_deleted` on), or a step `where: NOT _deleted`"
@@ -209,7 +210,7 @@ def _undeleted(
 
 
 def _crossing(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Sinks of one topic, one of which deletes keys: its tombstones have no order with the rows of the other."""
+    """Warns of two sinks of one topic if one deletes keys: its tombstones have no order with the rows of the other."""
     sinks = [(name, node.operator) for name, node in reachable.items() if isinstance(node.operator, SinkOperator)]
     found = []
     for place, (name, sink) in enumerate(sinks):
@@ -223,7 +224,7 @@ def _crossing(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> 
 
 
 def _left_behind(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
-    """Upsert topics of changes in which an update may leave a row under a key that its table's row has no more."""
+    """Warns of upsert topics in which an update may leave a row under a key that its table row no longer has."""
     remedy = (
         "no update changes a primary key: compute a key of it from the record's (`metadata: {key: ...}`); for another, "
         "add a step `where: true` before the sink: the old key then gets a tombstone, and updates need `before` (in "
@@ -242,7 +243,7 @@ def _left_behind(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Proble
 
 
 def _unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorName) -> OperatorName | None:
-    """Whose deletes one of the sinks gets without knowing: those of the step that makes changes, or of the source."""
+    """Returns the source or retracting step whose deletes reach a sink; None if `_deleted` is read on the way."""
     above, waiting, of = {sink}, [sink], source
     while waiting:
         name = waiting.pop(0)
@@ -266,7 +267,7 @@ def _unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorNam
 def _results(
     loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, corrections: Mapping[str, str]
 ) -> list[Problem]:
-    """Steps and sinks that cannot follow results which are given again, or taken back."""
+    """Warns of steps and sinks that cannot handle repeated or retracted results."""
     kinds = {
         name: choose_step_kind(one.settings)
         for name, one in scope.declared.items()
@@ -283,7 +284,7 @@ def _results(
 
 
 def _unrepeatable(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Totals of changes that go by what is not the same when a row is taken back."""
+    """Refuses running totals that depend on a value that may differ when its row is retracted."""
     return [
         loaded.problem(
             (*scope.declared[name].path, "aggregate"),
@@ -296,7 +297,7 @@ def _unrepeatable(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph)
 
 
 def _disordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Upsert topics in which a tombstone could come after the row that takes the place of the deleted one."""
+    """Refuses upsert topics in which a tombstone could follow the row that replaces the deleted one."""
     return [
         loaded.problem(
             (*scope.declared[name].path, "from"),
@@ -310,9 +311,9 @@ def _disordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -
 
 
 def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Results without a record key are spread over partitions, where nobody can know which one is the newest.
+    """Warns of results without a record key: they are spread over partitions, so that the newest cannot be determined.
 
-    A step with keys that passes records on as they were has no results.
+    A step with keys that passes records on unchanged has no results.
     """
     totals: set[str] = set()
     for name, node in reachable.items():

@@ -1,7 +1,7 @@
-"""Where the graph is cut: operators that can call each other directly become one vertex.
+"""Cuts the graph: operators that can call each other directly become one vertex.
 
-A vertex begins at a source, after an exchange by key, and where several inputs meet; fan-out stays inside the vertex as
-a tree, so that every operator of a vertex sees a record in one step.
+A vertex begins at a source, after an exchange, and where several inputs meet. Fan-out stays inside the vertex as a
+tree, so that every operator of a vertex sees a record in one step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Outgoing = dict[tuple[OperatorName, str], list[int]]
 
 
 def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge, ...]]:
-    """Vertices in topological order and the edges between them, by index."""
+    """Returns the vertices in topological order and the edges between them, by index."""
     head_of: dict[OperatorName, OperatorName] = {}
     for name, node in graph.items():
         head_of[name] = name if node.starts_vertex else head_of[node.inputs[0].upstream]
@@ -27,8 +27,8 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
     for name, node in graph.items():
         if not node.starts_vertex:
             continue
-        sent: dict[int, Columns] = {}  # all that arrives on a port has the same columns, in the same order
-        dead: dict[OperatorName, int] = {}  # one edge for the letters of all operators of a vertex
+        sent: dict[int, Columns] = {}  # all rows of a port have the same columns, in the same order
+        dead: dict[OperatorName, int] = {}  # one edge for the dead letters of all operators of a vertex
         for one in node.inputs:
             upstream = head_of[one.upstream]
             if one.output == DEAD and upstream in dead:
@@ -47,7 +47,7 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
 
 
 def _nodes(head: OperatorName, graph: LogicalGraph, outgoing: Outgoing) -> tuple[Node, ...]:
-    """The tree below a head, depth first: a child's index is greater than its parent's."""
+    """Returns the tree below a head, depth first: the index of a child is greater than that of its parent."""
     below: defaultdict[OperatorName, list[tuple[str, OperatorName]]] = defaultdict(list)
     for name, node in graph.items():
         if not node.starts_vertex:

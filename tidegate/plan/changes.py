@@ -1,6 +1,6 @@
-"""Rows that are taken back: which sources have to give rows their kinds, and what steps downstream make of that. Pure.
+"""Retractions: which sources must provide row kinds, and how steps downstream use them. Pure.
 
-ADR 51 has the reasons. `formats/row_kinds.py` says what the kinds are.
+ADR 51 has the reasons; `formats/row_kinds.py` defines the kinds.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_o
 from tidegate.plan.state_fingerprints import derive_meaning
 
 Salt = tuple[OperatorName, str]
-"""A column of what an operator gives."""
+"""A column in the output of an operator."""
 
 
 def derive_changing(graph: LogicalGraph) -> LogicalGraph:
-    """The same graph with kinds of rows on every way to an operator that takes rows back, and nowhere else; before each
-    sink that they reach is what makes records of them.
+    """Returns the graph with row kinds on every path to an operator that retracts rows, and on no other.
 
-    A sink of tombstones needs them where a step on the way chooses rows, or a row its topic or partition: one that was
-    there before an update and is not after it has to be deleted.
+    Before each sink that such rows reach, an upsert operator is inserted. A sink of tombstones needs row kinds if a
+    step upstream filters rows, or if a row determines its topic or partition: a row that was there before an update but
+    not after it must be deleted.
     """
     needing, carrying = _find_carrying(graph)
     whole: set[OperatorName] = set()
@@ -44,7 +44,7 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
             found |= _with_upserts(graph, node.operator, node)
         else:
             if node.operator.emits() is Emits.RETRACTIONS or all(one.upstream in whole for one in node.inputs):
-                whole.add(name)  # a union may have rows of other sources, too
+                whole.add(name)  # a union may also have rows of other sources
             carried = name in whole and name in needing
             kinds = Planned(carries=(Requirement.ROW_KIND,) if carried else (), some_kinds=True)
             found[name] = replace(node, operator=msgspec.structs.replace(node.operator, planned=kinds))
@@ -52,12 +52,12 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _find_changing(graph: LogicalGraph) -> set[OperatorName]:
-    """What rows of a source of changes reach, and the source."""
+    """Returns the changelog sources and every operator that their rows reach."""
     return downstream_of(graph, (name for name, node in graph.items() if _is_changelog(node)))
 
 
 def _find_carrying(graph: LogicalGraph) -> tuple[set[OperatorName], set[OperatorName]]:
-    """What leads to operators that need kinds of rows, and what is reached by rows that have some."""
+    """Returns the operators that must provide row kinds, and those that are reached by rows with kinds."""
     changing = _find_changing(graph)
     selecting = downstream_of(graph, (name for name in changing if graph[name].operator.selects_by() is not None))
     needing: set[OperatorName] = set()
@@ -78,23 +78,23 @@ def _is_changelog(node: LogicalNode) -> bool:
 
 
 def _adds_kinds(node: LogicalNode) -> bool:
-    """Whether its rows may have kinds whatever its inputs have."""
+    """Tells whether its rows may have kinds regardless of its inputs."""
     return _is_changelog(node) or node.operator.emits() is Emits.RETRACTIONS
 
 
 def _kind_ports(node: LogicalNode) -> set[int]:
-    """The ports on which it takes rows back."""
+    """Returns the ports on which it handles retractions."""
     return {one.port for one in node.inputs if Requirement.ROW_KIND in node.operator.requires(one.port)}
 
 
 def _writes_tombstones(node: LogicalNode, *, chosen: bool) -> bool:
-    """Of rows that an update may take somewhere else. `chosen`: on the way."""
+    """Tells whether it writes tombstones for rows that an update may move; `chosen`: a step upstream filters rows."""
     sink = node.operator
     return isinstance(sink, SinkOperator) and sink.deleted is not None and (chosen or any(_named(sink)))
 
 
 def _named(sink: SinkOperator) -> tuple[str | None, ...]:
-    """The columns by which rows choose the topic and the partition of their records."""
+    """Returns the columns by which rows choose the topic and the partition of their records."""
     return None if isinstance(sink.topic, str) else sink.topic.column, sink.partition
 
 
@@ -107,11 +107,12 @@ def _with_upserts(graph: LogicalGraph, sink: SinkOperator, node: LogicalNode) ->
 
 
 def find_left_behind(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str]]:
-    """Sinks of tombstones that get rows without kinds, and their key where it is computed from such a row of a table:
-    nothing deletes the row of a key that an update has changed.
+    """Yields sinks of tombstones with a computed key that receive rows of a table without kinds, and the key.
+
+    Nothing deletes the row of a key that an update has changed.
     """
     needing, _ = _find_carrying(graph)
-    # By source: beside rows of one that have kinds, a sink may get rows of another that have none.
+    # By source: a sink may receive rows with kinds from one source and rows without kinds from another.
     plain = downstream_of(graph, (name for name, node in graph.items() if _is_changelog(node) and name not in needing))
     changes = {name: node for name, node in graph.items() if name in plain}
     for name, node in changes.items():
@@ -123,11 +124,10 @@ def find_left_behind(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str]]:
 
 
 def _is_computed(changes: LogicalGraph, node: LogicalNode, column: str, *, made: bool = False) -> bool:
-    """Whether a column that arrives is made of a row of a table. `made`: an expression of it is. `changes`: the part of
-    the graph that rows of tables without kinds reach.
+    """Tells whether a column is computed from a row of a table; `made` means that an expression of it is.
 
-    A column as it is, or cast, may be the table's key, and what the record has by itself (its key, its topic) does not
-    change with an update.
+    `changes` is the part of the graph that table rows without kinds reach. A column that is passed on unchanged, or
+    cast, may be the table's key. An update does not change the record's own key or topic.
     """
     for before in (changes[one.upstream] for one in node.inputs if one.upstream in changes):
         operator = before.operator
@@ -149,8 +149,10 @@ def _is_computed(changes: LogicalGraph, node: LogicalNode, column: str, *, made:
 
 
 def find_disordered(graph: LogicalGraph) -> Iterator[tuple[OperatorName, OperatorName]]:
-    """Sinks of tombstones, and what gives the changes that reach them on several ways, which have no order: what an
-    update takes back on one could delete what it adds on another. Totals of them have no order to lose.
+    """Yields sinks of tombstones that changes reach on several paths, and the origin of the changes.
+
+    Paths have no relative order, so a retraction on one could delete what an insert on another has added. Running
+    totals start anew here, because their results have no such order to lose.
     """
     ways: dict[OperatorName, Counter[OperatorName]] = {}
     for name, node in graph.items():
@@ -161,16 +163,16 @@ def find_disordered(graph: LogicalGraph) -> Iterator[tuple[OperatorName, Operato
 
 
 def leads_to_tombstones(graph: LogicalGraph, name: OperatorName) -> bool:
-    """Whether a sink of upserts gets what comes out of an operator."""
+    """Tells whether the output of an operator reaches a sink of upserts."""
     reached = (graph[one].operator for one in downstream_of(graph, (name,)))
     return any(isinstance(one, SinkOperator) and one.deleted is not None for one in reached)
 
 
 def find_unrepeatable(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str, Salt]]:
-    """Steps that take rows back, a part of what they make, and the nearest column that it goes by although the column
-    may differ when a row is taken back.
+    """Yields steps that retract rows, a part of their result, and the nearest column it depends on that may differ.
 
-    By the meaning of each state, with a column that means something else: what differs then goes by the column.
+    Such a column may have another value when its row is retracted. Each state's fingerprint is compared with the one
+    computed with a different lineage for the column; the parts that differ depend on it.
     """
     plain = _follow(graph, None)
     if not plain:
@@ -190,7 +192,7 @@ def _changed(one: StateFingerprint, other: StateFingerprint) -> list[str]:
 
 
 def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, StateFingerprint]:
-    """The meanings of all steps that take rows back."""
+    """Returns the fingerprints of all steps that retract rows."""
     passed: dict[tuple[OperatorName, str], Lineages] = {}
     found: dict[OperatorName, StateFingerprint] = {}
     for name, node in graph.items():

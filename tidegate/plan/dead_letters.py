@@ -1,4 +1,4 @@
-"""The part of the graph that writes dead letters: fed by every operator whose policy says so. Pure."""
+"""The part of the graph that writes dead letters, fed by every operator with that policy. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 
 
 def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGraph:
-    """The same graph with the operators that write them, where any are written."""
+    """Adds the operators that write dead letters, if any are written."""
     settings, failing = loaded.settings.dead_letters, _failing(graph)
     if settings is None or not failing:
         return graph
@@ -37,7 +37,7 @@ def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGrap
 
 
 def find_dead_letter_problems(graph: LogicalGraph, loaded: LoadedPipeline) -> tuple[list[Problem], list[Problem]]:
-    """What cannot be, and what nobody can have meant."""
+    """Returns errors and warnings about `dead_letters`."""
     settings = loaded.settings.dead_letters
     if settings is None:
         return [], []

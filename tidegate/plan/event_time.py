@@ -1,4 +1,4 @@
-"""What `event_time` of a source says, checked against the columns of the source."""
+"""Checks `event_time` of a source against the columns of the source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CAST_AS_SECONDS: Final = frozenset({"float", "double", "decimal"})
 def derive_event_time(
     builder: Builder, name: str, source: SourceSettings, columns: Mapping[str, DataType]
 ) -> EventTime:
-    """As declared, whether anybody needs it is found later (`prune.py`); what is wrong is reported."""
+    """Derives the event time as declared and reports problems. `prune.py` decides later whether it is needed."""
     watermark, text = source.watermark, source.event_time
     how = EventTime(None, watermark.delay_ms, watermark.idle, watermark.ahead_ms)
     if text is None:
@@ -35,7 +35,7 @@ def derive_event_time(
             builder.problem(("sources", name, "watermark", "ahead"), message, remedy)
         return how
     path: Path = ("sources", name, "event_time")
-    if text in columns:  # whatever its name would be as an expression
+    if text in columns:  # even if the name would parse as an expression
         found: Expression | None = ColumnReference(text, columns[text])
     else:
         found = builder.expression(path, text, columns)
@@ -51,7 +51,7 @@ def derive_event_time(
 
 
 def _find_problem(found: Expression, text: str, inside: str) -> tuple[str, str] | None:
-    """Message and remedy; `inside` is the text as a part of an expression."""
+    """Returns message and remedy; `inside` is the text as a part of an expression."""
     from_columns = "compute the event time from columns of the source"
     if not columns_of(found):
         return f"`{text}` is the same for all records", from_columns

@@ -1,6 +1,6 @@
-"""What the file says about older entries of a state, in the terms of the state: columns, and defaults as plain values.
+"""Upgrade directives in terms of a state: columns, and defaults as plain values.
 
-Pure, and without the file's models: the slots open their states by it.
+Pure, and independent of the file's models, because slots use it to open their states.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def state_columns(shapes: Iterable[StateShape]) -> dict[str, DataType | None]:
-    """The columns that are in a step's states, by the names that users know, and the fields within them (`place.city`);
-    aggregates, of which a state has parts, without a type.
+    """Returns the columns of a step's states by the names that users know, including nested fields (`place.city`).
+
+    Aggregates, which a state stores in several parts, have no type.
     """
     found: dict[str, DataType | None] = {}
     for shape in shapes:
-        for key in shape.keys[shape.prefix : len(shape.keys) - shape.suffix]:  # the others are the operator's
+        for key in shape.keys[shape.prefix : len(shape.keys) - shape.suffix]:  # the others are added by the operator
             _add_column(found, key.name, key.type)
         names: list[str] = []
         for field in shape.values:
@@ -54,7 +55,7 @@ def _add_column(found: dict[str, DataType | None], name: str, kind: DataType) ->
 
 
 def evolve(declaration: StateDeclaration, words: UpgradeDirective, *, renamed: bool = False) -> StateDeclaration:
-    """The declaration with what the file says about older entries. `renamed`: `was` is still to be followed."""
+    """Returns the declaration with the file's directives; `renamed` means that `was` still applies."""
     own = declaration.evolution
     kinds = state_columns([declaration.shape])
     given = {
@@ -76,7 +77,7 @@ def declare_states(
     max_parallelism: int,
     words: Mapping[OperatorName, UpgradeDirective],
 ) -> tuple[StateDeclaration, ...]:
-    """An operator's states, with what is said about older entries of them."""
+    """Returns an operator's states, with the directives about older entries."""
     declared = operator.states(max_parallelism)
     said = words.get(operator.name)
     return declared if said is None else tuple(evolve(one, said) for one in declared)
@@ -86,7 +87,7 @@ def declare_states(
 
 
 def find_unfit(kind: DataType, value: object) -> tuple[str, str] | None:
-    """Why a value of a file is none of a type, and what to write."""
+    """Returns message and remedy if a value of a file does not fit a type."""
     try:
         plain_value(kind, value)
     except (ValueError, InvalidOperation, OverflowError):
@@ -108,7 +109,10 @@ _EXAMPLES: Final = {
 
 
 def plain_value(kind: DataType, value: object) -> Any:
-    """A value of a file as states have it (`state/snapshot.py`). Raises ValueError or an error of the number."""
+    """Converts a value of a file to the form in states (`state/snapshot.py`).
+
+    Raises ValueError or an error of the number.
+    """
     if kind.kind in _INTEGERS and isinstance(value, int) and not isinstance(value, bool):
         half = 1 << (_INTEGERS[kind.kind] - 1)
         if -half <= value < half:

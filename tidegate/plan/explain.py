@@ -1,4 +1,4 @@
-"""What Tidegate makes of a pipeline file, for people and programs: graph, exchanges, state, settings, origins."""
+"""The interpretation of a pipeline file, for people and programs: graph, exchanges, state, settings, origins."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ Explanation = dict[str, Any]
 def derive_explanation(
     loaded: LoadedPipeline, plan: Plan, begun: Mapping[OperatorName, Mapping[str, int]] = MappingProxyType({})
 ) -> Explanation:
-    """The whole explanation of a pipeline. `begun`: by step the aggregates that were added, or under an empty name all,
-    and the checkpoint after which they count, as the journal has it.
+    """Returns the whole explanation of a pipeline.
+
+    `begun` has, by step, the aggregates that were added, or an empty name for all, and the checkpoint after which they
+    count, as in the journal.
     """
     replaced = find_replaced_texts(loaded, check_pipeline(loaded).expressions)
     return {
@@ -82,7 +84,7 @@ def _node(node: Node, vertex: Vertex, plan: Plan, begun: Mapping[str, int]) -> E
 
 
 def _late_readers(node: Node, vertex: Vertex, plan: Plan) -> list[str]:
-    """The names of what gets the rows that were late."""
+    """Returns the names of the operators that receive late rows."""
     way = node.sides.get(LATE)
     if way is None:
         return []
@@ -114,7 +116,7 @@ def _edge(edge: Edge, plan: Plan) -> Explanation:
 
 
 def _settings(settings: PipelineSettings) -> Iterator[tuple[Path, object]]:
-    """Every setting, the derived default of the Spark master included."""
+    """Yields every setting, including the derived default of the Spark master."""
     master: Path = ("spark", "master")
     if "master" not in settings.spark:
         yield master, settings.spark_master
@@ -122,7 +124,7 @@ def _settings(settings: PipelineSettings) -> Iterator[tuple[Path, object]]:
 
 
 def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
-    """Every setting with a value; the graph shows the steps, and tests are none of the pipeline's settings."""
+    """Yields every setting with a value. Steps are shown in the graph; tests do not affect the pipeline."""
     if isinstance(value, Settings):
         for name, info in type(value).model_fields.items():
             item = getattr(value, name)
@@ -160,7 +162,7 @@ def _shown(value: object) -> Any:
 
 
 def render_explanation(explanation: Explanation) -> str:
-    """The explanation as text."""
+    """Renders the explanation as text."""
     slots = explanation["parallelism"]
     guarantee, groups = explanation["guarantee"], explanation["max_parallelism"]
     plural = "s" if slots > 1 else ""

@@ -1,6 +1,6 @@
-"""Which inputs of a plan hold back the sources of others, and how. Pure; `coordinator/gating.py` decides with it.
+"""Gates and leads: inputs of a plan that hold back the sources of other inputs. Pure.
 
-A source that feeds both sides is neither held nor waited for.
+Applied by `coordinator/gating.py`. A source that feeds both sides is neither held nor waited for.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tidegate.plan.graph import Edge, Plan
 
 
 class GatesDeadlocked(PipelineStopped):
-    """Gates wait for each other: no source may begin."""
+    """Gates wait for each other, so that no source could begin."""
 
     code = "gates-deadlocked"
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """An input of a vertex that has to catch up, and the sources that are held until it has."""
+    """An input of a vertex that must catch up, and the sources that are held until it has."""
 
     vertex: VertexId
     port: int
@@ -30,7 +30,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """How far the sources of an input may be ahead of those of the other inputs."""
+    """A limit on how far the sources of an input may be ahead of those of the other inputs."""
 
     sources: frozenset[OperatorName]
     others: frozenset[OperatorName]
@@ -38,7 +38,7 @@ class Lead(msgspec.Struct, frozen=True):
 
 
 def derive_gates(plan: Plan) -> tuple[Gate, ...]:
-    """Return the gates of a plan. Raises GatesDeadlocked when some of them could never open."""
+    """Returns the gates of a plan. Raises GatesDeadlocked if some of them could never open."""
     gates: list[Gate] = []
     for edge in plan.edges:
         if edge.order.comes_first:
@@ -58,13 +58,13 @@ def derive_gates(plan: Plan) -> tuple[Gate, ...]:
 
 
 def derive_leads(plan: Plan) -> tuple[Lead, ...]:
-    """Return how far sources may be ahead of one another."""
+    """Returns how far sources may be ahead of one another."""
     limits = ((edge.order.ahead_ms, edge) for edge in plan.edges)
     return tuple(Lead(*_sides(plan, edge), ahead_ms) for ahead_ms, edge in limits if ahead_ms is not None)
 
 
 def _sides(plan: Plan, edge: Edge) -> tuple[frozenset[OperatorName], frozenset[OperatorName]]:
-    """Return the sources that feed the port of an edge and no other one, and those that feed only the other ports."""
+    """Returns the sources that feed only the port of an edge, and those that feed only the other ports."""
     inputs = plan.inputs_of(edge.downstream)
     own = frozenset[OperatorName]().union(*(_upstream(plan, one) for one in inputs if one.port == edge.port))
     others = frozenset[OperatorName]().union(*(_upstream(plan, one) for one in inputs if one.port != edge.port))

@@ -1,7 +1,7 @@
-"""How many rows a vertex takes at a time: so few that everything it makes of them has room. Pure.
+"""Limits on the rows that a vertex takes at a time, so that everything computed from them fits in memory. Pure.
 
-By the bounds of `expressions/bounds.py` all that a vertex makes of a batch fits in `BATCH_BYTES_MAX`; a single row is
-always taken.
+By the bounds of `expressions/bounds.py`, everything that a vertex computes from a batch fits in `BATCH_BYTES_MAX`. A
+single row is always accepted.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tidegate.plan.graph import Plan, Vertex
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
-    """What a vertex takes at a time; one row in any case."""
+    """The maximum that a vertex takes at a time, but always at least one row."""
 
     rows: int
     size_bytes: int
 
 
 def derive_batch_limits(plan: Plan, vertex: Vertex) -> BatchLimits:
-    """From all that the vertex makes of a row: the columns of every operator and what is needed to compute them.
+    """Derives the limits from the columns of every operator and the memory needed to compute them.
 
-    Where it has several inputs, the one of which most is made counts.
+    With several inputs, the one with the largest output determines the limits.
     """
     head, ports = vertex.nodes[0].operator, dict[int, dict[str, DataType]]()
     for edge in plan.inputs_of(vertex.id):
@@ -34,7 +34,7 @@ def derive_batch_limits(plan: Plan, vertex: Vertex) -> BatchLimits:
 
 
 def _limits(vertex: Vertex, port: int, arriving: Bounds) -> BatchLimits:
-    """Of a batch on one port of the head."""
+    """Derives the limits of a batch on one port of the head."""
     total = Bound()
     incoming: dict[int, Bounds] = {0: arriving}
     for index, node in enumerate(vertex.nodes):  # children come after their parent

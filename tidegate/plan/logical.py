@@ -1,4 +1,4 @@
-"""The graph before it is cut into vertices: one node per operator, with what it reads."""
+"""The graph before it is cut into vertices: one node per operator, with its inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.operators.spec import DEAD, Columns, Operator, Requirement
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What an operator reads: an output of another (empty: its main one). With `keys` it is re-partitioned by them."""
+    """An output that an operator reads (empty: the main one), re-partitioned by `keys` if there are any."""
 
     upstream: OperatorName
     output: str = ""
@@ -29,7 +29,7 @@ class LogicalNode:
 
     @property
     def starts_vertex(self) -> bool:
-        """Whether it is the head of a vertex: a source, after an exchange, with several inputs, or by itself."""
+        """True if it heads a vertex: a source, after an exchange, with several inputs, or on its own request."""
         return len(self.inputs) != 1 or bool(self.inputs[0].keys) or self.operator.BEGINS_VERTEX
 
 
@@ -38,7 +38,7 @@ LogicalGraph = dict[OperatorName, LogicalNode]
 
 
 def upstream_of(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[OperatorName]:
-    """These and everything that leads to them."""
+    """Returns these operators and everything upstream of them."""
     found = set(names)
     for name in reversed(graph):
         if name in found:
@@ -47,7 +47,7 @@ def upstream_of(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[Opera
 
 
 def downstream_of(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[OperatorName]:
-    """These and everything after them."""
+    """Returns these operators and everything downstream of them."""
     found = set(names)
     for name, node in graph.items():
         if any(one.upstream in found for one in node.inputs):
@@ -56,16 +56,16 @@ def downstream_of(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[Ope
 
 
 def derive_crossing(graph: LogicalGraph, one: Input, reader: Operator) -> Columns:
-    """The columns that go from an operator to one that reads it over an edge, in their order."""
+    """Returns the columns that an edge carries from an operator to its reader, in order."""
     columns = DEAD_LETTER_COLUMNS if one.output == DEAD else graph[one.upstream].operator.output_columns(one.output)
     read = reader.reads(one.port)
     return tuple(column for column in columns if column[0] in read)
 
 
 def derive_carried(operator: Operator, port: int) -> tuple[Requirement, ...]:
-    """What the rows of an input must have besides columns: what the operator requires, and what it passes on.
+    """Returns what the rows of an input must have besides columns: what the operator requires and what it passes on.
 
-    Headers pass only with the record that they are of.
+    Headers are passed on only together with their record.
     """
     passed = {*operator.planned.carries}
     if port or not any(map(operator.preserves_record, ("", *operator.side_outputs()))):
@@ -74,5 +74,5 @@ def derive_carried(operator: Operator, port: int) -> tuple[Requirement, ...]:
 
 
 def order_requirements(found: Iterable[Requirement]) -> tuple[Requirement, ...]:
-    """Each once, in the order of the enumeration: a plan is written the same way every time."""
+    """Returns each requirement once, in the order of the enumeration, so that plans are serialized identically."""
     return tuple(sorted({*found}, key=list(Requirement).index))

@@ -1,4 +1,4 @@
-"""Names of edges, and the same plan under the names that its steps had before they were renamed. Pure."""
+"""Names of edges, and the plan under the former names of renamed steps. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tidegate.plan.graph import Edge, Plan, Vertex
 
 
 def derive_edge_names(plan: Plan) -> dict[int, str]:
-    """Every edge by its index: the operator whose rows it carries, or its side output, and where it leads to, with the
-    port unless it is the first.
+    """Returns edge names by index: the operator or side output, and the destination.
+
+    The destination includes the port unless it is the first.
     """
     names: dict[int, str] = {}
     for node in (node for vertex in plan.vertices for node in vertex.nodes):
@@ -28,9 +29,9 @@ def _end_of(edge: Edge) -> str:
 
 
 def derive_former_plan(plan: Plan, renamed: Mapping[OperatorName, OperatorName]) -> Plan:
-    """The plan as it would be if these steps (new name -> old name) had not been renamed, edges by the same indices.
+    """Returns the plan as if these steps (new name -> old name) had not been renamed; edge indices are unchanged.
 
-    What a step is made of besides itself (`totals.input`) follows it. Only the names differ.
+    Names of generated operators (`totals.input`) follow those of their steps. Only names differ.
     """
 
     def former(name: str) -> OperatorName:

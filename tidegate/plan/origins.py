@@ -1,4 +1,4 @@
-"""Which source topics the rows of an operator may come from: what a message names when a row fails. Pure."""
+"""The source topics that the rows of an operator may come from, for messages about failed rows. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from tidegate.plan.graph import Plan, Vertex
 
 
 def derive_origins(plan: Plan) -> dict[OperatorName, tuple[str, ...]]:
-    """Topics upstream of every operator, sorted."""
+    """Returns the topics upstream of every operator, sorted."""
     heads: dict[VertexId, set[str]] = {}
     found: dict[OperatorName, tuple[str, ...]] = {}
-    for vertex in plan.vertices:  # topological, so that what an edge brings is known here
+    for vertex in plan.vertices:  # topological, so that what an edge carries is known here
         for node, topics in zip(vertex.nodes, _node_topics(vertex, heads.get(vertex.id, set())), strict=True):
             found[node.operator.name] = tuple(sorted(topics))
             for index in node.all_edges:

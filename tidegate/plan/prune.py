@@ -1,5 +1,6 @@
-"""Only what is needed: columns that nobody reads are neither computed nor sent (a source checks them all the same), and
-event time and headers are carried only where an operator needs them.
+"""Pruning: unused columns are neither computed nor sent, and event time and headers are carried only where needed.
+
+A source validates unused columns nevertheless.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from tidegate.plan.logical import Input, LogicalGraph, derive_carried, order_req
 
 
 def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
-    """The part of the graph that leads to a sink."""
+    """Returns the part of the graph that leads to a sink."""
     needed = upstream_of(graph, (name for name, node in graph.items() if isinstance(node.operator, SinkOperator)))
     return {name: node for name, node in graph.items() if name in needed}
 
 
 def derive_planned(graph: LogicalGraph) -> LogicalGraph:
-    """The same graph with what is decided about each operator: what its rows carry, and which columns are read.
+    """Decides, for each operator, what its rows carry and which of its columns are read.
 
-    From the sinks upwards. An operator says what each of its ports requires and reads, given what is read of its own
-    outputs. Columns are told apart by the output that they are of, so two inputs may have equal names.
+    Works from the sinks upwards. Each operator declares what its ports require and read, given what is read of its own
+    outputs. Columns are tracked per output, so two inputs may have columns of the same name.
     """
     carried: defaultdict[OperatorName, set[Requirement]] = defaultdict(set)
     read: defaultdict[OperatorName, dict[str, set[str]]] = defaultdict(dict)
@@ -44,7 +45,7 @@ def derive_planned(graph: LogicalGraph) -> LogicalGraph:
 
 
 _GIVEN: Final = {Requirement.ROW_KIND, Requirement.TOPIC}
-"""What `changes.py` and `dead_letters.py` have decided before: these do not go with every row."""
+"""Decided earlier, in `changes.py` and `dead_letters.py`, because not every row carries them."""
 
 
 def _decide(operator: Operator, carried: set[Requirement], read: Mapping[str, set[str]]) -> Operator:
@@ -58,7 +59,7 @@ def _decide(operator: Operator, carried: set[Requirement], read: Mapping[str, se
 
 
 def find_loss(graph: LogicalGraph, inputs: Iterable[Input]) -> OperatorName | None:
-    """The first operator upstream of these inputs, nearest first, whose rows have no headers of a record any more."""
+    """Returns the nearest operator upstream of these inputs whose rows no longer have the headers of a record."""
     waiting = deque(inputs)
     while waiting:
         one = waiting.popleft()

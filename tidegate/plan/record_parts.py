@@ -1,4 +1,4 @@
-"""What a source reads of records besides their values, and what a sink writes: looked at, and typed."""
+"""Parts of records other than values that sources read and sinks write: checked and typed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WHOLE: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
 INEXACT: Final[frozenset[Kind]] = frozenset({"float", "double", "map"})
-"""Equal values have several texts: a float by where it was rounded, a map by the order of its entries."""
+"""Types whose equal values may have different texts: floats through rounding, maps through the order of entries."""
 
 Found = tuple[Path, str, str]
 """Path, message, remedy."""
@@ -39,9 +39,9 @@ Found = tuple[Path, str, str]
 def derive_key(
     name: str, source: SourceSettings, schema: SchemaText | None
 ) -> tuple[DataType | None, FormatOptions, list[Found]]:
-    """The type of a source's keys, None where that is not known; how they are read; and what is wrong with that.
+    """Returns the type of a source's keys (None if unknown), the options for reading them, and problems.
 
-    `schema`: the one that `key_schema` names.
+    `schema` is the one that `key_schema` names.
     """
     declared = None if isinstance(source.key_schema, NamedSchema) else source.key_schema
     if source.key_format != keys.AVRO:
@@ -60,13 +60,13 @@ def derive_key(
 def derive_metadata(
     name: str, source: SourceSettings, values: Mapping[str, DataType], key_kind: DataType | None
 ) -> tuple[tuple[MetadataColumn, ...], list[Found]]:
-    """The columns of a source besides those of its `values`, and what is wrong with them."""
+    """Returns the columns of a source besides those of its `values`, and problems with them."""
     path: Path = ("sources", name)
     columns: list[MetadataColumn] = []
     problems: list[Found] = []
     listed = source.schema_ if isinstance(source.schema_, dict) else values if source.schema_ else {}
     taken = {value: "`schema`" if value in listed else f"every {source.format} source" for value in values}
-    if source.on_null == TOMBSTONE and not FORMATS[source.format].is_changelog:  # of those it is refused anyway
+    if source.on_null == TOMBSTONE and not FORMATS[source.format].is_changelog:  # changelogs refuse it anyway
         if DELETED in taken:
             message = f"`{DELETED}` is a column of {taken[DELETED]}, and says which rows are tombstones"
             problems.append(((*path, "on_null"), message, "rename it, or use skip"))
@@ -76,14 +76,14 @@ def derive_metadata(
         if column in taken:
             message = f"`{column}` is a column of {taken[column]} already"
             problems.append(((*path, "metadata", part), message, "give the column another name"))
-        elif kind is not None:  # else the file's own checks have reported it
+        elif kind is not None:  # otherwise the checks of the file have reported it
             columns.append(MetadataColumn(part, column, kind))
         taken.setdefault(column, f"`metadata.{part}`")
     return tuple(columns), problems
 
 
 class SinkParts:
-    """Of one sink, while the plan is made. `check` first; the rest only where it finds nothing wrong."""
+    """Record parts of one sink while the plan is built. Call `check` first; use the rest only if it returns True."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class SinkParts:
         columns: Mapping[str, DataType],
         inputs: Sequence[Input],
     ) -> None:
-        """`inputs`: what it reads."""
+        """`inputs` are the outputs that the sink reads."""
         self._builder = builder
         self._path_of = one.path
         self._reads = inputs
@@ -102,13 +102,13 @@ class SinkParts:
         self.key = FORMATS[sink.format].default_key(columns) if sink.key is None else sink.key
         self.key_format = sink.key_format or keys.TEXT
         self.inputs: dict[str, Expression] = {name: ColumnReference(name, kind) for name, kind in columns.items()}
-        """All columns that the sink may read: those that arrive, one for each header that is added, and the topic's."""
+        """All columns that the sink may read: input columns, one for each added header, and that of the topic."""
         self.added: tuple[tuple[str, str], ...] = ()
         self.topic: str | TopicChoice | None = None
 
     @property
     def headers(self) -> HeaderRules | None:
-        """As the file has them; None without."""
+        """The header rules of the file, or None."""
         words = self._sink.headers
         if words is None:
             return None
@@ -117,10 +117,10 @@ class SinkParts:
         return HeaderRules(passed, drop, words.rename, self.added, tuple(words.add.values()))
 
     def _stale(self) -> list[str]:
-        """Headers that say how a record was written, which this sink does not do: readers would believe them.
+        """Returns headers about the encoding that would be wrong for records of this sink, and so mislead readers.
 
-        Where no source says that its records have them they matter only to readers of the same format, who look there
-        before the bytes. What is renamed is nothing that anybody believes.
+        If no source declares such headers, they matter only to readers of the same format, which check them before the
+        bytes. Renamed headers mislead nobody.
         """
         sources = self._builder.loaded.settings.sources.values()
         known = IdPlace.HEADER in (self._sink.schema_id, *(one.schema_id for one in sources))
@@ -136,11 +136,11 @@ class SinkParts:
 
     @property
     def made(self) -> str:
-        """What the columns are for that do not arrive: the word of the operator that makes them."""
+        """The purpose of the computed columns; part of the name of the operator that computes them."""
         return "headers" if self.added else "topic"
 
     def check(self) -> bool:
-        """Whether all of it can be used; what cannot is reported."""
+        """Checks everything, reports problems, and returns whether all of it can be used."""
         before = len(self._builder.problems)
         self._check_key()
         if self._sink.timestamp is not None:
@@ -233,7 +233,7 @@ class SinkParts:
         self.added = tuple(added)
 
     def _add(self, column: str, expression: Expression) -> str:
-        """A column of its own for what an expression makes; its name."""
+        """Adds a column for the result of an expression; returns its name."""
         while column in self.inputs:
             column += "_"
         self.inputs[column] = expression

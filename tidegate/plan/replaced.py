@@ -13,7 +13,7 @@ from tidegate.plan.steps import PlacedExpression
 
 @dataclass(frozen=True, slots=True)
 class ReplacedText:
-    """A text constant as the file writes it, with the names of its variables and without their values."""
+    """A text constant as written in the file, with the names of its variables but not their values."""
 
     path: Path
     constant: str
@@ -21,7 +21,7 @@ class ReplacedText:
 
 
 def find_replaced_texts(loaded: LoadedPipeline, expressions: Iterable[PlacedExpression]) -> Iterator[ReplacedText]:
-    """In the order of the file."""
+    """Yields replaced texts in the order of the file."""
     for path in dict.fromkeys(one.path for one in expressions):
         text = loaded.place(path).interpolated
         if text is None:

@@ -1,8 +1,8 @@
-"""Which sinks and states already have a record that failed, and would get it again from a replay. Pure.
+"""Sinks and states that already have a failed record, and would get it again from a replay. Pure.
 
 Counts how many rows of one record may reach each operator: none, one or several. If only one row can have reached the
-failed operator, nothing after that operator has the record, and nothing after an output of a `route` that the row did
-not take. If several rows can (after an `explode`, or on two ways), another one may have passed.
+failed operator, nothing after that operator has the record, and neither has anything after an output of a `route` that
+the row did not take. If several rows can (after an `explode`, or on two paths), another one may have passed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Holders(msgspec.Struct, frozen=True):
 
 
 class Replays:
-    """Answers for the letters of one plan."""
+    """Answers for the dead letters of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._operators = {node.operator.name: node.operator for node in plan.nodes}
@@ -52,9 +52,9 @@ class Replays:
         self._known: dict[tuple[str, str, str], Holders] = {}
 
     def holders(self, step: str, topic: str, target: str) -> Holders:
-        """Who may have a record of `topic` that failed in `step`, and gets it again when it is written to `target`.
+        """Returns what may have a record of `topic` that failed in `step`, and gets it again from `target`.
 
-        A step that the plan does not have stops nothing: everything that reads the topic may have the record.
+        If the plan does not have the step, everything that reads the topic may have the record.
         """
         asked = (step, topic, target)
         if asked not in self._known:
@@ -65,7 +65,7 @@ class Replays:
         return self._known[asked]
 
     def _find_reached(self, topic: str, step: str) -> set[OperatorName]:
-        """The operators that rows of a record of the topic may reach, although it failed in a step."""
+        """Returns the operators that rows of a record of the topic may reach although it failed in a step."""
         rows = self._count(topic, {}, None)
         failed = OperatorName(step)
         if failed not in rows:
@@ -80,7 +80,7 @@ class Replays:
     def _count(
         self, topic: str, taken: Mapping[OperatorName, str], failed: OperatorName | None
     ) -> dict[OperatorName, int]:
-        """How many rows of a record reach each operator, `_SEVERAL` at most."""
+        """Counts the rows of a record that reach each operator, up to `_SEVERAL`."""
         rows: dict[OperatorName, int] = {}
         for name, operator in self._operators.items():
             if isinstance(operator, SourceOperator):
@@ -95,7 +95,7 @@ class Replays:
         return rows
 
     def _find_way(self, failed: OperatorName, rows: Mapping[OperatorName, int]) -> dict[OperatorName, str]:
-        """The output that the only row took at each operator before the failed one."""
+        """Returns the output that the only row took at each operator before the failed one."""
         taken: dict[OperatorName, str] = {}
         name = failed
         while before := [one for one in self._inputs[name] if rows[one[0]]]:
@@ -118,6 +118,6 @@ def _derive_inputs(plan: Plan) -> dict[OperatorName, _Inputs]:
 
 
 def _outputs(node: Node) -> Iterator[tuple[str, OutputPath]]:
-    """All but that of letters."""
+    """Yields all outputs except dead letters."""
     yield "", OutputPath(node.children, node.edges)
     yield from ((output, way) for output, way in node.sides.items() if output != DEAD)

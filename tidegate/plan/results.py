@@ -1,4 +1,4 @@
-"""Results of steps that count: some are given again or taken back, and not every step can follow that. Pure."""
+"""Results of aggregating steps that are emitted again or retracted, which not every step can handle. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.plan.changes import leads_to_tombstones
 from tidegate.plan.logical import LogicalGraph, LogicalNode
 
 Found = tuple[OperatorName, str, str, str]
-"""Of a step or sink: its name, the key in the file, what happens, the remedy."""
+"""Name of a step or sink, the key in the file, the effect, the remedy."""
 
 
 def find_counted_again(graph: LogicalGraph, words: Mapping[str, str]) -> Iterator[Found]:
-    """Steps that count every result of a step which gives another one with each record: a total of totals is none.
+    """Yields steps that count every result of a step that emits a new one for each record, such as totals of totals.
 
-    `words`: the keys in the file that make the steps what they are, by the names of the steps.
+    `words` are the keys in the file that determine the kinds of the steps, by step name.
     """
     givers: dict[OperatorName, OperatorName] = {}
     for name, node in graph.items():
@@ -40,8 +40,9 @@ def find_counted_again(graph: LogicalGraph, words: Mapping[str, str]) -> Iterato
 
 
 def find_withheld(graph: LogicalGraph, corrections: Mapping[str, str], words: Mapping[str, str]) -> Iterator[Found]:
-    """What keeps rows that delete a result of a corrected session from the tombstone that they are to become: these
-    have the session's key and window, and NULL in place of every aggregate and of what is made of it.
+    """Yields what prevents the rows that delete a result of a corrected session from becoming tombstones.
+
+    These rows have the session's key and window, but NULL for every aggregate and everything computed from one.
     """
     empty: dict[OperatorName, frozenset[str]] = {}
     for name, node in graph.items():
@@ -56,7 +57,7 @@ def find_withheld(graph: LogicalGraph, corrections: Mapping[str, str], words: Ma
 
 
 def _derive_empty(node: LogicalNode, nulls: frozenset[str]) -> frozenset[str]:
-    """The columns of an output that are NULL in rows that delete a result."""
+    """Returns the columns of an output that are NULL in rows that delete a result."""
     operator = node.operator
     if operator.emits() is Emits.CORRECTIONS:
         keys = {key for one in node.inputs for key in one.keys}

@@ -1,4 +1,4 @@
-"""Who reads whom: names of sources, steps and sinks resolved, cycles found, everything in topological order."""
+"""Resolves the names of sources, steps and sinks, finds cycles, and sorts everything topologically."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tidegate.operators.step import NamedInput
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A source, step or sink as the file declares it, and where."""
+    """A source, step or sink as declared in the file, and its path."""
 
     name: str
     path: Path
     settings: SourceSettings | StepSettings | SinkSettings
     late_of: tuple[str, ...] = ()
-    """The steps whose late records a sink gets."""
+    """The steps whose late records a sink receives."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What it reads, as written."""
+        """The names that it reads, as written."""
         if isinstance(self.settings, SourceSettings):
             return ()
         if self.named:
@@ -37,29 +37,29 @@ class Declared:
 
     @property
     def named(self) -> tuple[NamedInput, ...]:
-        """Its inputs that have names of their own, in the order of their ports."""
+        """Its named inputs, in the order of their ports."""
         return choose_step_kind(self.settings).inputs(self.settings) if isinstance(self.settings, StepSettings) else ()
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Its outputs that are read as `name.output`; a step that has any is read by them only."""
+        """Its outputs that are read as `name.output`; a step with such outputs can be read only through them."""
         return choose_step_kind(self.settings).outputs(self.settings) if isinstance(self.settings, StepSettings) else ()
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """What is written to read it; nothing can be read from a sink."""
+        """The names by which it can be read; none for a sink."""
         if isinstance(self.settings, SinkSettings):
             return ()
         return tuple(f"{self.name}.{output}" for output in self.outputs) or (self.name,)
 
     def input_path(self, index: int) -> Path:
-        """Where the n-th input is written; the list's place serves when `from` is a single name."""
+        """Returns the path of the n-th input; the list's path serves if `from` is a single name."""
         return (*self.path, *self.named[index].path) if self.named else (*self.path, "from", index)
 
 
 @dataclass(slots=True)
 class Scope:
-    """Everything declared, in topological order. `unusable`: names whose meaning is unknown because of a problem."""
+    """Everything declared, in topological order; `unusable` are names that a problem leaves undefined."""
 
     declared: dict[str, Declared] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Scope:
 
 
 def derive_scope(loaded: LoadedPipeline) -> Scope:
-    """All names of a pipeline. Broken parts (reported by the loader already) cause no further problems."""
+    """Resolves all names of a pipeline. Broken parts, which the loader has reported, cause no further problems."""
     scope = Scope(unusable=set(loaded.broken))
     found = _declare(loaded, scope)
     readable = {name: one.name for one in found.values() for name in one.readable}
@@ -121,7 +121,7 @@ def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
 def _inputs(
     one: Declared, found: Mapping[str, Declared], known: Mapping[str, str], loaded: LoadedPipeline, scope: Scope
 ) -> list[str]:
-    """Whom it reads. `known`: what can be written to read something, and whose name that is."""
+    """Returns the names of what it reads. `known` maps names that can be read to what they belong to."""
     inputs: list[str] = list(one.late_of)
     for index, name in enumerate(one.inputs if not one.late_of else ()):
         if name in known:
@@ -141,7 +141,7 @@ def _inputs(
 
 
 def _not_an_output(name: str, of: Declared) -> tuple[str, str]:
-    """What is wrong with a name that begins with that of something declared, and the remedy."""
+    """Returns message and remedy for a name that begins with the name of something declared."""
     output = name.partition(".")[2]
     if not of.readable:
         return f"`{of.name}` is a sink: nothing can be read from it", "read what the sink reads"
@@ -161,7 +161,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _order(edges: Mapping[str, list[str]]) -> list[str]:
-    """Kahn's algorithm, stable in the order of the file; what lies on or after a cycle is left out."""
+    """Sorts by Kahn's algorithm, stable in the order of the file; names on or after a cycle are omitted."""
     waiting = {name: set(inputs) for name, inputs in edges.items()}
     order: list[str] = []
     while ready := [name for name, inputs in waiting.items() if not inputs]:
@@ -174,7 +174,7 @@ def _order(edges: Mapping[str, list[str]]) -> list[str]:
 
 
 def _cycles(edges: Mapping[str, list[str]]) -> list[list[str]]:
-    """One cycle through each group of names that read each other, beginning with the first in the file."""
+    """Returns one cycle through each group of names that read each other, beginning with the first in the file."""
     cycles: list[list[str]] = []
     seen: set[str] = set()
     for start in edges:

@@ -1,7 +1,7 @@
-"""What the state of each step means: digests of every expression between the sources and the state. Pure.
+"""Fingerprints of the state of each step: digests of every expression between the sources and the state. Pure.
 
-The journal keeps them for each step with state and each source (or step with state) that feeds it; a start compares
-them. How they are made is in `operators/fingerprint.py`.
+The journal keeps them for each step with state, per source (or step with state) that feeds it; a start compares them.
+`operators/fingerprint.py` defines how they are computed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tidegate.operators.spec import Operator
 from tidegate.plan.graph import OutputPath, Plan, Vertex
 
 Ports = Mapping[int, Lineages]
-"""What reaches an operator, by the port that it arrives on."""
+"""Lineages that reach an operator, by port."""
 _COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
 
 
 def derive_fingerprints(plan: Plan) -> dict[OperatorName, StateFingerprint]:
-    """Of every step with state."""
+    """Returns the fingerprints of all steps with state."""
     found: dict[OperatorName, StateFingerprint] = {}
     arriving: defaultdict[VertexId, dict[int, Lineages]] = defaultdict(dict)
-    for vertex in plan.vertices:  # topological, so that what an edge brings is known here
+    for vertex in plan.vertices:  # topological, so that what an edge carries is known here
         for way, lineages in _outputs(vertex, arriving[vertex.id], found):
             for edge in (plan.edges[index] for index in way.edges):
                 ports = arriving[edge.downstream]
@@ -38,20 +38,20 @@ def derive_fingerprints(plan: Plan) -> dict[OperatorName, StateFingerprint]:
 
 
 def derive_meaning(operator: Operator, ports: Ports) -> StateFingerprint | None:
-    """Of the state of one operator, by what reaches each of its ports; None without state."""
+    """Returns the fingerprint of an operator's state from the lineages on each of its ports; None without state."""
     found = {port: operator.fingerprint(lineages, port) for port, lineages in sorted(ports.items())}
     return combine_ports({port: meaning for port, meaning in found.items() if meaning is not None})
 
 
 class FingerprintChanges(msgspec.Struct, frozen=True):
-    """How the meaning of a state has changed."""
+    """The differences between two fingerprints of a state."""
 
     other: tuple[str, ...] = ()
-    """What means something else now, for people."""
+    """Parts whose meaning has changed, as text."""
     added: tuple[str, ...] = ()
-    """Aggregates that are new: they begin at the change."""
+    """Aggregates that were added; they begin at the change."""
     gone: tuple[str, ...] = ()
-    """Aggregates that the step has no more, and nobody has said so."""
+    """Aggregates that the step no longer has and that no directive drops."""
 
 
 def compare_fingerprints(
@@ -60,9 +60,9 @@ def compare_fingerprints(
     columns: Mapping[str, str] = MappingProxyType({}),
     dropped: Collection[str] = (),
 ) -> FingerprintChanges:
-    """What has changed; a source that newly feeds a step, in whatever way, is not a change.
+    """Compares two fingerprints of a state; a new source that feeds the step is not a change.
 
-    `columns` are those that were renamed (new name -> old name), `dropped` those that are given up on purpose.
+    `columns` are those that were renamed (new name -> old name), `dropped` those that are dropped by a directive.
     """
     other: dict[str, None] = {}
     added: dict[str, None] = {}
@@ -83,7 +83,7 @@ def compare_fingerprints(
                     gone[column] = None
             elif (current in now or part != EVENT_TIME) and _differ(digest, now.get(current, ""), version):
                 other[f"{current} of {origin}"] = None
-        if _versions(parts.values()) == version:  # another version has other parts, too
+        if _versions(parts.values()) == version:  # other versions also have other parts
             for part in [one for one in now if one not in taken]:
                 column = _column_of(part)
                 if column is not None and part == f"`{column}`":
@@ -94,12 +94,12 @@ def compare_fingerprints(
 
 
 def columns_of(meaning: StateFingerprint) -> set[str]:
-    """The columns that have a part of a meaning to themselves."""
+    """Returns the columns that have a part of a fingerprint of their own."""
     return {column for parts in meaning.values() for part in parts if (column := _column_of(part)) is not None}
 
 
 def _column_of(part: str) -> str | None:
-    """The column that a part is of: an aggregate's is the column in backticks, a key's has a word before it."""
+    """Returns the column of a part: an aggregate's is in backticks, a key's has a word before it."""
     found = _COLUMN.fullmatch(part)
     return None if found is None else found[1]
 
@@ -115,7 +115,7 @@ def _versions(digests: Iterable[str]) -> set[str]:
 def _outputs(
     vertex: Vertex, arriving: Ports, found: dict[OperatorName, StateFingerprint]
 ) -> Iterator[tuple[OutputPath, Lineages]]:
-    """What leaves each node of a vertex; meanings of its steps with state are put into `found`."""
+    """Yields what leaves each node of a vertex, and adds the fingerprints of its steps with state to `found`."""
     incoming: dict[int, Lineages] = {0: tuple(chain.from_iterable(arriving.values()))}
     for index, node in enumerate(vertex.nodes):  # children come after their parent
         meaning = derive_meaning(node.operator, {0: incoming[index]} if index else arriving)

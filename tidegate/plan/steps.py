@@ -1,4 +1,4 @@
-"""One declared source, step or sink -> logical operators, with every type checked against the schemas it reads."""
+"""Turns each source, step and sink into logical operators, checking every type against the schemas it reads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KEY_KINDS = ORDERED_KINDS
 
 @dataclass(frozen=True, slots=True)
 class PlacedExpression:
-    """A typed expression and the text at `path` that it was written as."""
+    """A typed expression, and the text at `path` from which it was parsed."""
 
     path: Path
     text: str
@@ -61,29 +61,29 @@ class PlacedExpression:
 
 @dataclass(slots=True)
 class Builder:
-    """Adds operators to `graph` and to `problems`; the other fields say what each name stands for."""
+    """Adds operators to `graph` and to `problems`; the other fields describe each name."""
 
     loaded: LoadedPipeline
     graph: LogicalGraph = field(default_factory=dict)
     schemas: dict[str, dict[str, DataType]] = field(default_factory=dict)
     """Columns of every usable source and step; a name without an entry is not usable."""
     policies: dict[str, BadRecordPolicy] = field(default_factory=dict)
-    """What happens to bad records of a name."""
+    """The policy for bad records, by name."""
     changelogs: dict[str, str] = field(default_factory=dict)
-    """Of every source and step whose rows are changes of a table's: the source that they come from."""
+    """Sources and steps whose rows are changes of a table -> the source that they come from."""
     corrections: dict[str, str] = field(default_factory=dict)
-    """Of every step whose rows are results, some of which are taken back: the step that does so."""
+    """Steps whose rows are results, some of which are retracted -> the step that retracts them."""
     repeats: dict[str, str] = field(default_factory=dict)
-    """The same for results that are given again."""
+    """Steps whose rows are results, some of which are emitted again -> the step that emits them."""
     problems: list[Problem] = field(default_factory=list)
     warnings: list[tuple[str, Problem]] = field(default_factory=list)
-    """With the name of the step that each is about."""
+    """Warnings with the name of the step that each concerns."""
     expressions: list[PlacedExpression] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
-    """Of those that expressions name."""
+    """The secrets that expressions name."""
 
     def add(self, one: Declared) -> None:
-        """A declared source, step or sink whose inputs were added before."""
+        """Adds a source, step or sink whose inputs were added before."""
         if isinstance(one.settings, SourceSettings):
             self._source(OperatorName(one.name), one.settings)
             return
@@ -103,7 +103,7 @@ class Builder:
             self._sink(one, one.settings, columns)
 
     def check_alone(self, one: Declared) -> None:
-        """A step whose inputs are unusable: its columns are unknown, but not the grammar and functions it uses."""
+        """Checks grammar and functions of a step whose inputs are unusable and whose columns are therefore unknown."""
         step = one.settings
         if isinstance(step, SinkSettings) and step.headers is not None:
             for header, text in step.headers.add.items():
@@ -125,7 +125,7 @@ class Builder:
             self._inside(path, text, error)
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
-        """Report what is wrong at a path of the file."""
+        """Reports a problem at a path of the file."""
         self.problems.append(self.loaded.problem(path, message, remedy, at_key=at_key))
 
     # -- sources and inputs --------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Builder:
         self.graph[name] = LogicalNode(operator)
 
     def _source_columns(self, name: str, source: SourceSettings, options: FormatOptions) -> dict[str, DataType]:
-        """Empty where they are not known, which is reported."""
+        """Returns the columns of a source's values; empty if they are unknown, which is reported."""
         record_format = FORMATS[source.format]
         try:
             if not isinstance(source.schema_, NamedSchema):
@@ -195,8 +195,9 @@ class Builder:
             return {}
 
     def _input_columns(self, one: Declared) -> dict[str, DataType] | None:
-        """The columns that arrive, of named inputs those of the first; None when an input is unusable, or several of
-        `from` disagree.
+        """Returns the input columns; those of the first input if inputs are named.
+
+        None if an input is unusable, or if several inputs in `from` have different columns.
         """
         first: dict[str, DataType] | None = None
         agreed = True
@@ -213,7 +214,7 @@ class Builder:
         return first if agreed else None
 
     def upstream(self, one: Declared, columns: Mapping[str, DataType], keys: tuple[str, ...] = ()) -> Input:
-        """The one output to read: that of a generated union when there are several inputs."""
+        """Returns the single output to read: that of a generated union if there are several inputs."""
         if len(one.inputs) == 1 and not one.late_of:
             (only,) = _inputs_of(one)
             return replace(only, keys=keys)
@@ -233,13 +234,13 @@ class Builder:
             remedy = "read a topic of rows; `tidegate docs changes` has the steps that take changes"
             self.problem((*one.path, kind.word), message, remedy, at_key=True)
         self._refuse_repeats(one, step, kind)
-        if all(getattr(step, key) is not None for key in kind.needs):  # else the file's own checks have reported it
+        if all(getattr(step, key) is not None for key in kind.needs):  # otherwise reported by the checks of the file
             context = _Context(self, one, columns)
             kind.build(step, context)
             context.check()
 
     def _refuse_repeats(self, one: Declared, step: StepSettings, kind: StepKind) -> None:
-        """A step that would count a result twice, or cannot take one back."""
+        """Refuses a step that would count a result twice or cannot retract one."""
         of, counts = self.repeats.get(one.name), kind.counts(step)
         if of is None:
             return
@@ -300,7 +301,7 @@ class Builder:
     # -- expressions and columns ---------------------------------------------------------------------------------------
 
     def expression(self, path: Path, text: str, columns: Mapping[str, DataType]) -> Expression | None:
-        """A typed expression; None when it is none, which is reported."""
+        """Parses and types an expression; None if it is invalid, which is reported."""
         try:
             found = parse_expression(text, columns)
         except ExpressionError as error:
@@ -312,7 +313,7 @@ class Builder:
     def aggregate(
         self, path: Path, text: str, columns: Mapping[str, DataType], *, windowed: bool
     ) -> AggregateCall | None:
-        """A typed aggregate; None when it is none, which is reported."""
+        """Parses and types an aggregate; None if it is invalid, which is reported."""
         try:
             call = parse_aggregate(text, columns, windowed=windowed)
         except ExpressionError as error:
@@ -322,7 +323,7 @@ class Builder:
         return call if all(self._secrets_sound(path, one) for one in call.expressions) else None
 
     def _secrets_sound(self, path: Path, expression: Expression) -> bool:
-        """Whether all `secret(...)` are keys that there are; what is wrong is reported, the others are kept."""
+        """Tells whether all `secret(...)` are existing keys; reports the others and records the valid ones."""
         given, problems, sound = self.loaded.settings.secrets, len(self.problems), True
         for call, is_key in find_secrets(expression):
             name, form = name_and_form(call)
@@ -330,7 +331,7 @@ class Builder:
                 remedy = "write it as the key of aes_encrypt or aes_decrypt"
                 self.problem(path, f"`secret('{name}')` would be seen: a secret is no value", remedy)
             elif name not in given and name in self._written_secrets():
-                sound = False  # why it cannot be read is reported at its own place
+                sound = False  # that it cannot be read is reported at its own path
             elif name not in given:
                 remedy = derive_suggestion(name, given, otherwise=f"add `{name}: ${{file:...}}` to `secrets`")
                 self.problem(path, f"there is no secret `{name}`", remedy)
@@ -345,7 +346,7 @@ class Builder:
         return sound and len(self.problems) == problems
 
     def _written_secrets(self) -> Collection[str]:
-        """Names of secrets that the file has, readable or not."""
+        """Returns the names of secrets in the file, readable or not."""
         written = self.loaded.values.get("secrets") if isinstance(self.loaded.values, dict) else None
         return written if isinstance(written, dict) else ()
 
@@ -354,19 +355,19 @@ class Builder:
         self.problems.append(found)
 
     def column(self, path: Path, name: str, columns: Mapping[str, DataType]) -> DataType | None:
-        """The type of a column; None when there is none of that name, which is reported."""
+        """Returns the type of a column; None if there is no such column, which is reported."""
         if name not in columns:
             self.problem(path, f"there is no column `{name}`", derive_suggestion(name, columns))
         return columns.get(name)
 
     def moment(self, path: Path, name: str, columns: Mapping[str, DataType]) -> None:
-        """Reports a column that is not there, or holds no moments in time."""
+        """Reports a column that does not exist or holds no points in time."""
         kind = self.column(path, name, columns)
         if kind is not None and kind.kind not in ("timestamp", "bigint"):
             self.problem(path, f"`{name}` is {kind}", "use a timestamp, or a bigint in ms since 1970")
 
     def key(self, path: Path, name: str, columns: Mapping[str, DataType]) -> bool:
-        """Whether rows can be partitioned by a column; if not, that is reported."""
+        """Tells whether rows can be partitioned by a column; if not, reports it."""
         kind = self.column(path, name, columns)
         if kind is not None and kind.kind not in KEY_KINDS:
             remedy = "cast it in a `select`, for instance to bigint or string"
@@ -375,7 +376,7 @@ class Builder:
 
 
 class _Input:
-    """One input of a step while the step is built: what it reads of `names`, as they are written."""
+    """One input of a step while the step is built; `names` are the sources or steps that it reads, as written."""
 
     def __init__(self, builder: Builder, one: Declared, names: Sequence[str], columns: Mapping[str, DataType]) -> None:
         self.columns = columns
@@ -412,7 +413,7 @@ class _Context(_Input):
             named.alias: _Input(builder, one, (named.upstream,), builder.schemas[named.upstream]) for named in one.named
         }
         self._ports = dict(zip(self._named, ([read] for read in _inputs_of(one)), strict=False))
-        """What arrives on the port of a named input."""
+        """The outputs that arrive on the port of each named input."""
         self._last: OperatorName | None = None
         self._given: dict[str, Mapping[str, DataType]] = {}
 
@@ -449,7 +450,7 @@ class _Context(_Input):
         return MatchedKeys(found, tuple(matched))
 
     def _match(self, path: Path, columns: Mapping[str, str]) -> DataType | None:
-        """The type that a key has on all inputs; None when there is none, which is reported."""
+        """Returns the common type of a key on all inputs; None if there is none, which is reported."""
         usable = [self._named[alias].key(path, name) for alias, name in columns.items()]
         if not all(usable):
             return None
@@ -478,7 +479,7 @@ class _Context(_Input):
             inputs = _inputs_of(self._one)
         else:
             inputs = (self._builder.upstream(self._one, self.columns, keys),)
-        if all(one.upstream in self._builder.graph for one in inputs):  # not one that has a problem of its own
+        if all(one.upstream in self._builder.graph for one in inputs):  # omits inputs that have a problem of their own
             check_operator(operator, _ports_of(self._builder.graph, inputs))
         self._builder.graph[operator.name] = LogicalNode(operator, inputs)
         self._last = operator.name
@@ -488,7 +489,7 @@ class _Context(_Input):
             self._builder.corrections[self.name] = self.name
 
     def check(self) -> None:
-        """What the step has given its readers against its last operator, if it has one. Raises OperatorMistake."""
+        """Checks the columns declared to readers against the last operator, if any. Raises OperatorMistake."""
         if self._last is not None:
             check_given(self._builder.graph[self._last].operator, self._given)
 
@@ -502,7 +503,7 @@ def _ports_of(graph: LogicalGraph, inputs: Iterable[Input]) -> dict[int, Port]:
 
 
 def _put_key(columns: dict[str, Expression], name: str, kind: DataType) -> str:
-    """The column that holds a key as this type: the one that has it, or a new one of `columns`."""
+    """Returns the column that holds a key as this type, adding one to `columns` if necessary."""
     key = with_type(0, columns[name], kind)
     if key == columns[name]:
         return name
@@ -514,8 +515,9 @@ def _put_key(columns: dict[str, Expression], name: str, kind: DataType) -> str:
 
 
 def _is_window_bound(graph: LogicalGraph, inputs: Iterable[Input], column: str) -> bool:
-    """Whether a column is the bound of a window, as the window has made it, on every way; a way without one is a way of
-    records.
+    """Tells whether a column is the unchanged bound of a window on every path.
+
+    A path without a window carries plain records.
     """
     ways = [(one, graph[one.upstream]) for one in inputs]
     return bool(ways) and all(_is_bound_after(graph, one.output, node, column) for one, node in ways)

@@ -1,8 +1,8 @@
-"""The words of a file about changed state, against the steps that they are said of.
+"""Checks the upgrade directives of a file against the steps that they apply to.
 
-A word that could do nothing is a mistake: `state` of a step without state, a column that the state does not have. What
-is left goes into the plan as `UpgradeDirective`, and from there to the decision (`coordinator/upgrade.py`) and into the
-declarations that the slots open (`evolving.py`).
+A directive without effect is a mistake: `state` of a step without state, or a column that the state does not have. The
+others go into the plan as `UpgradeDirective`, and from there to the upgrade decision (`coordinator/upgrade.py`) and
+into the declarations with which the slots open states (`evolving.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.plan.logical import LogicalGraph
 
 
 def derive_directives(loaded: LoadedPipeline) -> dict[OperatorName, UpgradeDirective]:
-    """What the file says, by the names of now."""
+    """Returns the directives of the file by current name."""
     found: dict[OperatorName, UpgradeDirective] = {}
     for name, source in loaded.settings.sources.items():
         if source.was is not None:
@@ -44,7 +44,7 @@ def derive_directives(loaded: LoadedPipeline) -> dict[OperatorName, UpgradeDirec
 
 
 def give_up_columns(plan: Plan, columns: Iterable[tuple[OperatorName, str]]) -> Plan:
-    """The plan as if the file gave up these columns of its steps' states as well."""
+    """Returns the plan as if the file also dropped these columns of its steps' states."""
     words = dict(plan.words)
     for name, column in columns:
         own = words.get(name, UpgradeDirective())
@@ -53,13 +53,13 @@ def give_up_columns(plan: Plan, columns: Iterable[tuple[OperatorName, str]]) -> 
 
 
 def find_directive_problems(loaded: LoadedPipeline, graph: LogicalGraph) -> Iterator[Problem]:
-    """Words that could do nothing, or that the step contradicts."""
+    """Yields problems of directives that have no effect or that the step contradicts."""
     for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
         node = graph.get(OperatorName(step.name))
         if node is None or (step.was is None and step.state is None):
             continue
         states = node.operator.states(loaded.settings.max_parallelism)
-        if all(one.name == IN_FLIGHT.name for one in states):  # none, or records on their way, of which nothing is said
+        if all(one.name == IN_FLIGHT.name for one in states):  # no directive applies to records in flight
             yield from _useless(loaded, index, step)
         else:
             yield from _said_of_columns(loaded, index, step, state_columns(one.shape for one in states))

@@ -1,4 +1,4 @@
-"""The schema that a sink's records are written with: its text, its subject, and what a start does about it."""
+"""The schema that a sink's records are written with: its text, its subject, and how a start registers it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tidegate.plan.scope import Declared
 
 
 class ReportProblem(Protocol):
-    """See Builder.problem."""
+    """A callable that reports problems, such as Builder.problem."""
 
     def __call__(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
-        """Something is wrong at a path."""
+        """Reports a problem at a path."""
 
 
 class WrittenWith(msgspec.Struct, frozen=True):
-    """What a SinkOperator has of it."""
+    """The options and registration of a schema, for SinkOperator."""
 
     options: FormatOptions = NO_OPTIONS
     register: Registration | None = None
@@ -37,7 +37,10 @@ class WrittenWith(msgspec.Struct, frozen=True):
 def derive_written_schema(
     loaded: LoadedPipeline, one: Declared, sink: SinkSettings, columns: Schema, problem: ReportProblem
 ) -> WrittenWith | None:
-    """None where there is none, which is reported: here, or where it was looked for. `columns` are those written."""
+    """Derives the schema of a sink's values; `columns` are those written.
+
+    None if there is none; that is reported here, or was when the schema was looked up.
+    """
     record_format = FORMATS[sink.format]
     if record_format.schema_kind is None:
         return WrittenWith()
@@ -55,7 +58,7 @@ def derive_written_schema(
 def derive_written_key(
     loaded: LoadedPipeline, one: Declared, sink: SinkSettings, kind: DataType | None, problem: ReportProblem
 ) -> WrittenWith | None:
-    """As derive_written_schema, of keys, which are columns of the type `kind`."""
+    """Derives the schema of a sink's keys, whose column has the type `kind`, like derive_written_schema."""
     if sink.key_format != keys.AVRO or kind is None:
         return WrittenWith()
     name = sink.topic if isinstance(sink.topic, str) else one.name
@@ -70,12 +73,12 @@ def derive_written_key(
 
 
 class _Part(NamedTuple):
-    """What the file says of the schema of a sink's values, or keys."""
+    """The schema settings for a sink's values, or keys."""
 
     path: Path
     format_path: Path
     word: str
-    """In the names of subjects."""
+    """The suffix in names of subjects."""
     settings: WrittenSchema
     sink: SinkSettings
 
@@ -88,7 +91,10 @@ def _written_with(
     name_of: Callable[[SchemaText], str],
     problem: ReportProblem,
 ) -> WrittenWith | None:
-    """`text`: what the file names, once it is there. `derive`, `check` and `name_of` raise FormatRefusal."""
+    """Derives or checks the schema. `text` is the schema that the file names, if it was found.
+
+    `derive`, `check` and `name_of` raise FormatRefusal.
+    """
     settings = part.settings
     named = settings.file is not None or (settings.registry is not None and settings.register_ == "existing")
     if named and text is None:
@@ -109,7 +115,7 @@ def _written_with(
 
 
 def _subject(part: _Part, text: SchemaText, name_of: Callable[[SchemaText], str]) -> str:
-    """Raises FormatRefusal."""
+    """Returns the subject under which the schema is registered. Raises FormatRefusal."""
     settings, topic = part.settings, part.sink.topic
     if settings.registry is not None:
         return settings.registry
@@ -123,7 +129,7 @@ def _subject(part: _Part, text: SchemaText, name_of: Callable[[SchemaText], str]
         return f"{topic}-{part.word}"
     try:
         name = name_of(text)
-    except FormatRefusal as refusal:  # of a key, which may be of any type; a value's schema was looked at before
+    except FormatRefusal as refusal:  # a key, which may have any type; a value's schema was checked before
         message = f"the subject is to be called after the record, and the {part.word} is none"
         raise FormatRefusal(message, f"name it: `{part.path[-1]}: {{registry: NAME}}`") from refusal
     return name if settings.subject == "record" else f"{topic}-{name}"

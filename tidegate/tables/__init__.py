@@ -1,1 +1,1 @@
-"""State as tables: a checkpoint or a savepoint read row by row, compared, and made from rows. Start with `table.py`."""
+"""State as tables: reading, comparing and creating checkpoints and savepoints row by row. Start with `table.py`."""

@@ -1,4 +1,4 @@
-"""What differs between a state of two snapshots: keys that were added, removed, changed. Key group by key group."""
+"""Differences between a state of two snapshots: added, removed and changed keys, compared per key group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.tables.table import StateTable
 
 
 class RowDifference(StrEnum):
-    """What has happened to a key."""
+    """The kind of difference of a row between the two snapshots."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -26,7 +26,7 @@ class RowDifference(StrEnum):
 
 
 class StateDiff(msgspec.Struct):
-    """Counts for one state of one step. A list has no keys: its values are compared as they are."""
+    """Counts for one state of one step. A list has no keys, so its values are compared."""
 
     step: OperatorName
     state: StateName
@@ -35,21 +35,19 @@ class StateDiff(msgspec.Struct):
     changed: int = 0
     same: int = 0
     refused: str = ""
-    """Why the two cannot be compared; then nothing is counted."""
+    """Reason why the two cannot be compared; nothing is counted then."""
 
 
 OnRows = Callable[[StateDiff, RowDifference, StateTable, pl.DataFrame], None]
-"""Is given the rows that differ. A changed key has a row before and one after, each in frames of their own, in the same
-order."""
+"""Receives the rows that differ. A changed key has a row before and one after, in separate frames in the same order."""
 
 
 def compare_snapshots(
     one: StateSnapshot, other: StateSnapshot, step: str | None = None, on_rows: OnRows | None = None
 ) -> Iterator[StateDiff]:
-    """For each state of either, or of a step, from `one` to `other`. A state that only one of them has is empty in the
-    other.
+    """Compares each state, or each state of a step, from `one` to `other`.
 
-    Raises what `read_files` raises.
+    A state that only one of them has counts as empty in the other. Raises what `read_files` raises.
     """
     before, after = _states_of(one, step), _states_of(other, step)
     for name in dict.fromkeys((*before, *after)):
@@ -84,7 +82,7 @@ def _compare(one: Side, other: Side, on_rows: OnRows | None) -> StateDiff:
 
 
 def _refusal(states: Sequence[StateFiles]) -> str:
-    """Where their entries mean different things."""
+    """Returns why the entries of two states cannot be compared; empty if they can."""
     shapes = [state.shape for state in states]
     if len(shapes) < 2 or shapes[0] == shapes[1]:
         return ""
@@ -106,7 +104,7 @@ def _groups(side: Side) -> Iterator[GroupEntries]:
 def _side_by_side(
     one: Iterator[GroupEntries], other: Iterator[GroupEntries]
 ) -> Iterator[tuple[int, Sequence[Entry], Sequence[Entry]]]:
-    """Both in ascending order."""
+    """Pairs the key groups of two iterators in ascending order."""
     left, right = next(one, None), next(other, None)
     while left is not None or right is not None:
         group = min(part.group for part in (left, right) if part is not None)
@@ -139,7 +137,7 @@ def _compare_keys(diff: StateDiff, group: int, left: dict[Any, Any], right: dict
 
 
 def _compare_values(diff: StateDiff, group: int, left: Sequence[Entry], right: Sequence[Entry], tell: Tell) -> None:
-    """As often as a value is there; a list is short."""
+    """Compares values as a multiset; lists are short."""
     rest = list(right)
     removed = []
     for entry in left:
@@ -156,5 +154,5 @@ def _compare_values(diff: StateDiff, group: int, left: Sequence[Entry], right: S
 
 
 def _same(one: object, other: object) -> bool:
-    """A NaN is the same as another."""
+    """Tells whether two values are equal; one NaN equals another."""
     return one == other or repr(one) == repr(other)

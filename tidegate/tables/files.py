@@ -1,9 +1,9 @@
-"""The files of a snapshot by step and state, and the entries in them, merged key group by key group.
+"""The files of a snapshot by step and state, and the entries in them, merged by key group.
 
-An increment has what changed since the files before it, so the last file that has a key counts, and a tombstone takes
-the key away (`state/snapshot.py`). Files hold their key groups in ascending order, so they are merged side by side: in
-memory are one key group and the files that have it, never a whole state. All bytes are verified against the handles of
-the checkpoint.
+An increment has what changed since the files before it, so the last file that has a key determines its value, and a
+tombstone removes the key (`state/snapshot.py`). Files hold their key groups in ascending order, so they are merged side
+by side: only one key group and the files that have it are in memory, never a whole state. All bytes are verified
+against the handles of the checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.task.restore import group_by_state
 
 
 class SnapshotGone(PipelineStopped):
-    """The pipeline has removed the checkpoint while it was read."""
+    """The pipeline removed the checkpoint while it was being read."""
 
     code = "state-snapshot-gone"
     exit_code = 1
@@ -43,14 +43,14 @@ class StateUnknown(PipelineStopped):
 
 
 class StateFile(msgspec.Struct, frozen=True):
-    """A file, and which key groups it has."""
+    """A file and its header, which lists its key groups."""
 
     handle: StateHandle
     header: SnapshotHeader
 
     @property
     def entries(self) -> int:
-        """Entries in it, tombstones included."""
+        """Number of entries in the file, including tombstones."""
         return sum(part.entries for part in self.header.groups)
 
 
@@ -63,34 +63,36 @@ class StateFiles(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> StateShape:
-        """As the newest file has it."""
+        """The shape in the newest file."""
         return self.files[-1].header.shape
 
     @property
     def declaration(self) -> StateDeclaration:
-        """What reads every file of it."""
+        """A declaration that can read every file of the state."""
         return StateDeclaration(self.state, self.shape)
 
     @property
     def keyed(self) -> bool:
-        """Whether it is held by key; else it is a list."""
+        """True if the state is keyed rather than a list."""
         return self.shape.form is StateForm.KEYED
 
     @property
     def key_groups(self) -> tuple[int, ...]:
-        """Those that have entries, ascending."""
+        """The key groups that have entries, ascending."""
         return tuple(sorted({part.group for file in self.files for part in file.header.groups}))
 
     def within(self, key_groups: range) -> StateFiles:
-        """The same without the files that have none of these key groups."""
+        """Returns the state without files that have none of these key groups."""
         kept = tuple(file for file in self.files if any(part.group in key_groups for part in file.header.groups))
         return msgspec.structs.replace(self, files=kept)
 
 
 @contextmanager
 def _watched(snapshot: StateSnapshot, handle: StateHandle) -> Iterator[None]:
-    """Raises SnapshotGone for a file that is missing because its checkpoint is; ObjectCorrupt for what a savepoint
-    lacks: its remedy is another one than that of a checkpoint.
+    """Converts errors about missing and damaged files.
+
+    Raises SnapshotGone for a file that is missing because its checkpoint was removed, and ObjectCorrupt for a damaged
+    savepoint, whose remedy differs from that of a checkpoint.
     """
     try:
         yield
@@ -124,7 +126,7 @@ def _is_retained(snapshot: StateSnapshot, wanted: CheckpointId) -> bool:
 
 
 class StateHandles(msgspec.Struct, frozen=True):
-    """One state of one step, before anything of it is read."""
+    """One state of one step, before any of its files is read."""
 
     operator: OperatorName
     state: StateName
@@ -132,9 +134,9 @@ class StateHandles(msgspec.Struct, frozen=True):
 
 
 def list_states(snapshot: StateSnapshot, step: str | None = None) -> list[StateHandles]:
-    """The states of a snapshot, or those of a step. Rows in flight are no state.
+    """Lists the states of a snapshot, or those of a step, without rows in flight.
 
-    Raises ObjectCorrupt, StorageError, and SnapshotGone where the checkpoint is not there any more.
+    Raises ObjectCorrupt, StorageError, and SnapshotGone if the checkpoint no longer exists.
     """
     handles = [one for one in snapshot.checkpoint.states if not one.in_flight and step in (None, one.operator)]
     refuse_broken_chains(handles)
@@ -146,14 +148,14 @@ def list_states(snapshot: StateSnapshot, step: str | None = None) -> list[StateH
 
 
 def read_shape(snapshot: StateSnapshot, state: StateHandles) -> StateShape:
-    """From the head of one of its files. Raises as `list_states`, and StateUnreadable."""
+    """Reads the shape from the head of one file. Raises what `list_states` raises, and StateUnreadable."""
     return read_header(_read_head(snapshot, state.handles[-1]))[0].shape
 
 
 def read_files(snapshot: StateSnapshot, state: StateHandles, key_groups: range | None = None) -> StateFiles:
-    """With the headers of its files; only of those subtasks that had some of these key groups, if given.
+    """Reads the headers of a state's files, restricted to subtasks that own some of `key_groups`, if given.
 
-    Raises as `list_states`, and StateUnreadable for a file that is none.
+    Raises what `list_states` raises, and StateUnreadable for a file that is not a state file.
     """
     handles = state.handles
     if key_groups is not None:
@@ -167,9 +169,9 @@ def _groups_of(snapshot: StateSnapshot, handle: StateHandle) -> range:
 
 
 def choose_state(snapshot: StateSnapshot, step: str, state: str | None) -> StateHandles:
-    """One state of a step; `state` may be left out where the step has one, or one besides lists.
+    """Chooses a state of a step; `state` may be omitted if the step has only one, or one besides lists.
 
-    Raises StateUnknown, which lists what there is, and what `list_states` raises.
+    Raises StateUnknown, which lists the existing ones, and what `list_states` raises.
     """
     steps = sorted({handle.operator for handle in snapshot.checkpoint.states if not handle.in_flight})
     if step not in steps:
@@ -190,18 +192,18 @@ def choose_state(snapshot: StateSnapshot, step: str, state: str | None) -> State
 
 
 class GroupEntries(msgspec.Struct, frozen=True):
-    """All entries of a key group; of a list those of a subtask. None of them is a tombstone."""
+    """All entries of a key group, or of a subtask's list, without tombstones."""
 
     group: int
     entries: Sequence[Entry]
 
 
 def read_groups(snapshot: StateSnapshot, state: StateFiles, key_groups: range | None = None) -> Iterator[GroupEntries]:
-    """The entries of a state, key group by key group, in ascending order; of these key groups only, if given.
+    """Yields the entries of a state by key group, in ascending order, restricted to `key_groups`, if given.
 
-    Raises as `read_files`.
+    Raises what `read_files` raises.
     """
-    if not state.files:  # no subtask that could have these key groups has written a file
+    if not state.files:  # no subtask that could own these key groups has written a file
         return
     if not state.keyed:
         for file in sorted(state.files, key=lambda one: one.handle.subtask):
@@ -216,8 +218,8 @@ def read_groups(snapshot: StateSnapshot, state: StateFiles, key_groups: range | 
 
 
 def _merge(parts: Sequence[tuple[bool, list[Entry]]]) -> Sequence[Entry]:
-    """Of one key group from every file that has it, in their order."""
-    if all(full for full, _ in parts):  # a full snapshot has a key once, and no tombstones
+    """Merges the entries of a key group from all files that have it, in order."""
+    if all(full for full, _ in parts):  # a full snapshot has each key once and no tombstones
         return parts[0][1] if len(parts) == 1 else [entry for _, entries in parts for entry in entries]
     merged: dict[tuple[object, ...], Entry] = {}
     for _, entries in parts:
@@ -230,7 +232,7 @@ def _merge(parts: Sequence[tuple[bool, list[Entry]]]) -> Sequence[Entry]:
 
 
 class _Stream:
-    """A file, read when its first key group is taken, and let go of with its last."""
+    """A file that is read when its first key group is taken, and released with its last."""
 
     def __init__(self, snapshot: StateSnapshot, state: StateFiles, file: StateFile, wanted: range) -> None:
         self.full = not file.handle.increment
@@ -242,7 +244,7 @@ class _Stream:
         return group in self._parts
 
     def take(self, group: int) -> list[Entry]:
-        """The entries of the next key group, which is this one."""
+        """Returns the entries of this key group, which must be the next one in the file."""
         if self._entries is None:
             snapshot, state, handle, wanted = self._place
             files = _read_parts(snapshot, handle, wanted)

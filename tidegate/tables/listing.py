@@ -1,4 +1,4 @@
-"""What a checkpoint or a savepoint holds: steps, states, keys, bytes, files; without reading an entry."""
+"""The contents of a checkpoint or savepoint without its entries: steps, states, keys, bytes, files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tidegate.tables.table import Role, StateTable
 
 
 class ColumnInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column of the table that a state is."""
+    """A column of a state's table."""
 
     name: str
     type: str
     role: Role
     function: str = ""
-    """Of a result, as far as the accumulator shows it."""
+    """The aggregate function of a result, as far as the accumulator reveals it."""
 
 
 class StateInfo(msgspec.Struct, frozen=True):
@@ -31,7 +31,10 @@ class StateInfo(msgspec.Struct, frozen=True):
     state: StateName
     form: str
     keys: int | None
-    """Entries; None where increments may have changed their number: `entries` of full files, and `changes` since."""
+    """Number of keys; None if increments may have changed it.
+
+    `entries` counts those of full files, `changes` those of later increments.
+    """
     entries: int
     changes: int
     bytes: int
@@ -42,7 +45,7 @@ class StateInfo(msgspec.Struct, frozen=True):
 
 
 class InflightInfo(msgspec.Struct, frozen=True):
-    """Rows that were under way between subtasks at an unaligned barrier."""
+    """Rows that were in flight between subtasks at an unaligned barrier."""
 
     edges: tuple[str, ...]
     bytes: int
@@ -50,7 +53,7 @@ class InflightInfo(msgspec.Struct, frozen=True):
 
 
 class PositionInfo(msgspec.Struct, frozen=True):
-    """Where a source continues in a partition."""
+    """The position of a source in a partition."""
 
     source: OperatorName
     partition: str
@@ -58,7 +61,7 @@ class PositionInfo(msgspec.Struct, frozen=True):
 
 
 class StateListing(msgspec.Struct, frozen=True):
-    """All of a checkpoint or savepoint."""
+    """The contents of a checkpoint or savepoint."""
 
     source: str
     pipeline: str
@@ -72,7 +75,7 @@ class StateListing(msgspec.Struct, frozen=True):
 
 
 def read_listing(snapshot: StateSnapshot) -> StateListing:
-    """Raises what `read_files` raises."""
+    """Reads the contents. Raises what `read_files` raises."""
     checkpoint, identity = snapshot.checkpoint, snapshot.identity
     positions = {
         (part.source, str(partition)): offset
@@ -117,7 +120,7 @@ def _render_serializer(serializer: Serializer) -> str:
 
 
 def _in_flight(handles: Sequence[StateHandle]) -> tuple[InflightInfo, ...]:
-    """By the edges that they were on: a file may have several."""
+    """Groups rows in flight by the edges that they were on; a file may have several."""
     found: dict[tuple[str, ...], list[StateHandle]] = {}
     for handle in handles:
         found.setdefault(handle.edges, []).append(handle)

@@ -1,4 +1,4 @@
-"""What somebody asks of a state: keys, a condition, so many rows. Only the files that can have them are read."""
+"""A query of a state by keys and a condition. Only files that can have matching rows are read."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from tidegate.tables.table import Role, StateTable, read_frames
 
 
 class QueryRefused(TidegateError):
-    """What was asked of a state cannot be asked of it."""
+    """The query does not fit the state."""
 
     code = "state-query-refused"
     exit_code = 2
 
 
 class Query:
-    """Of one state. `keys`: values of key columns, as text; `where`: a Spark SQL condition over the table's columns.
+    """A query of one state.
 
-    Raises QueryRefused for columns and values that there cannot be.
+    `keys` are values of key columns, as text; `where` is a Spark SQL condition over the table's columns. Raises
+    QueryRefused for invalid columns and values.
     """
 
     def __init__(self, shape: StateShape, table: StateTable, keys: Mapping[str, str], where: str | None) -> None:
@@ -39,12 +40,12 @@ class Query:
         self._keys = {name: self._read_key(name, text) for name, text in keys.items()}
         self._where = None if where is None else self._compile(where)
         self.key_groups = self._derive_groups()
-        """The key groups that can have what is asked for; None: all."""
+        """The key groups that can have matching rows; None for all."""
 
     def read(self, snapshot: StateSnapshot, state: StateHandles) -> Iterator[pl.DataFrame]:
-        """Frames without rows that were not asked for; other key groups are not decoded.
+        """Yields frames of matching rows; other key groups are not decoded.
 
-        Raises QueryRefused where the condition fails for a row.
+        Raises QueryRefused if the condition fails for a row.
         """
         files = read_files(snapshot, state, self.key_groups)
         for frame in read_frames(snapshot, files, self._table, self.key_groups):
@@ -81,7 +82,7 @@ class Query:
         return compile_predicate(expression)
 
     def _derive_groups(self) -> range | None:
-        """One where all columns that count for the key group are given."""
+        """Returns the only key group if all columns that determine it are given."""
         shape = self._shape
         counted = slice(shape.prefix, len(shape.keys) - shape.suffix)
         counting, names = shape.keys[counted], self._table.keys[counted]

@@ -1,17 +1,17 @@
-"""Results of aggregates, from the accumulators that a state has of them, where these alone say what the result is.
+"""Results of aggregates, derived from their accumulators in a state where these determine the result.
 
 | parts of the accumulator | result |
 | --- | --- |
 | `count`; `sum`; `min`; `max`; `first`; `last`; `bool_and`; `bool_or` | itself |
 | `first`, `seen` (with FILTER or IGNORE NULLS) | the first value |
 | `sum`, `count` (decimals, of running totals) | the average |
-| `low`, `carry` (whole numbers, of windows) | the sum; NULL where it leaves the range of bigint |
+| `low`, `carry` (whole numbers, of windows) | the sum; NULL where it exceeds the range of bigint |
 | `sum`, `error`, `rest` (doubles, of running totals), with `count` or without | the average, or the sum |
 | `units`, `fraction`, `fine`, `rest` (doubles, of windows), with `count` or without | the average, or the sum |
 | `by`, `value` | the value, of `first`, `last`, `min_by` or `max_by` |
 
-Everything else stays as it is: what the accumulators of `stddev_samp` and `stddev_pop` look like is the same, and the
-scale of a sum of decimals in windows is not in the state.
+All other accumulators are shown as they are. Those of `stddev_samp` and `stddev_pop` look the same, and the scale of a
+sum of decimals in windows is not stored in the state.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _INTEGERS: Final = tuple(field.suffix for field in INTEGER_SUM)
 _DOUBLES: Final = tuple(field.suffix for field in EXACT_SUM)
 _COMPENSATED: Final = ("sum", "error", "rest")
 _SUM_DIGITS: Final = 10
-"""A sum of decimals has so many digits more than its values, up to the most that there are."""
+"""A sum of decimals has this many more digits than its values, up to the maximum precision."""
 
 
 class AggregateResult(NamedTuple):
-    """What can be derived of an aggregate."""
+    """The result that can be derived for an aggregate."""
 
     function: str
-    """As far as the accumulator shows it."""
+    """The function, as far as the accumulator reveals it."""
     type: DataType
     compute: Callable[[pl.DataFrame], pl.Series]
-    """From a frame that has the accumulators, in columns named as the parts in the state."""
+    """Computes it from a frame with the accumulators, whose columns are named like the parts in the state."""
 
 
 def derive_result(name: str, parts: Sequence[StateField]) -> AggregateResult | None:
-    """The result of the aggregate `name` whose accumulator has these parts; None where it cannot be known."""
+    """Derives the result of the aggregate `name` whose accumulator has these parts; None if it cannot be determined."""
     suffixes = tuple(part.name.removeprefix(f"{name}.") for part in parts)
     first = parts[0]
     if len(parts) == 1 and suffixes[0] in _ITSELF:
@@ -75,7 +75,7 @@ def derive_result(name: str, parts: Sequence[StateField]) -> AggregateResult | N
 def _average(name: str, total: StateField) -> AggregateResult | None:
     count = f"{name}.count"
     if total.type.kind != "decimal" or total.type.precision >= MAX_PRECISION:
-        return None  # whether its values have 38 digits or fewer is not to be seen
+        return None  # whether its values have 38 digits or fewer cannot be determined
     scale = total.type.scale
     kind = derive_average_type(decimal_of(total.type.precision - _SUM_DIGITS, scale))
 

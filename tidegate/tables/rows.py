@@ -1,9 +1,8 @@
-"""Rows that somebody gives for a state, as entries of the state: columns found by name, typed, checked.
+"""Converts user-supplied rows to entries of a state: columns are matched by name, typed and checked.
 
-A column of the input is a key column, a value field by its full name (`net.sum`), or the result of an aggregate where
-its accumulator is the result: `count`, `sum`, `min`, `max`, `first`, `last`, `bool_and`, `bool_or` of running totals.
-Whatever `tidegate state read --raw` gives can be given back: columns of the engine but `__tidegate_expires` are passed
-over.
+A column of the input is a key column, a value field by its full name (`net.sum`), or the result of an aggregate whose
+accumulator is the result: `count`, `sum`, `min`, `max`, `first`, `last`, `bool_and`, `bool_or` of running totals.
+Output of `tidegate state read --raw` can be used as input: system columns are ignored, except `__tidegate_expires`.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ from tidegate.state.snapshot import Entry
 from tidegate.tables.table import EXPIRES, KEY_GROUP, StateTable
 
 LINES: Final = (".jsonl", ".ndjson")
-"""Endings of files with a JSON object per line."""
+"""Suffixes of files with a JSON object per line."""
 _GROUP: Final = "__tidegate_group"
 _US_PER_MS: Final = 1000
 
 
 class RowsRefused(TidegateError):
-    """Rows that a state cannot be made of."""
+    """Rows from which a state cannot be created."""
 
     code = "state-rows-refused"
     exit_code = 2
 
 
 class StateRows:
-    """What a state takes. `where`: of its input, for messages; names the step."""
+    """The columns that a state accepts; `where` names the step in messages about the input."""
 
     def __init__(self, declaration: StateDeclaration, where: str) -> None:
         self._shape = declaration.shape
         self._settles = declaration.settles
         self._optional = {name: declaration.begins[name] for name in declaration.optional}
-        """What the fields have that may be left out."""
+        """Default values of the fields that may be omitted."""
         self._where = where
         self._table = StateTable(self._shape, raw=True)
         self._fields: dict[str, StateField] = {}
-        """By the columns that they may be given in."""
+        """Fields by the names of the columns in which they may be supplied."""
         self._several: dict[str, list[str]] = {}
-        """Of aggregates whose accumulators have several parts, or one that is no result: the columns to give."""
+        """Aggregates with several parts, or with one that is not the result -> the columns to supply."""
         for name, field in zip(self._table.schema, self._shape.keys, strict=False):
             self._fields[name] = field
         for owner, group in groupby(self._shape.values, lambda field: field.name.rpartition(".")[0]):
@@ -65,11 +64,11 @@ class StateRows:
                 self._several[owner] = [field.name for field in parts]
 
     def takes(self, name: str) -> bool:
-        """Whether there is a column of that name."""
+        """Tells whether there is a column of that name."""
         return name in self._fields or name in self._several
 
     def types(self, names: Sequence[str]) -> dict[str, DataType]:
-        """The types of these columns of the input. Raises RowsRefused for columns that it cannot have."""
+        """Returns the types of these input columns. Raises RowsRefused for unknown columns."""
         found: dict[str, DataType] = {}
         for name in names:
             if name in self._fields:
@@ -88,9 +87,10 @@ class StateRows:
         return found
 
     def read(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The input as columns of the state: the fields by name, then the key group; in ascending order of that.
+        """Converts the input to columns of the state: the fields by name, then the key group, sorted by key group.
 
-        Raises RowsRefused for what is missing, of another type, NULL where that is not allowed, or there twice.
+        Raises RowsRefused for columns that are missing, given twice, of another type, or NULL where that is not
+        allowed, and for repeated keys.
         """
         types = self.types(frame.columns)
         typed = pl.DataFrame([self._typed(frame[name], kind) for name, kind in types.items()])
@@ -108,7 +108,7 @@ class StateRows:
         return found.with_columns(groups.alias(_GROUP)).sort(_GROUP)
 
     def entries(self, found: pl.DataFrame) -> Iterator[tuple[int, list[Entry]]]:
-        """Of what `read` gives, by key group."""
+        """Yields the entries of a frame that `read` has returned, by key group."""
         keys = len(self._shape.keys)
         for part in found.partition_by(_GROUP, maintain_order=True):
             columns = [plain_values(part[name]) for name in part.columns[:-1]]
@@ -124,7 +124,7 @@ class StateRows:
         yield from (self._name_of(field) for field in self._shape.values if field.name not in self._optional)
 
     def _name_of(self, field: StateField) -> str:
-        """The column to give: of a result, where its accumulator is one."""
+        """Returns the column to supply: the name of the aggregate if its accumulator is the result."""
         return [name for name, one in self._fields.items() if one is field][-1]
 
     def _refuse_missing(self, typed: pl.DataFrame) -> None:
@@ -159,7 +159,7 @@ class StateRows:
             yield column
 
     def _typed(self, column: pl.Series, kind: DataType) -> pl.Series:
-        """In the type of the state, if no value changes by that."""
+        """Casts a column to the type of the state if that changes no value."""
         wanted = polars_type(kind)
         if column.dtype == wanted:
             return column
@@ -184,7 +184,7 @@ class StateRows:
 
 
 def read_input(rows: StateRows, path: str) -> pl.DataFrame:
-    """Rows of a file: JSON lines with values as sources read them (`.jsonl`), or Parquet, also a folder of such files.
+    """Reads rows from JSON lines (`.jsonl`), with values as sources read them, or Parquet, also a folder of it.
 
     Raises RowsRefused.
     """
@@ -198,9 +198,10 @@ def read_input(rows: StateRows, path: str) -> pl.DataFrame:
 
 
 def _scan_parquet(rows: StateRows, path: str) -> pl.LazyFrame:
-    """As Spark reads a folder: what begins with a dot or `_` is a checksum, a mark, or of an attempt that failed.
+    """Scans Parquet files like Spark.
 
-    Columns that are only in the names of folders (`partitionBy`) are not read.
+    Names in a folder that begin with a dot or `_` are skipped: checksums, markers, or output of failed attempts.
+    Columns that exist only in folder names (`partitionBy`) are not read.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -220,7 +221,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _read_lines(rows: StateRows, path: str, lines: Mapping[int, bytes]) -> pl.DataFrame:
-    """Of lines by their number in the file, which has empty ones, too."""
+    """Decodes lines, keyed by their numbers in the file, which may also have empty lines."""
     names: dict[str, None] = {}
     for number, line in lines.items():
         try:

@@ -1,6 +1,6 @@
-"""Which checkpoint or savepoint somebody means: from a text to what it lists and the storage that holds it.
+"""Resolves a text that names a checkpoint or savepoint to its contents and the storage that holds it.
 
-Everything is opened to be read only. No daemon, broker or Spark is asked, and a daemon that runs is not disturbed.
+Everything is opened read-only. No daemon, broker or Spark is contacted, and a running daemon is not disturbed.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from tidegate.storage.open import StorageOpener, open_storage
 
 NEWEST: Final = "newest"
 PATH_SHOWN: Final = 300
-"""Characters of a path that is named as it was given."""
+"""Characters of a user-supplied path that are shown in messages."""
 _CHOSEN: Final = re.compile(r"(?P<place>.+)@(?P<checkpoint>[0-9]{1,18}|newest)", re.DOTALL)
 
 
 class SourceRefused(PipelineStopped):
-    """What was named is no checkpoint and no savepoint that can be read."""
+    """The name does not refer to a readable checkpoint or savepoint."""
 
     code = "state-source-refused"
     exit_code = 2
 
 
 class SnapshotKind(Enum):
-    """What is at a path."""
+    """The kind of object at a path."""
 
     NOTHING = auto()
     DIRECTORY = auto()
     FILE = auto()
-    """Or a pipe: whatever is no directory can be read."""
+    """Also a pipe: anything that is not a directory can be read."""
 
 
 def kind_of(path: str) -> SnapshotKind:
-    """What is there. Raises SourceRefused where that cannot be seen."""
+    """Returns what exists at a path. Raises SourceRefused if that cannot be determined."""
     try:
         mode = Path(path).stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -63,7 +63,7 @@ def kind_of(path: str) -> SnapshotKind:
 
 
 class StateSnapshot(msgspec.Struct, frozen=True):
-    """A checkpoint or a savepoint, and where its files are."""
+    """A checkpoint or a savepoint, and the storage of its files."""
 
     title: str
     """For people: `checkpoint 42 of DIRECTORY`, `savepoint PATH`."""
@@ -71,17 +71,17 @@ class StateSnapshot(msgspec.Struct, frozen=True):
     checkpoint: CompletedCheckpoint
     identity: Identity
     retained: bool
-    """It is one of a pipeline's own, which the pipeline removes when it has newer ones."""
+    """True if it is a checkpoint of a pipeline, which the pipeline removes once it has newer ones."""
 
 
 def open_snapshot(
     source: str, checkpoint: str | None, environ: Mapping[str, str], opener: StorageOpener = open_storage
 ) -> StateSnapshot:
-    """What a text names: a savepoint; a pipeline file or a checkpoint directory, of which `checkpoint` (a number, or
-    `newest`, which is the default) chooses one. The text may end with it, too: `pipeline.yaml@42`.
-    An address is opened by `opener`, what belongs to a pipeline file as the file says.
+    """Opens a savepoint, or a checkpoint of a pipeline file or checkpoint directory.
 
-    Raises SourceRefused, SavepointRefused, ConfigErrors, StorageError, JournalRefused.
+    `checkpoint` is a number or `newest`, the default. The text may also end with it: `pipeline.yaml@42`. `opener` opens
+    addresses; storage of a pipeline file is opened as the file specifies. Raises SourceRefused, SavepointRefused,
+    ConfigErrors, StorageError, JournalRefused.
     """
     place, chosen = source, checkpoint
     found = _CHOSEN.fullmatch(source)
@@ -143,7 +143,8 @@ def _choose(storage: Storage, directory: str, chosen: str | None) -> StateSnapsh
 
 
 def read_journal(storage: Storage, *, may_repeat: bool = False) -> JournalState:
-    """What is true according to a directory's journal; `may_repeat`: see Journal. Raises StorageError, JournalRefused,
-    ObjectCorrupt.
+    """Reads the state of a directory's journal; `may_repeat` is as in Journal.
+
+    Raises StorageError, JournalRefused, ObjectCorrupt.
     """
     return Journal(storage, Writer("reader", "", 0), retained=1, id_reserve=1, may_repeat=may_repeat).read()

@@ -1,9 +1,8 @@
-"""One state of one step as a table: typed columns, and frames of its rows, key group by key group.
+"""One state of one step as a table: typed columns, and frames of its rows by key group.
 
-Columns are the key columns, then what is kept per key: value fields by name and type, results of aggregates instead of
-their accumulators where they can be derived (`results.py`), the moment at which the entry expires, and the key group.
-Nested values are arrays, structs and maps as in the pipeline. What a list holds has the subtask in place of the key
-group.
+The columns are the key columns, then what is stored per key: value fields by name and type, results of aggregates
+instead of their accumulators where they can be derived (`results.py`), the time at which the entry expires, and the key
+group. Nested values are arrays, structs and maps as in the pipeline. Lists have the subtask instead of the key group.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from tidegate.tables.source import StateSnapshot
 KEY_GROUP: Final = "__tidegate_key_group"
 SUBTASK: Final = "__tidegate_subtask"
 EXPIRES: Final = "__tidegate_expires"
-"""Columns that are of the engine, as every one whose name begins so."""
+"""System columns; the names of all system columns have this prefix."""
 ROWS_MAX: Final = 16_384
-"""Of a frame: a key group may have more."""
+"""Maximum number of rows of a frame; a key group may have more."""
 _US_PER_MS: Final = 1000
 
 
 class Role(StrEnum):
-    """What a column is of."""
+    """The purpose of a column."""
 
     KEY = "key"
     VALUE = "value"
     RESULT = "result"
-    """Of an aggregate, derived from its accumulator."""
+    """Result of an aggregate, derived from its accumulator."""
     ACCUMULATOR = "accumulator"
     ENGINE = "engine"
 
@@ -51,11 +50,11 @@ class TableColumn(msgspec.Struct, frozen=True):
     type: DataType
     role: Role
     function: str = ""
-    """Of a result: the aggregate function, as far as the accumulator shows it."""
+    """The aggregate function of a result, as far as the accumulator reveals it."""
 
 
 class StateTable:
-    """How the entries of a state become rows. `raw`: accumulators as they are."""
+    """Converts the entries of a state to rows; `raw` leaves accumulators as they are."""
 
     def __init__(self, shape: StateShape, *, raw: bool = False) -> None:
         self._shape = shape
@@ -64,29 +63,29 @@ class StateTable:
         self._values = _unique(shape.values, {*self._keys, KEY_GROUP, SUBTASK, EXPIRES})
         self._results: dict[str, AggregateResult] = {}
         self.columns: tuple[TableColumn, ...] = tuple(self._derive_columns(raw=raw))
-        """In their order."""
+        """The columns in order."""
 
     @property
     def schema(self) -> dict[str, DataType]:
-        """The columns by name."""
+        """The types of the columns by name."""
         return {column.name: column.type for column in self.columns}
 
     @property
     def keys(self) -> Sequence[str]:
-        """What the columns of the state's key columns are called, in their order."""
+        """The columns of the state's keys, in order."""
         return self._keys
 
     @property
     def names(self) -> dict[str, str]:
-        """Of the state's fields, what their columns are called."""
+        """The columns of the state's value fields, by field name."""
         return {field.name: name for name, field in zip(self._values, self._shape.values, strict=True)}
 
     def empty(self) -> pl.DataFrame:
-        """A frame without rows."""
+        """Returns a frame without rows."""
         return pl.DataFrame(schema={column.name: polars_type(column.type) for column in self.columns})
 
     def make_frame(self, parts: Sequence[GroupEntries]) -> pl.DataFrame:
-        """The rows of entries of key groups, or of the lists of subtasks."""
+        """Returns the rows of the entries of key groups, or of the lists of subtasks."""
         entries: Sequence[Entry] = (
             parts[0].entries if len(parts) == 1 else [one for part in parts for one in part.entries]
         )
@@ -107,7 +106,7 @@ class StateTable:
         named = zip(self._values, self._shape.values, strict=True)
         for owner, group in groupby(named, lambda one: _owner_of(one[1].name)):
             parts = list(group)
-            named_so = all(name == field.name for name, field in parts)  # else a key column has the name
+            named_so = all(name == field.name for name, field in parts)  # false if a key column has the name
             result = derive_result(owner, [field for _, field in parts]) if owner and named_so and not raw else None
             if result is not None and owner not in self._keys and owner not in self._values:
                 self._results[owner] = result
@@ -123,7 +122,7 @@ class StateTable:
 def read_frames(
     snapshot: StateSnapshot, state: StateFiles, table: StateTable, key_groups: range | None = None
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a state, of these key groups only, if given; no frame has more than `ROWS_MAX`.
+    """Yields the rows of a state in frames of at most `ROWS_MAX`, restricted to `key_groups`, if given.
 
     Raises what `read_groups` raises.
     """
@@ -151,12 +150,12 @@ def _groups(name: str, parts: Sequence[GroupEntries]) -> pl.Series:
 
 
 def _owner_of(name: str) -> str:
-    """The aggregate that an accumulator's part is of; empty for what is none: columns have no dots."""
+    """Returns the aggregate that a part of an accumulator belongs to; empty for others: columns have no dots."""
     return name.rpartition(".")[0]
 
 
 def _unique(fields: Sequence[StateField], taken: set[str]) -> list[str]:
-    """The names of the fields; one that is taken gets a number."""
+    """Returns unique names for the fields, appending a number to those that are taken."""
     names: list[str] = []
     for field in fields:
         name, number = field.name, 2
@@ -167,7 +166,7 @@ def _unique(fields: Sequence[StateField], taken: set[str]) -> list[str]:
 
 
 def _columns(rows: Sequence[Any], fields: Sequence[StateField], names: Sequence[str]) -> list[pl.Series]:
-    """Positional rows, which may have more at their end, as columns."""
+    """Converts positional rows, which may have additional values at the end, to columns."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
     return [
         make_column(name, field.type, values)

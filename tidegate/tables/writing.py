@@ -1,11 +1,11 @@
-"""A savepoint made of rows: the state that a pipeline's steps shall begin with, from history.
+"""A savepoint created from rows: state for a pipeline to begin with, derived from historical data.
 
     states = check_rows(plan, [StepRows("totals", frame)])
     write_rows_savepoint(plan, states, positions, folder, identity=..., token=..., now_ms=...)
 
-A step can be written when its only state is held by key: running totals, `keep: last`, `keep` with a ranking per
-record. What keeps several states that belong together (windows, `dedup`, calls in flight, extremes of changes) is
-refused by name. Sources without positions begin as the pipeline file's `start` says.
+A step can be written if its only state is keyed: running totals, `keep: last`, `keep` with a ranking per record. Steps
+that keep several related states (windows, `dedup`, calls in flight, extremes of changes) are refused by name. Sources
+without positions begin according to `start` in the pipeline file.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from tidegate.storage.names import STATE_PREFIX
 from tidegate.tables.rows import RowsRefused, StateRows
 
 FILE_ENTRIES: Final = 200_000
-"""A file ends after the key group with which it has so many entries."""
+"""A file ends after the key group with which it reaches this number of entries."""
 FIRST_CHECKPOINT: Final = CheckpointId(1)
 FIRST_ATTEMPT: Final = Attempt(1)
 
 
 class StepRows(msgspec.Struct, frozen=True):
-    """The rows of one step: a frame with the columns that `StateRows` takes."""
+    """The rows of one step: a frame with the columns that `StateRows` accepts."""
 
     step: str
     frame: pl.DataFrame
 
 
 class CheckedRows(msgspec.Struct, frozen=True):
-    """Only made by `check_rows`."""
+    """The checked rows of one step; created only by `check_rows`."""
 
     step: OperatorName
     declaration: StateDeclaration
     frame: pl.DataFrame
-    """See StateRows.read."""
+    """The result of StateRows.read."""
 
 
 def check_rows(plan: Plan, parts: Sequence[StepRows]) -> list[CheckedRows]:
-    """Before anything is written. Raises RowsRefused."""
+    """Checks all rows before anything is written. Raises RowsRefused."""
     steps = [part.step for part in parts]
     for step in steps:
         if steps.count(step) > 1:
@@ -71,7 +71,7 @@ def check_rows(plan: Plan, parts: Sequence[StepRows]) -> list[CheckedRows]:
 
 
 def choose_declaration(plan: Plan, step: str) -> StateDeclaration:
-    """The one state of a step that can be written. Raises RowsRefused, which says why there is none."""
+    """Returns the declaration of a step's only writable state. Raises RowsRefused with the reason if there is none."""
     found = {
         node.operator.name: states for node in plan.nodes if (states := node.operator.states(plan.max_parallelism))
     }
@@ -91,9 +91,9 @@ def choose_declaration(plan: Plan, step: str) -> StateDeclaration:
 
 
 def derive_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -> Identity:
-    """Whose state it will be. Without a cluster it can be restored on any.
+    """Derives the identity of the savepoint; without a cluster it can be restored on any.
 
-    Words that the file has about changed state are spent: they were said of state before these rows.
+    Upgrade directives in the file count as applied, because they concern state older than these rows.
     """
     fingerprints = derive_fingerprints(plan)
     said = Definition(fingerprints, {}, dict.fromkeys(fingerprints, ()), frozenset(), plan.words)
@@ -118,9 +118,10 @@ def write_rows_savepoint(
     token: str,
     now_ms: int,
 ) -> Savepoint:
-    """Write the files, then the metadata, into an empty folder.
+    """Writes the files, then the metadata, into an empty folder.
 
-    Raises RowsRefused when it is not empty; StorageError, and then what was written is removed, as far as that goes.
+    Raises RowsRefused if the folder is not empty. On StorageError, written objects are removed as far as the storage
+    allows.
     """
     if target.list(""):
         raise RowsRefused(f"{target.location} is not empty: name a new folder")
@@ -156,7 +157,7 @@ def _encode(
     state: CheckedRows,
     number: int,
 ) -> Iterator[tuple[StateHandle, bytes]]:
-    """Files of one subtask each, as if this parallelism had written them."""
+    """Yields files of one subtask each, as if the plan's parallelism had written them."""
     step, declaration = state.step, state.declaration
     held: dict[int, list[Entry]] = {}
     slot = SlotIndex(0)

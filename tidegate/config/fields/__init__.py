@@ -1,1 +1,1 @@
-"""What the words of a pipeline file may be: types of fields, units, names, secrets."""
+"""Types of values in a pipeline file: fields, units, names, secrets."""

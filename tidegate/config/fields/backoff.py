@@ -1,6 +1,6 @@
-"""How long a failed attempt is waited after: longer with every failure in a row. Pure.
+"""The wait after a failed attempt, which grows with consecutive failures. Pure.
 
-`coordinator/restart.py` takes up to a fifth away from each wait, at random.
+`coordinator/restart.py` shortens each wait at random by up to a fifth.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Final
 
 DOUBLINGS_MAX: Final = 40
-"""Beyond every limit on a wait."""
+"""Doublings after which every limit on a wait is exceeded."""
 
 
 def derive_wait_ms(initial_ms: int, max_ms: int, in_a_row: int) -> int:
-    """The wait after this failure in a row, from 1."""
+    """Returns the wait after the given consecutive failure, counted from 1."""
     return min(initial_ms << min(in_a_row - 1, DOUBLINGS_MAX), max_ms)
 
 
 def derive_waits_ms(initial_ms: int, max_ms: int, failures: int) -> int:
-    """All waits between so many failures in a row. There may be any number of them."""
+    """Returns the sum of the waits between this number of consecutive failures, which is not bounded."""
     growing = min(failures - 1, DOUBLINGS_MAX)
     grown_ms = sum(derive_wait_ms(initial_ms, max_ms, in_a_row) for in_a_row in range(1, growing + 1))
     return grown_ms + (failures - 1 - growing) * max_ms

@@ -1,7 +1,7 @@
-"""Regular expressions of Python that may take for ever, because Python tries all the ways in which they can match.
+"""Python regular expressions that may take forever, because Python tries every way in which they can match.
 
-Expressions of a pipeline are no concern: Rust's engine, which runs them, takes a time in proportion to the text. What
-remains is the pattern for names of topics, at most 249 characters each.
+Expressions of a pipeline are not affected: Rust's engine runs them in time proportional to the text. The only such
+pattern is that of topic names, which have at most 249 characters.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final
 _parser: Any = re._parser  # type: ignore[attr-defined]  # noqa: SLF001  the library has no name for it that stays
 _REPEATS: Final = frozenset({_parser.MAX_REPEAT, _parser.MIN_REPEAT})
 REPEATS_MAX: Final = 4
-"""One after the other: a name of 249 characters is split in at most 160 million ways, which is seconds."""
+"""Maximum number in sequence: a name of 249 characters can be split in up to 160 million ways, which takes seconds."""
 
 
 def find_endless(pattern: str) -> str:
-    """What in a valid pattern can take for ever; empty for one that cannot."""
+    """Returns what in a valid pattern can take forever; empty if nothing can."""
     found = list(_repeats(_parser.parse(pattern)))
     if any(inside for _, inside in found):
         return "a repetition or a choice inside a repetition"
@@ -27,11 +27,11 @@ def find_endless(pattern: str) -> str:
 
 
 def _repeats(parsed: Any) -> Iterator[tuple[Any, bool]]:
-    """Every repetition whose number is open; and whether there is a choice or another such inside."""
+    """Yields every repetition without a fixed count, and whether it contains a choice or another such repetition."""
     for operation, argument in parsed:
         if operation in _REPEATS:
             low, high, body = argument
-            if low == high:  # as if it were written so often
+            if low == high:  # equivalent to writing it out
                 for _ in range(min(high, REPEATS_MAX + 1)):
                     yield from _repeats(body)
                 continue
@@ -48,7 +48,7 @@ def _chooses(parsed: Any) -> bool:
 
 
 def _bodies(operation: Any, argument: Any) -> list[Any]:
-    """What is inside of what is no repetition."""
+    """Returns the inner patterns of an operation that is not a repetition."""
     if operation is _parser.BRANCH:
         return list(argument[1])
     if operation is _parser.SUBPATTERN:

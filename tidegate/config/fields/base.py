@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 Path = tuple[str | int, ...]
-"""From the root of the file: `("steps", 2, "where")`."""
+"""A path from the root of the file: `("steps", 2, "where")`."""
 
 
 class Settings(BaseModel):

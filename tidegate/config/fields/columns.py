@@ -1,4 +1,4 @@
-"""Column types as Spark writes them: `bigint`, `array<string>`, `struct<a: int, b: string>`."""
+"""Parses column types in Spark's notation: `bigint`, `array<string>`, `struct<a: int, b: string>`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ELSEWHERE = {
     "list": "array<...>",
     "object": "struct<...>",
 }
-"""Names of types that users bring from elsewhere, and Spark's."""
+"""Names of types in other systems -> Spark's."""
 MAX_TEXT = 10_000
 MAX_DEPTH = 10
 
@@ -66,7 +66,7 @@ class TypeProblem(Exception):
 
 
 def derive_type(text: str) -> DataType:
-    """The type that a text names; case does not matter. Raises TypeProblem."""
+    """Parses a type; case does not matter. Raises TypeProblem."""
     if len(text) > MAX_TEXT:
         raise TypeProblem("the type is too long", f"at most {MAX_TEXT} characters", 1)
     reader = _TypeReader(text)
@@ -93,7 +93,7 @@ class _TypeReader:
             for match in found
         ]
         self._quoted = {index for index, match in enumerate(found) if match[2]}
-        """Tokens in backticks: names, whatever they look like."""
+        """Indices of tokens in backticks, which are names whatever they contain."""
         self._tokens.append(("", len(text.rstrip()) + 1))
         self._at = 0
 
@@ -113,13 +113,13 @@ class _TypeReader:
         return token
 
     def end(self) -> None:
-        """Nothing may follow a type."""
+        """Checks that nothing follows the type."""
         token, column = self._next()
         if token:
             raise TypeProblem(f"`{token[:60]}` does not belong here", "a column has one type", column)
 
     def type(self, depth: int) -> DataType:
-        """One type at the current token."""
+        """Parses one type at the current token."""
         token, column = self._next()
         name = SYNONYMS.get(token.lower(), token.lower())
         if depth > MAX_DEPTH:
@@ -155,7 +155,7 @@ class _TypeReader:
         return map_of(key, value)
 
     def _decimal(self) -> DataType:
-        """Without digits `decimal(10,0)`, as in Spark."""
+        """Parses the digits of a decimal; `decimal(10,0)` without them, as in Spark."""
         if self._tokens[self._at][0] != "(":
             return decimal_of(10)
         self._expect("(")

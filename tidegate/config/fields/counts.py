@@ -1,4 +1,4 @@
-"""Counts, measured times and sizes for people. Settings are rendered by `units.py`, as the pipeline file has them."""
+"""Renders counts, measured times and sizes for people. `units.py` renders settings as the pipeline file has them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ KIB: Final = 1024
 
 
 def render_count(number: int, noun: str, plural: str = "") -> str:
-    """`1 restart`, `2 restarts`; `1 copy`, `2 copies` with the plural."""
+    """Renders `1 restart`, `2 restarts`; with the plural, `1 copy`, `2 copies`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def render_seconds(seconds: float) -> str:
-    """Render a measured time, in milliseconds below ten seconds."""
+    """Renders a measured time, in milliseconds below ten seconds."""
     return f"{seconds * 1000:.0f} ms" if seconds < MILLISECONDS_BELOW_S else f"{seconds:.1f} s"
 
 
 def render_size(size_bytes: int) -> str:
-    """Render a size in binary units."""
+    """Renders a size in binary units."""
     value = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < KIB:

@@ -1,4 +1,4 @@
-"""The section `dead_letters` of the file: where records go that could not be processed."""
+"""The section `dead_letters` of the file: the topic for records that could not be processed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a step with `aggregate` emits its results: a word, or `{every: 10s}`."""
+"""`emit`: when a step with `aggregate` emits its results; a word, or `{every: 10s}`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DURATION: Final = duration("1ms", "366d")
 
 
 class EmitEvery(msgspec.Struct, frozen=True):
-    """Early results of a window, each so long of event time."""
+    """Early results of a window at this interval of event time."""
 
     every_ms: int
 

@@ -1,4 +1,4 @@
-"""The words of a source's event time: how it advances, and when a partition without records holds it back no more."""
+"""Settings of a source's event time: how it advances, and when a partition without records stops holding it back."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tidegate.config.fields.types import ValueCheck, describe_value, duration, r
 
 
 class Idle(StrEnum):
-    """What `watermark.idle` says."""
+    """The values of `watermark.idle`."""
 
     CAUGHT_UP = "caught-up"
-    """A partition that is known to be read up to its end holds nobody back until it has records again."""
+    """A partition that was read up to its end does not hold back the watermark until it has records again."""
     NEVER = "never"
     """A partition holds the watermark back until it has records."""
     WALL_CLOCK = "wall-clock"
-    """As `caught-up`; and while all partitions of a subtask are idle, its watermark follows the clock."""
+    """Like `caught-up`. In addition, while all partitions of a subtask are idle, its watermark follows the clock."""
 
 
 _WORDS: Final = (Idle.CAUGHT_UP.value, Idle.NEVER.value)
@@ -50,7 +50,7 @@ def _advance(value: Mapping[object, object]) -> Idle:
 
 
 def render_idle(idle: Idle) -> str:
-    """As the file has it."""
+    """Renders it as written in the file."""
     return "{advance: wall-clock}" if idle is Idle.WALL_CLOCK else idle.value
 
 

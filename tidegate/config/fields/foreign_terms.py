@@ -1,4 +1,4 @@
-"""Words that people bring to a pipeline file from SQL and from other engines, and what to write here."""
+"""Keys that users know from SQL and other engines, and what to write in a pipeline file instead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOP_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("kafka_options", "kafka_properties", "brokers"), "write `kafka: {bootstrap.servers: ...}`"),
     **dict.fromkeys(("bootstrap_servers", "bootstrap-servers"), "write `kafka: {bootstrap.servers: ...}`"),
 }
-"""At the top of the file."""
+"""Keys at the top of the file."""
 STEP_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("filter", "condition", "predicate"), _WHERE),
     "having": "write `where` in a step of its own, which reads this one",
@@ -57,7 +57,7 @@ STEP_TERMS: Final[Mapping[str, str]] = {
     "bad_records": _OF_SOURCES,
     "type": "the words of a step say what it does: `where`, `select`, `aggregate` ...",
 }
-"""Of steps."""
+"""Keys of steps."""
 SOURCE_TERMS: Final[Mapping[str, str]] = {
     **{part: _METADATA.replace("PART", part) for part in ("key", "headers", "timestamp", "partition", "offset")},
     **dict.fromkeys(("delay", "idle", "watermark_delay"), _WATERMARK),
@@ -68,7 +68,7 @@ SOURCE_TERMS: Final[Mapping[str, str]] = {
     "where": "write a step with `where`, which reads this source",
     "select": "write a step with `select`, which reads this source",
 }
-"""Of sources."""
+"""Keys of sources."""
 SINK_TERMS: Final[Mapping[str, str]] = {
     "topics": "write `topic: {expression: ..., allow: [a, b]}`: an expression chooses among them",
     **dict.fromkeys(("primary_key", "partition_by", "message_key"), "write `key`"),
@@ -85,4 +85,4 @@ SINK_TERMS: Final[Mapping[str, str]] = {
     "where": "write a step with `where`, which this sink reads",
     "select": "write a step with `select`, which this sink reads",
 }
-"""Of sinks."""
+"""Keys of sinks."""

@@ -1,4 +1,4 @@
-"""Which texts can be names of hosts at all. Asking for others is no error of the network, and raises something else."""
+"""Recognizes texts that cannot be host names; looking these up fails with something other than a network error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ REMEDY: Final = "between its dots a host has 1 to 63 characters: is a dot there 
 
 
 def can_be_host(text: str) -> bool:
-    """Whether it can be looked up: `a..b` and `a b` cannot."""
+    """Tells whether a host name can be looked up: `a..b` and `a b` cannot."""
     try:
         text.encode("idna")
     except UnicodeError:

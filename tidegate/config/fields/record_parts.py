@@ -1,4 +1,4 @@
-"""The words for what a Kafka record has besides its value: key, headers, partition, tombstones."""
+"""Settings of the parts of a Kafka record besides its value: key, headers, partition, tombstones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS_REMEDY: Final = "write all, none, or a list of names: [trace, source]"
 
 
 def _name(value: object) -> str:
-    """Of a header: any text, the empty one as well, that the Kafka client does not cut off."""
+    """Checks the name of a header: any text, even empty, that the Kafka client does not truncate."""
     name = "" if value == "" else require_text(value, "the name of a header")
     if "\0" in name:
         raise refusal("the name of the header has a NUL character", "remove it: the Kafka client ends the name there")
@@ -57,7 +57,7 @@ def _renamed(value: object) -> dict[str, str]:
 
 
 def _key_schema(value: object) -> DataType:
-    """A type, or the fields of an object."""
+    """Parses a type, or the fields of an object."""
     kind: Any = ColumnType.__metadata__[0]  # type: ignore[attr-defined]  # of an Annotated
     name: Any = Column.__metadata__[0]  # type: ignore[attr-defined]  # of an Annotated
     if not isinstance(value, Mapping):
@@ -123,7 +123,7 @@ class MetadataSettings(Settings):
 
     @property
     def parts(self) -> dict[str, str]:
-        """The parts that are wanted, and the names of their columns."""
+        """The requested parts -> the names of their columns."""
         found = {part: getattr(self, part) for part in type(self).model_fields}
         return {part: column for part, column in found.items() if column is not None}
 

@@ -1,4 +1,4 @@
-"""What a pipeline file says about schemas: where one comes from, what becomes of a sink's, and the registry."""
+"""Settings of schemas: where a source's comes from, how a sink's is registered, and the registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidegate.config.fields.types import (
 
 COLUMNS: Final = "<columns>"
 NAMED: Final = "<named>"
-"""Words of pydantic's paths for the two forms of a source's `schema`; no file has them."""
+"""Tags of the two forms of a source's `schema` in pydantic's paths; they do not occur in a file."""
 LATEST: Final = "latest"
 
 _TEXT: Final = {"type": "string"}
@@ -153,7 +153,7 @@ class NamedSchema(Settings):
 
 
 def form_of(value: object) -> str:
-    """Which of the two forms it has that a schema may have: columns, or the name of one."""
+    """Returns the form of a schema: columns, or a reference."""
     if isinstance(value, NamedSchema):
         return NAMED
     if not isinstance(value, Mapping) or not set(value) <= _WORDS:

@@ -1,4 +1,4 @@
-"""Which settings are secret, and how they are kept out of everything that people or machines read."""
+"""Secrets: which settings are secret, and the redaction of their values in all output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 REDACTED = "***"
 MIN_REDACTED_LENGTH = 4
-"""Shorter secrets are not searched for in texts: they would blot out ordinary words."""
+"""Shorter secrets are not searched for in texts, because that would redact ordinary words."""
 
 _SECRET_KEY = re.compile(
     r"password|passphrase|secret|token(?!\.endpoint|.*\.url)|credential|access[.]?key|sasl\.jaas|sasl\.oauthbearer\.config"
@@ -21,19 +21,19 @@ Text = str | SecretStr
 
 
 def is_secret_key(name: str) -> bool:
-    """Whether a Kafka or Spark property of this name holds a secret by its nature."""
+    """Tells whether a Kafka or Spark property of this name always holds a secret."""
     return _SECRET_KEY.search(name) is not None and not name.endswith((".file", ".location", ".url", ".ms"))
 
 
 def reveal(properties: Mapping[str, Text]) -> dict[str, str]:
-    """The properties as clients need them. The result must not be shown: see `Redactor`."""
+    """Returns the properties as clients need them. The result must not be shown: see `Redactor`."""
     return {
         name: value.get_secret_value() if isinstance(value, SecretStr) else value for name, value in properties.items()
     }
 
 
 def render_properties(properties: Mapping[str, Text]) -> dict[str, str]:
-    """The properties as people may see them."""
+    """Returns the properties with secrets redacted."""
     return {name: REDACTED if isinstance(value, SecretStr) else value for name, value in properties.items()}
 
 
@@ -46,7 +46,7 @@ class Redactor:
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def __call__(self, text: str) -> str:
-        """The text without secrets."""
+        """Returns the text without secrets."""
         return self._pattern.sub(REDACTED, text) if self._pattern else text
 
     def __repr__(self) -> str:

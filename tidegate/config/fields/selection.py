@@ -1,4 +1,4 @@
-"""What `select` may say: new columns, or with `"*": all` those that arrive and what changes of them."""
+"""`select`: new columns, or with `"*": all` the input columns and changes to them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AllColumns(Settings):
     @model_validator(mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
-        """A column that stands beside `"*"` is one that belongs under `add`."""
+        """Suggests `add` for a column that is written next to `"*"`."""
         words = [info.alias or name for name, info in cls.model_fields.items()]
         for key in value:
             if key not in words:
@@ -47,7 +47,10 @@ class AllColumns(Settings):
 
 
 def _form_of(value: object) -> str:
-    """A list or a mapping is no expression: who writes `except: [debug]` means all other columns."""
+    """Returns the form of a selection.
+
+    A list or mapping is not an expression: `except: [debug]` implies all other columns.
+    """
     if isinstance(value, Mapping):
         words = [value.get(word) for word in ("except", "rename", "add")]
         starred = STAR in value or any(isinstance(one, list | Mapping) for one in words)

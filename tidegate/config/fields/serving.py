@@ -1,4 +1,4 @@
-"""What a daemon serves and writes: its HTTP port, and its log."""
+"""The HTTP port of a daemon, and its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`checkpoints.storage`: how an object store is reached. Nothing secret is written there."""
+"""`checkpoints.storage`: how an object store is reached. It contains no secrets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StorageSettings(Settings):
 
     @property
     def options(self) -> StorageOptions:
-        """As stores take them."""
+        """The options in the form that stores accept."""
         return StorageOptions(
             endpoint=self.endpoint or "",
             region=self.region or "",

@@ -1,4 +1,4 @@
-"""Did you mean: the nearest of the known names."""
+"""Suggestions for misspelled names: the nearest known name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ MAX_LISTED = 12
 def derive_suggestion(
     word: str, known: Iterable[str], what: str = "one of", *, otherwise: str = "no name is like it: check the spelling"
 ) -> str:
-    """A remedy for an unknown name: the nearest known one, or the list when it is short enough to be read, or else
-    `otherwise`.
-    """
+    """Returns a remedy for an unknown name: the nearest known one, a short list of all names, or else `otherwise`."""
     names = sorted(set(known))
     folded = {name.lower(): name for name in names}
     near = difflib.get_close_matches(word.lower()[:100], list(folded), n=1, cutoff=0.6)

@@ -1,4 +1,4 @@
-"""Which topics a source reads, by name or by a pattern for their names; and which ones a sink writes."""
+"""The topics that a source reads, by name or by a pattern, and those that a sink writes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tidegate.config.fields.types import ExpressionText, Topic, TopicPattern, To
 
 TOPIC_NAME: Final = "<topic>"
 TOPIC_CHOICE: Final = "<choice>"
-"""Words of pydantic's paths for the two forms of a sink's `topic`; no file has them."""
+"""Tags of the two forms of a sink's `topic` in pydantic's paths; they do not occur in a file."""
 ALLOWED_MAX: Final = 100
-"""Every transaction of a sink asks for each of its topics before it begins."""
+"""Limited because every transaction of a sink looks up each of its topics before it begins."""
 
 INTERNAL_PREFIX: Final = "__"
-"""Of topics that are Kafka's own, which no pattern matches."""
+"""Prefix of Kafka's internal topics, which no pattern matches."""
 
 
 def matches_pattern(pattern: str | None, topic: str) -> bool:
-    """Whether a topic is one of those that a pattern is for; none is without one."""
+    """Tells whether a topic matches a pattern; False without a pattern."""
     return bool(pattern and not topic.startswith(INTERNAL_PREFIX) and re.fullmatch(pattern, topic))
 
 
@@ -43,17 +43,17 @@ class TopicsSettings(Settings):
     ] = None
 
     def reads(self, topic: str) -> bool:
-        """Whether it is given by name, or its name matches the pattern."""
+        """Tells whether the topic is listed by name or matches the pattern."""
         return topic in self.all_topics or matches_pattern(self.pattern, topic)
 
     @property
     def example_topic(self) -> str:
-        """Where the records of tests come from that name no topic; a pattern stands for itself."""
+        """The topic of test records that name none; for a pattern, the pattern itself."""
         return self.all_topics[0] if self.all_topics else self.pattern or ""
 
     @property
     def all_topics(self) -> tuple[str, ...]:
-        """The topics that are given by name."""
+        """The topics that are listed by name."""
         return self.topics if self.topics is not None else (self.topic,) if self.topic is not None else ()
 
 

@@ -1,4 +1,4 @@
-"""How long a step keeps what nothing is added to: `30d`, `{event_time: 30d}` or `{processing_time: 30d}`."""
+"""`ttl`: how long a step keeps idle state; `30d`, `{event_time: 30d}` or `{processing_time: 30d}`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DURATION: Final = duration("1s", "365d")
 
 
 class Ttl(msgspec.Struct, frozen=True):
-    """A time, by the event time of the records or by the clock."""
+    """A time to live, measured in event time or processing time."""
 
     time_ms: int
     processing: bool = False
 
     @property
     def lasts(self) -> str:
-        """For the state (`StateShape.serializer`)."""
+        """The text recorded in the state (`StateShape.serializer`)."""
         return f"{self.time_ms} ms of {'processing' if self.processing else 'event'} time"
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ from tidegate.datatypes import RESERVED, DataType, is_pattern, is_reserved
 from tidegate.storage.open import STORES, scheme_of, suggest_scheme
 
 CONFIG = "config"
-"""The pydantic error type of every check of our own; its context has `message` and `remedy`."""
+"""The pydantic error type of Tidegate's own checks; its context has `message` and `remedy`."""
 
 MAX_NAME_LENGTH = 100
 MAX_PATTERN_LENGTH = 500
@@ -39,14 +39,14 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _GIVE_UP = re.compile(r"([0-9]{1,9}) +in +(\S+)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # eq=False: hashed by identity, as typing needs it
+@dataclass(frozen=True, slots=True, eq=False)  # eq=False: typing needs hashing by identity
 class ValueCheck:
-    """Annotation for pydantic: the whole validation of a value by one function, and what editors see of it."""
+    """Pydantic annotation: one function that fully validates a value, and the JSON Schema for editors."""
 
     check: Callable[[Any], Any]
     schema: Mapping[str, Any]
     bounds: tuple[str, str] | None = None
-    """Least and greatest, as they are written, where the schema cannot say it."""
+    """Lower and upper bound as written, where the schema cannot express them."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.check)
@@ -56,16 +56,16 @@ class ValueCheck:
 
 
 def refusal(message: str, remedy: str = "", at: str = "", column: int = 0) -> PydanticCustomError:
-    """An error that pydantic collects with the place of the value.
+    """Returns an error that pydantic collects with the location of the value.
 
-    `at` is the key below the value, if that is wrong; `column` (from 1) the place within a text of one line.
+    `at` is the key below the value, if that is wrong; `column` (from 1) is the position within a single-line text.
     """
     context = {"message": message, "remedy": remedy, "at": at, "column": column}
     return PydanticCustomError(CONFIG, "{message}", context)
 
 
 def check_below(key: str, check: Callable[[Any], Any], value: object) -> Any:
-    """A value at a key of the one that is checked: what is wrong with it is said at that key."""
+    """Checks the value at a key of the value being checked; problems are reported at that key."""
     try:
         return check(value)
     except PydanticCustomError as error:
@@ -74,7 +74,7 @@ def check_below(key: str, check: Callable[[Any], Any], value: object) -> Any:
 
 
 def describe_value(value: object) -> str:
-    """A value for a message, short and without secrets."""
+    """Describes a value for a message, shortened and without secrets."""
     if isinstance(value, SecretStr):
         return "a secret"
     if value is None:
@@ -88,7 +88,7 @@ def describe_value(value: object) -> str:
 
 
 def require_text(value: object, what: str, remedy: str = "") -> str:
-    """The value as text; numbers and words like `true` are not taken for text silently."""
+    """Returns the value as text; numbers and words like `true` are refused rather than converted."""
     if isinstance(value, str) and value:
         return value
     if isinstance(value, SecretStr):
@@ -98,12 +98,12 @@ def require_text(value: object, what: str, remedy: str = "") -> str:
 
 
 def refusal_of_flag() -> PydanticCustomError:
-    """Of a secret that YAML has read as true or false: which of them is not shown."""
+    """Returns the error for a secret that YAML has read as true or false, without showing which."""
     return refusal("expected a secret, got a boolean", 'put it in quotes: "..."')
 
 
 def choice(*words: str, later: Mapping[str, str] | None = None) -> ValueCheck:
-    """A word out of a few. `later` are words of the file format that this version refuses by name."""
+    """Accepts one of a few words; `later` are words of the file format that this version does not support yet."""
     what = "one of " + ", ".join(words) if words[1:] else words[0]
 
     def suggested(word: str) -> str:
@@ -135,7 +135,7 @@ def _duration(value: object) -> int:
 
 
 def duration(low: str, high: str) -> ValueCheck:
-    """Milliseconds from a text with units, within bounds (both inclusive)."""
+    """Accepts a text with units, as milliseconds within bounds (both inclusive)."""
     low_ms, high_ms = derive_duration_ms(low), derive_duration_ms(high)
 
     def check(value: object) -> int:
@@ -149,7 +149,7 @@ def duration(low: str, high: str) -> ValueCheck:
 
 
 def size(low: str, high: str) -> ValueCheck:
-    """Bytes from a text with a unit, within bounds (both inclusive)."""
+    """Accepts a text with a unit, as bytes within bounds (both inclusive)."""
     low_bytes, high_bytes = derive_size_bytes(low), derive_size_bytes(high)
     remedy = "write a number with its unit, for instance 64MiB, 2GiB"
 
@@ -172,7 +172,7 @@ UNQUOTED: Final = "a value in quotes is a text: write it without quotes, a varia
 
 
 def integer(low: int, high: int) -> ValueCheck:
-    """A whole number within bounds (both inclusive)."""
+    """Accepts a whole number within bounds (both inclusive)."""
     remedy = f"use {low} to {high}" if low < high else f"only {low} is supported"
 
     def check(value: object) -> int:
@@ -219,7 +219,7 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def check_topic(value: object) -> str:
-    """The name of a topic."""
+    """Checks the name of a topic."""
     text = require_text(value, "a topic", "write one name" if isinstance(value, Mapping | list) else "")
     if not _TOPIC.fullmatch(text) or text in (".", ".."):
         raise refusal(f"`{text[:60]}` is not a topic name", "Kafka takes 1 to 249 letters, digits, `.`, `_` and `-`")
@@ -241,7 +241,7 @@ def _pattern(value: object) -> str:
 
 
 def check_topics(value: object) -> tuple[str, ...]:
-    """Names of topics, each once."""
+    """Checks names of topics, each listed once."""
     return tuple(check_topic(name) for name in _names(value))
 
 
@@ -258,7 +258,7 @@ _UNREADABLE = "choose another name; a field of a record has to be renamed at its
 
 
 def check_column(value: object) -> str:
-    """The name of a column."""
+    """Checks the name of a column."""
     if value == "":
         raise refusal("the name of a column is empty", "give it a name; a field with an empty name can be no column")
     text = require_text(value, "a column name")
@@ -281,7 +281,7 @@ def check_column(value: object) -> str:
 
 
 def check_columns(value: object) -> tuple[str, ...]:
-    """Names of columns, each once."""
+    """Checks names of columns, each listed once."""
     return tuple(check_column(name) for name in _names(value))
 
 
@@ -293,7 +293,7 @@ def _type(value: object) -> DataType:
 
 
 def _expression(value: object) -> str:
-    # `limit: 100` and `flag: true` are expressions too; YAML has only taken their quotes away.
+    # `limit: 100` and `flag: true` are also expressions that were written without quotes.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -332,7 +332,7 @@ _EXAMPLE_OF_MOMENT = "for instance 2026-11-01T00:00:00Z"
 
 
 def derive_timestamp(text: str) -> str:
-    """An ISO 8601 instant in its normal form, `2026-11-01T00:00:00Z`; raises ValueError."""
+    """Returns an ISO 8601 instant in its normal form, `2026-11-01T00:00:00Z`. Raises ValueError."""
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")
@@ -372,7 +372,7 @@ def _until(value: object) -> str:
 
 
 class GiveUpLimit(msgspec.Struct, frozen=True):
-    """The brake: `failures` failed attempts within `within_ms` end the daemon."""
+    """The crash-loop limit: `failures` failed attempts within `within_ms` end the daemon."""
 
     failures: int
     within_ms: int
@@ -387,7 +387,7 @@ def _give_up(value: object) -> GiveUpLimit:
 
 
 class Unaligned(msgspec.Struct, frozen=True):
-    """Whether barriers may overtake records. `after_ms` None: never; 0: always; more: after so long at a place."""
+    """The rule for barriers to overtake records; `after_ms` is None for never, 0 for always, otherwise the wait."""
 
     after_ms: int | None = None
 
@@ -446,7 +446,7 @@ PipelineName = Annotated[
     ),
 ]
 check_step_name = _name(_OPERATOR_NAME, "a name", "use letters, digits, `-` and `_`, beginning with a letter")
-"""The name of a source, step or sink."""
+"""Checks the name of a source, step or sink."""
 StepName = Annotated[
     str,
     ValueCheck(

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `1m30s`, `64MiB`. A bare number has no unit and is refused."""
+"""Durations and sizes in human-readable notation: `1m30s`, `64MiB`. A number without a unit is refused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SIZE = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB|TiB)", re.ASCII)
 
 
 class DurationTooLong(ValueError):
-    """More than anything here takes."""
+    """Longer than any duration in a pipeline file may be."""
 
 
 def derive_duration_ms(text: str) -> int:
-    """`1m30s` -> 90000. Units `d h m s ms`, each at most once, from large to small; raises ValueError."""
+    """Parses `1m30s` -> 90000. Units `d h m s ms`, each at most once, in descending order. Raises ValueError."""
     parts = _DURATION_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"`{text[:40]}` is not a duration")
@@ -31,7 +31,7 @@ def derive_duration_ms(text: str) -> int:
 
 
 def render_duration(milliseconds: int) -> str:
-    """90000 -> `1m30s`; the inverse of `derive_duration_ms`."""
+    """Renders 90000 -> `1m30s`; the inverse of `derive_duration_ms`."""
     if milliseconds == 0:
         return "0s"
     text = ""
@@ -42,7 +42,7 @@ def render_duration(milliseconds: int) -> str:
 
 
 def derive_size_bytes(text: str) -> int:
-    """`64MiB` -> 67108864. Units `B KiB MiB GiB TiB`; raises ValueError."""
+    """Parses `64MiB` -> 67108864. Units `B KiB MiB GiB TiB`. Raises ValueError."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError(f"`{text[:40]}` is not a size")
@@ -50,6 +50,6 @@ def derive_size_bytes(text: str) -> int:
 
 
 def render_size(size_bytes: int) -> str:
-    """67108864 -> `64MiB`; the inverse of `derive_size_bytes`."""
+    """Renders 67108864 -> `64MiB`; the inverse of `derive_size_bytes`."""
     unit = max((one for one in BYTES if size_bytes % BYTES[one] == 0), key=BYTES.__getitem__) if size_bytes else "B"
     return f"{size_bytes // BYTES[unit]}{unit}"

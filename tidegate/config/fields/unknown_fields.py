@@ -1,4 +1,4 @@
-"""What becomes of fields that a source's schema does not name: a word, or `{keep: column}`."""
+"""`unknown_fields`: what happens to fields that a source's schema does not name; a word, or `{keep: column}`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REMEDY = "write skip, fail or {keep: column}"
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """`column` is what they are kept in."""
+    """The treatment of unknown fields; `column` holds them if they are kept."""
 
     what: str = "skip"  # skip | fail | keep
     column: str = ""

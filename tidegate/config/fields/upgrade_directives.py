@@ -1,7 +1,7 @@
-"""What a pipeline file says about state that an older definition of a step has made: `was` and `state`.
+"""Upgrade directives in a pipeline file, about state of an older definition of a step: `was` and `state`.
 
-`was: sums`, or `was: {step: sums, columns: {net_total: net}}`. `state: keep` or `state: reset`, with a note
-`state: {keep: "why, and when"}`, and beside them `drop` and `defaults`. What they do is decided in
+`was: sums`, or `was: {step: sums, columns: {net_total: net}}`. `state: keep` or `state: reset`; with a note, `state:
+{keep: "why, and when"}`, which may also have `drop` and `defaults`. Their effect is decided in
 `coordinator/upgrade.py`.
 """
 
@@ -35,23 +35,23 @@ _STATE_REMEDY: Final = 'write keep, reset, {keep: "why, and when"} or {reset: "w
 
 
 class Was(msgspec.Struct, frozen=True):
-    """What a step and columns of its state were called."""
+    """Former names of a step and of columns of its state."""
 
     step: str = ""
     columns: dict[str, str] = {}
-    """Name of now -> former name."""
+    """Current name -> former name."""
 
 
 class DirectiveVerb(msgspec.Struct, frozen=True):
-    """What becomes of the state that is there."""
+    """The directive for existing state."""
 
     verb: str = ""
-    """`keep`, `reset`, or nothing."""
+    """`keep`, `reset`, or empty."""
     note: str = ""
     drop: tuple[str, ...] = ()
-    """Columns of the state that are given up."""
+    """Columns of the state to drop."""
     defaults: dict[str, Any] = {}
-    """Values of new columns for the rows that are there."""
+    """Values of new columns in existing rows."""
 
 
 def _was(value: object) -> Was:
@@ -117,7 +117,7 @@ def _defaults(value: object) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers as numbers alone: what is said travels in the plan."""
+    """Converts to plain numbers, because directives are part of the plan."""
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):

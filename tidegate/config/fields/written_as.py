@@ -1,4 +1,4 @@
-"""How the values of a changelog were written, where the same JSON may mean several things."""
+"""`written_as`: how the values of a changelog were written, where the same JSON may have several meanings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _REMEDY: Final = "write ms, us, ns or {column: unit, ...}"
 
 
 class TimestampUnits(msgspec.Struct, frozen=True):
-    """The unit of all columns, or those of some."""
+    """The unit of all timestamp columns, or the units of some."""
 
-    unit: str = ""  # ms | us
+    unit: str = ""  # ms | us | ns
     by_column: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
