@@ -9,7 +9,7 @@ from tests.contract.planting import Mutant
 COORDINATOR: Final = "coordinator.coordinator:Coordinator"
 PENDING: Final = "coordinator.pending:PendingCheckpoint"
 REFUSAL: Final = "coordinator.triggers:decide_refusal"
-JOURNAL: Final = "coordinator.journal:Journal"
+JOURNAL: Final = "journal.journal:Journal"
 DECISIONS: Final = "daemon.instructions:InstructionExecutor"
 LOOP: Final = "task.loop:SlotLoop"
 VERTEX: Final = "task.vertex:VertexTask"
@@ -44,7 +44,7 @@ TRIGGERS: Final = (
     Mutant(
         "C05",
         REFUSAL,
-        "(facts.phase is Phase.FINISHING, TriggerRefusal.PERIODIC_OFF)",
+        "(facts.phase is AttemptPhase.FINISHING, TriggerRefusal.PERIODIC_OFF)",
         "(False, TriggerRefusal.PERIODIC_OFF)",
     ),
     Mutant("C06", REFUSAL, "(not properties.forced and is_crowded(", "(False and is_crowded("),
@@ -56,7 +56,7 @@ TRIGGERS: Final = (
         "C10", f"{JOURNAL}.take_over", "CheckpointId(max(state.reserved_to, above.checkpoint) + 1)", "CheckpointId(1)"
     ),
     Mutant("C11", f"{COORDINATOR}._trigger", "self._pending[checkpoint] = PendingCheckpoint(", "PendingCheckpoint("),
-    Mutant("C12", f"{LOOP}.on_trigger", "if task.source is not None:", "if True:"),
+    Mutant("C12", f"{LOOP}.on_trigger", "if task.chain.source is not None:", "if True:"),
     Mutant("C12", f"{LOOP}.on_completed", "for task in self.tasks:", "for task in self.tasks[:1]:"),
     Mutant("C13", f"{COORDINATOR}._expire", "if now_ms >= self._expiry_ms(p)", "if False"),
     Mutant("C14", f"{COORDINATOR}._give_up", "del self._pending[pending.id]", "pass"),
@@ -118,7 +118,7 @@ COMPLETION: Final = (
     Mutant("C26", "coordinator.events:CheckpointProperties.subsumed", "not self.savepoint", "True"),
     Mutant(
         "C29",
-        "coordinator.savepoint:write_savepoint",
+        "journal.savepoint:write_savepoint",
         "try:\n        for old, new",
         'try:\n        target.put(f"{folder}/{METADATA}", b"")\n        for old, new',
     ),

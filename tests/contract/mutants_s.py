@@ -42,7 +42,7 @@ SNAPSHOTS: Final = (
     Mutant(
         "S13", f"{SERIALIZERS}.simple:SimpleSnapshot.restore", "type(self).supplier()", "ValueSerializer(BOOLEAN, bool)"
     ),
-    Mutant("S14", "state.fit:worst", "max(", "min("),
+    Mutant("S14", "state.compatibility:worst", "max(", "min("),
     Mutant("S15", f"{COMPOSITE}:CompositeSnapshot.restore", "self._nested)", "self._nested[::-1])"),
     Mutant("S16", f"{COMPOSITE}:CompositeSnapshot.__init_subclass__", "if own and", "if False and"),
     Mutant("S17", f"{REGISTRY}.read", "self.read(part, versions)", "self.read(part)"),

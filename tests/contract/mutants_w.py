@@ -7,7 +7,7 @@ from typing import Final
 from tests.contract.planting import Mutant
 
 VALVE: Final = "task.valve:Valve"
-TREE: Final = "task.tree:Tree"
+TREE: Final = "task.tree:OperatorTree"
 OUT: Final = "task.tree:NodeOut"
 SOURCE: Final = "sources.watermarks:SourceWatermarks"
 
@@ -40,8 +40,8 @@ ELEMENTS: Final = (
     ),
     Mutant("W04", f"{TREE}.pass_on", "for edge in edges:", "for edge in edges[:1]:"),
     Mutant("W05", f"{OUT}._deliver", "if not self.idle:", "if True:"),
-    Mutant("W25", "task.meter:Meter.reached", "counts.watermarks += 1", "pass"),
-    Mutant("W25", "task.meter:Meter.reached", "counts.watermark_ms = time_ms", "pass"),
+    Mutant("W25", "task.meter:OperatorMeter.reached", "counts.watermarks += 1", "pass"),
+    Mutant("W25", "task.meter:OperatorMeter.reached", "counts.watermark_ms = time_ms", "pass"),
 )
 
 MERGED: Final = (

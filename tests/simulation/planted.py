@@ -129,7 +129,7 @@ def producer_reused_after_a_timeout(patch: Patch) -> None:
         try:
             real(self, writer, barrier)
         except SinkFailed:
-            self._flushed.append(writer)
+            self._flushed.append(barrier.checkpoint)
             self._answer(barrier, ())
 
     patch.setattr(Preparation, "_prepare", prepare_anyway)

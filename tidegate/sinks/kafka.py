@@ -253,11 +253,12 @@ class KafkaSink:
     def _take_results(self) -> bool:
         """Takes over the results of the helper threads. Returns whether there were any."""
         progressed = self._producers.take_opened()
-        for writer in self._preparation.take_flushed():
+        while self._preparation.take_flushed():
             self._flushing = False
-            if self._pool is None:
-                self._writer = writer
             progressed = True
+        returned = self._preparation.take_returned()
+        if returned is not None:
+            self._writer = returned
         return progressed
 
     def _current_writer(self) -> TransactionWriter | None:

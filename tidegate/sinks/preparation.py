@@ -49,7 +49,9 @@ class Preparation:
         self._outage = outage
         self._threads = threads
         self._clock = clock
-        self._flushed: deque[TransactionWriter] = deque()
+        self._flushed: deque[CheckpointId] = deque()
+        self._returned: deque[TransactionWriter] = deque()
+        """Without transactions: the producer, after its records were delivered."""
         self._results: deque[Prepared] = deque()
         self._proven: dict[tuple[int, TopicPartition], float] = {}
 
@@ -62,9 +64,16 @@ class Preparation:
         job = partial(self._answer, barrier, ()) if writer is None else partial(self._prepare, writer, barrier)
         self._threads.prepare.submit(job)
 
-    def take_flushed(self) -> list[TransactionWriter]:
-        """Returns the writers whose records have all been delivered since the last call."""
-        return list(taken(self._flushed))
+    def take_flushed(self) -> bool:
+        """Returns whether a flush has ended since the last call."""
+        if not self._flushed:
+            return False
+        self._flushed.popleft()
+        return True
+
+    def take_returned(self) -> TransactionWriter | None:
+        """Returns the producer to write on with, if it was handed back."""
+        return self._returned.popleft() if self._returned else None
 
     def take_prepared(self) -> Prepared | None:
         """Returns the next answer, if there is one."""
@@ -72,23 +81,34 @@ class Preparation:
 
     def discard(self) -> None:
         """Passes producers that have not been taken to the dropping thread."""
-        for writer in taken(self._flushed):
+        for writer in taken(self._returned):
             self._threads.discard(writer)
 
     # -- on the preparing thread ---------------------------------------------------------------------------------------
 
     def _prepare(self, writer: TransactionWriter, barrier: QueuedBarrier) -> None:
+        if self._producers.pool is None:
+            self._deliver(writer, barrier)
+            return
         with self._threads.discarding_on_failure(writer):
             flushed = self._flush(writer, barrier.checkpoint)
-        self._flushed.append(writer)
-        self._threads.discard_late(self._flushed)
-        self._threads.wake()
-        client = self._producers.client
-        committables = () if client is None else (self._outage.wait_out(partial(self._prove, flushed, client)),)
-        self._producers.remember(committables)
-        self._answer(barrier, committables)
-        if self._producers.pool is not None:
-            self._threads.discard(writer)
+            self._flushed.append(barrier.checkpoint)
+            self._threads.wake()
+            client = self._producers.client
+            assert client is not None
+            committable = self._outage.wait_out(partial(self._prove, flushed, client))
+        self._producers.remember((committable,))
+        self._answer(barrier, (committable,))
+        self._threads.discard(writer)
+
+    def _deliver(self, writer: TransactionWriter, barrier: QueuedBarrier) -> None:
+        """Without transactions: delivers all records and hands the producer back to the loop."""
+        with self._threads.discarding_on_failure(writer):
+            self._flush(writer, barrier.checkpoint)
+        self._returned.append(writer)
+        self._flushed.append(barrier.checkpoint)
+        self._threads.discard_late(self._returned)
+        self._answer(barrier, ())
 
     def _flush(self, writer: TransactionWriter, checkpoint: CheckpointId) -> Flushed:
         """Delivers all records. Raises SinkFailed, SinkRefused."""
