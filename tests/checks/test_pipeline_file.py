@@ -55,7 +55,7 @@ def test_X14_what_cannot_run_is_refused_with_its_place_beside_all_other_problems
     _, (division, regex, column) = check_file(file, {})
     assert (division.line, division.column, division.path) == (10, 12, "steps.wrong.where")
     assert division.message.startswith("fails for every record: DIVIDE_BY_ZERO: division by zero in")
-    assert (regex.line, regex.column, regex.path) == (15, 14, "steps.huge.select.value")
+    assert (regex.line, regex.column, regex.path) == (15, 14, "steps.huge.select.found")
     assert "exceeds size limit" in regex.message
     assert (column.line, column.path) == (16, "steps.unknown.where")
     with pytest.raises(ConfigErrors) as refused:

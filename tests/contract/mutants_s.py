@@ -9,7 +9,7 @@ from tests.contract.planting import Mutant
 SNAPSHOT: Final = "state.snapshot"
 VERDICT: Final = "state.verdict"
 SERIALIZERS: Final = "state.serializers"
-REGISTRY: Final = f"{SERIALIZERS}.registry:Registry"
+REGISTRY: Final = f"{SERIALIZERS}.registry:SerializerRegistry"
 COMPOSITE: Final = f"{SERIALIZERS}.composite"
 
 STATES: Final = (

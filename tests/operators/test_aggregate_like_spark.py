@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import random
 from decimal import Decimal
+from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,19 @@ def test_running_results_are_those_of_spark(spark: SparkSession, kind: DataType)
     theirs = [tuple(row) for row in spark.sql(f"select k, {columns} from rows order by i").collect()]
     found = [tuple(map(_for_spark, row)) for row in mine.rows()]
     for row, (ours, spark_row) in enumerate(zip(found, theirs, strict=True)):
-        assert repr(ours) == repr(spark_row), f"row {row}: {rows[: row + 1]}"
+        seen = [value for key, value in rows[: row + 1] if key == rows[row][0] and value is not None]
+        for function, one, other in zip(("key", *functions), ours, spark_row, strict=True):
+            assert repr(one) == repr(other) or is_exact(function, one, other, seen), f"row {row}: {rows[: row + 1]}"
+
+
+def is_exact(function: str, ours: object, theirs: object, values: list[Any]) -> bool:
+    """Whether a double is the exact sum or average, rounded once. Spark rounds each addition, so that it may overflow, or
+    lose all digits where large values cancel.
+    """
+    if function not in ("sum", "avg") or not isinstance(ours, float) or not isinstance(theirs, float):
+        return False
+    total = sum(Fraction(float(value)) for value in values)
+    return ours == float(total if function == "sum" else total / len(values))
 
 
 FILTERED = {
