@@ -81,8 +81,9 @@ def test_running_results_are_those_of_spark(spark: SparkSession, kind: DataType)
 
 
 def is_exact(function: str, ours: object, theirs: object, values: list[Any]) -> bool:
-    """Whether a double is the exact sum or average, rounded once. Spark rounds each addition, so that it may overflow, or
-    lose all digits where large values cancel.
+    """Whether a double is the exact sum or average, rounded once.
+
+    Spark rounds each addition, so that it may overflow, or lose all digits where large values cancel.
     """
     if function not in ("sum", "avg") or not isinstance(ours, float) or not isinstance(theirs, float):
         return False
