@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.config.commas import find_cut_value, is_cut, quote
+from tidegate.config.document import find_cut_value, is_cut, quote
 
 
 @pytest.mark.parametrize("text", ["round(x", "f(g(x)", "array<struct<a:int", "a in ('('"])

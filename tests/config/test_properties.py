@@ -11,8 +11,8 @@ from pydantic import SecretStr
 
 from tests.config.librdkafka_list import derive_list, read_table, render_list
 from tidegate.config.fields.secrets import REDACTED, Redactor, Text, is_secret_key, render_properties, reveal
-from tidegate.config.other_clients import REMEDIES
 from tidegate.config.properties import (
+    FOREIGN_PROPERTIES,
     OWNED_KAFKA,
     decide_kafka_problems,
     decide_spark_problems,
@@ -123,7 +123,7 @@ def test_names_of_other_clients_are_told_what_to_write_here(name: str, remedy: s
 
 
 def test_librdkafka_has_no_property_that_is_of_other_clients_here() -> None:
-    assert not read_kafka_properties().keys() & REMEDIES.keys()
+    assert not read_kafka_properties().keys() & FOREIGN_PROPERTIES.keys()
 
 
 def test_properties_of_the_other_side_are_told_and_left_out() -> None:

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tidegate.clock import SteadyClock, wall_offset_ms
-from tidegate.daemon.clock_watch import ClockWatch
+from tidegate.daemon.service import ClockWatch
 
 
 class SetClock:

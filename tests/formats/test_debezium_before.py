@@ -16,7 +16,7 @@ from tidegate.formats.kinds.debezium import FORMAT
 from tidegate.formats.kinds.debezium.envelope import UNAVAILABLE
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.formats.schemas import FormatOptions, KnownSchemas
-from tidegate.sources.changes import spread_updates
+from tidegate.sources.kafka import spread_updates
 
 DECLARED = tuple(FORMAT.read_columns({"id": BIGINT, "name": STRING}).items())
 OLD, NEW = {"id": 1, "name": "a", "more": 1}, {"id": 1, "name": "b"}

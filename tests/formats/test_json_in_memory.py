@@ -29,7 +29,6 @@ from tidegate.datatypes import (
     map_of,
 )
 from tidegate.formats.contract import Columns, ValueMemory
-from tidegate.formats.kinds.json import in_memory
 from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.schemas import FormatOptions, UnknownFields
 
@@ -352,7 +351,7 @@ def test_a_decoder_reads_values_where_they_are(monkeypatch: pytest.MonkeyPatch, 
     class Loaded:
         free = Compared([("i", BIGINT)]).certain.library
 
-    monkeypatch.setattr(in_memory, "loaded", Loaded)
+    monkeypatch.setattr("tidegate.formats.kinds.json.reader.loaded", Loaded)
     decoder = JsonDecoder([("i", BIGINT)], options=FormatOptions(unknown_fields=unknown))
     found = decoder.decode(InMemory(VALUES))  # type: ignore[arg-type]  # it has what is asked for
     assert found.frame.equals(decoder.decode_values(VALUES).frame)
@@ -366,7 +365,7 @@ def test_values_become_objects_where_the_library_or_a_type_is_missing(
     class Held(InMemory):
         values = VALUES
 
-    monkeypatch.setattr(in_memory, "loaded", lambda: None)
+    monkeypatch.setattr("tidegate.formats.kinds.json.reader.loaded", lambda: None)
     found = JsonDecoder(columns).decode(Held(VALUES))  # type: ignore[arg-type]  # it has what is asked for
     assert found.frame["i"].to_list() == [1, 3, 4]
     assert [failure.row for failure in found.failures] == [1, 3]

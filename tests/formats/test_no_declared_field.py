@@ -18,7 +18,6 @@ from tidegate.datatypes import INT, STRING, DataType
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.key_values import ReadKeys, key_reader
-from tidegate.formats.kinds.json import in_memory
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.row_kinds import BEFORE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, SchemaText, UnknownFields
@@ -69,7 +68,7 @@ def decode_json(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """By objects of Python, and in C."""
     if request.param == "values":
         return lambda values, read=COLUMNS, options=NO_OPTIONS: decode("json", values, read, options)
-    monkeypatch.setattr(in_memory, "loaded", Loaded)
+    monkeypatch.setattr("tidegate.formats.kinds.json.reader.loaded", Loaded)
 
     def in_c(values: Sequence[bytes], read: Columns = COLUMNS, options: FormatOptions = NO_OPTIONS) -> Decoded:
         found = (

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tidegate.operators.builtin.kafka_sink import TopicChoice
-from tidegate.sinks.topics import split_rows
+from tidegate.sinks.runtime import split_rows
 
 CHOICE = TopicChoice("topic", ("eu", "us"), "concat('', region)")
 

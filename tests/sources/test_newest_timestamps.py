@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.clocks import HandClock
 from tidegate.ids import TopicPartition
+from tidegate.sources.kafka import NEWEST_LOOK_S, NewestRecords
 from tidegate.sources.messages import KafkaMessages
-from tidegate.sources.newest_timestamps import LOOK_S, NewestRecords
 
 PARTS: dict[Hashable, TopicPartition] = {number: TopicPartition("in", number) for number in range(2)}
 
@@ -35,10 +35,10 @@ def test_a_partition_is_looked_at_once_a_second() -> None:
     clock = HandClock()
     newest = NewestRecords(clock)
     look(newest, message(0, 7, 100))
-    clock.now = LOOK_S / 2
+    clock.now = NEWEST_LOOK_S / 2
     look(newest, message(0, 8, 101), message(1, 3, 50))
     assert newest.found == {PARTS[0]: (7, 100), PARTS[1]: (3, 50)}
-    clock.now = LOOK_S
+    clock.now = NEWEST_LOOK_S
     look(newest, message(0, 9, 102), message(1, 4, 51))
     assert newest.found == {PARTS[0]: (9, 102), PARTS[1]: (3, 50)}
 

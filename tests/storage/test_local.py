@@ -15,12 +15,10 @@ import pytest
 
 from tests.storage.forbidden import forbid
 from tests.support.descriptors import no_descriptors_left
-from tidegate.storage import patience
 from tidegate.storage.base import ObjectMissing, StorageError, StorageUnsupported
 from tidegate.storage.files import FileTools
-from tidegate.storage.local import STALE_AFTER_S, UNFINISHED, LocalStorage
+from tidegate.storage.local import DESCRIPTOR_PAUSE_S, STALE_AFTER_S, UNFINISHED, LocalStorage
 from tidegate.storage.open import open_storage
-from tidegate.storage.patience import PAUSE_S
 from tidegate.storage.problems import is_lasting
 
 
@@ -434,7 +432,7 @@ def test_X30_no_descriptor_left_is_waited_out(storage: LocalStorage) -> None:
     with no_descriptors_left():
         for thread in threads:
             thread.start()
-        threads[0].join(3 * PAUSE_S)
+        threads[0].join(3 * DESCRIPTOR_PAUSE_S)
         assert done == []
     for thread in threads:
         thread.join(60)
@@ -444,7 +442,7 @@ def test_X30_no_descriptor_left_is_waited_out(storage: LocalStorage) -> None:
 def test_X30_no_descriptor_for_long_is_told_with_the_remedy(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "WAIT_S", 0.0)
+    monkeypatch.setattr("tidegate.storage.local.DESCRIPTOR_WAIT_S", 0.0)
     with no_descriptors_left(), pytest.raises(StorageError, match=r"Too many open files.*ulimit -n"):
         storage.get("state/1")
 

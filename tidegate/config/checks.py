@@ -31,7 +31,6 @@ from tidegate.config.properties import (
 )
 from tidegate.config.property_limits import decide_limit_problems
 from tidegate.config.schemas import decide_schema_problems
-from tidegate.config.storage_checks import decide_storage_problems
 from tidegate.config.translate import Understood
 from tidegate.config.values import Value
 from tidegate.datatypes import Schema, holds_kind
@@ -42,6 +41,7 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import UnknownFields
 from tidegate.operators.builtin.kafka_source import TOMBSTONE
 from tidegate.operators.registry import keys_of, kinds_in, step_kinds
+from tidegate.storage.open import STORES, scheme_of
 
 _LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)
@@ -59,7 +59,7 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
     problems += _properties(settings, values)
     problems += _spark(settings, values)
     problems += _times(settings, values)
-    problems += decide_storage_problems(settings)
+    problems += _storage(settings)
     problems += _roles(settings)
     for name, source in settings.sources.items():
         problems += _source(("sources", name), source)
@@ -71,6 +71,20 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
     problems += _late_sinks(settings, values)
     problems += _dead_letters(settings, values)
     return problems
+
+
+def _storage(settings: PipelineSettings) -> Iterator[PathProblem]:
+    """Yields options of `checkpoints.storage` that the kind of store in `checkpoints.directory` would ignore."""
+    scheme = scheme_of(settings.checkpoints.directory)
+    taken = STORES[scheme].options
+    for name in sorted(settings.checkpoints.storage.model_fields_set - taken):
+        of = f"a store of {scheme}:// takes {', '.join(sorted(taken))}" if taken else "a directory takes no options"
+        yield PathProblem(
+            ("checkpoints", "storage", name),
+            f"`{name}` is not for {scheme}://",
+            f"remove it, or correct `checkpoints.directory`: {of}",
+            at_key=True,
+        )
 
 
 def _roles(settings: PipelineSettings) -> Iterator[PathProblem]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import bisect
 import re
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import yaml
-
-from tidegate.config.commas import find_cut_value, is_cut, quote
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -264,3 +262,52 @@ def _is_bare(node: ScalarNode) -> bool:
 def _is_absent(node: Node) -> bool:
     """Tells whether this is the value of a key without `:`."""
     return isinstance(node, ScalarNode) and _is_bare(node) and not node.text and node.end == node.mark.index
+
+
+# YAML cuts unquoted values inside braces: at a comma, at `: `, or after a quoted word. It reads `{net: round(x, 2)}` as
+# the value `round(x` and a key `2)`, and cannot read `{where: a in ('x', 'y')}`. Open brackets reveal where a value was
+# cut.
+
+_QUOTED_TEXT: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NESTED_TYPE: Final = re.compile(r"\b(?:array|struct|map) *<", re.IGNORECASE)
+_VALUE_BEGINNING: Final = re.compile(r": +|\[")
+"""The text that precedes a value within braces or brackets."""
+_SHOWN_MAX: Final = 100
+"""Maximum length of a value in a message."""
+
+
+def is_cut(text: str) -> bool:
+    """Tells whether a bracket is open at the end of a plain value: a parenthesis, or the `<` of a type."""
+    return _bracket_depth(text) > 0
+
+
+def _bracket_depth(text: str) -> int:
+    bare = _QUOTED_TEXT.sub("", text)
+    depth = bare.count("(") - bare.count(")")
+    return depth + bare.count("<") - bare.count(">") if _NESTED_TYPE.search(bare) else depth
+
+
+def quote(text: str) -> str:
+    """Quotes a value as necessary, and shortens a long one."""
+    if len(text) > _SHOWN_MAX:
+        text = text[:_SHOWN_MAX] + "..."
+    return f'"{text}"' if '"' not in text and "\\" not in text else "'" + text.replace("'", "''") + "'"
+
+
+def find_cut_value(line: str, column: int) -> str | None:
+    """Returns the whole value that YAML has cut before this column (from 1) of a line; None for another mistake."""
+    before = line[: column - 1]
+    for beginning in reversed(list(_VALUE_BEGINNING.finditer(before))):
+        start = beginning.end()
+        if is_cut(before[start:]):
+            return _whole_value(line[start:])
+    return None
+
+
+def _whole_value(text: str) -> str | None:
+    """Returns the text up to the end of the value in which brackets are closed; None if they stay open in this line."""
+    for end in range(1, len(text) + 1):
+        if text[end - 1] in ")>" and is_cut(text[: end - 1]) and not is_cut(text[:end]):
+            rest = re.match(r"[^,}\]#]*", text[end:])
+            return (text[:end] + (rest[0] if rest else "")).rstrip()
+    return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import resources
 from typing import Final, Literal
 
@@ -18,10 +18,49 @@ from tidegate.config.errors import PathProblem
 from tidegate.config.fields import hosts
 from tidegate.config.fields.secrets import REDACTED, Text, is_secret_key
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.other_clients import find_remedy
 from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 
 Side = Literal["both", "consumer", "producer"]
+_NO_PASSWORD: Final = "remove it: `ssl.ca.location` is a file in PEM, which has no password"  # noqa: S105 - a remedy
+_PEM: Final = "remove it: certificates and keys are files in PEM"
+_KEYS: Final = "use `ssl.certificate.location` and `ssl.key.location` (PEM files)"
+_FORMAT: Final = "remove it: `format` and `key_format` of the source or sink say how records are read and written"
+_REGISTRY: Final = "write it as `registry: {url: ...}` at the top of the file"
+_REGISTRY_LOGIN: Final = "write `username` and `password` in `registry:` at the top of the file"
+_START: Final = "set `start` of the source instead"
+FOREIGN_PROPERTIES: Final[Mapping[str, str]] = {
+    "ssl.truststore.location": "use `ssl.ca.location`: a file in PEM with the certificates to trust",
+    "ssl.truststore.certificates": "use `ssl.ca.pem`, or a file and `ssl.ca.location`",
+    "ssl.truststore.password": _NO_PASSWORD,
+    "ssl.truststore.type": _PEM,
+    "ssl.keystore.type": _PEM,
+    "ssl.keystore.key": _KEYS,
+    "ssl.keystore.certificate.chain": _KEYS,
+    "sasl.jaas.config": "use `sasl.username` and `sasl.password`",
+    "key.serializer": _FORMAT,
+    "value.serializer": _FORMAT,
+    "key.deserializer": _FORMAT,
+    "value.deserializer": _FORMAT,
+    "schema.registry.url": _REGISTRY,
+    "schema.registry.basic.auth.user.info": _REGISTRY_LOGIN,
+    "basic.auth.user.info": _REGISTRY_LOGIN,
+    "basic.auth.credentials.source": _REGISTRY_LOGIN,
+    "max.request.size": "use `message.max.bytes`",
+    "buffer.memory": "use `queue.buffering.max.kbytes`",
+    "default.api.timeout.ms": "use `socket.timeout.ms`",
+    "subscribe": "write `topics` of the source",
+    "subscribePattern": "write `pattern` of the source",
+    "startingOffsets": _START,
+    "startingTimestamp": _START,
+    "startingOffsetsByTimestamp": _START,
+    "endingOffsets": "set `until` of the source instead",
+    "failOnDataLoss": "set `on_lost_input` of the source instead",
+}
+"""Properties of other Kafka clients, Java's and Spark's, that users write in a pipeline file -> remedy.
+
+librdkafka has none of these names.
+"""
+_SPARKS: Final = "kafka."
 
 
 class KafkaProperty(msgspec.Struct, frozen=True):
@@ -140,7 +179,7 @@ def decide_kafka_problems(properties: Mapping[str, Text], side: Side) -> list[Pa
     for name, value in properties.items():
         entry = known.get(name)
         if entry is None:
-            remedy = find_remedy(name, known) or derive_suggestion(name, known, "")
+            remedy = _find_remedy(name, known) or derive_suggestion(name, known, "")
             problems.append(property_problem(name, "librdkafka has no such property", remedy))
             continue
         owned = OWNED_KAFKA.get(entry.alias_of or name) or OWNED_KAFKA.get(name)
@@ -270,3 +309,11 @@ def decide_spark_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
                 property_problem(name, "is not a Spark property", hint or "use `master` or a name with `spark.`")
             )
     return problems
+
+
+def _find_remedy(name: str, known: Collection[str]) -> str:
+    """Returns what to write instead of a property, or nothing if it is unknown; `known` are the names of librdkafka."""
+    plain = name.removeprefix(_SPARKS)
+    if plain != name and (plain in known or plain in FOREIGN_PROPERTIES):
+        return FOREIGN_PROPERTIES.get(plain, f"write `{plain}`: the names here have no `{_SPARKS}` in front")
+    return FOREIGN_PROPERTIES.get(name, "")

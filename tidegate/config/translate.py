@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tidegate.config.cases import ORDERED, UNORDERED
+from tidegate.config.cases import ORDERED, UNORDERED, section_at
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.schemas import COLUMNS, NAMED
@@ -20,7 +20,6 @@ from tidegate.config.fields.topics import TOPIC_CHOICE, TOPIC_NAME
 from tidegate.config.fields.types import CONFIG, describe_value
 from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import read_kafka_properties
-from tidegate.config.sections import model_at
 from tidegate.config.values import Value
 
 _FORMS = frozenset([ORDERED, UNORDERED, COLUMNS, NAMED, NEW_COLUMNS, ALL_COLUMNS, TOPIC_NAME, TOPIC_CHOICE])
@@ -76,7 +75,7 @@ def derive_problem(error: ErrorDetails) -> PathProblem:
 
 
 def _missing_remedy(path: Path) -> str:
-    model = model_at(path[:-1])
+    model = _model_at(path[:-1])
     for name, info in model.model_fields.items() if model else ():
         if (info.alias or name) == path[-1] and info.description:
             first, _, rest = info.description.rstrip(".").partition(" ")
@@ -85,7 +84,7 @@ def _missing_remedy(path: Path) -> str:
 
 
 def _unknown_key(path: Path) -> PathProblem:
-    model = model_at(path[:-1])
+    model = _model_at(path[:-1])
     word = str(path[-1])
     if model is not None and word in model.LATER:
         return PathProblem(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
@@ -109,7 +108,7 @@ def _home_of(word: str, path: Path) -> str:
         return "it belongs to no section: begin the line with it" if here else ""
     if here not in _SECTIONS:
         return ""
-    homes = [section for section in _SECTIONS if section != here and word in _keys_of(model_at(section))]
+    homes = [section for section in _SECTIONS if section != here and word in _keys_of(_model_at(section))]
     if len(homes) == 1:
         return f"it belongs to `{homes[0][0]}`"
     if homes or here:
@@ -256,3 +255,39 @@ class _Rest:
         if section == "steps":
             label: object = item.get("name") if isinstance(item, dict) else None
             self.broken.add(label if isinstance(label, str) else "")
+
+
+def _section_of(annotation: Any) -> Any:
+    """Returns the section if it is optional, or if a word may be written instead."""
+    parts = [_bare(part) for part in get_args(annotation)]
+    sections = [part for part in parts if isinstance(part, type) and issubclass(part, Settings)]
+    return sections[0] if len(sections) == 1 and {type(None), str}.intersection(parts) else annotation
+
+
+def _bare(annotation: Any) -> Any:
+    """Removes what `Annotated` adds; a name may be annotated twice."""
+    while hasattr(annotation, "__metadata__"):
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def _model_at(path: tuple[str | int, ...]) -> type[Settings] | None:
+    """Returns the section at a path of the file; None if there is no fixed section."""
+    if path[:1] == ("tests",):
+        return section_at(path[1:])
+    model: Any = PipelineSettings
+    steps = list(path)
+    while steps:
+        word = steps.pop(0)
+        if word in ("sources", "sinks", "steps") and model is PipelineSettings:
+            model = {"sources": SourceSettings, "sinks": SinkSettings, "steps": StepSettings}[str(word)]
+            if not steps:
+                return None
+            steps.pop(0)
+            continue
+        names = {(info.alias or name): info.annotation for name, info in model.model_fields.items()}
+        model = _section_of(names.get(str(word)))
+        if not (isinstance(model, type) and issubclass(model, Settings)):
+            return None
+    found: type[Settings] = model
+    return found

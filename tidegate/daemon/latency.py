@@ -1,6 +1,6 @@
 """How late the pipeline is, in seconds: the lag, and the time from a record's timestamp to its commit. Pure.
 
-Once a second, slots report the newest record that they have read of each partition (`sources/newest_timestamps.py`).
+Once a second, slots report the newest record that they have read of each partition (`sources/kafka.py`).
 """
 
 from __future__ import annotations

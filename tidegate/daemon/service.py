@@ -23,6 +23,7 @@ from tidegate.checks.judge_machine import judge_storage_error
 from tidegate.checks.registrations import register_schemas
 from tidegate.checks.registry import open_registry
 from tidegate.checks.survey import survey
+from tidegate.clock import Clock, wall_offset_ms
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
@@ -31,7 +32,6 @@ from tidegate.coordinator.entries import Writer
 from tidegate.daemon.attempt_settings import derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.daemon.checkpoint_requests import CheckpointDone, CheckpointUnavailable
-from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.http.server import HttpServer
@@ -69,6 +69,30 @@ CLOSE_LIMIT_S: Final = 5.0
 """How long closing may take once the grace of a stop is over, or after a signal that arrives meanwhile."""
 CLOSE_S: Final = 60.0
 """How long closing may take in all other cases."""
+STEP_MS_MIN: Final = 1000
+"""Smaller steps come from a time service, or from this process not having run between two readings."""
+
+
+class ClockWatch:
+    """Reports when the machine's wall clock is set, on which only timestamps depend. `look` is called periodically."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ms = wall_offset_ms(clock)
+
+    def look(self) -> None:
+        """Compares both clocks with the last call, and logs a step."""
+        offset_ms = wall_offset_ms(self._clock)
+        step_ms = offset_ms - self._offset_ms
+        if abs(step_ms) < STEP_MS_MIN:
+            return
+        self._offset_ms = offset_ms
+        logger.warning(
+            "the wall clock of this machine was set %s by %.1f s; checkpoints, deadlines and restarts use another "
+            "clock and are not affected, but timestamps before and after it (log, checkpoint list) are not comparable",
+            "forward" if step_ms > 0 else "back",
+            abs(step_ms) / 1000,
+        )
 
 
 class Daemon:

@@ -1,6 +1,6 @@
 """Reads the journal entries in storage and detects damaged and missing ones. Decides and changes nothing.
 
-What entries mean together is in `journal_state.py`; the error texts about damage are in `advice.py`.
+What entries mean together is in `coordinator/journal_state.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, JournalRefused, decode_entry
 from tidegate.coordinator.journal_state import EntryMissing, JournalState, derive
+from tidegate.errors import BEGIN_ANEW, TidegateError
 from tidegate.ids import CheckpointId, JournalSequence
-from tidegate.journal.advice import advise, find_problem
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 from tidegate.storage.names import JOURNAL_PREFIX, STATE_PREFIX, journal_name, journal_sequence
 
@@ -44,7 +44,7 @@ def read_listed(
     except ObjectCorrupt as damage:
         before = _checkpoint_before(storage, sequences[:-1])
         raise ObjectCorrupt(
-            advise(storage.location, damage, before, "move this file away and "), **damage.fields
+            _advise(storage.location, damage, before, "move this file away and "), **damage.fields
         ) from damage
     missing = {JournalSequence(s) for s in range(newest.floor, newest.sequence)} - set(sequences)
     for state in known:
@@ -62,20 +62,20 @@ def read_listed(
         state = derive(entries, damages.keys() | (missing if may_repeat else ()))
     except EntryMissing as gap:
         before = _checkpoint_before(storage, sequences)
-        raise EntryMissing(advise(storage.location, gap, before, ""), **gap.fields) from gap
+        raise EntryMissing(_advise(storage.location, gap, before, ""), **gap.fields) from gap
     except JournalRefused as refused:
         if not damages:
-            raise JournalRefused(advise(storage.location, refused, None, ""), **refused.fields) from refused
+            raise JournalRefused(_advise(storage.location, refused, None, ""), **refused.fields) from refused
         worst = damages[max(damages)]
-        raise ObjectCorrupt(advise(storage.location, worst, None, ""), **worst.fields) from worst
-    return state, tuple(find_problem(damage) for damage in damages.values())
+        raise ObjectCorrupt(_advise(storage.location, worst, None, ""), **worst.fields) from worst
+    return state, tuple(_find_problem(damage) for damage in damages.values())
 
 
 def journal_gone(storage: Storage) -> JournalRefused:
     """Returns the error for a journal without entries in a directory that has state files."""
     name, left = JOURNAL_PREFIX.rstrip("/"), STATE_PREFIX.rstrip("/")
     gone = JournalRefused(f"{name} has no entries, but {left} has files of checkpoints", name=name)
-    return JournalRefused(advise(storage.location, gone, None, ""), **gone.fields)
+    return JournalRefused(_advise(storage.location, gone, None, ""), **gone.fields)
 
 
 def _checkpoint_before(storage: Storage, sequences: Sequence[JournalSequence]) -> CheckpointId | None:
@@ -88,3 +88,28 @@ def _checkpoint_before(storage: Storage, sequences: Sequence[JournalSequence]) -
         if isinstance(entry, CheckpointEntry):
             return entry.checkpoint.id
     return None
+
+
+def _advise(location: str, trouble: TidegateError, before: CheckpointId | None, first: str) -> str:
+    """Describes the problem, its consequences, and every way out.
+
+    `before` is the newest readable checkpoint; `first` is what the user must do before going back to it.
+    """
+    place = location.rstrip("/")
+    way = (
+        f"when no other daemon runs this pipeline and readers can live with output that is written again, {first}"
+        f"start with --restore {before} --repeat-output; "
+    )
+    return (
+        f"{place}/{_find_problem(trouble)}. Without it nothing says which output is committed, so nothing was started. "
+        f"The choices: put the whole folder {place}/journal back from a backup of this directory; "
+        f"{way if before else ''}restore a savepoint into a new `checkpoints.directory` (--restore PATH "
+        f"--repeat-output); or begin as `start` says, with {BEGIN_ANEW}"
+    )
+
+
+def _find_problem(trouble: TidegateError) -> str:
+    """Returns the file and its problem, without the advice that applies to every file."""
+    if "problem" not in trouble.fields:
+        return trouble.message
+    return f"{trouble.fields['name']} is corrupt: {trouble.fields['problem']}"

@@ -1,13 +1,19 @@
-"""Reads a topic's limits on records, as far as this user may see its settings."""
+"""Reads settings of topics and brokers, as far as this user may see them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.kafka.connection import TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
+from tidegate.kafka.connection import (
+    CLUSTER_NOT_AUTHORIZED,
+    TOPIC_NOT_AUTHORIZED,
+    AskAgain,
+    BrokerConnection,
+    error_name,
+)
 from tidegate.kafka.facts import TopicLimits
-from tidegate.kafka.requests import topic_settings_request
+from tidegate.kafka.requests import broker_setting_request, topic_settings_request
 
 _UNKNOWN_TOPIC: Final = 3
 UNLIMITED_MS: Final = (1 << 63) - 1
@@ -68,3 +74,19 @@ def find_time_limit(settings: Mapping[str, str], name: str) -> tuple[int | None,
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdigit() else None
+
+
+def read_id_lifetime_ms(broker: BrokerConnection, timeout_s: float) -> int | None:
+    """Returns `transactional.id.expiration.ms` of any broker, or None if this user may not read it."""
+
+    def attempt(remaining_s: float) -> int | None:
+        node = broker.nodes(remaining_s)[0]
+        request = broker_setting_request(node, "transactional.id.expiration.ms")
+        result = broker.send(request, node, remaining_s).results[0]
+        if result.error_code == CLUSTER_NOT_AUTHORIZED or (not result.error_code and not result.configs):
+            return None
+        if result.error_code:
+            raise AskAgain(error_name(result.error_code))
+        return int(result.configs[0].value)
+
+    return broker.until(attempt, timeout_s, "reading transactional.id.expiration.ms")

@@ -14,7 +14,6 @@ from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.committable import Committable, WrittenRange
 from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.batches import derive_first_sequence, derive_marker, derive_ranges
-from tidegate.kafka.broker_settings import read_id_lifetime_ms
 from tidegate.kafka.channel import OpenChannel, open_client_channel
 from tidegate.kafka.connection import CONCURRENT_RETRY, TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
 from tidegate.kafka.errors import BrokerUnavailable, MarkerOvertaken
@@ -46,7 +45,7 @@ from tidegate.kafka.requests import (
     offsets_request,
     producers_request,
 )
-from tidegate.kafka.topic_settings import read_topic_limits
+from tidegate.kafka.topic_settings import read_id_lifetime_ms, read_topic_limits
 
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0

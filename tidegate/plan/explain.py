@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -17,11 +18,12 @@ from tidegate.config.fields.unknown_fields import Unknown
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.datatypes import DataType
+from tidegate.expressions.tokens import derive_tokens
 from tidegate.ids import OperatorName
 from tidegate.operators.spec import LATE, Operator, render_columns, texts_of
 from tidegate.plan.build import check_pipeline
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
-from tidegate.plan.replaced import find_replaced_texts
+from tidegate.plan.steps import PlacedExpression
 
 Explanation = dict[str, Any]
 """Plain values, ready for JSON; without secrets."""
@@ -35,7 +37,7 @@ def derive_explanation(
     `begun` has, by step, the aggregates that were added, or an empty name for all, and the checkpoint after which they
     count, as in the journal.
     """
-    replaced = find_replaced_texts(loaded, check_pipeline(loaded).expressions)
+    replaced = _find_replaced_texts(loaded, check_pipeline(loaded).expressions)
     return {
         "pipeline": plan.pipeline,
         "guarantee": "exactly-once" if plan.exactly_once else "at-least-once",
@@ -210,3 +212,27 @@ def _value_text(value: object) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}: {item}' for name, item in value.items())}}}"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplacedText:
+    """A text constant as written in the file, with the names of its variables but not their values.
+
+    The file may have meant a literal `${`.
+    """
+
+    path: Path
+    constant: str
+    variables: tuple[str, ...]
+
+
+def _find_replaced_texts(loaded: LoadedPipeline, expressions: Iterable[PlacedExpression]) -> Iterator[_ReplacedText]:
+    """Yields replaced texts in the order of the file."""
+    for path in dict.fromkeys(one.path for one in expressions):
+        text = loaded.place(path).interpolated
+        if text is None:
+            continue
+        for token in derive_tokens(text.text):
+            variables = text.derive_sources(token.start, token.end) if token.kind == "string" else ()
+            if variables:
+                yield _ReplacedText(path, text.derive_written(token.start, token.end), variables)

@@ -17,8 +17,7 @@ from tidegate.kafka.tools import KafkaTools
 from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.caller import Caller, CallTarget
-from tidegate.simulation.calls import SimCaller
+from tidegate.operators.calls.caller import Asked, Caller, CallTarget, ThreadCaller
 from tidegate.simulation.kernel import Signal, SimCondition, VirtualProcess
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.model_broker.channel import open_model_channel
@@ -175,6 +174,28 @@ class SimSource(SourceRuntime):
     @override
     def take(self, rows_max: int) -> SourceBatch | None:
         return super().take(min(rows_max, ROWS_AT_ONCE))
+
+
+class SimCaller(ThreadCaller):
+    """A caller on a virtual loop. Calls in progress never end if their process dies."""
+
+    def __init__(
+        self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None], loop: VirtualLoop
+    ) -> None:
+        super().__init__(name, target, policy, wake)
+        self._virtual = loop
+
+    @override
+    def submit(self, asked: Asked) -> None:
+        if self._loop is None:
+            self._loop = self._virtual
+            self._virtual.create_task(self._serve())
+        self._virtual.call_soon(self._begin, asked)
+
+    @override
+    def close(self) -> None:
+        if self._loop is not None:
+            self._virtual.call_soon(self._request_stop)
 
 
 class SimParts(SlotParts):

@@ -14,7 +14,6 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.simulation.chance import generator
 from tidegate.simulation.releases import CHANGES, release
-from tidegate.simulation.renames import rename_steps
 from tidegate.simulation.shapes.registry import COMMON, RARE, SHAPES, WINDOWED
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, SCHEMA, TIMED_SCHEMA, Shape
 from tidegate.simulation.timing import Timing, draw_lulls, draw_more, draw_timing
@@ -54,6 +53,8 @@ PATIENT_MS: Final = 10_000
 """Transaction timeout for slow slots, and for storage as slow as this if a snapshot consists of many files."""
 SLOW_GAP_S: Final = 0.2
 """Minimum time between two bursts for slow slots, so that no more arrives than can be processed."""
+_OTHER_NAME: Final = "-2"
+"""Follows the original name of a step that was renamed."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,13 +296,13 @@ def plan_of(
 ) -> Plan:
     """Builds the physical plan of a pipeline file as a user would write it.
 
-    `turn`: see `rename_steps`; `changed` and `number`: see `release`.
+    `turn`: see `_rename_steps`; `changed` and `number`: see `release`.
     """
     document = _document(topology, parallelism, exactly_once, bounded, from_latest, timing)
     if changed:
         document = release(document, changed, number)
     if turn is not None:
-        document = rename_steps(document, turn)
+        document = _rename_steps(document, turn)
     return build_plan(parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {}))
 
 
@@ -343,3 +344,29 @@ def _document(
 def _event_time(timing: Timing) -> dict[str, Any]:
     idle: Any = {"advance": "wall-clock"} if timing.by_clock else timing.idle
     return {"event_time": "at", "watermark": {"delay": f"{timing.delay_ms}ms", "idle": idle}}
+
+
+def _rename_steps(document: dict[str, Any], turn: int) -> dict[str, Any]:
+    """Returns the file of a user who renames every step at each start, and declares it with `was`.
+
+    Steps have their original names in even turns, and others in odd ones.
+    """
+    names = {step["name"]: f"{step['name']}{_OTHER_NAME}" for step in document["steps"]}
+    now = names if turn % 2 else {name: name for name in names}
+    was = {other: name for name, other in names.items()} if turn % 2 else names
+
+    def of_now(upstream: str | list[str]) -> str | list[str]:
+        if isinstance(upstream, list):
+            return [str(of_now(one)) for one in upstream]
+        step, dot, output = upstream.partition(".")
+        return f"{now.get(step, step)}{dot}{output}"
+
+    steps = [
+        {**step, "name": now[step["name"]], "was": was[now[step["name"]]], "from": of_now(step["from"])}
+        for step in document["steps"]
+    ]
+    sinks = {
+        name: {**sink, "from": of_now(sink["from"])} if "from" in sink else sink
+        for name, sink in document["sinks"].items()
+    }
+    return {**document, "steps": steps, "sinks": sinks}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from traceback import format_exception
 from typing import Final
 
@@ -9,6 +10,7 @@ import msgspec
 
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.errors import TidegateError
+from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.simulation.account import Account
 from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.feed import Feed
@@ -22,16 +24,19 @@ from tidegate.simulation.network import Network
 from tidegate.simulation.operations import Operations
 from tidegate.simulation.port import Outages
 from tidegate.simulation.reach import ReachTable
-from tidegate.simulation.strange import UnexpectedAcks
 from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.watch import RuleWatch
 from tidegate.simulation.workload import Workload
 from tidegate.task.barriers.handler import StreamCorrupt
+from tidegate.task.messages import Acknowledged
 from tidegate.task.wire import ChannelBroken
 
 VIRTUAL_S_MAX: Final = 3600.0
 """Longer than all deadlines of a course together, apart from the time in which nothing runs."""
+_ACKS_KEPT: Final = 64
+_NOWHERE: Final = SlotIndex(99)
+"""A slot index beyond that of any plan."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +67,32 @@ class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True):
     """The longest time that readers were blocked while an attempt ran."""
     trace: Trace
     passed: dict[str, int]
+
+
+class UnexpectedAcks:
+    """Unexpected acknowledgements. No connection delivers them, but a wrong report from a peer must not count."""
+
+    def __init__(self) -> None:
+        self._sent: deque[Acknowledged] = deque(maxlen=_ACKS_KEPT)
+
+    def note(self, message: Acknowledged) -> None:
+        """Remembers an acknowledgement that is sent."""
+        self._sent.append(message)
+
+    def make(self, kind: str, message: Acknowledged) -> list[Acknowledged]:
+        """Returns what precedes an acknowledgement.
+
+        "stale": the newest one of the same subtask in an older attempt, if any. "unknown": the same one for a subtask
+        that does not exist.
+        """
+        ack = message.ack
+        if kind == "unknown":
+            nobody = SubtaskId(ack.subtask.vertex, _NOWHERE)
+            return [Acknowledged(msgspec.structs.replace(ack, subtask=nobody, states=(), committables=()))]
+        if kind == "stale":
+            older = [one for one in self._sent if one.ack.subtask == ack.subtask and one.ack.attempt < ack.attempt]
+            return older[-1:]
+        return []
 
 
 class World:

@@ -1,7 +1,7 @@
 """A sink subtask: writes rows into the transaction of the current checkpoint interval and prepares it at the barrier.
 
 The slot loop drives it. No method except `close` blocks, apart from one request when rows name unknown partitions
-(`partition_counts.py`). Blocking work runs on helper threads (`helper_threads.py`): producers are opened ahead of need
+(`topic_limits.py`). Blocking work runs on helper threads (`helper_threads.py`): producers are opened ahead of need
 (`producers.py`), and transactions are prepared (`preparation.py`). Rows after a barrier go to the next transaction only
 after the previous one has been flushed; otherwise records of one key could overtake each other between two producers.
 """

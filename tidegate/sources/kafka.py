@@ -7,8 +7,9 @@ All methods are for the loop's thread and return at once, except `wait_ready` an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import starmap
+from typing import Final
 
 import msgspec
 import polars as pl
@@ -18,14 +19,13 @@ from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.contract import Decoded, Decoder, WaitingForSchema
 from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure, gather_failures
+from tidegate.formats.row_kinds import BEFORE, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.formats.schemas import Schemas, known_schemas
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import SKIP, SourceOperator
 from tidegate.sources.caught_up import Due
-from tidegate.sources.changes import spread_updates
 from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind
 from tidegate.sources.messages import Records
-from tidegate.sources.newest_timestamps import NewestRecords
 from tidegate.sources.offset_order import find_last_offsets
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import ConsumerThread, Pending
@@ -38,6 +38,11 @@ from tidegate.task.elements import BYTES_MAX
 _LOG = logging.getLogger("tidegate.sources")
 
 _CLOSE_SECONDS = 10.0
+NEWEST_LOOK_S: Final = 1.0
+"""Seconds between two looks at the time of a partition's newest record.
+
+Examining every record would cost as much as decoding it in some formats.
+"""
 
 
 class UnreadableRecord(msgspec.Struct, frozen=True):
@@ -372,3 +377,54 @@ def _good_rows(decoded: Decoded, messages: int) -> Rows:
         return None
     bad = {failure.row for failure in decoded.failures}
     return [row for row in range(messages) if row not in bad]
+
+
+def spread_updates(frame: pl.DataFrame) -> pl.DataFrame:
+    """Splits updates of a table's rows into two rows: the old one, retracted, and the new one.
+
+    Both rows of an update carry the metadata and the system columns of its record.
+    """
+    old = [name for name in frame.columns if name.startswith(BEFORE)]
+    updates = (frame[ROW_KIND] == UPDATE_AFTER).arg_true()
+    rest = frame.drop(old)
+    if updates.is_empty():
+        return rest
+    taken = frame[updates]
+    before = rest[updates].with_columns(
+        pl.lit(UPDATE_BEFORE, pl.Int8).alias(ROW_KIND),
+        *(taken[f"{BEFORE}{name}"].alias(name) for name in rest.columns if f"{BEFORE}{name}" in old),
+    )
+    places = [pl.int_range(frame.height, eager=True) * 2 + 1, updates.cast(pl.Int64) * 2]
+    return pl.concat([rest, before])[pl.concat(places).arg_sort()]
+
+
+class NewestRecords:
+    """The time of the newest record read from each partition, for lag in seconds and latency.
+
+    Written by the loop's thread; any thread may copy `found`.
+    """
+
+    def __init__(self, elapsed: Callable[[], float]) -> None:
+        self.found: dict[TopicPartition, tuple[int, int]] = {}
+        """Offset and Kafka timestamp, ms since 1970. Records without a timestamp are omitted."""
+        self._elapsed = elapsed
+        self._due: dict[Hashable, float] = {}
+
+    def look(
+        self,
+        last: Mapping[Hashable, int],
+        origins: Sequence[Hashable],
+        messages: Records,
+        partitions: Mapping[Hashable, TopicPartition],
+    ) -> None:
+        """Takes a batch that was read: its last offset by partition key, the key of each message, and the messages."""
+        now_s = self._elapsed()
+        due = [key for key in last if now_s >= self._due.get(key, 0.0)]
+        if not due:
+            return
+        rows = dict(zip(origins, range(len(origins)), strict=True))
+        for key in due:
+            self._due[key] = now_s + NEWEST_LOOK_S
+            at_ms = messages.part(rows[key], rows[key] + 1).timestamps_ms[0]
+            if at_ms is not None:
+                self.found[partitions[key]] = (last[key], at_ms)

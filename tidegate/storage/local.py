@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,6 @@ from typing_extensions import override
 
 from tidegate.storage.base import Storage, StorageError
 from tidegate.storage.files import FILE_TOOLS, FileTools, read_all, read_range, write_all
-from tidegate.storage.patience import open_patiently
 from tidegate.storage.problems import describe_failure
 
 UNFINISHED: Final = ".unfinished"
@@ -37,6 +37,9 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOSYS})
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 T = TypeVar("T")
+DESCRIPTOR_WAIT_S: Final = 30.0
+DESCRIPTOR_PAUSE_S: Final = 0.05
+_NONE_LEFT: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class LocalStorage(Storage):
@@ -97,12 +100,12 @@ class LocalStorage(Storage):
     @override
     def get(self, name: str) -> bytes:
         path = self._path(name)
-        return self._guard("read", name, lambda: open_patiently(lambda: read_all(self._calls, path)))
+        return self._guard("read", name, lambda: _open_patiently(lambda: read_all(self._calls, path)))
 
     @override
     def get_range(self, name: str, start: int, length: int) -> bytes:
         path = self._path(name)
-        return self._guard("read", name, lambda: open_patiently(lambda: read_range(self._calls, path, start, length)))
+        return self._guard("read", name, lambda: _open_patiently(lambda: read_range(self._calls, path, start, length)))
 
     @override
     def exists(self, name: str) -> bool:
@@ -189,7 +192,7 @@ class LocalStorage(Storage):
     def _sweep(self, unfinished: Path, left: Iterable[Path]) -> None:
         """Removes abandoned files, by the clock that stamps them: the local clock may be wrong by hours."""
         stamp = unfinished / self._tools.make_token()
-        self._calls.close(open_patiently(lambda: self._calls.open(stamp, _NEW_FILE, 0o600)))
+        self._calls.close(_open_patiently(lambda: self._calls.open(stamp, _NEW_FILE, 0o600)))
         oldest = self._calls.stat(stamp).st_mtime - STALE_AFTER_S
         self._unlink(stamp)
         for path in left:
@@ -274,7 +277,7 @@ class LocalStorage(Storage):
 
     def _walk(self, folder: Path, prefix: str, *, names_unreadable: bool) -> Iterator[str]:
         try:
-            entries = sorted(open_patiently(lambda: self._calls.scandir(folder)), key=lambda entry: entry.name)
+            entries = sorted(_open_patiently(lambda: self._calls.scandir(folder)), key=lambda entry: entry.name)
         except FileNotFoundError:
             return
         except PermissionError:
@@ -309,7 +312,7 @@ class LocalStorage(Storage):
         return bool(mode & stat.S_ISGID) and mode & stat.S_IRWXG == stat.S_IRWXG
 
     def _write_synced(self, path: Path, data: bytes) -> None:
-        descriptor = open_patiently(lambda: self._calls.open(path, _NEW_FILE, 0o600))
+        descriptor = _open_patiently(lambda: self._calls.open(path, _NEW_FILE, 0o600))
         try:
             if self._shared:
                 self._calls.fchmod(descriptor, 0o660)  # regardless of the umask
@@ -319,7 +322,7 @@ class LocalStorage(Storage):
             self._calls.close(descriptor)
 
     def _sync_folder(self, folder: Path) -> None:
-        descriptor = open_patiently(lambda: self._calls.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+        descriptor = _open_patiently(lambda: self._calls.open(folder, os.O_RDONLY | os.O_DIRECTORY))
         try:
             self._calls.fsync(descriptor)
         finally:
@@ -351,3 +354,19 @@ def directory_of(url: str) -> Path:
     if "\0" in path:
         raise StorageError(f"{path!r}: a path cannot hold a NUL byte: name another directory")
     return Path(path).absolute()
+
+
+def _open_patiently(opening: Callable[[], T]) -> T:
+    """Returns the result of `opening`; waits while the process or the machine has run out of descriptors.
+
+    Others release descriptors within moments (a flood of connections, another process's burst). If a journal append
+    failed for this reason, the attempt would end. `opening` must have had no effect when it fails. Raises OSError.
+    """
+    deadline = time.monotonic() + DESCRIPTOR_WAIT_S
+    while True:
+        try:
+            return opening()
+        except OSError as failure:
+            if failure.errno not in _NONE_LEFT or time.monotonic() >= deadline:
+                raise
+        time.sleep(DESCRIPTOR_PAUSE_S)

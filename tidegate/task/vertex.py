@@ -8,7 +8,7 @@ the messages (`loop.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,7 +38,6 @@ from tidegate.task.elements import (
     TimeElement,
     Watermark,
 )
-from tidegate.task.idleness import Questions
 from tidegate.task.inflight import Recording, Recordings
 from tidegate.task.input_gate import InputGate
 from tidegate.task.operator_chain import OperatorChain, Runtimes
@@ -52,6 +51,8 @@ if TYPE_CHECKING:
 
 
 NO_LIMITS = BatchLimits(ROWS_MAX, BYTES_MAX)
+ChannelPlace = tuple[int, int]
+"""An edge, and the position of a channel in it."""
 
 
 class Host(Protocol):
@@ -92,6 +93,45 @@ class Host(Protocol):
         """Counts failed rows or stops the pipeline, by the operator's policy. Returns the dead letters to write, if
         any.
         """
+
+
+class Questions:
+    """Questions from downstream about whether the subtask is still idle, from arrival to answer (ADR 52)."""
+
+    def __init__(self, outputs: Mapping[int, EdgeOutput]) -> None:
+        self._outputs = outputs
+        self._open: dict[ChannelPlace, int] = {}
+        self._confirmed: dict[ChannelPlace, int] = {}
+        self._new = False
+        for edge, output in outputs.items():
+            for position, channel in enumerate(output.channels):
+                channel.listen(partial(self._on_question, (edge, position)))
+
+    def __bool__(self) -> bool:
+        return bool(self._open or self._confirmed)
+
+    def take_new(self) -> bool:
+        """Returns whether a question has arrived since the last call. If so, the inputs of the subtask must be asked
+        (again).
+        """
+        new, self._new = self._new, False
+        return new
+
+    def confirm(self) -> None:
+        """Records that nothing has arrived at the subtask since the last question."""
+        self._confirmed.update(self._open)
+        self._open.clear()
+
+    def answer(self, is_idle: Callable[[int], bool]) -> bool:
+        """Answers on the edges that are idle; on any other, rows are still leaving the subtask."""
+        ready = [place for place in self._confirmed if is_idle(place[0])]
+        for edge, position in ready:
+            self._outputs[edge].channels[position].emit(StillIdle(self._confirmed.pop((edge, position))))
+        return bool(ready)
+
+    def _on_question(self, place: ChannelPlace, question: int) -> None:
+        self._open[place] = question
+        self._new = True
 
 
 class VertexTask:

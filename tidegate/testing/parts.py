@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -17,10 +18,12 @@ from tidegate.formats.records import OutputRecords
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import CheckpointId, TopicPartition
 from tidegate.kafka.tools import KafkaTools
+from tidegate.operators.async_queue import CallFailure, PendingCall
 from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.calls.caller import Caller
+from tidegate.operators.calls.attempts import CallPolicy, attempt_call
+from tidegate.operators.calls.caller import Asked, Caller, CallTarget, close_target, open_target
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime
@@ -35,7 +38,6 @@ from tidegate.storage.base import ObjectMissing, Storage
 from tidegate.task.loop import UploadJob
 from tidegate.task.messages import Deploy, SlotSettings
 from tidegate.task.ports import Prepared
-from tidegate.testing.calls import PromptCaller
 from tidegate.testing.feed import plain_schemas
 from tidegate.testing.log import Log, LogConsumer, LogRecords
 from tidegate.threads import Condition
@@ -306,6 +308,53 @@ class BenchTools(KafkaTools):
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
+
+
+class PromptCaller(Caller):
+    """A caller that answers before `take` returns: the case waits for the answers, in the order of the rows.
+
+    Limits and timeouts are those of the step, in real time; pauses are minimal.
+    """
+
+    def __init__(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> None:  # noqa: ARG002  # same signature as ThreadCaller
+        self._name = name
+        self._target = target
+        self._policy = policy
+        self._asked: list[tuple[PendingCall, object]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @override
+    def submit(self, asked: Asked) -> None:
+        self._asked += asked
+
+    @override
+    def take(self) -> list[PendingCall]:
+        """Answers all submitted calls and returns them. Raises CallsFailed."""
+        asked, self._asked = self._asked, []
+        if not asked:
+            return []
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._loop.run_until_complete(open_target(self._target))
+        self._loop.run_until_complete(self._answer(asked))
+        return [call for call, _ in asked]
+
+    @override
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.run_until_complete(close_target(self._target, self._name))
+            self._loop.close()
+            self._loop = None
+
+    async def _answer(self, asked: Asked) -> None:
+        await asyncio.gather(*(self._call(call, request) for call, request in asked))
+
+    async def _call(self, call: PendingCall, request: object) -> None:
+        answer = await attempt_call(lambda: self._target.ask(request), self._policy, lambda: 0.0)
+        if isinstance(answer, CallFailure):
+            call.failure = answer
+        else:
+            call.answer = answer
 
 
 class BenchParts(SlotParts):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +14,10 @@ import click
 import msgspec
 
 from tidegate.cli.control_client import OF
-from tidegate.cli.output import echo_json
+from tidegate.cli.output import echo_json, render_table
 from tidegate.cli.start_options import require_utf8
 from tidegate.cli.state.write import write
+from tidegate.clock import describe_stamp
 from tidegate.config.storages import opener_of_file
 from tidegate.process.garbage import collect_rarely
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tidegate.tables.diff import RowDifference, StateDiff
+    from tidegate.tables.listing import StateInfo, StateListing
     from tidegate.tables.table import StateTable
 
 _SOURCE = click.argument("source")
@@ -34,6 +37,7 @@ _FORM = click.option(
 )
 TABLE_ROWS: Final = 20
 """Rows of a table on a terminal, unless --limit is given."""
+_NUMBERS: Final = frozenset({"keys", "bytes", "files", "added", "removed", "changed", "same"})
 
 
 @click.group()
@@ -56,7 +60,6 @@ def state(context: click.Context) -> None:
 @_FORM
 def list_states(source: str, checkpoint: str | None, file: Path | None, style: str) -> None:
     """List the states of SOURCE: step, keys, bytes, files, columns; and rows in flight."""
-    from tidegate.cli.state.render import render_listing
     from tidegate.tables.listing import read_listing
     from tidegate.tables.source import open_snapshot
 
@@ -64,7 +67,7 @@ def list_states(source: str, checkpoint: str | None, file: Path | None, style: s
     if style == "json":
         echo_json(listing)
     else:
-        click.echo(render_listing(listing))
+        click.echo(_render_listing(listing))
 
 
 @state.command()
@@ -131,7 +134,6 @@ def diff(one: str, other: str, step: str | None, rows: bool, file: Path | None, 
 
     The exit code is 1 when they differ, 3 when some cannot be compared.
     """
-    from tidegate.cli.state.render import render_differences
     from tidegate.tables.diff import compare_snapshots
     from tidegate.tables.files import StateUnknown
     from tidegate.tables.source import open_snapshot
@@ -144,7 +146,7 @@ def diff(one: str, other: str, step: str | None, rows: bool, file: Path | None, 
     if style == "json":
         echo_json(found)
     else:
-        click.echo(render_differences(before.title, after.title, found))
+        click.echo(_render_differences(before.title, after.title, found))
     if rows:
         for _ in compare_snapshots(before, after, step, _print_changes):
             pass
@@ -171,6 +173,45 @@ def _split(keys: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(f"--key {name} is given twice: a row has one value of it")
         found[name] = value
     return found
+
+
+def _render_listing(listing: StateListing) -> str:
+    """Renders the output of `tidegate state list`."""
+    about = f"pipeline {listing.pipeline}, checkpoint {listing.checkpoint}"
+    moment = f"completed {describe_stamp(listing.completed_at_ms)}"
+    size = f"parallelism {listing.parallelism}, {listing.max_parallelism} key groups"
+    lines = [f"{listing.source}: {about}, {moment}, {size}"]
+    if listing.states:
+        titles = ("step", "state", "form", "keys", "bytes", "files", "serializer", "columns")
+        lines += ["", *render_table(titles, [_cells(state) for state in listing.states], _NUMBERS)]
+    else:
+        lines.append("no state")
+    for one in listing.in_flight:
+        lines.append(f"rows in flight on {', '.join(one.edges)}: {one.bytes:,} bytes in {one.files} files")
+    return "\n".join(lines)
+
+
+def _cells(state: StateInfo) -> Sequence[str]:
+    keys = f"{state.keys:,}" if state.keys is not None else f"{state.entries:,} and {state.changes:,} changes"
+    columns = ", ".join(f"{column.name} {column.type}" for column in state.columns)
+    return (
+        *(state.step, state.state, state.form, keys, f"{state.bytes:,}", f"{state.files:,}"),
+        *(state.serializer, columns),
+    )
+
+
+def _render_differences(one: str, other: str, found: Sequence[StateDiff]) -> str:
+    """Renders the first part of the output of `tidegate state diff`."""
+    titles = ("step", "state", "added", "removed", "changed", "same")
+    cells = [
+        (each.step, each.state, *(f"{n:,}" for n in (each.added, each.removed, each.changed, each.same)))
+        for each in found
+        if not each.refused
+    ]
+    lines = [f"from {one}", f"to {other}"]
+    lines += ["", *render_table(titles, cells, _NUMBERS)] if cells else []
+    lines += [f"{each.step}.{each.state} cannot be compared: {each.refused}" for each in found if each.refused]
+    return "\n".join(lines if found else [*lines, "no state in either"])
 
 
 state.add_command(write)

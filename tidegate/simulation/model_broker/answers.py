@@ -4,7 +4,9 @@ codes.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -15,8 +17,8 @@ from kafka.protocol.metadata import find_coordinator, metadata
 from kafka.protocol.producer import transaction
 
 from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.kafka.batches import BatchHeader
 from tidegate.kafka.facts import TRANSACTION_LOG
-from tidegate.simulation.model_broker.batch_bytes import encode_batch
 from tidegate.simulation.model_broker.broker import ANY_EPOCH, ModelBroker
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.placement import NOBODY, NODES
@@ -28,6 +30,12 @@ END_VERSION_MAX: Final = 4
 PORT: Final = 9092
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
+_BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_BEHIND_LENGTH: Final = _BATCH_HEADER.size - 12
+_BATCH_MAGIC: Final = 2
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_CONTROL_RECORD: Final = struct.Struct(">BBBBBhhBhiB")
 
 
 def name_of(request: Any) -> str:
@@ -357,7 +365,7 @@ def _fetch(at: _Node, asked: Any) -> Any:
         for header in found or ():
             if records and len(records) >= wanted.partition_max_bytes:
                 break
-            records += encode_batch(header)
+            records += _encode_batch(header)
         end = at.broker.end_offset(partition) if code is Code.NONE else -1
         return kind.PartitionData(
             partition_index=partition.partition, error_code=code, high_watermark=end, records=records
@@ -409,6 +417,31 @@ def _write_markers(at: _Node, asked: Any) -> Any:
             for marker in asked.markers
         ]
     )
+
+
+@lru_cache(maxsize=4096)
+def _encode_batch(header: BatchHeader) -> bytes:
+    """Encodes a record batch in message format 2 as far as `kafka.batches` reads it: headers and control records.
+
+    Records of data batches are left out, because code that needs them uses a consumer.
+    """
+    record = b"" if header.commits is None else _control_record(header.commits)
+    attributes = _TRANSACTIONAL * header.transactional | _CONTROL * (header.commits is not None)
+    return (
+        _BATCH_HEADER.pack(
+            header.base_offset, _BEHIND_LENGTH + len(record), 0, _BATCH_MAGIC, 0, attributes,
+            header.last_offset - header.base_offset, 0, 0, header.producer.id, header.producer.epoch,
+            header.base_sequence, header.records,
+        )
+        + record
+    )  # fmt: skip
+
+
+def _control_record(commits: bool) -> bytes:
+    """Encodes length, attributes, two deltas, a 4-byte key (version, type), a 6-byte value, no headers; numbers in
+    zigzag.
+    """
+    return _CONTROL_RECORD.pack(2 * 16, 0, 0, 0, 2 * 4, 0, int(commits), 2 * 6, 0, 0, 0)
 
 
 _HANDLERS: Final[dict[str, tuple[str, Callable[[_Node, Any], Any]]]] = {

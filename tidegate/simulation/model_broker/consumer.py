@@ -20,8 +20,7 @@ from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import SimCondition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
-from tidegate.simulation.model_broker.log import FetchedBatches
-from tidegate.simulation.model_broker.messages import make_message
+from tidegate.simulation.model_broker.log import FetchedBatches, Record
 from tidegate.simulation.model_broker.metadata import read_metadata
 from tidegate.simulation.model_broker.placement import NOBODY
 from tidegate.simulation.port import FETCH, BrokerPort, Connection, LinkLost, LinkSilent
@@ -211,7 +210,7 @@ class ModelConsumer(Consumer):
             self._come_again(RETRY_S if retry else IDLE_S)
 
     def _take(self, place: _Place, answer: FetchedBatches) -> None:
-        self._queue.extend(make_message(place.partition, at, record) for at, record in answer.records)
+        self._queue.extend(_make_message(place.partition, at, record) for at, record in answer.records)
         place.offset = answer.next_offset
         if not answer.records and self._reports_ends and place.ended_at != place.offset:
             place.ended_at = place.offset
@@ -263,3 +262,17 @@ def _event(code: int, place: _Place) -> ck.Message:
 
 def _failed(code: int) -> ck.KafkaException:
     return ck.KafkaException(ck.KafkaError(code, "Failed to get watermark offsets"))
+
+
+def _make_message(partition: TopicPartition, offset: int, record: Record) -> ck.Message:
+    """Builds the real client's message of a record of the model."""
+    return ck.Message(
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        key=record.key,
+        value=record.value,
+        headers=list(record.headers),
+        error=None,
+        timestamp=(ck.TIMESTAMP_CREATE_TIME, record.timestamp_ms),
+    )

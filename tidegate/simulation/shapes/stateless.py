@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 from typing_extensions import override
 
+from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.model_broker.log import Record
-from tidegate.simulation.shapes.lookup import ANSWER_FACTOR, is_refused
 from tidegate.simulation.shapes.shape import SCHEMA, Content, DerivedShape, Headers, Produced
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ ITEMS_OF: Final = 4
 """A record has fewer items than this; the array of a record without items may be NULL."""
 BIG: Final = 3
 """Records with at least this quantity are exploded."""
+ANSWER_FACTOR: Final = 3
+REFUSED_OF: Final = 11
+"""About one record in this many is never answered, and about as many are answered at the second call."""
+ANSWER_S: Final = 0.08
 
 
 class Spread(DerivedShape):
@@ -123,7 +128,7 @@ class Calls(DerivedShape):
         {
             "name": "asked",
             "from": "orders",
-            "async": "tidegate.simulation.shapes.lookup:Lookup",
+            "async": "tidegate.simulation.shapes.stateless:Lookup",
             "output": {"answer": "bigint"},
             "retries": 2,
             "backoff": "20ms",
@@ -146,6 +151,32 @@ class Calls(DerivedShape):
             for record in records
             if not is_refused(record.id)
         ]
+
+
+class Lookup:
+    """The function called by `Calls`, as a user would write it. It runs on the virtual loop of its slot.
+
+    Each subtask has an object of its own.
+    """
+
+    def __init__(self) -> None:
+        self._asked: set[int] = set()
+
+    async def __call__(self, row: Mapping[str, Any]) -> dict[str, int]:
+        """Returns the answer after a random time drawn from the seed."""
+        number = row["id"]
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await asyncio.sleep(loop.random.uniform(0.0, ANSWER_S))
+        if is_refused(number) or (number % REFUSED_OF == 1 and number not in self._asked):
+            self._asked.add(number)
+            raise ConnectionError("nobody answers")
+        return {"answer": number * ANSWER_FACTOR}
+
+
+def is_refused(number: int) -> bool:
+    """Returns whether a record is never answered."""
+    return number % REFUSED_OF == 0
 
 
 class _Copies(DerivedShape):

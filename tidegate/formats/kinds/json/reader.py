@@ -3,7 +3,7 @@
 msgspec decodes each value into a struct made from the schema. So a bad record is identified individually, and the
 others keep their rows. Existing columnar JSON readers would be no faster here, and they coerce, drop or merge records.
 All declared fields are checked, but only those that the pipeline uses become columns. Values that are not Python
-objects yet are decoded in C if it can decode them with certainty (`in_memory.py`), with the same result.
+objects yet are decoded in C if it can decode them with certainty, with the same result.
 
 Rules:
 
@@ -25,7 +25,7 @@ import datetime as dt
 import re
 import struct
 from codecs import BOM_UTF8
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import chain
@@ -42,11 +42,12 @@ from tidegate.formats.columns import make_decimals, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
-from tidegate.formats.kinds.json.in_memory import find_memory_decoder
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, in_words, keep_rest, record_type
 from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed, describe_unexpected_value
 from tidegate.formats.nested import Parts, make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
+from tidegate.native.json import RecordDecoder, is_supported
+from tidegate.native.library import loaded
 
 _BOUND = re.compile(rf"Expected `(int|float)` [<>]=|^(Number|Integer value) out of range|{DOES_NOT_FIT}decimal")
 _TRUNCATED = "Input data was truncated"
@@ -113,7 +114,7 @@ class JsonDecoder(Decoder):
         if self._plain is None:
             return None
         needs_field = bool(self._needed)
-        return find_memory_decoder(*self._plain, self.decode_values, strict=self._strict, needs_field=needs_field)
+        return _find_memory_decoder(*self._plain, self.decode_values, strict=self._strict, needs_field=needs_field)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded:
         """Returns rows of the good values in order, and the bad ones. Never raises for what a value contains."""
@@ -182,6 +183,21 @@ class JsonDecoder(Decoder):
             return pl.DataFrame(height=len(records))
         # Column by column: a tuple per record, transposed by `zip`, was measured four times as slow.
         return pl.DataFrame([one.column(records) for one in self._read])
+
+
+def _find_memory_decoder(
+    declared: Columns,
+    wanted: Collection[str],
+    careful: Callable[[Sequence[bytes | None]], Decoded],
+    *,
+    strict: bool,
+    needs_field: bool,
+) -> MemoryDecoder[Decoded] | None:
+    """Returns a decoder in C of these columns; None if the library is not available or does not support a type."""
+    library, record = loaded(), DataType("struct", fields=tuple(declared))
+    if library is None or not is_supported(record):
+        return None
+    return MemoryDecoder(RecordDecoder(library.free, record, wanted, strict=strict, needs_field=needs_field), careful)
 
 
 def decode_json(record: type[msgspec.Struct]) -> Decode:
