@@ -259,7 +259,7 @@ def test_unknown_topic_fails_with_its_name(broker: SessionBroker) -> None:
 
 
 def test_no_broker_at_the_address_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.sources.reader.REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr("tidegate.sources.tools.REQUEST_SECONDS", 0.2)
     with Reading(source_operator("127.0.0.1:9", "orders"), restored=NEW) as reading:
         reader = reading.source._reader
         assert reader is not None

@@ -23,7 +23,7 @@ from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import NO_OFFSET, FetchEvent, MessageFetcher
 from tidegate.sources.messages import NO_RECORDS, KafkaMessages
-from tidegate.sources.reader import LINGER_SECONDS, MAX_PENDING_BYTES, MAX_RECORDS, ConsumerThread, Pending
+from tidegate.sources.reader import LINGER_SECONDS, MAX_PENDING_BYTES, MAX_RECORDS, ConsumerThread, Pending, RoundPace
 from tidegate.threads import HelperThread
 
 UNKNOWN = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -232,21 +232,20 @@ def test_a_topic_that_was_just_made_is_waited_for_and_one_that_is_not_there_is_n
 @pytest.mark.parametrize(
     ("sizes", "size_bytes", "mean_bytes", "room"),
     [
-        ([], 0, 256.0, MAX_RECORDS),
-        ([1, 1], 2, 256.0, MAX_RECORDS - 2),
-        ([], 0, float(MIB), MAX_PENDING_BYTES // MIB + 1),
-        ([1], MAX_PENDING_BYTES - MIB, float(MIB), 2),
-        ([1], MAX_PENDING_BYTES - 1, float(MIB), 1),
-        ([1], MAX_PENDING_BYTES, float(MIB), 0),
+        ([], 0, 256, MAX_RECORDS),
+        ([1, 1], 2, 256, MAX_RECORDS - 2),
+        ([], 0, MIB, MAX_PENDING_BYTES // MIB + 1),
+        ([1], MAX_PENDING_BYTES - MIB, MIB, 2),
+        ([1], MAX_PENDING_BYTES - 1, MIB, 1),
+        ([1], MAX_PENDING_BYTES, MIB, 0),
     ],
 )
 def test_there_is_room_for_so_many_records_and_about_so_many_bytes(
-    sizes: list[int], size_bytes: int, mean_bytes: float, room: int
+    sizes: list[int], size_bytes: int, mean_bytes: int, room: int
 ) -> None:
-    one = Rounds()
-    one.reader._pending = Pending(records_of(*sizes), {}, size_bytes)
-    one.reader._mean_bytes = mean_bytes
-    assert one.reader._room() == room
+    pace = RoundPace()
+    pace.note(1, mean_bytes, 0.0)
+    assert pace.room(Pending(records_of(*sizes), {}, size_bytes)) == room
 
 
 def test_no_more_is_read_than_there_is_room_for_and_the_room_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +293,7 @@ def test_room_is_by_the_size_of_the_records_that_came_last() -> None:
     one = Rounds()
     one.reader._hand_over(records_of(MIB, MIB), {})
     assert one.reader.take(10) is not None
-    assert one.reader._room() == MAX_PENDING_BYTES // MIB + 1
+    assert one.reader._pace.room(Pending()) == MAX_PENDING_BYTES // MIB + 1
 
 
 def test_after_a_small_round_records_are_gathered_for_a_moment() -> None:
@@ -401,7 +400,7 @@ def test_a_topic_that_one_broker_does_not_know_is_waited_for() -> None:
     one = Rounds()
     one.client.put(P0, b"a")
     for _ in range(100):
-        assert one.reader._take_events(one.client, [FetchEvent(P0, 0, UNKNOWN)]) == {}
+        assert one.reader._errors.take_events(one.client, [FetchEvent(P0, 0, UNKNOWN)]) == {}
         one.pass_time(1.0)
     assert one.reader._outage.last == UNKNOWN.str()
     assert one.read() == [b"a"]
@@ -437,7 +436,7 @@ def test_what_came_before_a_batch_that_would_be_passed_over_is_handed_over() -> 
 def test_an_error_of_no_partition_is_of_no_place(caplog: pytest.LogCaptureFixture) -> None:
     one = Rounds()
     for _ in range(100):
-        one.reader._take_events(one.client, [FetchEvent(TopicPartition("", 0), NO_OFFSET, BAD_BATCH)])
+        one.reader._errors.take_events(one.client, [FetchEvent(TopicPartition("", 0), NO_OFFSET, BAD_BATCH)])
         one.pass_time(0.5)
     assert " read " not in caplog.text
 
@@ -477,7 +476,7 @@ def test_lost_input_stops_the_source_unless_the_file_says_to_continue(
     one.client.first[P0] = 6
     lost = FetchEvent(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET))
     with pytest.raises(error, match=rf"^source orders: orders\[0\]: {words}"):
-        one.reader._take_events(one.client, [lost])
+        one.reader._errors.take_events(one.client, [lost])
 
 
 CUT_OFF = "Partition log truncation detected at offset 700: broker end offset is 600. Reset to INVALID.: "
@@ -496,5 +495,5 @@ def test_a_log_that_was_cut_off_stops_the_source_and_is_no_lost_input(
     cut = FetchEvent(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET, words))
     told = re.escape("source orders: orders[0]: its log was cut off before the position of this source: ")
     with pytest.raises(SourceFailed, match=f"^{told}.*{re.escape(words)}"):
-        one.reader._take_events(one.client, [cut])
+        one.reader._errors.take_events(one.client, [cut])
     assert one.client.asked == []

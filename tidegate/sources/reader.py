@@ -20,16 +20,16 @@ from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
-from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sources.caught_up import CaughtUp, Due
+from tidegate.sources.consumer_errors import ConsumerErrors
 from tidegate.sources.consumer_properties import derive_consumer_properties
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
-from tidegate.sources.fetching import Fetcher, FetchEvent
+from tidegate.sources.fetching import Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
 from tidegate.sources.outage import LOOK_SECONDS, Outage
-from tidegate.sources.partition_errors import RepeatedErrors
-from tidegate.sources.positions import Positions, derive_restored, describe_cut_off, describe_out_of_range
-from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
+from tidegate.sources.positions import Positions, derive_restored
+from tidegate.sources.tools import REQUEST_SECONDS, SOURCE_TOOLS, Consumer, SourceTools, read_bounds
 from tidegate.task.elements import BYTES_MAX
 
 _LOG = logging.getLogger("tidegate.sources")
@@ -42,13 +42,10 @@ LINGER_SECONDS = 0.01
 """Shortest interval between batches at a low rate: each costs about a millisecond whatever its size."""
 FEW_RECORDS = 256
 """A round of fewer records counts as a low rate; the first record after a pause is never held back."""
-REQUEST_SECONDS = 3.0
-"""Requests are repeated, so this only limits how long a source takes to close."""
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _STABLE_SECONDS = 1.0
 """For the request whether a partition is still caught up, which is repeated."""
-_NEW_TOPIC_SECONDS = 5.0
 
 _ENGINE_OWNED: Mapping[str, str | bool] = {
     "enable.auto.commit": False,
@@ -58,31 +55,12 @@ _ENGINE_OWNED: Mapping[str, str | bool] = {
     "auto.offset.reset": "error",  # an offset that is gone must be noticed, never skipped
 }
 
-# The client's own codes begin with an underscore; they are public all the same.
-_END_OF_PARTITION = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # see above
-_MISSING = {
-    ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
-    ck.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # see above
-    ck.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # see above
-}
-_FORBIDDEN = {ck.KafkaError.TOPIC_AUTHORIZATION_FAILED, ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-_OUT_OF_RANGE = {ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # see above
-_CUT_OFF = ck.KafkaError(ck.KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001  # see above
-"""Appears in the error text for an offset out of range: no code gives the reason."""
-
 
 def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
     """Returns how long to wait for more after a first record, given the size of the last round and the time since.
     Pure.
     """
     return 0.0 if last_records >= FEW_RECORDS else max(0.0, LINGER_SECONDS - since_seconds)
-
-
-def _read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
-    """Requests the first offset and the last stable offset (exclusive)."""
-    wanted = ck.TopicPartition(part.topic, part.partition)
-    low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS)
-    return low, high
 
 
 def _has_open_transaction(consumer: Consumer, part: TopicPartition, stable: int) -> bool:
@@ -122,6 +100,32 @@ class Pending(msgspec.Struct):
         return Pending(first, {}, size_bytes), rest
 
 
+class RoundPace:
+    """The size and the timing of rounds, from those of the last one. Pure."""
+
+    def __init__(self) -> None:
+        self._mean_bytes = 256.0
+        self._last_at = 0.0
+        self._last_records = 0
+
+    def note(self, records: int, size_bytes: int, now: float) -> None:
+        """Records what a round has handed over to the loop."""
+        self._last_at, self._last_records = now, records
+        if records:
+            self._mean_bytes = max(16.0, size_bytes / records)
+
+    def room(self, pending: Pending) -> int:
+        """Returns how many more records may be fetched."""
+        if pending.size_bytes >= MAX_PENDING_BYTES:
+            return 0
+        by_bytes = int((MAX_PENDING_BYTES - pending.size_bytes) / self._mean_bytes) + 1
+        return min(MAX_RECORDS - len(pending.records), by_bytes)
+
+    def linger_seconds(self, now: float) -> float:
+        """Returns how long to wait for more after a first record."""
+        return derive_linger_seconds(self._last_records, now - self._last_at)
+
+
 class ConsumerThread:
     """The reading thread of one source. Start it once; the loop calls the public methods."""
 
@@ -150,10 +154,9 @@ class ConsumerThread:
         """Partitions to start (True) or stop (False) fetching."""
         self._added: list[TopicPartition] = []
         self._added_retry_at = 0.0
-        self._mean_bytes = 256.0
-        self._handed_at, self._handed_records = 0.0, 0
+        self._pace = RoundPace()
         self._outage = Outage(operator.name, tools.clock, partial(stamp_tls_files, operator.kafka))
-        self._repeated = RepeatedErrors(operator.name, operator.kafka, tools.clock)
+        self._errors = ConsumerErrors(operator, self._outage, tools.clock)
         self._caught_up = CaughtUp()
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
@@ -290,7 +293,7 @@ class ConsumerThread:
             try:
                 positions = self._read_positions(consumer)
             except ck.KafkaException as error:
-                self._check_request(error.args[0], self._clock.monotonic() - started)
+                self._errors.check_request(error.args[0], self._clock.monotonic() - started)
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
                 continue
@@ -305,20 +308,10 @@ class ConsumerThread:
     def _read_positions(self, consumer: Consumer) -> Positions:
         """Returns the restored positions; requests only the beginning of unknown partitions."""
         nexts, ends, unknown = derive_restored(self._partitions, self._restored)
-        nexts.update({part: _read_bounds(consumer, part)[0] for part in unknown})
+        nexts.update({part: read_bounds(consumer, part)[0] for part in unknown})
         if self._operator.until == "never":
             return Positions(self._operator.name, nexts)
         return Positions(self._operator.name, nexts, {**ends, **{part: nexts[part] for part in unknown}})
-
-    def _check_request(self, error: ck.KafkaError, waited_seconds: float, topic: str = "") -> None:
-        """Raises SourceFailed for errors that waiting does not cure."""
-        name = self._operator.name
-        where = f"source {name}: topic {topic or self._operator.topics_text}"
-        if error.code() in _FORBIDDEN:
-            raise SourceFailed(f"{where}: {error.str()}; grant READ and DESCRIBE to the principal", source=name)
-        if error.code() in _MISSING and waited_seconds > _NEW_TOPIC_SECONDS:
-            raise SourceFailed(f"{where} does not exist at the brokers; create it or correct its name", source=name)
-        self._outage.on_error(error)
 
     def _read(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Runs one round: waits for room, takes what the client has, hands it over."""
@@ -336,7 +329,7 @@ class ConsumerThread:
         fetched = fetcher.take(room)
         self._outage.end()
         try:
-            ends = self._take_events(consumer, fetched.events)
+            ends = self._errors.take_events(consumer, fetched.events)
         except (SourceFailed, SourceUnavailable):
             self._hand_over(fetched.before_events(), {})
             raise
@@ -388,7 +381,7 @@ class ConsumerThread:
         return next(iter((*self._operator.topics, *(part.topic for part in self._partitions))), None)
 
     def _linger(self) -> None:
-        pause = derive_linger_seconds(self._handed_records, self._clock.monotonic() - self._handed_at)
+        pause = self._pace.linger_seconds(self._clock.monotonic())
         if pause > 0:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, pause)
@@ -404,11 +397,11 @@ class ConsumerThread:
             names = sorted({part.topic for part in wanted})
             found = {name: consumer.list_topics(name, timeout=REQUEST_SECONDS).topics[name] for name in names}
         except ck.KafkaException as error:
-            self._check_request(error.args[0], 0.0)
+            self._errors.check_request(error.args[0], 0.0)
             return
         for name, topic in found.items():
             if topic.error is not None:
-                self._check_request(topic.error, 0.0, name)
+                self._errors.check_request(topic.error, 0.0, name)
         known = [part for part in wanted if part.partition in found[part.topic].partitions]
         fetcher.expect(known)
         consumer.incremental_assign([ck.TopicPartition(p.topic, p.partition, FIRST_OFFSET) for p in known])
@@ -417,27 +410,18 @@ class ConsumerThread:
 
     def _wait_for_room(self, consumer: Consumer) -> int:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._room() > 0, 1.0)
+            self._changed.wait_for(lambda: self._stopping or self._pace.room(self._pending) > 0, 1.0)
             flow, self._flow = self._flow, {}
-            room = 0 if self._stopping else self._room()
+            room = 0 if self._stopping else self._pace.room(self._pending)
         for fetched, change in ((False, consumer.pause), (True, consumer.resume)):
             parts = [ck.TopicPartition(part.topic, part.partition) for part in flow if flow[part] is fetched]
             if parts:
                 change(parts)
         return room
 
-    def _room(self) -> int:
-        pending = self._pending
-        if pending.size_bytes >= MAX_PENDING_BYTES:
-            return 0
-        by_bytes = int((MAX_PENDING_BYTES - pending.size_bytes) / self._mean_bytes) + 1
-        return min(MAX_RECORDS - len(pending.records), by_bytes)
-
     def _hand_over(self, records: Records, ends: dict[TopicPartition, int]) -> None:
         size_bytes = records.size_bytes
-        self._handed_at, self._handed_records = self._clock.monotonic(), len(records)
-        if records:
-            self._mean_bytes = max(16.0, size_bytes / len(records))
+        self._pace.note(len(records), size_bytes, self._clock.monotonic())
         with self._changed:
             pending = self._pending
             was_empty = not pending
@@ -446,44 +430,6 @@ class ConsumerThread:
             pending.size_bytes += size_bytes
         if was_empty and (records or ends):
             self._wake()
-
-    def _take_events(self, consumer: Consumer, events: Sequence[FetchEvent]) -> dict[TopicPartition, int]:
-        """Returns the ends of partitions. Raises SourceFailed and SourceUnavailable for errors."""
-        ends: dict[TopicPartition, int] = {}
-        for part, offset, error in events:
-            if error.code() == _END_OF_PARTITION:
-                ends[part] = offset
-            elif error.code() in _OUT_OF_RANGE:
-                self._refuse_out_of_range(consumer, part, offset, error)
-            else:
-                # A topic unknown to one broker may be known to others: the daemon checks which is right.
-                self._check_request(error, 0.0, part.topic)
-                if error.fatal():
-                    raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
-                if part.topic:
-                    self._repeated.on_error(part, offset, error)
-        return ends
-
-    def _refuse_out_of_range(self, consumer: Consumer, part: TopicPartition, offset: int, error: ck.KafkaError) -> None:
-        """Raises SourceFailed, or SourceUnavailable if the next attempt can continue after the loss or must ask again.
-
-        The client reports an offset that is gone only once. By the leaders' epochs, it detects a leader whose log ends
-        before the records already read. It then usually gives no offset, and the log's bounds show nothing, since it
-        may have grown again.
-        """
-        if offset < 0 or _CUT_OFF in error.str():
-            text = f"source {self._operator.name}: {describe_cut_off(part, error.str())}"
-            raise SourceFailed(text, partition=str(part))
-        try:
-            low, high = _read_bounds(consumer, part)
-        except ck.KafkaException as refused:
-            text = f"{part}: offset {offset} is not in the log, and nobody says where that begins"
-            raise SourceUnavailable(f"source {self._operator.name}: {text}: {refused.args[0].str()}") from refused
-        text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
-        if offset < low and self._operator.on_lost_input == ON_LOST_CONTINUE:
-            text = f"{text.partition('; ')[0]}; on_lost_input is continue: the next attempt continues there"
-            raise SourceUnavailable(text, partition=str(part), offset=offset, log_start=low, log_end=high)
-        raise SourceFailed(text, partition=str(part), offset=offset, log_start=low, log_end=high)
 
     def _fail(self, failure: SourceFailed | SourceUnavailable) -> None:
         with self._changed:

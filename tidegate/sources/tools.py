@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import confluent_kafka as ck
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.ids import TopicPartition
 from tidegate.kafka.connecting import STEP_S, import_client
 from tidegate.kafka.diagnosis import Obstacle, diagnose
 from tidegate.kafka.errors import PropertyRefused
@@ -17,6 +18,10 @@ from tidegate.threads import Threads
 
 _CLIENT_LOG = logging.getLogger("tidegate.sources.librdkafka")
 _CLIENT_LOG.setLevel(logging.CRITICAL)  # librdkafka logs every failed connection; the reader reports once
+
+
+REQUEST_SECONDS = 3.0
+"""Requests are repeated, so this only limits how long a source takes to close."""
 
 
 class Consumer(Protocol):
@@ -52,6 +57,13 @@ class Consumer(Protocol):
 
     def close(self) -> None:
         """Closes the client."""
+
+
+def read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
+    """Requests the first offset and the last stable offset (exclusive)."""
+    wanted = ck.TopicPartition(part.topic, part.partition)
+    low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS)
+    return low, high
 
 
 class SourceTools(Threads):

@@ -181,7 +181,7 @@ class TestLogReader(ConsumerThread):
     def pump(self) -> bool:
         """Passes new records and ends from the log to the source. Returns False if there was nothing new."""
         before = len(self._pending.caught_up)
-        moved = self._consumer.waiting and self._room() > 0
+        moved = self._consumer.waiting and self._pace.room(self._pending) > 0
         self._read(self._consumer, self._fetcher)
         return moved or len(self._pending.caught_up) != before
 

@@ -7,9 +7,9 @@ delivered if its sequence is an old one, as in librdkafka. This is the trap of A
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -31,14 +31,33 @@ class AppendVerdict(Enum):
     REFUSED = "refused"
 
 
-class ProducerLimits(msgspec.Struct, frozen=True):
-    """Settings of a producer."""
+class ProducerSettings(msgspec.Struct, frozen=True):
+    """Settings of a producer, with librdkafka's defaults."""
 
     batch_bytes: int
     linger_s: float
-    timeout_s: float
+    message_timeout_s: float
     in_flight: int
     retry_s: float
+    queue_max: int
+    record_bytes_max: int
+    socket_timeout_s: float
+    transaction_timeout_ms: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> ProducerSettings:
+        """Reads the client's properties."""
+        return cls(
+            batch_bytes=int(config.get("batch.size", "1000000")),
+            linger_s=float(config.get("linger.ms", "5")) / 1000,
+            message_timeout_s=int(config["message.timeout.ms"]) / 1000,
+            in_flight=int(config.get("max.in.flight", "5")),
+            retry_s=int(config.get("retry.backoff.ms", "100")) / 1000,
+            queue_max=int(config["queue.buffering.max.messages"]),
+            record_bytes_max=int(config.get("message.max.bytes", "1000000")),
+            socket_timeout_s=int(config.get("socket.timeout.ms", "60000")) / 1000,
+            transaction_timeout_ms=int(config.get("transaction.timeout.ms", "60000")),
+        )
 
 
 class SequencedBatch(msgspec.Struct, eq=False):
@@ -63,10 +82,10 @@ class SequencedBatch(msgspec.Struct, eq=False):
 class Lane:
     """The unacknowledged batches of one partition."""
 
-    def __init__(self, partition: TopicPartition, limits: ProducerLimits) -> None:
+    def __init__(self, partition: TopicPartition, settings: ProducerSettings) -> None:
         self.partition = partition
         self.batches: deque[SequencedBatch] = deque()
-        self._limits = limits
+        self._settings = settings
         self._next_sequence = 0
         self._acknowledged = -1
         """The sequence up to which the client believes everything to be in the log."""
@@ -75,7 +94,7 @@ class Lane:
     def add(self, record: Record, now_s: float) -> None:
         """Adds a record to the last batch, or to a new one."""
         last = self.batches[-1] if self.batches else None
-        if last is None or last.closed or last.size_bytes + record.size_bytes > self._limits.batch_bytes:
+        if last is None or last.closed or last.size_bytes + record.size_bytes > self._settings.batch_bytes:
             if last is not None:
                 last.closed = True
             last = SequencedBatch(self.partition, self._next_sequence, now_s)
@@ -89,11 +108,11 @@ class Lane:
         """Yields the batches to send now. Unless `hurried`, a batch that is not full waits for more records."""
         if now_s < self._held_until_s:
             return
-        room = self._limits.in_flight - sum(batch.sent for batch in self.batches)
+        room = self._settings.in_flight - sum(batch.sent for batch in self.batches)
         for batch in list(self.batches):
             if batch.sent:
                 continue
-            if room <= 0 or not (batch.closed or hurried or now_s >= batch.born_s + self._limits.linger_s):
+            if room <= 0 or not (batch.closed or hurried or now_s >= batch.born_s + self._settings.linger_s):
                 return
             room -= 1
             batch.sent = batch.closed = True
@@ -103,23 +122,23 @@ class Lane:
         """Returns when time alone requires action: a batch is due, or expires."""
         if not self.batches:
             return NEVER_S
-        expires_s = self.batches[0].born_s + self._limits.timeout_s
+        expires_s = self.batches[0].born_s + self._settings.message_timeout_s
         waiting = next((batch for batch in self.batches if not batch.sent), None)
         if waiting is None:
             return expires_s
-        leaves_s = self._held_until_s if waiting.closed else waiting.born_s + self._limits.linger_s
+        leaves_s = self._held_until_s if waiting.closed else waiting.born_s + self._settings.linger_s
         return min(expires_s, max(leaves_s, self._held_until_s)) if leaves_s > now_s else expires_s
 
     def expired(self, now_s: float) -> list[SequencedBatch]:
         """Removes and returns the batches whose timeout is over."""
-        found = [batch for batch in self.batches if batch.born_s + self._limits.timeout_s <= now_s]
+        found = [batch for batch in self.batches if batch.born_s + self._settings.message_timeout_s <= now_s]
         self.batches = deque(batch for batch in self.batches if batch not in found)
         return found
 
     def lose(self, batch: SequencedBatch, now_s: float) -> None:
         """Marks a batch without an answer for another attempt."""
         batch.sent = False
-        self._held_until_s = now_s + self._limits.retry_s
+        self._held_until_s = now_s + self._settings.retry_s
 
     def judge(self, batch: SequencedBatch, code: Code, now_s: float) -> AppendVerdict:
         """Evaluates the answer for a batch. Batches that are done or refused are removed."""

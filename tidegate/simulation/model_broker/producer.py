@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import confluent_kafka as ck
@@ -21,10 +21,9 @@ from tidegate.kafka.tools import KafkaProducer
 from tidegate.simulation.kernel import SimCondition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, FENCED, LEADER_RETRY, Code, RequestRefused
-from tidegate.simulation.model_broker.lanes import NEVER_S, AppendVerdict, Lane, ProducerLimits, SequencedBatch
+from tidegate.simulation.model_broker.lanes import NEVER_S, AppendVerdict, Lane, ProducerSettings, SequencedBatch
 from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.model_broker.metadata import read_metadata
-from tidegate.simulation.model_broker.partitioner import derive_partition
 from tidegate.simulation.model_broker.placement import NOBODY
 from tidegate.simulation.port import BrokerPort, Connection
 
@@ -40,6 +39,9 @@ acknowledged because it was not replicated.
 """
 
 _RETRY: Final = COORDINATOR_RETRY | LEADER_RETRY
+_MULTIPLIER: Final = 0x5BD1E995
+_MURMUR_SEED: Final = 0x9747B28C
+_MASK: Final = 0xFFFFFFFF
 
 # ruff: noqa: SLF001 - the client's own error codes begin with an underscore, but are public
 
@@ -55,6 +57,39 @@ class State(Enum):
     FATAL = "FatalError"
 
 
+class Partitioner:
+    """The partitions of records: by murmur2 of the key, as in Java's clients; in turn for records without a key."""
+
+    def __init__(self) -> None:
+        self._unkeyed = 0
+
+    def choose(self, key: bytes | None, partitions: int) -> int:
+        """Returns the partition of a record in a topic with this many partitions."""
+        if key is not None:
+            return _derive_partition(key, partitions)
+        self._unkeyed += 1
+        return self._unkeyed % partitions
+
+
+@lru_cache(maxsize=4096)
+def _derive_partition(key: bytes, partitions: int) -> int:
+    return (_murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def _murmur2(data: bytes) -> int:
+    """Computes `org.apache.kafka.common.utils.Utils.murmur2`, which is librdkafka's `murmur2_random`."""
+    mixed = _MURMUR_SEED ^ len(data)
+    whole = len(data) & ~3
+    for place in range(0, whole, 4):
+        part = int.from_bytes(data[place : place + 4], "little") * _MULTIPLIER & _MASK
+        part = (part ^ part >> 24) * _MULTIPLIER & _MASK
+        mixed = (mixed * _MULTIPLIER & _MASK) ^ part
+    if whole < len(data):
+        mixed = (mixed ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER & _MASK
+    mixed = (mixed ^ mixed >> 13) * _MULTIPLIER & _MASK
+    return mixed ^ mixed >> 15
+
+
 class ModelProducer(KafkaProducer):
     """The part of `confluent_kafka.Producer` that `sinks.writer` uses. `config` has librdkafka's names."""
 
@@ -63,18 +98,9 @@ class ModelProducer(KafkaProducer):
         self._port = port
         self._clock = port.clock
         self._transactional_id = TransactionalId(config.get("transactional.id", ""))
-        self._timeout_ms = int(config.get("transaction.timeout.ms", "60000"))
-        self._queue_max = int(config["queue.buffering.max.messages"])
-        self._record_bytes_max = int(config.get("message.max.bytes", "1000000"))
-        self._socket_timeout_s = int(config.get("socket.timeout.ms", "60000")) / 1000
         self._on_delivery: Callable[[ck.KafkaError, ck.Message], None] = config["on_delivery"]
-        self._limits = ProducerLimits(
-            batch_bytes=int(config.get("batch.size", "1000000")),
-            linger_s=float(config.get("linger.ms", "5")) / 1000,
-            timeout_s=int(config["message.timeout.ms"]) / 1000,
-            in_flight=int(config.get("max.in.flight", "5")),
-            retry_s=int(config.get("retry.backoff.ms", "100")) / 1000,
-        )
+        self._settings = ProducerSettings.of(config)
+        self._partitioner = Partitioner()
         self._state = State.INIT if self._transactional_id else State.IN_TRANSACTION
         self._error: ck.KafkaError | None = None
         """The error that made the transaction or the producer unusable."""
@@ -89,7 +115,6 @@ class ModelProducer(KafkaProducer):
         self._changed = SimCondition(port.kernel)
         self._flushing = False
         self._queued = 0
-        self._unkeyed = 0
         self._timer_s = NEVER_S
 
     def __len__(self) -> int:
@@ -197,24 +222,18 @@ class ModelProducer(KafkaProducer):
             return ck.KafkaError._FATAL
         if self._state is not State.IN_TRANSACTION:
             return ck.KafkaError._STATE
-        if len(record.key or b"") + len(record.value or b"") > self._record_bytes_max:
+        if len(record.key or b"") + len(record.value or b"") > self._settings.record_bytes_max:
             return ck.KafkaError.MSG_SIZE_TOO_LARGE
-        if len(self) >= self._queue_max:
+        if len(self) >= self._settings.queue_max:
             return ck.KafkaError._QUEUE_FULL
         if number < 0:
-            number = self._derive_partition(record.key, self._broker.topics([topic])[topic].partitions)
+            number = self._partitioner.choose(record.key, self._broker.topics([topic])[topic].partitions)
         partition = TopicPartition(topic, number)
         if partition not in self._lanes:
-            self._lanes[partition] = Lane(partition, self._limits)
+            self._lanes[partition] = Lane(partition, self._settings)
         self._lanes[partition].add(record, self._clock.monotonic())
         self._queued += 1
         return None
-
-    def _derive_partition(self, key: bytes | None, partitions: int) -> int:
-        if key is not None:
-            return derive_partition(key, partitions)
-        self._unkeyed += 1
-        return self._unkeyed % partitions
 
     def _serve_all(self) -> None:
         """Serves all reports.
@@ -282,7 +301,7 @@ class ModelProducer(KafkaProducer):
             partial(self._produce, batch.partition, tuple(batch.records), stamp, node),
             partial(self._on_produced, lane, batch),
             partial(self._on_lost, lane, batch),
-            self._socket_timeout_s,
+            self._settings.socket_timeout_s,
             PRODUCE_FAULTS,
         )
 
@@ -339,7 +358,7 @@ class ModelProducer(KafkaProducer):
     def _on_added(self, wanted: frozenset[TopicPartition], code: Code) -> None:
         self._adding = False
         if code in _RETRY:
-            self._port.after(self._limits.retry_s, self._step)
+            self._port.after(self._settings.retry_s, self._step)
         elif code is Code.NONE:
             self._added |= wanted
             self._step()
@@ -357,7 +376,7 @@ class ModelProducer(KafkaProducer):
             now_ms, wanted = self._clock.now_ms(), self._transactional_id or None
             if wanted is not None:
                 self._broker.check_coordinator(now_ms, wanted, node)
-            given.append(self._broker.init_producer(now_ms, wanted, self._timeout_ms))
+            given.append(self._broker.init_producer(now_ms, wanted, self._settings.transaction_timeout_ms))
             return Code.NONE
 
         def answered(code: Code) -> None:
@@ -385,7 +404,7 @@ class ModelProducer(KafkaProducer):
                 return refused.code
 
         lost = partial(answered, Code.COORDINATOR_NOT_AVAILABLE)
-        self._connection(node).post(name, request, answered, lost, self._socket_timeout_s)
+        self._connection(node).post(name, request, answered, lost, self._settings.socket_timeout_s)
 
     def _connection(self, node: int) -> Connection:
         if node not in self._connections:
