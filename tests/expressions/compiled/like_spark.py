@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -26,8 +26,9 @@ from tidegate.formats.failures import RecordFailure
 
 Row = tuple[object, ...]
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-ASKED = 3
-"""For so many of the rows that fail here Spark is asked: each is a query of its own."""
+ASKED = 3 * DEPTH if DEPTH > 1 else 0
+"""For so many of the rows that fail here Spark is asked, and for one of each kind: each is a query of its own.
+"""
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ def _entries_in_order(values: list[object]) -> list[object]:
 def differences(spark: SparkSession, case: Case) -> list[str]:
     """Everything in which Tidegate and Spark differ; empty is what the tests expect."""
     here = {text: evaluate_here(case, text) for text in case.expressions}
-    failed = {text: {failure.row: str(failure) for failure in failures} for text, (_, _, failures) in here.items()}
+    failed = {text: {failure.row: failure for failure in failures} for text, (_, _, failures) in here.items()}
     every = set(range(len(case.rows)))
     found: list[str] = []
     types, rows = _spark_rows(spark, case, {text: every - set(failed[text]) for text in here})
@@ -222,11 +223,18 @@ def differences(spark: SparkSession, case: Case) -> list[str]:
             elif not same(ours, theirs, case.ulps):
                 found.append(f"{text}: {case.rows[index]}: we say {ours!r}, Spark says {theirs!r}")
     return found + [
-        f"{text}: {case.rows[index]}: we fail with {reason}, Spark does not"
-        for text, reasons in failed.items()
-        for index, reason in islice(reasons.items(), ASKED * DEPTH)
-        if not fails_in_spark(spark, case, text, index)
+        f"{text}: {case.rows[failure.row]}: we fail with {failure}, Spark does not"
+        for text, failures in failed.items()
+        for failure in choose_failures(failures.values())
+        if not fails_in_spark(spark, case, text, failure.row)
     ]
+
+
+def choose_failures(failures: Collection[RecordFailure]) -> list[RecordFailure]:
+    """The first one of each kind, and others up to ASKED."""
+    firsts = {failure.kind: failure for failure in reversed(list(failures))}
+    others = (failure for failure in failures if failure not in firsts.values())
+    return [*firsts.values(), *islice(others, max(0, ASKED - len(firsts)))]
 
 
 def fails_in_spark(spark: SparkSession, case: Case, text: str, index: int) -> bool:
@@ -239,14 +247,21 @@ def fails_in_spark(spark: SparkSession, case: Case, text: str, index: int) -> bo
 
 
 def _spark_rows(spark: SparkSession, case: Case, wanted: dict[str, set[int]]) -> tuple[list[str], list[Row]]:
-    """As `evaluate_spark`, with the exception in place of the value where a value fails against expectation."""
+    """As `evaluate_spark`, with the exception in place of the value where a value fails against expectation.
+
+    A query that fails is asked again in halves, so that only the expression that fails is asked row by row.
+    """
     try:
         return evaluate_spark(spark, case, wanted)
     except PySparkException:
-        columns: list[tuple[str, list[object]]] = []
-        for text, rows in wanted.items():
-            columns.append(_one_by_one(spark, case, text, rows))
-        return [kind for kind, _ in columns], list(zip(*(values for _, values in columns), strict=True))
+        if len(wanted) == 1:
+            [(text, rows)] = wanted.items()
+            kind, values = _one_by_one(spark, case, text, rows)
+            return [kind], [(value,) for value in values]
+        middle, asked = len(wanted) // 2, list(wanted.items())
+        halves = [_spark_rows(spark, case, dict(half)) for half in (asked[:middle], asked[middle:])]
+        types = [kind for kinds, _ in halves for kind in kinds]
+        return types, [(*one, *other) for one, other in zip(*(values for _, values in halves), strict=True)]
 
 
 def _one_by_one(spark: SparkSession, case: Case, text: str, wanted: set[int]) -> tuple[str, list[object]]:
