@@ -19,6 +19,7 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
+from tests.depth import DEPTH
 from tests.scheduling import ByRoom, derive_rank
 from tests.support.formatting import formatted_once
 from tests.support.leaks import LeakCheck
@@ -29,7 +30,8 @@ from tidegate.dev.broker.server import create_topics
 
 __all__ = ["spark"]
 
-settings.register_profile("tidegate", deadline=None)  # how long an example takes says how busy the machine is
+# How long an example takes says how busy the machine is.
+settings.register_profile("tidegate", deadline=None, max_examples=50 * DEPTH)
 settings.load_profile("tidegate")
 
 DOCKER_SOCKET = "/var/run/docker.sock"

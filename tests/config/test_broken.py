@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.config.broken_files import answer, broken_files, problems
+from tests.depth import DEPTH
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
@@ -85,7 +86,7 @@ WORDS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100 * DEPTH, deadline=None)
 @given(st.text(max_size=200))
 @example("a: &a [*a]")
 @example("&a a: *a")
@@ -99,7 +100,7 @@ def test_any_text_gives_problems_and_no_traceback(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100 * DEPTH, deadline=None)
 @given(st.data())
 def test_a_changed_sample_gives_problems_and_no_traceback(data: st.DataObject) -> None:
     lines = list(LINES)
@@ -125,7 +126,7 @@ def test_a_changed_sample_gives_problems_and_no_traceback(data: st.DataObject) -
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70 * DEPTH, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tidegate.datatypes import (
     BIGINT,
     BOOLEAN,
@@ -424,7 +425,7 @@ _SIGNS = "( ) [ ] , . :: 1 2L 'a' ' null and case when then end is cast as int d
 _WORDS = [*sorted(REGISTRY), *COLUMNS, *_SIGNS.split(" "), "\n", "\x00"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100 * DEPTH, deadline=None)
 @given(st.lists(st.sampled_from(_WORDS), max_size=14).map(" ".join) | st.text(max_size=30))
 @example("0E")
 @example("3e + 1")

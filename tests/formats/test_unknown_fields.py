@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.formats.typed_values import TYPES
 from tidegate.datatypes import INT, STRING, DataType, map_of
 from tidegate.formats.columns import plain_values
@@ -50,7 +51,7 @@ def batches(draw: st.DrawFn) -> tuple[list[tuple[str, DataType]], FormatOptions,
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=50 * DEPTH)
 @given(batches(), st.sets(st.sampled_from((*FIELDS, "rest"))))
 def test_which_records_are_bad_and_why_does_not_depend_on_what_is_read(
     batch: tuple[list[tuple[str, DataType]], FormatOptions, list[bytes | None]], read: set[str]

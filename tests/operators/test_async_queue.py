@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tidegate.operators.async_queue import (
     CallQueue,
     Mark,
@@ -188,7 +189,7 @@ STEPS = st.lists(
 
 @BOTH
 @given(steps=STEPS)
-@settings(max_examples=300)
+@settings(max_examples=100 * DEPTH)
 def test_W29_W30_whatever_the_order_of_answers_the_queue_does_what_a_naive_one_does(
     ordered: bool, steps: list[Step]
 ) -> None:

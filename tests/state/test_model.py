@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from tests.depth import DEPTH
 from tests.state.driving import GROUPS, Backend
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import CheckpointId, StateName
@@ -221,7 +222,7 @@ class RocksLife(Life):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("life", "examples"), [(Life, 150), (RocksLife, 25)])
+@pytest.mark.parametrize(("life", "examples"), [(Life, 50 * DEPTH), (RocksLife, 10 * DEPTH)])
 def test_F01_F17_F28_whatever_happens_a_state_holds_what_a_dict_would(life: type[Life], examples: int) -> None:
     """What fails prints the steps that lead there, and the blob that repeats them."""
     run_state_machine_as_test(

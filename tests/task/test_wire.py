@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.task.frames import ALL_TYPES, batch_of, ipc_bytes, numbers
 from tidegate.errors import AttemptFailed
 from tidegate.ids import CheckpointId
@@ -111,7 +112,7 @@ FRAMES = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70 * DEPTH, deadline=None)
 @given(frames=FRAMES, cuts=st.lists(st.integers(1, 64), min_size=1, max_size=40))
 def test_frames_come_out_whole_and_in_order_however_the_bytes_are_cut(frames: list[Frame], cuts: list[int]) -> None:
     stream = b"".join(part for f in frames for part in write_frame(f.kind, f.channel, f.sequence, f.body))

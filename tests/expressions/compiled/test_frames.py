@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tidegate.datatypes import (
     BIGINT,
     BOOLEAN,
@@ -227,7 +228,7 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=130 * DEPTH, deadline=None)
 @given(texts())
 def test_no_value_makes_polars_raise_and_only_what_can_fail_fails(text: str) -> None:
     columns = {name: kind for name, (kind, _) in EXTREME.items()}

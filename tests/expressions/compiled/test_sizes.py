@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.waiting import PATIENCE_S
 from tidegate.datatypes import BINARY, INT, STRING, DataType
 from tidegate.expressions.bounds import Bound, derive_bound
@@ -177,7 +178,7 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70 * DEPTH, deadline=None)
 @given(texts(), st.lists(st.text("xyäß ", max_size=12), min_size=1, max_size=4))
 def test_X15_no_value_is_larger_than_the_bound_of_its_expression(text: str, words: list[str]) -> None:
     rows = [(word, word[:3], word.encode(), len(word), [word]) for word in words]

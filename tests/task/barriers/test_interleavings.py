@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tidegate.ids import CheckpointId
 from tidegate.task.barriers.choice import choose_handler
 from tidegate.task.barriers.handler import Abort, BarrierHandler, Notify
@@ -150,7 +151,7 @@ HEALTHY = ("barrier",)
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70 * DEPTH, deadline=None)
 @given(case=cases(ANYTHING, abandoning=True))
 def test_F13_F16_aligner_snapshots_hold_exactly_what_came_before_the_barriers(case: Case) -> None:
     result = run(case, choose_handler(exactly_once=True, unaligned=False, channels=len(case.channels)))
@@ -163,7 +164,7 @@ def test_F13_F16_aligner_snapshots_hold_exactly_what_came_before_the_barriers(ca
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70 * DEPTH, deadline=None)
 @given(case=cases(ANYTHING, abandoning=True))
 def test_F19_F20_tracker_snapshots_hold_at_least_what_came_before_the_barriers(case: Case) -> None:
     result = run(case, choose_handler(exactly_once=False, unaligned=False, channels=len(case.channels)))
