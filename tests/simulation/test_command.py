@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -27,8 +29,18 @@ def test_the_last_line_counts_and_success_is_0() -> None:
     assert re.fullmatch(r"[0-2] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
 
 
-def test_a_run_continues_the_table_of_a_former_one(tmp_path: Path) -> None:
+def test_a_run_continues_the_table_of_a_former_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, and each seed is played once; processes play in the test before."""
     table = tmp_path / "table.json"
+    play_one = cache(partial(play_seeds, count=1))
+
+    def play_here(first: int, count: int, *_: object, **__: object) -> Iterator[tuple[campaign.CampaignCounts, float]]:
+        counts = campaign.CampaignCounts()
+        for seed in range(first, first + count):
+            counts = counts.plus(play_one(seed))
+            yield counts, 1.0
+
+    monkeypatch.setattr("tidegate.simulation.command.play_in_processes", play_here)
 
     def run(*options: str) -> tuple[int, list[str]]:
         done = CliRunner().invoke(simulate, ["--table", str(table), *options])

@@ -22,6 +22,7 @@ def here() -> list[str]:
     return digests(1, SEEDS)
 
 
+@pytest.mark.deep
 def test_a_seed_run_twice_gives_the_same_trace(here: list[str]) -> None:
     assert digests(1, SEEDS) == here
 

@@ -134,7 +134,7 @@ def written_in_place(patch: pytest.MonkeyPatch) -> None:
     "plant",
     [
         no_sync_of_contents,
-        no_sync_of_folders,
+        pytest.param(no_sync_of_folders, marks=pytest.mark.deep),
         pytest.param(written_in_place, marks=pytest.mark.deep),
     ],
 )

@@ -23,7 +23,14 @@ def test_pairs_of_two_topics_come_out_once_with_a_gate_with_a_lead_and_without_e
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("bug", ["gate never opens", "no barrier on hold", "one edge by key is enough"])
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "gate never opens",
+        pytest.param("no barrier on hold", marks=pytest.mark.deep),
+        pytest.param("one edge by key is enough", marks=pytest.mark.deep),
+    ],
+)
 def test_a_planted_bug_is_found(bug: str) -> None:
     done = run("1", str(SEEDS), bug)
     assert done.stdout.splitlines()[-1:] == ["found"], done.stdout + done.stderr
