@@ -51,7 +51,7 @@ def test_X03_X07_a_pipeline_has_one_directory_at_a_time(user: User) -> None:
     wait_until(lambda: len(user.rows(out)) == 2, "both are out")
 
     directory(user, "second")
-    user.run().says(4, "second is empty, but Kafka knows this pipeline", "--begin-anew", "nothing was started")
+    user.run_here().says(4, "second is empty, but Kafka knows this pipeline", "--begin-anew", "nothing was started")
     second = user.start("-m", "tidegate", "run", "--begin-anew").wait_running()
     assert first.wait() == 5, first.text()[-3000:]
     assert "superseded by process" in first.text()

@@ -54,7 +54,7 @@ def test_X22_a_checkpoint_directory_where_not_even_root_makes_one_is_told_by_bot
 def test_too_few_slots_are_told_with_both_numbers(user: User) -> None:
     user.numbers()
     user.document["parallelism"] = 2
-    user.run().says(2, "spark.master", "room for 1 slot", "parallelism is 2", "lower `parallelism`")
+    user.run_here().says(2, "spark.master", "room for 1 slot", "parallelism is 2", "lower `parallelism`")
 
 
 def test_a_package_that_only_the_slots_need_is_missed_once_and_named(user: User, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_input_removed_by_retention_stops_with_the_lost_range(user: User) -> Non
     user.run().says(0)
     user.produce(source, numbers(*((number, 1) for number in range(3, 23))))
     delete_before(user, source, 12)
-    user.run().says(4, source, "offset 2 is gone", "starts at 12", "10 offsets", "restore the data")
+    user.run_here().says(4, source, "offset 2 is gone", "starts at 12", "10 offsets", "restore the data")
     assert [row["id"] for row in user.rows(out)] == [1, 2]
     user.document["sources"]["numbers"]["on_lost_input"] = "continue"
     user.run().says(0, "offsets 2 up to and not including 12, 10 in all, were removed", "it continues at 12")
