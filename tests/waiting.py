@@ -10,7 +10,7 @@ from typing import Final
 PATIENCE_S: Final = 300.0
 """For what a daemon, a broker or Spark does: ends a hang, and says nothing about how long anything may take."""
 POLL_S: Final = 0.01
-POLL_S_MAX: Final = 0.1
+POLL_S_MAX: Final = 0.5
 SHARE: Final = 4
 """A wait lasts so many times longer than the look before it: who waits must not keep a core from what is waited for."""
 _never = threading.Event()
