@@ -24,7 +24,7 @@ from tidegate.journal.savepoint import read_savepoint
 from tidegate.state.local_directory import PREFIX
 from tidegate.storage.local import LocalStorage
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 
 def increments(rig: Rig) -> list[str]:

@@ -177,6 +177,7 @@ def crashed(rig: Rig, point: str) -> DaemonProcess:
     return daemon
 
 
+@pytest.mark.deep
 def test_C32_behind_a_damaged_checkpoint_the_one_before_it_is_restored_unasked_only_if_nothing_was_committed_since(
     make_rig: RigMaker,
 ) -> None:

@@ -1,5 +1,5 @@
 """Windows as users run them: Kafka, Spark, records out of order and late, a kill, and another number of slots. Beside
-them totals of a table's changes, which share the slots and the kill.
+them totals of a table's changes, which share the slots and the kill. RocksDB holds the state until the kill.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_windows_and_totals_of_changes_are_exact_after_a_kill_and_with_another_n
     table, events = draw_history(random.Random(SEED), CHANGES)
     produce_changes(broker.bootstrap, targets["table"], events[: CHANGES // 2])
     name = f"windows-{os.getpid()}-{source}"
-    endless = write(tmp_path, broker.bootstrap, name, source, targets, parallelism=2, until="never")
+    endless = write(tmp_path, broker.bootstrap, name, source, targets, parallelism=2, until="never", backend="rocksdb")
     first = run(tmp_path, "first", endless)  # however late the kill comes
     try:
         first.wait_committed()
@@ -159,6 +159,7 @@ def write(
     *,
     parallelism: int,
     until: str = "latest",
+    backend: str = "memory",
 ) -> Path:
     """The pipeline file: JSON is YAML."""
     totals = {"orders": "count(*)", "net": "sum(price)"}
@@ -170,6 +171,7 @@ def write(
         "kafka": {"bootstrap.servers": bootstrap},
         "parallelism": parallelism,
         "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "200ms", "unaligned": "always"},
+        "state": {"backend": backend},
         "http": {"port": 0},
         "sources": {
             "orders": {
