@@ -260,7 +260,9 @@ def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_ex
     assert [{name: row[name] for name in expected[0]} for row in rows[: len(expected)]] == expected
     assert [(row["word"], row["place"]) for row in user.rows(last)] == [("GOOD", 0), ("FINE", 5)]
     assert len(daemon.text()) < 200_000, "a value of 10 MB is reported without itself"
-    logged = [line["message"] for line in log_lines(daemon.text()) if "dead letter: " in line["message"]]
+    lines = log_lines(daemon.text())
+    assert any("subtask" in line for line in lines), "no line of a slot arrived"
+    logged = [line["message"] for line in lines if "dead letter: " in line["message"]]
     for place in (f"sink shown_out: record of {orders}, partition 0, offset 24: RECORD_TOO_LARGE", "offset 0: MALF"):
         assert any(place in message for message in logged), logged
     check_letters(user, orders, produced)
@@ -269,11 +271,12 @@ def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_ex
     check_replay_to_its_topic(user, orders, capsys)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("place", "kind", "bad"),
     [
         ("source numbers", "MALFORMED_JSON", BAD[0][1]),
-        pytest.param("sink shown_out", "RECORD_TOO_LARGE", order(9, s="x" * 5_000), marks=pytest.mark.deep),
+        ("sink shown_out", "RECORD_TOO_LARGE", order(9, s="x" * 5_000)),
     ],
 )
 def test_a_bad_record_stops_the_pipeline_with_its_place_and_nothing_is_lost_afterwards(

@@ -58,12 +58,13 @@ def check(user: User, master: str, *, encryption: str = "auto", log: str = "json
         assert seen == list(range(1, len(seen) + 1)), m
 
 
+@pytest.mark.deep
 def test_local_threads_with_a_text_log(user: User) -> None:
     check(user, "local[2]", log="text")
 
 
 def test_X34_local_cluster_encrypted(user: User) -> None:
-    check(user, "local-cluster[2,1,512]", encryption="always")
+    check(user, "local-cluster[2,1,512]", encryption="always", log="text")
 
 
 @pytest.mark.deep
