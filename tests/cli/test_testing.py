@@ -61,25 +61,6 @@ def test_wrong_files_and_names_are_refused(file: Path, capsys: pytest.CaptureFix
     assert "has no `tests:`" in capsys.readouterr().err
 
 
-def test_update_writes_what_came_out_and_runs_again(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = file.read_text(encoding="utf-8")
-    assert run_command(["test", str(file), "--update"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == f"{file}: 1 case updated\n"
-    assert captured.out.splitlines()[-1].startswith("2 passed in ")
-    head, _, tail = before.rpartition("[{key: ann}]")
-    assert file.read_text(encoding="utf-8") == f"{head}[]{tail}"
-    file.write_text(
-        before.replace("out: [{key: ann}]}\n  - name: small", "out: &a []}\n  - name: small"), encoding="utf-8"
-    )
-    file.write_text(file.read_text(encoding="utf-8").replace("out: [{key: ann}]", "out: *a"), encoding="utf-8")
-    text = file.read_text(encoding="utf-8").replace("amount: 5}", "amount: 500}")
-    file.write_text(text, encoding="utf-8")
-    assert run_command(["test", str(file), "--update", "--case", "small ones do not"]) == 1
-    assert "is not changed: case 'small ones do not': what out is to write is an alias" in capsys.readouterr().err
-    assert file.read_text(encoding="utf-8") == text
-
-
 def test_junit_is_written_beside_the_text(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["test", str(file), "--junit", str(tmp_path / "out.xml")]) == 1
     assert ET.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"

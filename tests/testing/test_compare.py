@@ -15,7 +15,6 @@ from tidegate.testing.compare import (
     find_fields,
     is_absent,
     is_same,
-    match_records,
 )
 
 
@@ -121,17 +120,6 @@ def test_fields_that_differ_are_named_by_their_paths() -> None:
     assert [path for path, _, _ in found] == ["value.b.c", "value.d", "value.e", "timestamp"]
     assert [is_absent(came) for _, _, came in found] == [False, True, False, False]
     assert [is_absent(wanted) for _, wanted, _ in found] == [False, False, True, False]
-
-
-def test_partners_grow_with_the_expected_records() -> None:
-    actual = [record("a", 1), record("a", 2), record("a", 3)]
-    assert match_records([{"value": 3}, {"value": 9}, {"value": 1}], actual, ordered=True)[0] in (
-        [2, None, None],
-        [None, None, 0],
-    )
-    kept, order = match_records([{"value": 3}, {"value": 9}, {"value": 1}], actual, ordered=False)
-    assert kept == [0, None, 1]
-    assert order == [actual[2], actual[0], actual[1]]
 
 
 def test_records_of_one_key_have_no_order_between_topics() -> None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 @click.option("-k", "pattern", metavar="TEXT", help="Only cases that have this in their names.")
 @click.option("--parallelism", type=click.IntRange(1, 16), help="Slots for cases that say nothing of it; 1 by default.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JUnit's XML.")
-@click.option("--update", is_flag=True, help="Write the records that came out into FILE where they differ.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
 def test(
     file: Path,
@@ -35,7 +34,6 @@ def test(
     pattern: str | None,
     parallelism: int | None,
     junit: Path | None,
-    update: bool,
     style: str,
 ) -> int:
     """Run the cases in `tests:` of FILE, without Kafka and Spark, under virtual time. See `tidegate docs testing`.
@@ -44,11 +42,7 @@ def test(
     comes out. Exit code 1 if a case fails, 2 if the file cannot be run.
     """
     loaded, plan = plan_file(file, os.environ)
-    outcome = _run(loaded, plan, names, pattern, parallelism, "none" if update else style)
-    if update:
-        _update(file, loaded, outcome)
-        loaded, plan = plan_file(file, os.environ)
-        outcome = _run(loaded, plan, names, pattern, parallelism, style)
+    outcome = _run(loaded, plan, names, pattern, parallelism, style)
     if junit is not None:
         from tidegate.testing.render import write_junit
 
@@ -89,22 +83,9 @@ def _run(
     )
     if style == "text":
         printer.print_summary(outcome.results, outcome.left_out, outcome.seconds)
-    elif style == "json":
+    else:
         click.echo(render_json(loaded, outcome.results))
     return outcome
-
-
-def _update(file: Path, loaded: LoadedPipeline, outcome: RunOutcome) -> None:
-    from tidegate.testing.command import write_output
-    from tidegate.testing.update import UpdateRefused
-
-    try:
-        count = write_output(file, os.environ, loaded, outcome.results)
-    except UpdateRefused as refused:
-        raise click.ClickException(f"{file} is not changed: {refused}") from refused
-    except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror or error}") from error
-    click.echo(f"{file}: {count} case{'s' if count != 1 else ''} updated", err=True)
 
 
 @click.command()

@@ -37,8 +37,6 @@ class CaseFailure(msgspec.Struct, frozen=True):
     message: str
     sink: str = ""
     difference: Difference | None = None
-    by_restart: bool = False
-    """The runs without and with a restart differ."""
 
 
 class CaseResult(msgspec.Struct, frozen=True):
@@ -112,7 +110,7 @@ class CaseRunner:
     def _compare(self, case: CaseSettings, written: Output) -> list[CaseFailure]:
         failures: list[CaseFailure] = []
         if expects_nothing(case):
-            failures.append(CaseFailure("nothing is expected: write `expect`, or let --update write what comes out"))
+            failures.append(CaseFailure("nothing is expected: write `expect`; `SINK: []` shows what comes out"))
         for name, expected in case.expect.items():
             sink = self._sinks[OperatorName(name)]
             ordered = not isinstance(expected, ExpectedSet)
@@ -136,7 +134,7 @@ class CaseRunner:
             difference = compare_runs(before, after, ordered=ordered)
             if difference is not None:
                 message = "a restart changes the result: - is without, + with a restart in the middle of the case"
-                failures.append(CaseFailure(message, name, difference, by_restart=True))
+                failures.append(CaseFailure(message, name, difference))
         return failures
 
     @staticmethod

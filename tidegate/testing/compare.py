@@ -182,21 +182,6 @@ def compare(expected: Sequence[Record], actual: Sequence[Record], *, ordered: bo
     return [*(Line(" ", actual[p]) for p in partners if p is not None), *_changed(missing, added)]
 
 
-def match_records(
-    expected: Sequence[Record], actual: Sequence[Record], *, ordered: bool
-) -> tuple[list[int | None], Sequence[Record]]:
-    """Returns for each expected record the increasing position of its match, and the actual records in that order."""
-    if ordered:
-        common = dict(_common(expected, actual))
-        return [common.get(at) for at in range(len(expected))], actual
-    partners = _match(expected, actual)
-    chosen = [place for place in partners if place is not None]
-    rest = [one for place, one in enumerate(actual) if place not in set(chosen)]
-    places = iter(range(len(chosen)))
-    kept = [None if place is None else next(places) for place in partners]
-    return kept, [*(actual[place] for place in chosen), *rest]
-
-
 def compare_runs(before: Sequence[Record], after: Sequence[Record], *, ordered: bool) -> Difference | None:
     """Compares two runs of a case in every field. Absent fields only equal absent fields."""
     return compare([_whole(one) for one in before], after, ordered=ordered)
