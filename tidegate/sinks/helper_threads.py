@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class SinkThreads:
     """One thread for each kind of work.
 
-    `stopping` becomes true with `begin_close`, `closed` when results are no longer taken.
+    `is_stopping` is true from `begin_close` on, `closed` when results are no longer taken.
     """
 
     def __init__(self, sink: OperatorName, subtask: int, tools: KafkaTools, wake: Callable[[], None]) -> None:

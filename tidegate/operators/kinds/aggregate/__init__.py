@@ -436,13 +436,6 @@ def derive_digests(
             yield branch.origin, f"`{name}`", digest("aggregate", *digests_of(call, branch.columns), *ways)
 
 
-def argument_columns(aggregates: Iterable[tuple[str, AggregateCall]]) -> tuple[tuple[str, DataType], ...]:
-    """Returns the plain columns that are aggregated or filtered by, and their types."""
-    return tuple(
-        (one.name, one.type) for _, call in aggregates for one in call.expressions if isinstance(one, ColumnReference)
-    )
-
-
 def bound_results(aggregates: Iterable[tuple[str, AggregateCall]], columns: Bounds) -> dict[str, Bound]:
     """Returns the sizes of results. A result that is an input value is at most as large as its argument."""
     return {
