@@ -33,7 +33,7 @@ from tidegate.expressions.expression import (
     text_of,
 )
 from tidegate.expressions.functions import REGISTRY
-from tidegate.expressions.parse import ExpressionError, parse_aggregate, parse_expression
+from tidegate.expressions.parse import ExpressionError, parse_aggregate, parse_expression, parse_qualified
 
 ADDRESS = DataType("struct", fields=(("city", STRING), ("Zip", INT)))
 COLUMNS = {
@@ -472,3 +472,42 @@ def test_a_column_that_is_called_like_a_command_may_begin_an_expression(word: st
         plain, quoted = (parse_expression(text.format(name), columns) for name in (word, f"`{word}`"))
         assert columns_of(plain) == columns_of(quoted) == {word}
         assert plain == quoted
+
+
+INPUTS = {
+    "order": {"id": BIGINT, "at": TIMESTAMP, "tags": DataType("array", element=BIGINT), "address": ADDRESS},
+    "payment": {"amount": DOUBLE, "At": TIMESTAMP},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("payment.amount > 0", {"payment.amount"}),
+        ("ORDER.ID + 1", {"order.id"}),
+        ("order.address.zip = payment.amount", {"order.address", "payment.amount"}),
+        ("transform(order.tags, order -> order + 1)", {"order.tags"}),
+        ("transform(order.tags, x -> x + order.id)", {"order.tags", "order.id"}),
+    ],
+)
+def test_columns_of_several_inputs_are_written_with_their_alias(text: str, columns: set[str]) -> None:
+    assert columns_of(parse_qualified(text, INPUTS)) == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "problem", "remedy"),
+    [
+        ("1 + ordr.id", 5, "there is no input `ordr`", "did you mean `order`?"),
+        ("refund.id", 1, "there is no input `refund`", "the inputs are order, payment"),
+        ("payment.amunt", 9, "`payment` has no column `amunt`", "did you mean `amount`?"),
+        ("at", 1, "there is no column `at`", "write `order.at` or `payment.At`"),
+        ("amont", 1, "there is no column `amont`", "write `payment.amount`"),
+        ("coalesce(order, 1)", 10, "`order` is an input, not a column", "name a column of it, as `order.id`"),
+    ],
+)
+def test_a_column_that_no_input_has_is_refused_with_its_place(
+    text: str, column: int, problem: str, remedy: str
+) -> None:
+    with pytest.raises(ExpressionError) as refused:
+        parse_qualified(text, INPUTS)
+    assert (refused.value.column, refused.value.problem, refused.value.remedy) == (column, problem, remedy)

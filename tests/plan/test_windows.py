@@ -314,7 +314,7 @@ RUNNING = "key: customer, aggregate: {n: count(*), net: sum(amount)}"
     [
         (RUNNING, "key: customer, keep: {by: net, n: 3}", "keep"),
         (RUNNING, "key: customer, aggregate: {all: sum(net)}", "aggregate"),
-        (RUNNING, "key: customer, window: {tumbling: 1m}, aggregate: {all: sum(net)}", "aggregate"),
+        (RUNNING, "key: customer, window: {tumbling: 1m}, aggregate: {all: sum(net)}", "window"),
         (RUNNING, "key: customer, aggregate: {most: max(net)}", ""),
         (RUNNING, "key: customer, keep: last", ""),
         ("key: customer, keep: {by: amount, n: 3}", "key: customer, aggregate: {n: count(*)}", "aggregate"),

@@ -6,7 +6,7 @@ the key in the file is the alias (`interval`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, SecretStr, create_model
@@ -359,6 +359,15 @@ class BaseStepSettings(Settings):
     state: StepState = None
 
 
+def _go_together() -> Iterator[tuple[str, list[str]]]:
+    """Yields the words of kinds that go with words of other kinds, and those."""
+    words = {kind.word for kind in step_kinds()}
+    for kind in step_kinds():
+        others = [key for key in kind.other_keys if key in words]
+        if others:
+            yield kind.word, others
+
+
 if TYPE_CHECKING:
     StepSettings = BaseStepSettings
 else:
@@ -371,7 +380,7 @@ else:
         __doc__="One step: exactly one of "
         + ", ".join(f"`{kind.word}`" for kind in step_kinds() if kind.word)
         + "; "
-        + ", ".join(f"`{kind.word}` goes with `{kind.extends}`" for kind in step_kinds() if kind.extends)
+        + ", ".join(f"`{word}` goes with {', '.join(f'`{one}`' for one in others)}" for word, others in _go_together())
         + ". With none and several inputs it is a union.",
     )
     """A step with the keys of every kind of operator that there is: each kind reads its own."""

@@ -8,7 +8,7 @@ does not use Polars.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -98,7 +98,7 @@ TOTALS_ELSEWHERE = {
 }
 """Aggregate functions from other engines, and their replacements."""
 
-__all__ = ["ExpressionError", "check_alone", "parse_aggregate", "parse_expression"]
+__all__ = ["ExpressionError", "check_alone", "parse_aggregate", "parse_expression", "parse_qualified", "qualified_name"]
 
 
 def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
@@ -108,6 +108,21 @@ def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
     that is too large.
     """
     return _placed(text, lambda: _output(text, columns))
+
+
+def parse_qualified(text: str, inputs: Mapping[str, Mapping[str, DataType]]) -> Expression:
+    """Parses one Spark SQL expression over columns of several inputs, which are written `alias.column`.
+
+    The expression reads each of them from a column named by `qualified_name`. Raises ExpressionError like
+    `parse_expression`.
+    """
+    columns = {qualified_name(alias, name): kind for alias, one in inputs.items() for name, kind in one.items()}
+    return _placed(text, lambda: _output(text, columns, inputs))
+
+
+def qualified_name(alias: str, column: str) -> str:
+    """Returns the name of the column that holds a column of a named input."""
+    return f"{alias}.{column}"
 
 
 def parse_aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool = False) -> AggregateCall:
@@ -165,9 +180,11 @@ def _placed(text: str, parse: Callable[[], _T]) -> _T:
         ) from None
 
 
-def _output(text: str, columns: Mapping[str, DataType]) -> Expression:
+def _output(
+    text: str, columns: Mapping[str, DataType], inputs: Mapping[str, Mapping[str, DataType]] | None = None
+) -> Expression:
     tree = derive_syntax(text)
-    return derive_output_type(tree.start, _bounded(tree.start, _Scope(text, columns).typed(tree)))
+    return derive_output_type(tree.start, _bounded(tree.start, _Scope(text, columns, inputs=inputs).typed(tree)))
 
 
 def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
@@ -223,11 +240,17 @@ class _Scope:
     """The columns that an expression can refer to, and the parameters of the enclosing lambda functions."""
 
     def __init__(
-        self, text: str, columns: Mapping[str, DataType], parameters: Mapping[str, DataType] | None = None
+        self,
+        text: str,
+        columns: Mapping[str, DataType],
+        parameters: Mapping[str, DataType] | None = None,
+        inputs: Mapping[str, Mapping[str, DataType]] | None = None,
     ) -> None:
+        """`inputs`: the columns of each named input, if columns are written `alias.column`."""
         self._text = text
         self._columns = columns
         self._parameters = parameters or {}
+        self._inputs = inputs
 
     def typed(self, tree: Syntax) -> Expression:
         """Returns the typed form of a syntax tree. Raises ExpressionRefusal."""
@@ -237,6 +260,8 @@ class _Scope:
             case Name(start=start, name=name):
                 return self._named(start, name)
             case Member(start=start, base=base, name=name):
+                if isinstance(base, Name) and self._inputs is not None and not _is_known(base.name, self._parameters):
+                    return self._qualified(base, start, name, self._inputs)
                 if isinstance(base, Name):
                     self._refuse_qualified(base, name)
                 return _field(start, self.typed(base), name)
@@ -271,8 +296,21 @@ class _Scope:
                 return ColumnReference(parameter, kind)
         if name.lower() in _WITHOUT_BRACKETS and not _is_known(name, self._columns):
             raise _unknown_function(start, name.lower())
+        if self._inputs is not None:
+            raise _unqualified(start, name, self._inputs)
         found = _find(start, name, self._columns, "column")
         return ColumnReference(found, self._columns[found])
+
+    def _qualified(
+        self, base: Name, start: int, name: str, inputs: Mapping[str, Mapping[str, DataType]]
+    ) -> ColumnReference:
+        """Returns the column of a named input."""
+        alias = _find(base.start, base.name, inputs, "input")
+        try:
+            column = _find(start, name, inputs[alias], "column")
+        except ExpressionRefusal as refusal:
+            raise ExpressionRefusal(start, f"`{alias}` has no column `{name}`", refusal.remedy) from None
+        return ColumnReference(qualified_name(alias, column), inputs[alias][column])
 
     def _refuse_qualified(self, base: Name, name: str) -> None:
         """Rejects `orders.id` if `id` is a column, and `a.b` if a column has that name."""
@@ -305,10 +343,24 @@ class _Scope:
             own = dict(zip(tree.parameters, kinds, strict=False))
             hidden = {name.lower() for name in own}
             around = {name: kind for name, kind in self._parameters.items() if name.lower() not in hidden}
-            body = _Scope(self._text, self._columns, own | around).typed(tree.body)
+            body = _Scope(self._text, self._columns, own | around, self._inputs).typed(tree.body)
             return Lambda(tuple(own.items()), body, body.type)
 
         return Argument(Literal(None, VOID), tree.start, bind=bind)
+
+
+def _unqualified(start: int, name: str, inputs: Mapping[str, Mapping[str, DataType]]) -> ExpressionRefusal:
+    """Returns the error for a column without an alias."""
+    if _is_known(name, inputs):
+        alias = _find(start, name, inputs, "input")
+        remedy = f"name a column of it, as `{alias}.{next(iter(inputs[alias]), 'id')}`"
+        return ExpressionRefusal(start, f"`{name}` is an input, not a column", remedy)
+    known = [(alias, column) for alias, columns in inputs.items() for column in columns]
+    folded = [column.lower() for _, column in known]
+    near = difflib.get_close_matches(name.lower()[:100], folded, n=1, cutoff=0.6)
+    found = [f"`{alias}.{column}`" for alias, column in known if column.lower() in near]
+    remedy = f"write {' or '.join(found)}" if found else f"write `input.column`; the inputs are {', '.join(inputs)}"
+    return ExpressionRefusal(start, f"there is no column `{name}`", remedy)
 
 
 def _refuse_intervals(start: int, name: str, call: Call) -> None:
@@ -337,7 +389,7 @@ def _field(start: int, base: Expression, name: str) -> Expression:
     return FieldAccess(base, found, fields[found])
 
 
-def _find(start: int, name: str, known: Mapping[str, DataType], what: str) -> str:
+def _find(start: int, name: str, known: Collection[str], what: str) -> str:
     """Finds a column or field by name: an exact match first, then one that ignores case (as Spark does)."""
     if name in known:
         return name

@@ -83,7 +83,7 @@ def check_step_kinds(kinds: Mapping[str, StepKind | None]) -> None:
         mistakes += [
             f"needs `{name}`, which is no key of {kind.settings.__name__}"
             for name in kind.needs
-            if name not in own and not kind.extends
+            if name not in own and name not in kind.other_keys
         ]
         if type(kind).build is StepKind.build:
             mistakes.append("has no `build`")

@@ -35,16 +35,17 @@ def choose_step_kind(step: Any) -> StepKind:
 
 
 def kinds_in(step: Any) -> list[StepKind]:
-    """Returns the kinds whose words a step has, except those that another of them extends."""
+    """Returns the kinds whose words a step has, except those whose word is an other key of the step's kind."""
     given = [kind for kind in step_kinds() if kind.word and getattr(step, kind.word) is not None]
-    extended = {kind.extends for kind in given}
-    return [kind for kind in given if kind.word not in extended]
+    taken = {key for kind in given for key in kind.other_keys}
+    own = [kind for kind in given if kind.word not in taken]
+    taken = {key for kind in own for key in kind.other_keys}
+    return [*own, *(kind for kind in given if kind not in own and kind.word not in taken)]
 
 
 def keys_of(kind: StepKind) -> tuple[str, ...]:
     """Returns the keys that a step of this kind may have besides its word."""
-    others = [key for other in step_kinds() if other.word and other.word == kind.extends for key in other.keys]
-    return (*kind.keys, *others, *((kind.extends,) if kind.extends else ()))
+    return (*kind.keys, *kind.other_keys)
 
 
 def operator_union() -> Any:

@@ -87,6 +87,12 @@ class StepContext(InputContext, Protocol):
     def of(self, alias: str) -> InputContext:
         """Returns a named input."""
 
+    def qualified(self, path: Path, text: str, aliases: Collection[str]) -> Expression | None:
+        """Returns a typed expression over columns of these named inputs, or None after reporting why it is not valid.
+
+        A column is written `alias.column`. The expression reads it from a column of that name (`qualified_name`).
+        """
+
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         """Reports a problem, with what to write instead."""
 
@@ -125,8 +131,8 @@ class StepKind:
     """The key that makes a step one of this kind; empty for the kind of a step without such a key."""
     needs: ClassVar[Mapping[str, str]] = {}
     """Other keys that it requires, and the remedy if one is missing."""
-    extends: ClassVar[str] = ""
-    """The `word` of another kind. A step with both words is of this kind and has the keys of both."""
+    other_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys of other kinds that its steps may have. Even if one is the word of its kind, the step is of this kind."""
     examples: ClassVar[tuple[str, ...]] = ()
     """The keys of example steps in a file, which the contract test runs. The input columns are `id bigint, customer
     string, amount double, at timestamp, tags array<string>`.

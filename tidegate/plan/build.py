@@ -273,7 +273,7 @@ def _results(
         for name, one in scope.declared.items()
         if isinstance(one.settings, StepSettings)
     }
-    words = {name: kind.extends or kind.word for name, kind in kinds.items()}
+    words = {name: kind.word for name, kind in kinds.items()}
     return [
         _warning(loaded.problem((*scope.declared[name].path, word), message, remedy, at_key=True))
         for name, word, message, remedy in (

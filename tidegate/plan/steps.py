@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import starmap
@@ -21,7 +21,7 @@ from tidegate.config.properties import derive_client_properties
 from tidegate.datatypes import BOOLEAN, STRING, DataType, map_of
 from tidegate.expressions.errors import ExpressionError
 from tidegate.expressions.expression import AggregateCall, ColumnReference, Expression
-from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
+from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression, parse_qualified
 from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, find_secrets, name_and_form
 from tidegate.expressions.typing_rules import common_type, with_type
 from tidegate.formats import keys
@@ -302,8 +302,15 @@ class Builder:
 
     def expression(self, path: Path, text: str, columns: Mapping[str, DataType]) -> Expression | None:
         """Parses and types an expression; None if it is invalid, which is reported."""
+        return self._parsed(path, text, lambda: parse_expression(text, columns))
+
+    def qualified(self, path: Path, text: str, inputs: Mapping[str, Mapping[str, DataType]]) -> Expression | None:
+        """Parses and types an expression over columns of named inputs; None if it is invalid, which is reported."""
+        return self._parsed(path, text, lambda: parse_qualified(text, inputs))
+
+    def _parsed(self, path: Path, text: str, parse: Callable[[], Expression]) -> Expression | None:
         try:
-            found = parse_expression(text, columns)
+            found = parse()
         except ExpressionError as error:
             self._inside(path, text, error)
             return None
@@ -419,6 +426,10 @@ class _Context(_Input):
 
     def of(self, alias: str) -> InputContext:
         return self._named[alias]
+
+    def qualified(self, path: Path, text: str, aliases: Collection[str]) -> Expression | None:
+        inputs = {alias: one.columns for alias, one in self._named.items() if alias in aliases}
+        return self._builder.qualified((*self._one.path, *path), text, inputs)
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         self._builder.problem((*self._one.path, *path), message, remedy, at_key=at_key)

@@ -465,6 +465,15 @@ GroupKeys = Annotated[
     Keys | None,
     Field(description="Column or columns of a step with keys: records with equal values share its state."),
 ]
+MatchingColumns = Annotated[
+    dict[Column, Column] | None,
+    Field(
+        min_length=1,
+        description="Columns of the first input, and the columns of the second one that have the same values there. "
+        "NULL matches nothing.",
+    ),
+]
+"""`on`, the keys of steps that match rows of two inputs."""
 ColumnType = Annotated[DataType, ValueCheck(_type, {"type": "string", "examples": ["bigint", "array<string>"]})]
 ExpressionText = Annotated[str, ValueCheck(_expression, _SCALAR)]
 Properties = Annotated[

@@ -312,7 +312,7 @@ class WindowKind(StepKind):
         "aggregate": "add it: what is calculated, for instance {n: count(*)}",
     }
     settings = WindowStepSettings
-    extends = "aggregate"
+    other_keys = ("aggregate", "key", "emit", "ttl")
 
     @override
     def counts(self, step: Any) -> bool:
