@@ -197,7 +197,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "tidegate_operator_entries",
             _G,
             "Entries that an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "
-            "open_rankings of keep, calls that wait for their answer.",
+            "timers of quiet, open_rankings of keep, calls that wait for their answer.",
             ("step", "subtask", "kind"),
         ),
         MetricSpec("tidegate_queue_batches", _G, "Batches waiting in the queues of a slot.", ("subtask",)),

@@ -1,0 +1,261 @@
+"""Keeps the arrivals of each key and a timer for its next result, and emits the results that the watermark reaches.
+
+A timer may be earlier than the next result: rows that only postpone it do not move the timer. When it is due, the next
+result is derived again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import polars as pl
+from typing_extensions import override
+
+from tidegate.formats.columns import TIMESTAMP, make_column
+from tidegate.formats.sizes import cut_frame
+from tidegate.ids import StateName
+from tidegate.operators.event_time import BEHIND, TIME, WATERMARK, EventClock
+from tidegate.operators.keyed.runtime import KeyedRuntime
+from tidegate.operators.kinds.quiet import LAST_AT, QUIET, REPEATS, TIMERS, QuietOperator
+from tidegate.operators.kinds.quiet.silence import Arrivals, Result, Silence
+from tidegate.operators.lateness import LateRows
+from tidegate.operators.runtime import Out
+from tidegate.operators.spec import LATE, Slot
+from tidegate.state.base import Key, KeyedState
+from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.order import Row
+from tidegate.state.snapshot import Value
+from tidegate.state.time_ordered import TimeOrdered
+
+REASON: Final = "late: whether its key was quiet has been decided"
+RESULTS_AT_ONCE: Final = 2000
+"""The maximum number of timers that fire in one call."""
+
+
+class QuietRuntime(KeyedRuntime[QuietOperator]):
+    """Detects absence. Results of one watermark are in order of time within each call."""
+
+    def __init__(self, operator: QuietOperator, slot: Slot) -> None:
+        super().__init__(operator, slot)
+        self._silence = Silence(operator.for_ms, operator.repeat_ms)
+        self._clock = EventClock(operator.name, slot.own_groups)
+        self._states[WATERMARK.name] = self._clock.state
+        kinds = dict(operator.columns)
+        key_kinds = [kinds[key] for key in operator.keys]
+        self._groups_of: Callable[[list[Row]], Sequence[int]] = lambda rows: key_groups_of_keys(
+            rows, key_kinds, slot.max_parallelism
+        )
+        self._timers = _Timers({name: self._open_timers(name, slot) for name in (TIMERS, REPEATS)})
+        self._late = LateRows(self._clock, operator.keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
+        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
+        self._waiting: int | None = None
+        """The watermark to pass on once everything that it makes due is emitted."""
+        self._idle: bool | None = None
+        """The status to pass on after that watermark."""
+
+    def _open_timers(self, name: StateName, slot: Slot) -> TimeOrdered | None:
+        state = self._states.get(name)
+        return None if state is None else TimeOrdered(cast("KeyedState[Any]", state), slot.own_groups)
+
+    @property
+    @override
+    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
+        return self._late.count
+
+    @property
+    @override
+    def settled(self) -> bool:
+        return self._waiting is None
+
+    @property
+    @override
+    def gauges(self) -> Mapping[str, int]:
+        return {"timers": len(self._timers)}
+
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME], lambda: self._late.groups_of(batch))
+        batch = self._late.put_aside_where(late, batch, out)
+        if not batch.height:
+            return
+        times: dict[Key, set[int]] = {}
+        for key, time in zip(self.keys_of(batch), batch[TIME].to_list(), strict=True):
+            times.setdefault(key, set()).add(time)
+        new: dict[Key, Value] = {}
+        for key, value in self.look_up(list(times)).items():
+            before = None if value is None else Arrivals(value[0], value[1])
+            after = self._silence.add(before or Arrivals(()), sorted(times[key]))
+            if before != after:
+                new[key] = self._reschedule(key, value, after)
+        self._put(new)
+
+    @override
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        """Emits everything that the watermark makes due before passing it on (W20)."""
+        self._clock.advance(watermark_ms)
+        self._waiting = watermark_ms
+        self._emit_some(out)
+
+    @override
+    def on_status(self, idle: bool, out: Out) -> None:
+        """Holds a status back while a watermark waits, because nothing may be emitted while idle (W05)."""
+        if self._waiting is None:
+            out.status(idle)
+        else:
+            self._idle = idle
+
+    @override
+    def poll(self, rows_max: int, out: Out) -> bool:  # its own limit applies instead of `rows_max`
+        if self._waiting is None:
+            return False
+        self._emit_some(out)
+        return True
+
+    @override
+    def before_snapshot(self) -> None:
+        self._clock.before_snapshot()
+
+    # -- timers --------------------------------------------------------------------------------------------------------
+
+    def _reschedule(self, key: Key, value: Value | None, arrivals: Arrivals) -> Value:
+        """Moves the timer of a key if its next result may be earlier, and returns the value for the state."""
+        timer_ms = None if value is None else value[2]
+        place = None if timer_ms is None else _place_of(Arrivals(value[0], value[1]))  # type: ignore[index]  # as above
+        due = self._silence.derive_next(arrivals)
+        if due is not None and timer_ms is not None and place == _place_of(arrivals) and timer_ms <= due.at_ms:
+            return (arrivals.times, arrivals.absences, timer_ms)
+        if timer_ms is not None:
+            assert place is not None
+            self._timers.remove(place, (timer_ms, *self._row_of(key)))
+        return self._schedule(key, arrivals, due)
+
+    def _schedule(self, key: Key, arrivals: Arrivals, due: Result | None) -> Value:
+        """Sets the timer of a key that has none, and returns the value for the state."""
+        if due is None:
+            return (arrivals.times, arrivals.absences, None)
+        self._timers.put(_place_of(arrivals), (due.at_ms, *self._row_of(key)))
+        return (arrivals.times, arrivals.absences, due.at_ms)
+
+    def _row_of(self, key: Key) -> Row:
+        return (key,) if len(self.operator.keys) == 1 else key
+
+    def _put(self, new: Mapping[Key, Value]) -> None:
+        self.state.put_many(new, new.values())
+        self._timers.write()
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def _emit_some(self, out: Out) -> None:
+        watermark_ms = self._waiting
+        assert watermark_ms is not None
+        places = (TIMERS,) if self._clock.ending else (TIMERS, REPEATS)
+        taken = self._timers.take_due(places, watermark_ms, RESULTS_AT_ONCE)
+        if taken:
+            self._fire(taken, watermark_ms, out)
+            if self._timers.has_due(places, watermark_ms):
+                return
+        self._waiting = None
+        out.watermark(watermark_ms)
+        if self._idle is not None:
+            idle, self._idle = self._idle, None
+            out.status(idle)
+
+    def _fire(self, taken: Sequence[Row], watermark_ms: int, out: Out) -> None:
+        """Emits at most one result per timer, and sets the timer of the next one."""
+        keys = [row[1] if len(row) == 2 else row[1:] for row in taken]
+        results: list[tuple[Result, Row]] = []
+        new: dict[Key, Value] = {}
+        for key, value in zip(keys, self.state.get_many(keys), strict=True):
+            assert value is not None, "a timer has arrivals"
+            arrivals = self._silence.forget(Arrivals(value[0], value[1]), watermark_ms)
+            due = self._silence.derive_next(arrivals)
+            if due is not None and due.at_ms <= watermark_ms:
+                results.append((due, self._row_of(key)))
+                arrivals = self._silence.apply(arrivals, due)
+                due = self._silence.derive_next(arrivals)
+            new[key] = self._schedule(key, arrivals, due)
+        self._put(new)
+        if self._clock.ending:
+            self._clock.fired([one.at_ms for one, _ in results], self._groups_of([row for _, row in results]))
+        results.sort(key=_time_of)
+        self._emit(results, out)
+
+    def _emit(self, results: Sequence[tuple[Result, Row]], out: Out) -> None:
+        if not results:
+            return
+        found, rows = zip(*results, strict=True)
+        operator = self.operator
+        kinds = dict(operator.columns)
+        columns = {
+            key: make_column(key, kinds[key], list(values))
+            for key, values in zip(operator.keys, zip(*rows, strict=True), strict=True)
+        }
+        columns[QUIET] = pl.Series(QUIET, [one.quiet for one in found], dtype=pl.Boolean)
+        last_ms = pl.Series(LAST_AT, [one.last_ms for one in found], dtype=pl.Int64)
+        columns[LAST_AT] = (last_ms * 1000).cast(TIMESTAMP)
+        frame = pl.DataFrame(
+            [
+                *(columns[name] for name in self._output),
+                pl.Series(TIME, [one.at_ms for one in found], dtype=pl.Int64),
+                pl.Series(BEHIND, [0] * len(found), dtype=pl.Int64),
+            ]
+        )
+        for part in cut_frame(frame, self._rows_max, self._bytes_max):
+            out.emit(part)
+
+
+def _place_of(arrivals: Arrivals) -> StateName:
+    """Returns the state that the timer of a key is in."""
+    return REPEATS if arrivals.waits_for_row else TIMERS
+
+
+def _time_of(result: tuple[Result, Row]) -> int:
+    return result[0].at_ms
+
+
+class _Timers:
+    """The timers of both states. Changes are collected and written together."""
+
+    def __init__(self, states: Mapping[StateName, TimeOrdered | None]) -> None:
+        """`states`: None for one that the step does not have, which never gets a timer."""
+        self._states = {name: state for name, state in states.items() if state is not None}
+        self._removed: dict[StateName, list[Row]] = {name: [] for name in self._states}
+        self._new: dict[StateName, list[Row]] = {name: [] for name in self._states}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._states.values()))
+
+    def put(self, place: StateName, row: Row) -> None:
+        """Sets a timer."""
+        self._new[place].append(row)
+
+    def remove(self, place: StateName, row: Row) -> None:
+        """Removes a timer."""
+        self._removed[place].append(row)
+
+    def write(self) -> None:
+        """Writes the collected changes: at most one of each kind per key."""
+        for name, state in self._states.items():
+            if self._removed[name]:
+                state.delete_many(self._removed[name])
+                self._removed[name] = []
+            if self._new[name]:
+                state.put_many(self._new[name], [()] * len(self._new[name]))
+                self._new[name] = []
+
+    def take_due(self, places: Sequence[StateName], until_ms: int, limit: int) -> list[Row]:
+        """Removes and returns at most `limit` timers."""
+        taken: list[Row] = []
+        for state in self._of(places):
+            if len(taken) < limit:
+                taken += [row for row, _ in state.take_due(until_ms, limit - len(taken))]
+        return taken
+
+    def has_due(self, places: Sequence[StateName], until_ms: int) -> bool:
+        """Returns whether a timer is due."""
+        firsts = [state.first_ms for state in self._of(places)]
+        return any(first is not None and first <= until_ms for first in firsts)
+
+    def _of(self, places: Sequence[StateName]) -> list[TimeOrdered]:
+        return [self._states[place] for place in places if place in self._states]
