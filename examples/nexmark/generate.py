@@ -43,7 +43,7 @@ STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 
 @dataclass(frozen=True)
 class Event:
-    """A record: `kind` is bids, auctions or persons, `arrived` its Kafka timestamp."""
+    """A record: `kind` is bids, auctions, persons or side-input, `arrived` its Kafka timestamp."""
 
     kind: str
     key: int
@@ -70,6 +70,12 @@ def generate(count: int, seed: int = 1) -> Iterator[Event]:
             yield _auction(random, epoch * 3 + place - 1, epoch, arrived, at)
         else:
             yield _bid(random, epoch, arrived, at, hot_urls)
+
+
+def generate_side_input(count: int) -> Iterator[Event]:
+    """Yields the table of q13, a text for each number: there before the first event."""
+    for number in range(count):
+        yield Event("side-input", number, BEGIN, {"key": number, "value": f"value of {number}"})
 
 
 def _person(random: Random, number: int, arrived: datetime, at: datetime) -> Event:
@@ -153,12 +159,13 @@ def _stamp(at: datetime) -> str:
 def main() -> None:
     """Print events of one kind."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=["bids", "auctions", "persons"])
-    parser.add_argument("events", type=int, help="of all kinds, 46 of 50 are bids")
+    parser.add_argument("kind", choices=["bids", "auctions", "persons", "side-input"])
+    parser.add_argument("events", type=int, help="of all kinds, 46 of 50 are bids; rows of side-input")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--records", action="store_true", help="whole records in place of values")
     given = parser.parse_args()
-    for event in generate(given.events, given.seed):
+    side_input = given.kind == "side-input"
+    for event in generate_side_input(given.events) if side_input else generate(given.events, given.seed):
         if event.kind == given.kind:
             record = {"key": str(event.key), "partition": event.partition, "timestamp": _stamp(event.arrived)}
             line = {**record, "value": event.value} if given.records else event.value

@@ -1,4 +1,4 @@
-"""The queries of Nexmark in SQLite's SQL, over a table of bids in the order of their arrival.
+"""The queries of Nexmark in SQLite's SQL, over tables of the events in the order of their arrival.
 
 Times are ms since 1970. Where SQL leaves open which of several rows comes first, they are ordered as a ranking orders
 them (ADR 37).
@@ -10,13 +10,24 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from examples.nexmark.generate import Event
 
 Row = tuple[object, ...]
 
-COLUMNS = ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")
-ALL = ", ".join(COLUMNS)
+TABLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "bids": ("bid", ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")),
+    "persons": ("person", ("id", "name", "emailAddress", "city", "state", "dateTime", "extra")),
+    "auctions": (
+        "auction",
+        ("id", "itemName", "initialBid", "reserve", "dateTime", "expires", "seller", "category", "extra"),
+    ),
+    "side-input": ("side_input", ("key", "value")),
+}
+"""Kind of event -> its table and columns."""
+TIMES = frozenset({"dateTime", "expires", "starttime", "endtime", "stime", "bid_dateTime", "auction_dateTime"})
+ALL = ", ".join(TABLES["bids"][1])
 
 _RANKS = {"rank1": "price < 10000", "rank2": "price >= 10000 and price < 1000000", "rank3": "price >= 1000000"}
 
@@ -61,6 +72,13 @@ QUERIES: Mapping[str, str] = {
     "q12": """
         select bidder, count(*) bid_count, arrived / 10000 * 10000 starttime, arrived / 10000 * 10000 + 10000 endtime
         from bid group by bidder, arrived / 10000""",
+    "q14": """
+        select auction, bidder, round(0.908 * price, 3) price, case
+            when strftime('%H', dateTime / 1000, 'unixepoch') between '08' and '18' then 'dayTime'
+            when strftime('%H', dateTime / 1000, 'unixepoch') between '07' and '19' then 'otherTime'
+            else 'nightTime' end bidTimeType,
+            dateTime, extra, length(extra) - length(replace(extra, 'c', '')) c_counts
+        from bid where 0.908 * price > 1000000 and 0.908 * price < 50000000""",
     "q15": f"select {_DAY} day, {_STATISTICS} from bid group by 1",
     "q16": f"""
         select channel, {_DAY} day, max(strftime('%H:%M', dateTime / 1000, 'unixepoch')) minute, {_STATISTICS}
@@ -104,22 +122,24 @@ def milliseconds(stamp: str) -> int:
 
 
 def load(events: Iterable[Event]) -> sqlite3.Connection:
-    """A database with the bids."""
+    """A database with the events; `number` is the order of their arrival, `arrived` their Kafka timestamp."""
     database = sqlite3.connect(":memory:")
-    database.execute(
-        "create table bid (number integer primary key, arrived integer, auction integer, bidder integer, "
-        "price integer, channel text, url text, dateTime integer, extra text)"
-    )
-    rows = (
-        (round(event.arrived.timestamp() * 1000), *(_plain(name, event.value[name]) for name in COLUMNS))
-        for event in events
-    )
-    database.executemany(f"insert into bid (arrived, {ALL}) values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    for name, columns in TABLES.values():
+        database.execute(f"create table {name} (number integer primary key, arrived integer, {', '.join(columns)})")
+    for event in events:
+        name, columns = TABLES[event.kind]
+        row = (round(event.arrived.timestamp() * 1000), *(plain(column, event.value[column]) for column in columns))
+        database.execute(
+            f"insert into {name} (arrived, {', '.join(columns)}) values ({', '.join('?' * len(row))})", row
+        )
+    for name, column in (("person", "id"), ("auction", "id"), ("auction", "seller"), ("side_input", "key")):
+        database.execute(f"create index {name}_{column} on {name} ({column})")
     return database
 
 
-def _plain(name: str, value: object) -> object:
-    return milliseconds(str(value)) if name == "dateTime" else value
+def plain(column: str, value: Any) -> Any:
+    """As SQLite has it: times in milliseconds."""
+    return milliseconds(value) if column in TIMES else value
 
 
 def query(database: sqlite3.Connection, name: str) -> tuple[tuple[str, ...], list[Row]]:
