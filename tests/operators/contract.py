@@ -34,10 +34,11 @@ checkpoints: {{directory: file:///tmp/contract}}
 sources:
   rows: {source}
 {more}steps:
-  - {{name: tried, {step}}}
+{known}  - {{name: tried, {step}}}
 sinks:
   out: {{from: {outputs}, topic: out}}
 {late}"""
+_KNOWN: Final = "{name: known, from: more, table: {key: id}}"
 PARTITION: Final = "__tidegate_partition"
 OFFSET: Final = "__tidegate_offset"
 PROBE: Final = "__tidegate_probe"
@@ -65,14 +66,15 @@ def load(kind: StepKind, example: str, record_format: str = "json") -> LoadedPip
     """A pipeline with one step."""
     step = example if "from:" in example or "rows" in example else f"from: rows, {example}"
     source = f"{{topic: rows, format: {record_format}, schema: {_SCHEMA}}}"
-    more = f"  more: {source}\n" if "more" in example else ""
+    known = f"  - {_KNOWN}\n" if "known" in example else ""
+    more = f"  more: {source}\n" if "more" in example or known else ""
     late = "  late: {topic: late}\n" if "late:" in example else ""
-    text = _FILE.format(source=source, more=more, step=step, outputs="tried", late=late)
+    text = _FILE.format(source=source, more=more, known=known, step=step, outputs="tried", late=late)
     first = parse_pipeline(text, "contract.yaml", {})
     outputs = kind.outputs(first.settings.steps[0])
     if outputs:
         named = "[" + ", ".join(f"tried.{output}" for output in outputs) + "]"
-        text = _FILE.format(source=source, more=more, step=step, outputs=named, late=late)
+        text = _FILE.format(source=source, more=more, known=known, step=step, outputs=named, late=late)
         return parse_pipeline(text, "contract.yaml", {})
     return first
 

@@ -431,10 +431,11 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
             remedy = "write it inside `keep`: `keep: {by: column, n: 3, emit: on close}`"
         yield PathProblem((*path, name), f"`{name}` without {owners}", remedy, at_key=True)
     named = [kind.word for kind in given if kind.inputs(step)]
+    with_from = any(one.path[0] == "from" for kind in given for one in kind.inputs(step))
     if step.from_ is None and not named:
         remedy = "add it: source or step to read; a list reads all of them (same columns)"
         yield PathProblem(path, "`from` is missing", remedy, at_key=True)
-    elif step.from_ is not None and named:
+    elif step.from_ is not None and named and not with_from:
         yield PathProblem((*path, "from"), f"`{named[0]}` names what the step reads", "remove `from`", at_key=True)
     if not given and not orphans and step.from_ is not None and len(step.from_) == 1:
         choices = ", ".join(f"`{kind.word}`" for kind in kinds if kind.word)

@@ -161,6 +161,10 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         """
         return ANY_ORDER
 
+    def row_key(self) -> tuple[str, ...]:
+        """Returns the columns of which each value has at most one row, if it emits the rows of a table."""
+        return ()
+
     def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # for overrides
         """Returns True if each row of an output has the source record and the system columns of a row on port 0."""
         return False

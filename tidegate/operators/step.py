@@ -17,6 +17,7 @@ from tidegate.datatypes import DataType
 from tidegate.expressions.expression import AggregateCall, Expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import Operator
 
 
@@ -29,6 +30,20 @@ class NamedInput(msgspec.Struct, frozen=True):
     """The source or step that it reads, as written."""
     path: Path
     """The place of that name in the file, relative to the step."""
+    operator: str = ""
+    """Reads the rows of this operator of that step (`StepKind.operators`) instead of its results."""
+
+    @property
+    def reads(self) -> str:
+        """The name under which the planner knows what it reads."""
+        return f"{self.upstream}.{self.operator}" if self.operator else self.upstream
+
+
+class ColumnOrigin(msgspec.Struct, frozen=True):
+    """A source, and the columns of its records from which a value is computed."""
+
+    source: SourceOperator
+    columns: frozenset[str]
 
 
 class MatchedKeys(msgspec.Struct, frozen=True):
@@ -69,6 +84,13 @@ class InputContext(Protocol):
 
     def is_window_bound(self, column: str) -> bool:
         """Returns True if a column that arrives is, in every lineage, a bound of the window whose result the row is."""
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key of the rows that arrive, if they are those of a table (`Operator.row_key`)."""
+
+    def origins(self, *columns: str) -> tuple[ColumnOrigin, ...]:
+        """Returns the sources of the rows that arrive, each with the columns from which these columns are computed."""
 
 
 class StepContext(InputContext, Protocol):
@@ -140,6 +162,9 @@ class StepKind:
     settings: ClassVar[type[Settings]] = Settings
     """Its keys, all optional: they become keys of every step of the file."""
 
+    operators: ClassVar[tuple[str, ...]] = ()
+    """Operators besides the last one that other kinds may read, by the part of the name after that of the step."""
+
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of its settings besides `word`."""
@@ -160,7 +185,9 @@ class StepKind:
         return ()
 
     def inputs(self, step: Any) -> tuple[NamedInput, ...]:  # noqa: ARG002  # for overrides
-        """Returns the named inputs of a step, the first on port 0. A step that has any has no `from`."""
+        """Returns the named inputs of a step, the first on port 0. `from` may be one of them; a step that names others
+        has no `from`.
+        """
         return ()
 
     def counts(self, step: Any) -> bool:  # noqa: ARG002  # for overrides

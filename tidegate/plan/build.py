@@ -128,10 +128,11 @@ def _warning(problem: Problem) -> Problem:
 
 
 def _unused(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
+    used = {name.partition(".")[0] for name in reachable}
     return [
         _warning(loaded.problem(one.path, "leads to no sink and is left out", "remove it, or read it", at_key=True))
         for name, one in scope.declared.items()
-        if name not in reachable
+        if name not in used
     ]
 
 

@@ -6,7 +6,7 @@ ADR 51 has the reasons; `formats/row_kinds.py` defines the kinds.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -52,25 +52,36 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _find_changing(graph: LogicalGraph) -> set[OperatorName]:
-    """Returns the changelog sources and every operator that their rows reach."""
-    return downstream_of(graph, (name for name, node in graph.items() if _is_changelog(node)))
+    """Returns everything that adds kinds to rows, and every operator that these rows reach."""
+    return _reached_by(graph, (name for name, node in graph.items() if _adds_kinds(node)))
+
+
+def _reached_by(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[OperatorName]:
+    """Returns these operators and those that receive their rows. An operator that adds kinds itself passes none on."""
+    found = set(names)
+    for name, node in graph.items():
+        if not _adds_kinds(node) and any(one.upstream in found for one in node.passing()):
+            found.add(name)
+    return found
 
 
 def _find_carrying(graph: LogicalGraph) -> tuple[set[OperatorName], set[OperatorName]]:
     """Returns the operators that must provide row kinds, and those that are reached by rows with kinds."""
     changing = _find_changing(graph)
-    selecting = downstream_of(graph, (name for name in changing if graph[name].operator.selects_by() is not None))
+    selecting = _reached_by(graph, (name for name in changing if graph[name].operator.selects_by() is not None))
     needing: set[OperatorName] = set()
     for name in reversed(graph):
         node, ports = graph[name], _kind_ports(graph[name])
         if name in changing and (ports or _writes_tombstones(node, chosen=name in selecting)):
             needing.add(name)
-        if name in needing:
-            needing.update(one.upstream for one in node.inputs if not ports or one.port in ports)
+        if name in needing and (ports or not _adds_kinds(node)):
+            needing.update(one.upstream for one in node.passing() if not ports or one.port in ports)
     giving = (
-        name for name in needing if _is_changelog(graph[name]) or graph[name].operator.emits() is Emits.RETRACTIONS
+        name
+        for name, node in graph.items()
+        if node.operator.emits() is Emits.RETRACTIONS or (name in needing and _is_changelog(node))
     )
-    return needing, downstream_of(graph, giving)
+    return needing, _reached_by(graph, giving)
 
 
 def _is_changelog(node: LogicalNode) -> bool:
@@ -113,7 +124,7 @@ def find_left_behind(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str]]:
     """
     needing, _ = _find_carrying(graph)
     # By source: a sink may receive rows with kinds from one source and rows without kinds from another.
-    plain = downstream_of(graph, (name for name, node in graph.items() if _is_changelog(node) and name not in needing))
+    plain = _reached_by(graph, (name for name, node in graph.items() if _is_changelog(node) and name not in needing))
     changes = {name: node for name, node in graph.items() if name in plain}
     for name, node in changes.items():
         sink = node.operator
@@ -205,7 +216,8 @@ def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, StateF
         if meaning is not None:
             found[name] = meaning
         for output in ("", *operator.side_outputs()):
-            lineages = operator.lineage_at(output, arriving) if output else operator.lineage(arriving)
+            passing = ports[0] if operator.preserves_record(output) else arriving
+            lineages = operator.lineage_at(output, passing) if output else operator.lineage(passing)
             passed[name, output] = _salted(lineages, salt[1]) if salt is not None and salt[0] == name else lineages
     return found
 

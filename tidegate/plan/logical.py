@@ -27,6 +27,11 @@ class LogicalNode:
     operator: Operator
     inputs: tuple[Input, ...] = ()
 
+    def passing(self, output: str = "") -> tuple[Input, ...]:
+        """Returns the inputs whose rows, or results of them, leave on an output: if it preserves records, port 0."""
+        only_first = self.operator.preserves_record(output)
+        return tuple(one for one in self.inputs if not (only_first and one.port))
+
     @property
     def starts_vertex(self) -> bool:
         """True if it heads a vertex: a source, after an exchange, with several inputs, or on its own request."""

@@ -44,8 +44,8 @@ def derive_planned(graph: LogicalGraph) -> LogicalGraph:
     return {name: planned[name] for name in graph}
 
 
-_GIVEN: Final = {Requirement.ROW_KIND, Requirement.TOPIC}
-"""Decided earlier, in `changes.py` and `dead_letters.py`, because not every row carries them."""
+_GIVEN: Final = {Requirement.ROW_KIND}
+"""Decided earlier, in `changes.py`, because not every row carries them."""
 
 
 def _decide(operator: Operator, carried: set[Requirement], read: Mapping[str, set[str]]) -> Operator:

@@ -33,6 +33,7 @@ def find_counted_again(graph: LogicalGraph, words: Mapping[str, str]) -> Iterato
                 f"`{of}` gives a new result with each record, and `{word}` counts every one of them",
                 f"give `{of}` a `window`, or read what `{of}` reads; nothing, if every result is meant",
             )
+        of = next((givers[one.upstream] for one in node.passing() if one.upstream in givers), None)
         if emits is Emits.UPDATES:
             givers[name] = name
         elif emits in (Emits.PASSED, Emits.LATEST) and of is not None:
@@ -46,7 +47,7 @@ def find_withheld(graph: LogicalGraph, corrections: Mapping[str, str], words: Ma
     """
     empty: dict[OperatorName, frozenset[str]] = {}
     for name, node in graph.items():
-        nulls = frozenset[str]().union(*(empty.get(one.upstream, ()) for one in node.inputs if one.output != LATE))
+        nulls = frozenset[str]().union(*(empty.get(one.upstream, ()) for one in node.passing() if one.output != LATE))
         if nulls and leads_to_tombstones(graph, name):
             of = corrections[name.partition(".")[0]]
             one = node.operator

@@ -12,7 +12,7 @@ from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
-from tidegate.operators.registry import choose_step_kind
+from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.step import NamedInput
 
 
@@ -44,6 +44,11 @@ class Declared:
     def outputs(self) -> tuple[str, ...]:
         """Its outputs that are read as `name.output`; a step with such outputs can be read only through them."""
         return choose_step_kind(self.settings).outputs(self.settings) if isinstance(self.settings, StepSettings) else ()
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Its operators that named inputs of other steps may read."""
+        return choose_step_kind(self.settings).operators if isinstance(self.settings, StepSettings) else ()
 
     @property
     def readable(self) -> tuple[str, ...]:
@@ -126,6 +131,10 @@ def _inputs(
     for index, name in enumerate(one.inputs if not one.late_of else ()):
         if name in known:
             inputs.append(known[name])
+            operator = one.named[index].operator if one.named else ""
+            if operator and operator not in found[known[name]].operators:
+                scope.unusable.add(one.name)
+                scope.problems.append(loaded.problem(one.input_path(index), *_of_another_kind(name, operator, found)))
             continue
         scope.unusable.add(one.name)
         base = name.partition(".")[0]
@@ -138,6 +147,14 @@ def _inputs(
             problem = (f"there is no source or step `{name[:60]}`", derive_suggestion(name, others))
         scope.problems.append(loaded.problem(one.input_path(index), *problem))
     return inputs
+
+
+def _of_another_kind(name: str, operator: str, found: Mapping[str, Declared]) -> tuple[str, str]:
+    """Returns message and remedy for a step without the operator that a named input reads."""
+    words = " or ".join(f"`{kind.word}`" for kind in step_kinds() if operator in kind.operators)
+    others = [other for other, one in found.items() if operator in one.operators]
+    remedy = derive_suggestion(name, others, otherwise=f"add a step with {words} that reads `{name}`, and name it here")
+    return f"`{name}` is no step with {words}", remedy
 
 
 def _not_an_output(name: str, of: Declared) -> tuple[str, str]:

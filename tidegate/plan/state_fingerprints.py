@@ -116,13 +116,21 @@ def _outputs(
     vertex: Vertex, arriving: Ports, found: dict[OperatorName, StateFingerprint]
 ) -> Iterator[tuple[OutputPath, Lineages]]:
     """Yields what leaves each node of a vertex, and adds the fingerprints of its steps with state to `found`."""
-    incoming: dict[int, Lineages] = {0: tuple(chain.from_iterable(arriving.values()))}
+    incoming: dict[int, Ports] = {0: arriving}
     for index, node in enumerate(vertex.nodes):  # children come after their parent
-        meaning = derive_meaning(node.operator, {0: incoming[index]} if index else arriving)
+        operator, ports = node.operator, incoming[index]
+        meaning = derive_meaning(operator, ports)
         if meaning is not None:
-            found[node.operator.name] = meaning
-        ways = [(OutputPath(node.children, node.edges), node.operator.lineage(incoming[index]))]
-        ways += [(way, node.operator.lineage_at(name, incoming[index])) for name, way in node.sides.items()]
+            found[operator.name] = meaning
+        ways = [(OutputPath(node.children, node.edges), operator.lineage(_passing(operator, "", ports)))]
+        ways += [(way, operator.lineage_at(name, _passing(operator, name, ports))) for name, way in node.sides.items()]
         for way, lineages in ways:
-            incoming.update(dict.fromkeys(way.children, lineages))
+            incoming.update({child: {0: lineages} for child in way.children})
         yield from ways
+
+
+def _passing(operator: Operator, output: str, ports: Ports) -> Lineages:
+    """Returns the lineages of the rows from which an output is made: if it preserves records, those on port 0."""
+    if operator.preserves_record(output):
+        return ports.get(0, ())
+    return tuple(chain.from_iterable(ports.values()))

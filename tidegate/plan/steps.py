@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import starmap
@@ -20,7 +20,7 @@ from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import derive_client_properties
 from tidegate.datatypes import BOOLEAN, STRING, DataType, map_of
 from tidegate.expressions.errors import ExpressionError
-from tidegate.expressions.expression import AggregateCall, ColumnReference, Expression
+from tidegate.expressions.expression import AggregateCall, ColumnReference, Expression, columns_of
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression, parse_qualified
 from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, find_secrets, name_and_form
 from tidegate.expressions.typing_rules import common_type, with_type
@@ -38,7 +38,7 @@ from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.mistakes import Port, check_given, check_operator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Emits, Operator
-from tidegate.operators.step import NEEDS_RETRACTION, InputContext, MatchedKeys, StepKind
+from tidegate.operators.step import NEEDS_RETRACTION, ColumnOrigin, InputContext, MatchedKeys, NamedInput, StepKind
 from tidegate.plan.event_time import derive_event_time
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
@@ -88,7 +88,8 @@ class Builder:
             self._source(OperatorName(one.name), one.settings)
             return
         self.policies[one.name] = combine_policies(self.policies.get(name, BadRecordPolicy.FAIL) for name in one.inputs)
-        bases = [name.partition(".")[0] for name in one.inputs]
+        named = {named.upstream for named in one.named if named.operator}
+        bases = [name.partition(".")[0] for name in one.inputs if name not in named]
         given = [] if one.late_of else bases
         for known, names in ((self.changelogs, bases), (self.corrections, given), (self.repeats, given)):
             origin = next((known[name] for name in names if name in known), None)
@@ -201,7 +202,7 @@ class Builder:
         """
         first: dict[str, DataType] | None = None
         agreed = True
-        for index, name in enumerate(one.inputs):
+        for index, name in enumerate(_names_read(one)):
             columns = self.schemas.get(name)
             if columns is None:
                 agreed = False
@@ -391,7 +392,7 @@ class _Input:
         self.changes = any(name.partition(".")[0] in builder.changelogs for name in names)
         self._builder = builder
         self._one = one
-        self._reads = tuple(read for name, read in zip(one.inputs, _inputs_of(one), strict=True) if name in names)
+        self._reads = tuple(read for name, read in zip(_names_read(one), _inputs_of(one), strict=True) if name in names)
 
     def expression(self, path: Path, text: str) -> Expression | None:
         return self._builder.expression((*self._one.path, *path), text, self.columns)
@@ -408,16 +409,23 @@ class _Input:
     def is_window_bound(self, column: str) -> bool:
         return _is_window_bound(self._builder.graph, self._reads, column)
 
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        return self._builder.graph[self._reads[0].upstream].operator.row_key()
+
+    def origins(self, *columns: str) -> tuple[ColumnOrigin, ...]:
+        return tuple(_origins(self._builder.graph, self._reads, frozenset(columns)))
+
 
 class _Context(_Input):
     """One step while it is built."""
 
     def __init__(self, builder: Builder, one: Declared, columns: Mapping[str, DataType]) -> None:
-        super().__init__(builder, one, one.inputs, columns)
+        super().__init__(builder, one, _names_read(one), columns)
         self.name = OperatorName(one.name)
         self.several = len(one.inputs) > 1
         self._named = {
-            named.alias: _Input(builder, one, (named.upstream,), builder.schemas[named.upstream]) for named in one.named
+            named.alias: _Input(builder, one, (named.reads,), builder.schemas[named.reads]) for named in one.named
         }
         self._ports = dict(zip(self._named, ([read] for read in _inputs_of(one)), strict=False))
         """The outputs that arrive on the port of each named input."""
@@ -494,6 +502,11 @@ class _Context(_Input):
             check_operator(operator, _ports_of(self._builder.graph, inputs))
         self._builder.graph[operator.name] = LogicalNode(operator, inputs)
         self._last = operator.name
+        if operator.name != self.name:  # a named input of another step may read it
+            self._builder.schemas[operator.name] = dict(operator.output_columns())
+            self._builder.policies[operator.name] = self.policy
+        if operator.emits() is Emits.RETRACTIONS:
+            self._builder.changelogs.setdefault(self.name, self.name)
         if operator.emits() in (Emits.REVISIONS, Emits.CORRECTIONS):
             self._builder.repeats[self.name] = self.name
         if operator.emits() is Emits.CORRECTIONS:
@@ -544,11 +557,36 @@ def _is_bound_after(graph: LogicalGraph, output: str, node: LogicalNode, column:
     return _is_window_bound(graph, node.inputs, column if computed is None else computed.name)
 
 
+def _origins(graph: LogicalGraph, inputs: Iterable[Input], columns: frozenset[str]) -> Iterator[ColumnOrigin]:
+    for one in inputs:
+        node = graph.get(one.upstream)
+        if node is None:  # it has a problem of its own
+            continue
+        if isinstance(node.operator, SourceOperator):
+            yield ColumnOrigin(node.operator, columns)
+            continue
+        computed = node.operator.computes()
+        above = (columns_of(computed[name]) if name in computed else {name} for name in columns)
+        yield from _origins(graph, node.passing(), frozenset().union(*above))
+
+
+def _names_read(one: Declared) -> tuple[str, ...]:
+    """Returns the names of the outputs and operators that it reads."""
+    return tuple(named.reads for named in one.named) or one.inputs
+
+
 def _inputs_of(one: Declared) -> tuple[Input, ...]:
     if one.late_of:
         return tuple(Input(OperatorName(name), LATE) for name in one.late_of)
+    if one.named:
+        return tuple(map(_input_of, one.named))
     parts = [name.partition(".") for name in one.inputs]
     return tuple(Input(OperatorName(name), output) for name, _, output in parts)
+
+
+def _input_of(named: NamedInput) -> Input:
+    name, _, output = named.upstream.partition(".")
+    return Input(OperatorName(named.reads)) if named.operator else Input(OperatorName(name), output)
 
 
 def _disagreement(first_name: str, first: Mapping[str, DataType], name: str, columns: Mapping[str, DataType]) -> str:

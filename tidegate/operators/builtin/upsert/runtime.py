@@ -6,6 +6,7 @@ the next record replaces. Readers of a topic of upserts must tolerate this.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
@@ -30,18 +31,23 @@ class UpsertRuntime(Runtime, OperatorRuntime):
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
-        if ROW_KIND not in batch.columns or not (taken := batch[ROW_KIND] == UPDATE_BEFORE).any():
-            out.emit(batch)
-        elif self._deleted is None:
-            out.emit(batch.filter(~taken))
+        if self._deleted is not None:
+            out.emit(mark_retracted(batch, self._place, self._deleted))
+        elif ROW_KIND in batch.columns:
+            out.emit(batch.filter(batch[ROW_KIND] != UPDATE_BEFORE))
         else:
-            out.emit(self._with_tombstones(batch, taken, self._deleted))
+            out.emit(batch)
 
-    def _with_tombstones(self, batch: pl.DataFrame, taken: pl.Series, deleted: str) -> pl.DataFrame:
-        """Marks retracted rows as tombstones. Drops those that the added row of their update replaces in place."""
-        of = [*self._place, *(name for name in _RECORD if name in batch.columns)]
-        rows = batch.select(of).with_row_index(_ROW)
-        added = rows.filter(batch[ROW_KIND] == UPDATE_AFTER)
-        replaced = rows.filter(taken).join(added, on=of, how="semi", nulls_equal=True)[_ROW]
-        marked = batch.with_columns(batch[deleted].fill_null(value=False) | taken)
-        return marked.filter(~pl.int_range(batch.height, dtype=pl.UInt32, eager=True).is_in(replaced.implode()))
+
+def mark_retracted(batch: pl.DataFrame, place: Sequence[str], deleted: str) -> pl.DataFrame:
+    """Marks the row before an update in the column `deleted`. Drops it if the row after the update has the same values
+    in `place`, and so replaces it.
+    """
+    if ROW_KIND not in batch.columns or not (taken := batch[ROW_KIND] == UPDATE_BEFORE).any():
+        return batch
+    of = [*place, *(name for name in _RECORD if name in batch.columns)]
+    rows = batch.select(of).with_row_index(_ROW)
+    added = rows.filter(batch[ROW_KIND] == UPDATE_AFTER)
+    replaced = rows.filter(taken).join(added, on=of, how="semi", nulls_equal=True)[_ROW]
+    marked = batch.with_columns(batch[deleted].fill_null(value=False) | taken)
+    return marked.filter(~pl.int_range(batch.height, dtype=pl.UInt32, eager=True).is_in(replaced.implode()))

@@ -1,0 +1,323 @@
+"""`lookup`: adds columns of a table's row with the same key to each row of a stream.
+
+Port 0 is the stream, port 1 the rows of the table (`latest_rows`). Each lookup holds the columns that it reads itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import msgspec
+from pydantic import Field
+from typing_extensions import override
+
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.types import Column, ExpressionText, MatchingColumns, StepName, choice
+from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
+from tidegate.expressions.expression import ColumnReference, Expression, can_fail, columns_of, text_of
+from tidegate.expressions.parse import qualified_name
+from tidegate.formats.failures import BadRecordPolicy, combine_policies
+from tidegate.operators.builtin.kafka_source import DELETED
+from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest, digest_expression
+from tidegate.operators.latest_rows import ROWS, declare_latest, digest_latest, require_topic
+from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement, Rest, Slot, StepOperator, texts_of
+from tidegate.operators.step import InputContext, NamedInput, StepContext, StepKind
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+    from tidegate.state.declaration import StateDeclaration
+
+STREAM: Final = 0
+TABLE: Final = 1
+NULL: Final = "null"
+DROP: Final = "drop"
+FAIL: Final = "fail"
+CAUGHT_UP: Final = "caught-up"
+IMMEDIATELY: Final = "immediately"
+
+
+class LookupSettings(Settings):
+    """The keys of a lookup."""
+
+    lookup: Annotated[
+        StepName | None, Field(description="The step with `table` in which the row of each record is looked up.")
+    ] = None
+    on: MatchingColumns = None
+    add: Annotated[
+        dict[Column, ExpressionText] | None,
+        Field(
+            min_length=1,
+            description="New columns by Spark SQL expressions over columns of the table, written `table.column`: "
+            "`{segment: customer.segment}`.",
+        ),
+    ] = None
+    missing: Annotated[
+        str | None,
+        choice(NULL, DROP, FAIL),
+        Field(
+            description='A record without a row in the table: `"null"` passes it on as if all columns of the table '
+            "were NULL (the default), `drop` drops it, `fail` makes it a bad record (`NO_TABLE_ROW`)."
+        ),
+    ] = None
+    begin: Annotated[
+        str | None,
+        choice(CAUGHT_UP, IMMEDIATELY),
+        Field(
+            description="`caught-up`: after each start, the stream is read once the table has been read to the end of "
+            "its topic (the default); `immediately`: both are read at once."
+        ),
+    ] = None
+
+
+class LookupOperator(StepOperator, frozen=True, tag="lookup"):
+    """Joins each row of the stream with the latest row of its key."""
+
+    REST: ClassVar[Rest] = Rest.FILTERED
+
+    keys: Columns
+    """The columns of the table's key, with the types of the exchange."""
+    table_keys: Columns
+    """The same columns with their types in the table."""
+    key_columns: tuple[tuple[str, ...], ...]
+    """The columns that hold the key, by port."""
+    stream: Columns
+    """All columns of the stream."""
+    table: str
+    held: Columns
+    """The columns of the table that `add` reads, besides its key."""
+    add: tuple[tuple[str, Expression], ...]
+    missing: str
+    bad_records: BadRecordPolicy
+    order: InputOrder = ANY_ORDER
+    """That of the table's port."""
+    carried: tuple[Requirement, ...] = ()
+    """What rows of the table carry besides columns."""
+
+    @override
+    def output_columns(self, output: str = "") -> Columns:
+        return (*self.stream, *((name, expression.type) for name, expression in self.add))
+
+    @override
+    def pruned_columns(self, output: str = "") -> Columns:
+        """Keeps columns whose computation can fail, even if they are not read."""
+        kept = {name for name, _ in super().pruned_columns()}
+        kept |= {name for name, expression in self.add if can_fail(expression)}
+        return tuple(one for one in self.output_columns() if one[0] in kept)
+
+    @property
+    def pruned_expressions(self) -> tuple[tuple[str, Expression], ...]:
+        """The expressions of the columns that it emits, over columns of the stream and qualified ones of the table."""
+        added = dict(self.add)
+        return tuple((name, added.get(name) or ColumnReference(name, kind)) for name, kind in self.pruned_columns())
+
+    @override
+    def reads(self, port: int = 0) -> set[str]:
+        if port == TABLE:
+            return {*self.key_columns[TABLE], *dict(self.held), DELETED}
+        return {*self.key_columns[STREAM]} | {name for name, _ in self.pruned_columns()} & dict(self.stream).keys()
+
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
+        return frozenset(self.carried if port == TABLE else ())
+
+    @override
+    def input_order(self, port: int = 0) -> InputOrder:
+        return self.order if port == TABLE else ANY_ORDER
+
+    @override
+    def preserves_record(self, output: str = "") -> bool:
+        return True
+
+    @override
+    def selects_by(self) -> frozenset[str] | None:
+        return frozenset(self.key_columns[STREAM]) if self.missing == DROP else None
+
+    @override
+    def unrepeatable(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.add)
+
+    @override
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        return (declare_latest(self.keys, self.held, max_parallelism),)
+
+    @override
+    def lineage(self, lineages: Lineages) -> Lineages:
+        """Takes those of the stream."""
+        own = (*self.table_keys, *self.held)
+        table = {qualified_name(self.table, name): digest("table", self.table, name) for name, _ in own}
+        added = {name: digest("lookup", self.name, digest_expression(one, table)) for name, one in self.add}
+        conditions = {digest("lookup", self.name, self.missing)} if self.missing != NULL else set()
+        return tuple(
+            msgspec.structs.replace(
+                branch,
+                columns={name: branch.columns[name] for name, _ in self.stream} | added,
+                conditions=branch.conditions | conditions,
+            )
+            for branch in lineages
+        )
+
+    @override
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
+        """The state has nothing of the stream."""
+        if port == STREAM:
+            return {}
+        return combine_digests(digest_latest(self.kind, lineages, self.key_columns[TABLE], dict(self.held)))
+
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """The size of the table's row is not known: larger batches are refused when they are joined."""
+        fixed = Bound({}, FIXED_BYTES)
+        made = {name: columns.get(name, fixed) for name, _ in self.output_columns()}
+        return made, sum_bounds(made[name] for name, _ in self.pruned_columns())
+
+    @override
+    def explains(self) -> dict[str, Any]:
+        return {
+            "lookup": self.table,
+            "key": [name for name, _ in self.keys],
+            "missing": self.missing,
+            "begin": CAUGHT_UP if self.order.comes_first else IMMEDIATELY,
+            "add": {name: text_of(expression) for name, expression in self.add},
+            "holds": texts_of(self.held),
+            "output": texts_of(self.pruned_columns()),
+        }
+
+    @override
+    def describes(self) -> list[str]:
+        pairs = zip(self.key_columns[STREAM], self.keys, strict=True)
+        matched = ", ".join(f"{column} = {self.table}.{name}" for column, (name, _) in pairs)
+        held = ", ".join(name for name, _ in self.held)
+        begin = f"begins when `{self.table}` has caught up" if self.order.comes_first else "begins immediately"
+        return [
+            f"lookup {self.table} where {matched}; missing: {self.missing}; {begin}",
+            *(f"{name} = {text_of(expression)}" for name, expression in self.add),
+            f"keyed state by {', '.join(name for name, _ in self.keys)}: the latest row, with {held or 'no columns'}",
+        ]
+
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:
+        from tidegate.operators.kinds.lookup.runtime import LookupRuntime
+
+        return LookupRuntime(self, slot)
+
+
+class LookupKind(StepKind):
+    """The kind of a step with `lookup`."""
+
+    word = "lookup"
+    examples = (
+        "from: rows, lookup: known, on: {id: id}, add: {name: known.customer, twice: known.amount * 2}",
+        "from: rows, lookup: known, on: {id: id}, add: {name: known.customer}, missing: drop, begin: immediately",
+        "from: rows, lookup: known, on: {id: id}, add: {name: 'upper(known.customer)'}, missing: fail",
+    )
+    needs: ClassVar[Mapping[str, str]] = {
+        "on": "add it: `{column of the stream: column of the table's key}`",
+        "add": "add it: `{new column: table.column}`",
+    }
+    settings = LookupSettings
+
+    @override
+    def inputs(self, step: Any) -> tuple[NamedInput, ...]:
+        if step.lookup is None or not step.from_:
+            return ()
+        stream = NamedInput(step.from_[0], step.from_[0], ("from", 0))
+        table = NamedInput(step.lookup, step.lookup, ("lookup",), ROWS)
+        return (stream,) if stream.alias == table.alias else (stream, table)
+
+    @override
+    def expressions(self, step: LookupSettings) -> Mapping[Path, str]:
+        return {("add", column): text for column, text in (step.add or {}).items()}
+
+    @override
+    def refuses_changes(self, step: Any) -> str:
+        return "is not supported yet: a row could not be taken back as it was"
+
+    @override
+    def build(self, step: Any, context: StepContext) -> None:
+        stream_name, table_name = step.from_[0], step.lookup
+        if len(step.from_) > 1:
+            remedy = "bring them together in a step of its own: `{name: all, from: [a, b]}`"
+            context.problem(("from",), "a lookup reads one input besides the table", remedy, at_key=True)
+            return
+        if stream_name == table_name:
+            return  # changes of a table, which are refused
+        stream, table = context.of(stream_name), context.of(table_name)
+        added = _add(step, stream, context)
+        if added is None:
+            return
+        context.declare_columns({**stream.columns, **{name: one.type for name, one in added.items()}})
+        pairs = _match_table_key(step, table.row_key, context)
+        can_begin = step.begin == IMMEDIATELY or _can_catch_up(table_name, table, context)
+        if pairs is None or not can_begin:
+            return
+        paths: dict[Path, dict[str, str]] = {
+            ("on", column): {stream_name: column, table_name: key} for key, column in pairs.items()
+        }
+        matched = context.match_keys(paths, () if step.missing == DROP else (stream_name,))
+        if matched is None:
+            return
+        read = {name for one in added.values() for name in columns_of(one)}
+        held = {name: kind for name, kind in table.columns.items() if qualified_name(table_name, name) in read}
+        caught_up = step.begin != IMMEDIATELY
+        operator = LookupOperator(
+            context.name,
+            tuple(zip(pairs, matched.types, strict=True)),
+            tuple((key, table.columns[key]) for key in pairs),
+            (matched.columns[stream_name], matched.columns[table_name]),
+            tuple(stream.columns.items()),
+            table_name,
+            tuple((name, kind) for name, kind in held.items() if name not in pairs),
+            tuple(added.items()),
+            step.missing or NULL,
+            combine_policies((stream.policy, table.policy)),
+            InputOrder(comes_first=True) if caught_up else ANY_ORDER,
+            (*require_topic(table.origins()), *((Requirement.EVENT_TIME,) if caught_up else ())),
+        )
+        context.add(operator, matched.columns)
+
+
+def _add(step: LookupSettings, stream: InputContext, context: StepContext) -> dict[str, Expression] | None:
+    """Returns the new columns, or None after reporting what is wrong."""
+    found: dict[str, Expression] = {}
+    for name, text in (step.add or {}).items():
+        expression = context.qualified(("add", name), text, (step.lookup or "",))
+        if name in stream.columns:
+            context.problem(("add", name), f"the stream has a column `{name}` already", "choose another", at_key=True)
+        elif expression is not None and DELETED in {one.rpartition(".")[2] for one in columns_of(expression)}:
+            remedy = "use another column of the table: rows that are deleted match nothing"
+            context.problem(("add", name), f"`{DELETED}` is no column of the table's rows", remedy)
+        elif expression is not None:
+            found[name] = expression
+    return found if len(found) == len(step.add or {}) else None
+
+
+def _match_table_key(step: LookupSettings, key: tuple[str, ...], context: StepContext) -> dict[str, str] | None:
+    """Returns the stream's column for each column of the table's key, in its order, or None after reporting that `on`
+    has others.
+    """
+    pairs = {of_table: column for column, of_table in (step.on or {}).items()}
+    if {*pairs} == {*key} and len(pairs) == len(step.on or {}):
+        return {name: pairs[name] for name in key}
+    example = ", ".join(f"{pairs.get(name, 'column')}: {name}" for name in key)
+    message = f"the key of `{step.lookup}` is {', '.join(key)}: a row is found by its whole key, and by nothing else"
+    context.problem(("on",), message, f"write `on: {{{example}}}`")
+    return None
+
+
+def _can_catch_up(name: str, table: InputContext, context: StepContext) -> bool:
+    """Returns True if the sources of the table know when they have caught up; reports one that does not."""
+    for source in {one.source.name: one.source for one in table.origins()}.values():
+        idle = source.event_time is not None and source.event_time.idle is Idle.NEVER
+        if idle and source.until == "never":
+            context.problem(
+                ("begin",),
+                f"with `watermark: {{idle: never}}` the source `{source.name}` of `{name}` never has caught up",
+                f"write `idle: caught-up` in `watermark` of `{source.name}`, or `begin: immediately`",
+            )
+            return False
+    return True
+
+
+KIND = LookupKind()

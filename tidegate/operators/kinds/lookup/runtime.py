@@ -1,0 +1,111 @@
+"""The runtime of `lookup`: keeps the rows of the table, and joins each batch of the stream with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import polars as pl
+from typing_extensions import override
+
+from tidegate.expressions.bounds import BATCH_BYTES_MAX, GROWING
+from tidegate.expressions.compiled import compile_projection
+from tidegate.expressions.expression import columns_of
+from tidegate.expressions.parse import qualified_name
+from tidegate.formats.columns import make_column, polars_type
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.ids import StateName
+from tidegate.operators.kinds.lookup import FAIL, NULL, STREAM, TABLE, LookupOperator
+from tidegate.operators.latest_rows.runtime import FIRST, LatestRows, check_size, read_keys
+from tidegate.operators.rowwise import apply_to_rows
+from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime, system_columns
+from tidegate.operators.spec import Slot
+from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.snapshot import Value
+
+
+class LookupRuntime(Runtime, OperatorRuntime):
+    """The rows of the table for the keys of one subtask."""
+
+    def __init__(self, operator: LookupOperator, slot: Slot) -> None:
+        self._operator = operator
+        self._projection = compile_projection(operator.pruned_expressions)
+        self._grows = any(kind.kind in GROWING for _, kind in operator.held)
+        (declaration,) = operator.states(slot.max_parallelism)
+        kinds = [kind for _, kind in operator.keys]
+        groups_of = partial(key_groups_of_keys, kinds=kinds, max_parallelism=slot.max_parallelism)
+        self._state = slot.open_state(operator.name, declaration, groups_of)
+        read = {column for _, one in operator.add for column in columns_of(one)}
+        keys = zip(operator.key_columns[STREAM], operator.table_keys, strict=True)
+        self._own_keys = [
+            (column, own, kind)
+            for column, (name, kind) in keys
+            if (own := qualified_name(operator.table, name)) in read
+        ]
+        """For columns of the table's key that are read: the stream's column, the qualified name, and its type."""
+        self._rows = LatestRows(self._state, operator.key_columns[TABLE], operator.held)
+
+    @property
+    @override
+    def states(self) -> Mapping[StateName, OperatorState]:
+        return {self._state.declaration.name: self._state}
+
+    @property
+    @override
+    def gauges(self) -> Mapping[str, int]:
+        return {"table_rows": len(self._rows)}
+
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        """Raises BatchTooLarge: many rows of the stream may get one large row of the table."""
+        if port == STREAM:
+            self._join(batch, out)
+            return
+        _, failures = self._rows.apply(batch)
+        if failures:
+            out.fail(batch, failures)
+
+    def _join(self, batch: pl.DataFrame, out: Out) -> None:
+        joined, found = self._with_table(batch)
+        missing = self._operator.missing
+        if missing != NULL and not found.all():
+            if missing == FAIL:
+                out.fail(batch, [self._failure(row) for row in (~found).arg_true().to_list()])
+            joined = joined.filter(found)
+        made, failures = apply_to_rows(joined, self._project)
+        if failures:
+            out.fail(joined, failures)
+        out.emit(made)
+
+    def _with_table(self, batch: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+        """Returns the batch with the columns of the table, NULL without a row, and whether there is one."""
+        operator = self._operator
+        index: dict[Any, int] = {}
+        numbers = [index.setdefault(key, len(index)) for key in read_keys(batch, operator.key_columns[STREAM])]
+        stored: list[Value | None] = self._state.get_many(index)
+        if self._grows and batch.height > 1:
+            check_size((stored[number] for number in numbers), BATCH_BYTES_MAX)
+        places = pl.Series(numbers, dtype=pl.UInt32)
+        found = pl.Series([value is not None for value in stored], dtype=pl.Boolean).gather(places)
+        columns = [
+            make_column(
+                qualified_name(operator.table, name), kind, [None if one is None else one[place] for one in stored]
+            ).gather(places)
+            for place, (name, kind) in enumerate(operator.held, FIRST)
+        ]
+        return batch.with_columns(*self._key_columns(batch, found), *columns), found
+
+    def _key_columns(self, batch: pl.DataFrame, found: pl.Series) -> list[pl.Series]:
+        """Returns the key of the table's row as it is there: that of the stream may be of another type."""
+        return [
+            batch[column].cast(polars_type(kind)).set(~found, None).alias(name) for column, name, kind in self._own_keys
+        ]
+
+    def _project(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RecordFailure]]:
+        return self._projection.apply(frame, system_columns(frame))
+
+    def _failure(self, row: int) -> RecordFailure:
+        operator = self._operator
+        names = ", ".join(f"`{name}`" for name in operator.key_columns[STREAM])
+        return RecordFailure(row, FailureKind.NO_TABLE_ROW, f"`{operator.table}` has no row for its {names}")

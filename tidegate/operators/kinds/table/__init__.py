@@ -1,0 +1,245 @@
+"""`table`: the latest row of each key of a compacted topic, or of the changes of a table.
+
+Two operators: `NAME.rows` checks keys and marks rows that delete; steps that look rows up read it. The operator of the
+step itself holds whole rows and emits their changes. It is part of the plan only if something reads these changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import msgspec
+from pydantic import Field
+from typing_extensions import override
+
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import Keys
+from tidegate.datatypes import BOOLEAN
+from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_source import DELETED, TOMBSTONE
+from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
+from tidegate.operators.keyed import KeyedOperator
+from tidegate.operators.latest_rows import ROWS, declare_latest, digest_latest, require_topic
+from tidegate.operators.spec import Columns, Emits, Requirement, Rest, Slot, StepOperator, texts_of
+from tidegate.operators.step import ColumnOrigin, StepContext, StepKind
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+    from tidegate.state.declaration import StateDeclaration
+
+
+class TableSettings(Settings):
+    """What identifies a row of the table."""
+
+    key: Annotated[Keys, Field(description="Column or columns of which each value has one row.")]
+
+
+class TableStepSettings(Settings):
+    """The key of a table."""
+
+    table: Annotated[
+        TableSettings | None,
+        Field(
+            description="Keeps the latest record of each key, by arrival, until a record deletes it (a tombstone with "
+            "`on_null: tombstone`, or a delete of a change event). `lookup` reads it; other steps and sinks get its "
+            "changes."
+        ),
+    ] = None
+
+
+class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
+    """Emits each row of a table with `_deleted`, which is true if it deletes its key. A row with a NULL key fails."""
+
+    REST: ClassVar[Rest] = Rest.FILTERED
+
+    keys: tuple[str, ...]
+    columns: Columns
+    """All columns that arrive."""
+    bad_records: BadRecordPolicy
+    both_rows: bool = False
+    """True if updates arrive as two rows, because they may change the key."""
+
+    @override
+    def output_columns(self, output: str = "") -> Columns:
+        return (*(one for one in self.columns if one[0] != DELETED), (DELETED, BOOLEAN))
+
+    @override
+    def pruned_columns(self, output: str = "") -> Columns:
+        kept = {name for name, _ in super().pruned_columns()}.union(self.keys)
+        return tuple(one for one in self.output_columns() if one[0] in kept)
+
+    @override
+    def reads(self, port: int = 0) -> set[str]:
+        wanted = {name for name, _ in self.pruned_columns()} | {DELETED}
+        return wanted & dict(self.columns).keys()
+
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
+        return frozenset({Requirement.ROW_KIND} if self.both_rows else ())
+
+    @override
+    def row_key(self) -> tuple[str, ...]:
+        return self.keys
+
+    @override
+    def preserves_record(self, output: str = "") -> bool:
+        return True
+
+    @override
+    def lineage(self, lineages: Lineages) -> Lineages:
+        return tuple(
+            msgspec.structs.replace(
+                branch,
+                columns={**branch.columns, DELETED: digest("deleted", branch.columns.get(DELETED, ""))},
+                conditions=branch.conditions | {digest("rows by key", *(branch.columns[key] for key in self.keys))},
+            )
+            for branch in lineages
+        )
+
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        outgoing = {**columns, DELETED: Bound({}, FIXED_BYTES)}
+        kept = {name: outgoing[name] for name, _ in self.pruned_columns()}
+        return kept, sum_bounds(kept.values())
+
+    @override
+    def explains(self) -> dict[str, Any]:
+        return {"key": list(self.keys), "both_rows": self.both_rows, "output": texts_of(self.pruned_columns())}
+
+    @override
+    def describes(self) -> list[str]:
+        return [f"rows of a table by {', '.join(self.keys)}; `{DELETED}` deletes a row, and a NULL key fails"]
+
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:
+        from tidegate.operators.kinds.table.running.rows import TableRowsRuntime
+
+        return TableRowsRuntime(self)
+
+
+class TableOperator(KeyedOperator, frozen=True, tag="table"):
+    """Holds the latest row of each key, and emits the changes of the table."""
+
+    REST: ClassVar[Rest] = Rest.FOLDED
+
+    carried: tuple[Requirement, ...] = ()
+    """What rows carry so that their partitions can be told apart."""
+
+    @override
+    def preserves_record(self, output: str = "") -> bool:
+        return False
+
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
+        return frozenset(self.carried)
+
+    @override
+    def emits(self) -> Emits:
+        return Emits.RETRACTIONS
+
+    @override
+    def unrepeatable(self) -> tuple[str, ...]:
+        return (DELETED,)
+
+    @override
+    def deciding_columns(self) -> tuple[str, ...]:
+        return (DELETED,)
+
+    @override
+    def held_columns(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.held)
+
+    @property
+    def held(self) -> Columns:
+        """The columns of a row besides its key."""
+        return tuple(one for one in self.columns if one[0] not in (*self.keys, DELETED))
+
+    @override
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    @override
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        kinds = dict(self.columns)
+        return (declare_latest(tuple((key, kinds[key]) for key in self.keys), self.held, max_parallelism),)
+
+    @override
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
+        return combine_digests(digest_latest(self.kind, lineages, self.keys, self.held_columns()))
+
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Counts two rows for each key: the one before and the one after."""
+        outgoing, made = super().output_size(columns, port)
+        return outgoing, made + made
+
+    @override
+    def describes(self) -> list[str]:
+        keys = ", ".join(self.keys)
+        return [f"the latest row per {keys}, by arrival; emits its changes", f"keyed state by {keys}: whole rows"]
+
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:
+        from tidegate.operators.kinds.table.running.changes import TableRuntime
+
+        return TableRuntime(self, slot)
+
+
+class TableKind(StepKind):
+    """The kind of a step with `table`."""
+
+    word = "table"
+    examples = ("table: {key: id}", "table: {key: customer}")
+    settings = TableStepSettings
+    operators = (ROWS,)
+
+    @override
+    def build(self, step: TableStepSettings, context: StepContext) -> None:
+        assert step.table is not None
+        keys = step.table.key
+        usable = [self._usable(index, key, context) for index, key in enumerate(keys)]
+        deleted = context.columns.get(DELETED, BOOLEAN)
+        if deleted != BOOLEAN:
+            remedy = "make it boolean, or give it another name, in a `select` before this step"
+            context.problem(("table",), f"`{DELETED}` marks rows that delete their key, and is {deleted}", remedy)
+        origins = context.origins(*keys)
+        both_rows = context.changes and not all(map(_is_record_key, origins))
+        columns = tuple(context.columns.items())
+        rows = TableRowsOperator(
+            OperatorName(f"{context.name}.{ROWS}"), keys, columns, context.policy, both_rows=both_rows
+        )
+        context.declare_columns(dict(rows.output_columns()))
+        if not all(usable) or deleted != BOOLEAN:
+            return
+        context.add(rows)
+        table = TableOperator(context.name, keys, rows.output_columns(), context.policy, require_topic(origins))
+        context.add(table, keys)
+
+    def _usable(self, index: int, key: str, context: StepContext) -> bool:
+        path = ("table", "key", index)
+        if key == DELETED:
+            context.problem(path, f"`{DELETED}` marks rows that delete their key", "choose another column")
+            return False
+        if not context.key(path, key):
+            return False
+        for one in context.origins(key):
+            if one.source.on_null == TOMBSTONE and not _is_record_key(one):
+                context.problem(
+                    path,
+                    f"a tombstone of `{one.source.name}` has no value, so `{key}` is NULL in it",
+                    f"read it from the key of the record: add `metadata: {{key: {key}}}` to the source, and remove "
+                    f"`{key}` from its `schema`",
+                )
+                return False
+        return True
+
+
+def _is_record_key(origin: ColumnOrigin) -> bool:
+    """Returns True if columns are computed from the key of the record alone, which no update changes."""
+    own = {one.name for one in origin.source.metadata if one.part == "key"}
+    return bool(origin.columns) and origin.columns <= own
+
+
+KIND = TableKind()

@@ -1,0 +1,1 @@
+"""The runtimes of `table`: its rows, and their changes."""

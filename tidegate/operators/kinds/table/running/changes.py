@@ -1,0 +1,88 @@
+"""The runtime of `table`: holds whole rows, and emits for each batch the net effect on each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+from typing_extensions import override
+
+from tidegate.expressions.bounds import BATCH_BYTES_MAX
+from tidegate.formats.columns import make_column
+from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
+from tidegate.operators.builtin.kafka_source import DELETED
+from tidegate.operators.keyed.runtime import KeyedRuntime
+from tidegate.operators.kinds.table import TableOperator
+from tidegate.operators.latest_rows.runtime import FIRST, LatestRows, RowChange
+from tidegate.operators.runtime import OperatorRuntime, Out, system_columns
+from tidegate.operators.spec import Slot
+from tidegate.state.base import Key
+from tidegate.state.snapshot import Value
+
+
+class _Row(NamedTuple):
+    """A row to emit."""
+
+    kind: int
+    key: Key
+    value: Value
+    place: int
+    """The row of the batch that caused it."""
+
+
+class TableRuntime(KeyedRuntime[TableOperator], OperatorRuntime):
+    """The rows of the keys of one subtask."""
+
+    def __init__(self, operator: TableOperator, slot: Slot) -> None:
+        super().__init__(operator, slot)
+        self._kinds = dict(operator.output_columns())
+        self._places = {name: index for index, name in enumerate(operator.held_columns(), FIRST)}
+        self._rows = LatestRows(self.state, operator.keys, operator.held)
+
+    @property
+    @override
+    def gauges(self) -> Mapping[str, int]:
+        return {"table_rows": len(self._rows)}
+
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        """Raises BatchTooLarge: rows of the state may be larger than those that replace them."""
+        changes, failures = self._rows.apply(batch, BATCH_BYTES_MAX)
+        if failures:
+            out.fail(batch, failures)
+        rows = [row for change in sorted(changes, key=lambda one: one.row) for row in _rows_of(change)]
+        if rows:
+            out.emit(self._frame(batch, rows))
+
+    def _frame(self, batch: pl.DataFrame, rows: Sequence[_Row]) -> pl.DataFrame:
+        engine = [name for name in system_columns(batch) if name != ROW_KIND]
+        carried = batch[engine][[row.place for row in rows]]
+        kinds = pl.Series(ROW_KIND, [row.kind for row in rows], dtype=pl.Int8)
+        return pl.DataFrame([*(self._column(name, rows) for name in self._output), *carried.get_columns(), kinds])
+
+    def _column(self, name: str, rows: Sequence[_Row]) -> pl.Series:
+        return make_column(name, self._kinds[name], self._values(name, rows))
+
+    def _values(self, name: str, rows: Sequence[_Row]) -> list[Any]:
+        if name == DELETED:
+            return [row.kind == DELETE for row in rows]
+        if name in self._places:
+            place = self._places[name]
+            return [row.value[place] for row in rows]
+        if len(self.operator.keys) == 1:
+            return [row.key for row in rows]
+        place = self.operator.keys.index(name)
+        return [row.key[place] for row in rows]
+
+
+def _rows_of(change: RowChange) -> list[_Row]:
+    """Returns the rows that say what has changed; none if only the place of the row is another one."""
+    key, before, after, place = change
+    if before is None:
+        return [] if after is None else [_Row(INSERT, key, after, place)]
+    if after is None:
+        return [_Row(DELETE, key, before, place)]
+    if before[FIRST:] == after[FIRST:]:
+        return []
+    return [_Row(UPDATE_BEFORE, key, before, place), _Row(UPDATE_AFTER, key, after, place)]
