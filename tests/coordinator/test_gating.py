@@ -133,6 +133,30 @@ def test_gates_open_one_after_the_other() -> None:
     assert gating.held(SlotIndex(0)) == set()
 
 
+def test_a_gate_also_waits_for_sources_that_feed_both_sides() -> None:
+    """`one` waits for regions, which feed its other input as well, and which `two` holds until orders are there."""
+    plan = plan_of(
+        1,
+        [
+            vertex(source_node("orders", edges=(0, 4))),
+            vertex(source_node("customers", edges=(1,))),
+            vertex(source_node("regions", edges=(2, 3, 5))),
+            vertex(totals_node("one")),
+            vertex(totals_node("two")),
+        ],
+        [
+            edge(0, "orders", "one", 0),
+            edge(1, "customers", "one", 1, gates=True),
+            edge(2, "regions", "one", 0),
+            edge(3, "regions", "one", 1, gates=True),
+            edge(4, "orders", "two", 1, gates=True),
+            edge(5, "regions", "two", 0),
+        ],
+    )
+    with pytest.raises(GatesDeadlocked, match="one, two wait for"):
+        derive_gates(plan)
+
+
 def test_gates_that_wait_for_each_other_are_refused() -> None:
     with pytest.raises(GatesDeadlocked, match="one, two wait for"):
         derive_gates(two_joins(crossed=True))

@@ -11,7 +11,7 @@ from tidegate.formats.failures import RecordFailure
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.state.backends import choose_backend
-from tidegate.task.elements import StreamStatus, Watermark
+from tidegate.task.elements import CatchUpMarker, StreamStatus, Watermark
 
 
 class Collected:
@@ -21,7 +21,7 @@ class Collected:
         self.batches: list[pl.DataFrame] = []
         self.sides: dict[str, list[pl.DataFrame]] = {}
         self.failures: list[RecordFailure] = []
-        self.order: list[pl.DataFrame | Watermark | StreamStatus] = []
+        self.order: list[pl.DataFrame | Watermark | StreamStatus | CatchUpMarker] = []
         """Rows of the main output and event time, as they came."""
 
     def emit(self, batch: pl.DataFrame) -> None:
@@ -41,6 +41,9 @@ class Collected:
 
     def status(self, idle: bool) -> None:
         self.order.append(StreamStatus(idle))
+
+    def caught_up(self) -> None:
+        self.order.append(CatchUpMarker())
 
 
 class Driven:

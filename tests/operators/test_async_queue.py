@@ -254,6 +254,6 @@ def hear(marks: list[Mark]) -> tuple[bool, int]:
     for mark in marks:
         if isinstance(mark, StatusMark):
             idle = mark.idle
-        elif not idle:
+        elif isinstance(mark, WatermarkMark) and not idle:
             watermark = max(watermark, mark.time_ms)
     return idle, watermark

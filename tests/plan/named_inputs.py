@@ -201,6 +201,13 @@ def requirements_are_per_port() -> None:
     assert [Requirement.EVENT_TIME in edge.carries for edge in plan.edges] == [True, False]
 
 
+def only_what_is_upstream_of_a_gate_declares_that_it_has_caught_up() -> None:
+    plan = plan_of(COGROUP + ", first: left")
+    declares = {str(node.operator.name) for node in plan.nodes if node.operator.planned.catches_up}
+    assert declares == {"orders", "big", "pairs.left"}
+    assert not any(node.operator.planned.catches_up for node in plan_of().nodes)
+
+
 def a_pair_is_of_no_single_record() -> None:
     (problem,) = problems_of(**{"topic: out, key: id": "topic: out, key: id, headers: {pass: all}"})
     assert "sinks.out.headers" in problem
@@ -316,6 +323,7 @@ def main() -> None:
     keys_have_one_type()
     null_keys_are_dropped_or_skip_the_exchange()
     requirements_are_per_port()
+    only_what_is_upstream_of_a_gate_declares_that_it_has_caught_up()
     a_pair_is_of_no_single_record()
     headers_come_with_the_record_of_the_first_input()
     what_is_wrong_has_its_place()

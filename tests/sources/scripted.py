@@ -23,7 +23,6 @@ from tidegate.operators.runtime import ROWS_MAX
 from tidegate.operators.spec import Planned, Requirement
 from tidegate.sources.runtime import SourceRuntime
 from tidegate.sources.tools import Consumer, SourceTools
-from tidegate.task.elements import StreamStatus, Watermark
 
 NAME = OperatorName("orders")
 P0, P1 = (TopicPartition("orders", number) for number in range(2))
@@ -172,7 +171,11 @@ class ScriptedTools(SourceTools):
 
 
 def operator_of(
-    event_time: EventTime | None, carries: tuple[Requirement, ...] | None = None, **changes: Any
+    event_time: EventTime | None,
+    carries: tuple[Requirement, ...] | None = None,
+    *,
+    catches_up: bool = False,
+    **changes: Any,
 ) -> SourceOperator:
     """Reads `id` and `at` of JSON records; keyword arguments replace fields. With an event time, rows carry it."""
     if carries is None:
@@ -188,7 +191,7 @@ def operator_of(
         "bad_records": BadRecordPolicy.SKIP,
         "kafka": {},
         "event_time": event_time,
-        "planned": Planned(carries=carries),
+        "planned": Planned(carries=carries, catches_up=catches_up),
     }
     return SourceOperator(**{**fields, **changes})
 
@@ -202,14 +205,17 @@ class Scripted:
         restored: SourcePositions | None = None,
         *,
         partitions: Sequence[TopicPartition] = (P0, P1),
+        ends: Mapping[TopicPartition, int] | None = None,
         **changes: Any,
     ) -> None:
+        """With `ends`, the topic holds this at the start, and the source declares when it has caught up."""
         self.client = ScriptedClient()
+        self.client.stable.update(ends or {})
         self.tools = ScriptedTools(self.client)
         self.bad: list[tuple[str, RecordFailure]] = []
         begin = SourcePositions(NAME, tuple((part, 0) for part in partitions))
         self.source = SourceRuntime(
-            operator_of(event_time, **changes),
+            operator_of(event_time, catches_up=ends is not None, **changes),
             partitions,
             begin if restored is None else restored,
             "tests",
@@ -274,7 +280,7 @@ class Scripted:
         self.gather()
 
 
-def _short(element: pl.DataFrame | Watermark | StreamStatus) -> Any:
+def _short(element: object) -> Any:
     if isinstance(element, pl.DataFrame):
         return element["id"].to_list()
     return element

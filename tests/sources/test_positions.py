@@ -118,3 +118,22 @@ def test_records_up_to_an_end_do_not_cross_it_and_an_unbounded_read_has_none() -
     bounded = Positions(NAME, {P0: 3, P1: 3}, {P0: 5, P1: 9})
     assert [bounded.crosses_end({P0: first, P1: 9}) for first in (5, 6)] == [False, True]
     assert not Positions(NAME, {P0: 3}).crosses_end({P0: 1000})
+
+
+def test_a_read_has_caught_up_when_every_partition_has_passed_what_it_held_at_the_start() -> None:
+    positions = Positions(NAME, {P0: 0, P1: 7}, initial_ends={P0: 5, P1: 7})
+    positions.move({P0: 4, P1: 9})
+    assert not positions.caught_up
+    positions.move({P0: 6})  # the end may be a gap: of a marker, or of compaction
+    assert positions.caught_up
+
+
+def test_a_bounded_read_has_caught_up_when_it_is_finished() -> None:
+    positions = Positions(NAME, {P0: 0}, {P0: 5})
+    assert not positions.caught_up
+    positions.move({P0: 5})
+    assert positions.caught_up
+
+
+def test_a_read_of_no_partition_has_caught_up() -> None:
+    assert Positions(NAME, {}).caught_up

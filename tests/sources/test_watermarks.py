@@ -31,6 +31,9 @@ class Sent:
     def status(self, idle: bool) -> None:
         self.all.append(("status", idle))
 
+    def caught_up(self) -> None:
+        raise AssertionError
+
     def emit(self, batch: Any) -> None:
         self.all.append(("rows", batch))
 

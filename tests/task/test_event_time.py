@@ -19,7 +19,16 @@ from tidegate.ids import CheckpointId, VertexId
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, Out, Runtime
 from tidegate.plan.graph import Edge, Node, OutputPath
 from tidegate.task.channels import InputChannel, RemoteOutput
-from tidegate.task.elements import Barrier, Batch, Element, StillIdle, StreamStatus, TimeControl, Watermark
+from tidegate.task.elements import (
+    Barrier,
+    Batch,
+    CatchUpMarker,
+    Element,
+    StillIdle,
+    StreamStatus,
+    TimeControl,
+    Watermark,
+)
 from tidegate.task.valve import Valve
 from tidegate.task.wire import Frame, decode_element, encode_element
 
@@ -60,7 +69,7 @@ class Noted(Runtime):
 class Timed(FakeSource):
     """Emits what it is given: rows, watermarks, statuses."""
 
-    def __init__(self, script: Sequence[Row | TimeControl], *, bounded: bool) -> None:
+    def __init__(self, script: Sequence[Row | TimeControl | CatchUpMarker], *, bounded: bool) -> None:
         super().__init__("read", 0, bounded=bounded)
         self.script = deque(script)
 
@@ -72,6 +81,8 @@ class Timed(FakeSource):
                 out.watermark(time_ms)
             case StreamStatus(idle):
                 out.status(idle)
+            case CatchUpMarker():
+                out.caught_up()
             case row:
                 out.emit(frame_of([row]))
         return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 import pytest
 
@@ -9,16 +11,20 @@ from tests.task.fakes import FakeSource, Row, Trace
 from tests.task.fakes import FakeTotals as Totals
 from tests.task.rig import Rig
 from tests.task.small_rigs import STALE, batch
-from tests.task.test_event_time import ACTIVE, IDLE, Timed, push
+from tests.task.test_event_time import IDLE, Timed, push
 from tests.task.topologies import edge, plan_of, sink_node, source_node, totals_node, vertex
 from tidegate.coordinator.gating import Gating
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition, VertexId
-from tidegate.operators.runtime import END_OF_TIME, Out
+from tidegate.operators.runtime import Out
 from tidegate.operators.spec import InputOrder
 from tidegate.plan.graph import Edge, Plan
-from tidegate.task.elements import Batch, StillIdle, TimeControl, Watermark
+from tidegate.task.elements import Batch, CatchUpMarker, StillIdle, TimeControl, Watermark
 
+CAUGHT_UP = CatchUpMarker()
 ORDERS, CUSTOMERS = OperatorName("orders"), OperatorName("customers")
+
+
+Script = Row | TimeControl | CatchUpMarker
 
 
 def ported(index: int, upstream: str, port: int, *, gates: bool = False) -> Edge:
@@ -55,7 +61,7 @@ class Join(Totals):
 class Scripted:
     """A rig with scripted sources: what `customers` does, by slot."""
 
-    def __init__(self, orders: list[Row | TimeControl], customers: list[list[Row | TimeControl]]) -> None:
+    def __init__(self, orders: Sequence[Script], customers: Sequence[Sequence[Script]]) -> None:
         self.sources: dict[tuple[str, int], Timed] = {}
         self._scripts = {"orders": [orders] * len(customers), "customers": customers}
 
@@ -85,61 +91,56 @@ def pushed(parallelism: int = 1) -> tuple[Rig, Join]:
 # -- an input that has caught up ---------------------------------------------------------------------------------------
 
 
-def test_an_input_reports_once_when_it_is_idle_and_has_answered_after_its_rows() -> None:
-    rig, join = pushed()
+def test_an_input_reports_when_all_its_channels_have_caught_up() -> None:
+    rig, join = pushed(2)
     slot = rig.slots[0]
-    push(slot, 0, batch((1, 1), (2, 2)), IDLE, to=1)
+    push(slot, 0, batch((1, 1)), CAUGHT_UP, batch((2, 2)), to=1)
+    push(slot, 1, batch((3, 3)), IDLE, StillIdle(1), to=1)
     rig.settle()
-    assert rig.caught_up() == [], "more may be on its way: it is asked first"
-    push(slot, 0, batch((3, 3)), StillIdle(1), to=1)
+    assert rig.caught_up() == [], "an idle channel may have more"
+    push(slot, 1, CAUGHT_UP, to=1)
     rig.settle()
     assert (rig.caught_up(), join.ports) == ([(0, "join", 1)], [1, 1, 1])
-    push(slot, 0, ACTIVE, IDLE, StillIdle(2), to=1)
-    rig.settle()
-    assert len(rig.caught_up()) == 1
-
-
-def test_an_input_that_was_active_before_it_has_answered_is_asked_again() -> None:
-    rig, _ = pushed()
-    slot = rig.slots[0]
-    push(slot, 0, IDLE, to=1)
-    rig.settle()
-    push(slot, 0, ACTIVE, batch((1, 1)), StillIdle(1), to=1)
-    rig.settle()
-    assert rig.caught_up() == []
-    push(slot, 0, IDLE, to=1)
-    rig.settle()
-    push(slot, 0, StillIdle(2), to=1)
-    rig.settle()
-    assert rig.caught_up() == [(0, "join", 1)]
-
-
-def test_an_input_has_caught_up_when_all_its_channels_have() -> None:
-    rig, _ = pushed(2)
-    push(rig.slots[0], 0, IDLE, StillIdle(1), to=1)
-    push(rig.slots[0], 1, batch((1, 1)), to=1)
-    rig.settle()
-    assert rig.caught_up() == []
-    push(rig.slots[0], 1, IDLE, to=1)
-    rig.settle()
-    push(rig.slots[0], 1, StillIdle(1), to=1)
-    push(rig.slots[0], 0, StillIdle(1), to=1)
-    rig.settle()
-    assert rig.caught_up() == [(0, "join", 1)]
-
-
-def test_an_input_that_has_ended_has_caught_up() -> None:
-    rig, _ = pushed()
-    push(rig.slots[0], 0, batch((1, 1)), Watermark(END_OF_TIME), to=1)
-    rig.settle()
-    assert rig.caught_up() == [(0, "join", 1)]
 
 
 def test_an_input_that_opens_no_gate_reports_nothing() -> None:
     rig, _ = pushed()
-    push(rig.slots[0], 0, IDLE, StillIdle(1), to=0)
+    push(rig.slots[0], 0, CAUGHT_UP, to=0)
     rig.settle()
     assert rig.caught_up() == []
+
+
+def test_a_step_has_caught_up_when_all_its_inputs_have() -> None:
+    plan = plan_of(
+        1,
+        [
+            vertex(source_node("orders", edges=(0,))),
+            vertex(source_node("customers", edges=(1,))),
+            vertex(totals_node("join", edges=(2,))),
+            vertex(totals_node("last")),
+        ],
+        [ported(0, "orders", 0), ported(1, "customers", 1, gates=True), edge(2, "join", "last", "k")],
+    )
+    rig = Rig(plan, operators={name: lambda: Totals(Trace()) for name in ("join", "last")}, restored=Scripted([], [[]]))
+    trace = rig.slots[0].trace
+    push(rig.slots[0], 0, CAUGHT_UP, to=1)
+    rig.settle()
+    assert ("CatchUpMarker", None) not in trace.events
+    push(rig.slots[0], 0, batch((1, 1)), CAUGHT_UP, to=0)
+    rig.settle()
+    assert trace.events.count(("CatchUpMarker", None)) == 1
+
+
+def test_rows_in_flight_of_the_checkpoint_come_before_it() -> None:
+    class Restored(Scripted):
+        def replay(self, task: VertexId, slot: int) -> list[tuple[int, Batch]]:
+            return [(1, batch((n, n))) for n in range(3)] if task == "join" else []
+
+    joins: list[Join] = []
+    rig = Rig(join_plan(1), operators={"join": lambda: Join(joins)}, restored=Restored([], [[CAUGHT_UP]]))
+    while not rig.caught_up():
+        assert rig.slots[0].loop.turn()
+    assert joins[0].ports == [1, 1, 1]
 
 
 # -- a source on hold --------------------------------------------------------------------------------------------------
@@ -221,21 +222,24 @@ class Gated:
     def order(self) -> None:
         self.rig.hold(*self.gating.held(SlotIndex(0)))
 
+    def tell(self) -> bool:
+        """Passes on what is new to the decision."""
+        reports = self.rig.caught_up()[self._seen :]
+        self._seen += len(reports)
+        for slot, name, port in reports:
+            self.gating.on_caught_up(VertexId(name), port, SlotIndex(slot))
+        self.order()
+        return bool(reports)
+
     def settle(self) -> None:
-        while True:
+        self.rig.settle()
+        while self.tell():
             self.rig.settle()
-            reports = self.rig.caught_up()[self._seen :]
-            if not reports:
-                return
-            self._seen += len(reports)
-            for slot, name, port in reports:
-                self.gating.on_caught_up(VertexId(name), port, SlotIndex(slot))
-            self.order()
 
 
 def test_no_row_of_the_stream_is_read_before_every_subtask_has_the_whole_table() -> None:
-    table: list[list[Row | TimeControl]] = [[(key, key) for key in range(6)], [(key, key) for key in range(6, 9)]]
-    sources = Scripted([(1, 100), (8, 101)], [[*rows, IDLE] for rows in table])
+    table: list[list[Script]] = [[(key, key) for key in range(6)], [(key, key) for key in range(6, 9)]]
+    sources = Scripted([(1, 100), (8, 101)], [[*rows, CAUGHT_UP] for rows in table])
     rig, joins = scripted(sources, 2)
     gated = Gated(rig)
     gated.settle()
@@ -244,12 +248,24 @@ def test_no_row_of_the_stream_is_read_before_every_subtask_has_the_whole_table()
         assert one.ports == sorted(one.ports, reverse=True), "the table first"
 
 
+def test_a_table_that_is_written_all_the_time_opens_its_gate() -> None:
+    """Its source is never idle, and so never at rest: what it held at the start is what counts."""
+    endless: list[Script] = [(1, 1), (2, 2), CAUGHT_UP, *((key, key) for key in range(3, 90))]
+    sources = Scripted([(1, 100)], [endless])
+    rig, joins = scripted(sources)
+    gated = Gated(rig)
+    while 100 not in [n for _, n in joins[0].seen]:
+        assert rig.slots[0].loop.turn()
+        gated.tell()
+    assert sources.sources["customers", 0].script, "rows of the table are still coming"
+
+
 def test_a_table_whose_slot_is_slow_keeps_the_gate_closed_everywhere() -> None:
-    sources = Scripted([(1, 100)], [[(1, 1), IDLE], [(2, 2)]])
+    sources = Scripted([(1, 100)], [[(1, 1), CAUGHT_UP], [(2, 2), IDLE]])
     rig, _ = scripted(sources, 2)
     gated = Gated(rig)
     gated.settle()
     assert [list(sources.sources["orders", slot].script) for slot in range(2)] == [[(1, 100)], [(1, 100)]]
-    sources.sources["customers", 1].script += [IDLE]
+    sources.sources["customers", 1].script += [CAUGHT_UP]
     gated.settle()
     assert [list(sources.sources["orders", slot].script) for slot in range(2)] == [[], []]

@@ -6,7 +6,16 @@ from tests.task.small_rigs import batch
 from tidegate.ids import CheckpointId
 from tidegate.task import channels
 from tidegate.task.channels import InputChannel, LocalOutput, RemoteOutput
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Element, StillIdle, StreamStatus, Watermark
+from tidegate.task.elements import (
+    Barrier,
+    Batch,
+    CancelMarker,
+    CatchUpMarker,
+    Element,
+    StillIdle,
+    StreamStatus,
+    Watermark,
+)
 from tidegate.task.wire import Frame, FrameKind, decode_element
 
 ALIGNED, UNALIGNED = None, 0
@@ -38,6 +47,8 @@ def named(element: Element) -> object:
             return "idle" if element.idle else "active"
         case StillIdle():
             return f"still idle {element.question}"
+        case CatchUpMarker():
+            return "caught up"
 
 
 def sent(output: RemoteOutput) -> list[object]:

@@ -5,8 +5,9 @@ are never held back in a channel: an input that is not read would block the barr
 time out.
 
 - A *gate* (`InputOrder.comes_first`) holds the sources of the other inputs of a vertex until all subtasks of the vertex
-  have reported that the input has caught up. It never closes again within an attempt. Checkpoints complete meanwhile,
-  so the next attempt continues where this one was, behind a gate of its own.
+  have reported that the input has caught up with what its topics held when the attempt started. It never closes again
+  within an attempt. Checkpoints complete meanwhile, so the next attempt continues where this one was, behind a gate of
+  its own.
 - A *lead* (`InputOrder.ahead_ms`) holds a source subtask whose watermark is too far ahead of those of the other inputs.
   A subtask does not count if it is idle, has ended, waits behind a gate, or has no watermark yet, for example because
   it has no partitions. So the subtask with the lowest watermark is never on hold.

@@ -34,7 +34,11 @@ class StatusMark(msgspec.Struct, frozen=True):
     idle: bool
 
 
-Mark = WatermarkMark | StatusMark
+class CaughtUpMark(msgspec.Struct, frozen=True):
+    """The marker of catching up at its place among the rows. There is at most one."""
+
+
+Mark = WatermarkMark | StatusMark | CaughtUpMark
 
 
 class CallFailure(msgspec.Struct, frozen=True):
@@ -102,6 +106,9 @@ class _Trailing:
     def absorb(self, mark: Mark) -> bool:
         """Merges a mark into the existing run. Returns False if it needs an entry of its own."""
         entries = self._entries
+        if isinstance(mark, CaughtUpMark):
+            entries.clear()  # what follows it begins another run
+            return False
         if entries and type(entries[-1].mark) is type(mark):
             entries[-1].mark = mark
             return True
@@ -117,7 +124,8 @@ class _Trailing:
         return True
 
     def append(self, entry: _Entry) -> None:
-        self._entries.append(entry)
+        if not isinstance(entry.mark, CaughtUpMark):
+            self._entries.append(entry)
 
     def left(self, entry: _Entry) -> None:
         if self._entries and self._entries[0] is entry:
@@ -279,6 +287,6 @@ def make_queue(capacity: int, *, ordered: bool) -> CallQueue:
 
 
 def _known(element: object) -> Mark:
-    if isinstance(element, WatermarkMark | StatusMark):
+    if isinstance(element, Mark):
         return element
     raise TypeError(f"an asynchronous step cannot hold a {type(element).__name__}: only rows, watermarks and statuses")

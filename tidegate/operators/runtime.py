@@ -12,7 +12,8 @@ keeps the rest in its state and returns True from `poll` or `on_time` until it i
 Event time passes through every operator. The operator first emits what a watermark makes due and then passes the
 watermark on (W20). If that takes longer than one call may, it keeps the watermark, continues in `poll` (True while
 there was progress), and passes it on at the end. Rows that arrive in the meantime are already judged by it, and a
-higher watermark replaces it. An operator that holds rows back also holds back a status (W05).
+higher watermark replaces it. An operator that holds rows back also holds back a status (W05) and the notice that it
+has caught up.
 """
 
 from __future__ import annotations
@@ -78,6 +79,12 @@ class Out(Protocol):
         again.
         """
 
+    def caught_up(self) -> None:
+        """Declares that the results of everything that the sources held when the attempt started have been emitted.
+
+        Called at most once.
+        """
+
 
 class OperatorRuntime(Protocol):
     """One subtask of an operator. `Runtime` implements everything except `process`."""
@@ -97,6 +104,12 @@ class OperatorRuntime(Protocol):
 
     def on_status(self, idle: bool, out: Out) -> None:
         """Accepts a change of status: all inputs are idle, or one is active again."""
+
+    def on_caught_up(self, out: Out) -> None:
+        """Accepts that all rows that the sources held when the attempt started have arrived.
+
+        The operator passes it on after the results that these rows have made due.
+        """
 
     def on_time(self, now_ms: int, out: Out) -> bool:
         """Runs what is due at `next_deadline_ms`. Returns True if more is due; it is then called again in the next
@@ -155,6 +168,10 @@ class Runtime(OperatorRuntime):
     @override
     def on_status(self, idle: bool, out: Out) -> None:
         out.status(idle)
+
+    @override
+    def on_caught_up(self, out: Out) -> None:
+        out.caught_up()
 
     @override
     def on_time(self, now_ms: int, out: Out) -> bool:

@@ -80,6 +80,8 @@ class Planned(msgspec.Struct, frozen=True):
     """What the rows of its outputs must carry besides columns, because an operator downstream requires it."""
     some_kinds: bool = False
     """Some of its rows may have a row kind, although no operator downstream requires a row kind of all rows."""
+    catches_up: bool = False
+    """Whether it declares when it has caught up, because an input downstream comes first (`InputOrder`)."""
 
 
 class _PlannedStruct(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +94,9 @@ class InputOrder(msgspec.Struct, frozen=True):
     """Which sources one of several inputs puts on hold."""
 
     comes_first: bool = False
-    """The sources of the other inputs are on hold until this input has caught up."""
+    """The sources of the other inputs are on hold until this input has caught up with what its topics held at the
+    start of the attempt.
+    """
     ahead_ms: int | None = None
     """Its own sources are on hold while their event time is further ahead of the others than this; None: never."""
 

@@ -1,6 +1,6 @@
 """Gates and leads: inputs of a plan that hold back the sources of other inputs. Pure.
 
-Applied by `coordinator/gating.py`. A source that feeds both sides is neither held nor waited for.
+Applied by `coordinator/gating.py`. A source that feeds both sides of a gate or lead is never held by it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def derive_gates(plan: Plan) -> tuple[Gate, ...]:
     for edge in plan.edges:
         if edge.order.comes_first:
             own, others = _sides(plan, edge)
-            gates.append(Gate(edge.downstream, edge.port, own, others))
+            gates.append(Gate(edge.downstream, edge.port, own, others - own))
     closed = list(gates)
     while closed:
         held = frozenset[OperatorName]().union(*(gate.held for gate in closed))
@@ -59,16 +59,20 @@ def derive_gates(plan: Plan) -> tuple[Gate, ...]:
 
 def derive_leads(plan: Plan) -> tuple[Lead, ...]:
     """Returns how far sources may be ahead of one another."""
-    limits = ((edge.order.ahead_ms, edge) for edge in plan.edges)
-    return tuple(Lead(*_sides(plan, edge), ahead_ms) for ahead_ms, edge in limits if ahead_ms is not None)
+    leads: list[Lead] = []
+    for edge in plan.edges:
+        if edge.order.ahead_ms is not None:
+            own, others = _sides(plan, edge)
+            leads.append(Lead(own - others, others - own, edge.order.ahead_ms))
+    return tuple(leads)
 
 
 def _sides(plan: Plan, edge: Edge) -> tuple[frozenset[OperatorName], frozenset[OperatorName]]:
-    """Returns the sources that feed only the port of an edge, and those that feed only the other ports."""
+    """Returns the sources that feed the port of an edge, and those that feed the other ports."""
     inputs = plan.inputs_of(edge.downstream)
     own = frozenset[OperatorName]().union(*(_upstream(plan, one) for one in inputs if one.port == edge.port))
     others = frozenset[OperatorName]().union(*(_upstream(plan, one) for one in inputs if one.port != edge.port))
-    return own - others, others - own
+    return own, others
 
 
 def _upstream(plan: Plan, edge: Edge) -> frozenset[OperatorName]:

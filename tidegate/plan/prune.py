@@ -25,19 +25,23 @@ def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
 
 
 def derive_planned(graph: LogicalGraph) -> LogicalGraph:
-    """Decides, for each operator, what its rows carry and which of its columns are read.
+    """Decides, for each operator, what its rows carry, which of its columns are read, and whether it declares when it
+    has caught up.
 
     Works from the sinks upwards. Each operator declares what its ports require and read, given what is read of its own
     outputs. Columns are tracked per output, so two inputs may have columns of the same name.
     """
     carried: defaultdict[OperatorName, set[Requirement]] = defaultdict(set)
     read: defaultdict[OperatorName, dict[str, set[str]]] = defaultdict(dict)
+    awaited: set[OperatorName] = set()
     planned: LogicalGraph = {}
     for name in reversed(graph):
         node = graph[name]
-        operator = _decide(node.operator, carried[name], read[name])
+        operator = _decide(node.operator, carried[name], read[name], catches_up=name in awaited)
         planned[name] = replace(node, operator=operator)
         for one in node.inputs:
+            if name in awaited or operator.input_order(one.port).comes_first:
+                awaited.add(one.upstream)
             carried[one.upstream] |= {*derive_carried(operator, one.port)} - _GIVEN
             if one.output != DEAD:
                 read[one.upstream].setdefault(one.output, set()).update(operator.reads(one.port))
@@ -48,14 +52,17 @@ _GIVEN: Final = {Requirement.ROW_KIND}
 """Decided earlier, in `changes.py`, because not every row carries them."""
 
 
-def _decide(operator: Operator, carried: set[Requirement], read: Mapping[str, set[str]]) -> Operator:
+def _decide(
+    operator: Operator, carried: set[Requirement], read: Mapping[str, set[str]], *, catches_up: bool
+) -> Operator:
     outputs = {
         output: tuple(column for column, _ in operator.output_columns(output) if column in names)
         for output, names in read.items()
     }
     before = operator.planned
     carries = order_requirements({*before.carries, *carried})
-    return msgspec.structs.replace(operator, planned=msgspec.structs.replace(before, outputs=outputs, carries=carries))
+    after = msgspec.structs.replace(before, outputs=outputs, carries=carries, catches_up=catches_up)
+    return msgspec.structs.replace(operator, planned=after)
 
 
 def find_loss(graph: LogicalGraph, inputs: Iterable[Input]) -> OperatorName | None:

@@ -178,6 +178,11 @@ class KafkaSource:
         """Whether a bounded read has returned everything; a subtask without partitions has nothing to wait for."""
         return self._empty_bounded or (self._positions is not None and self._positions.finished)
 
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether `take` has returned everything that the topics held at the start, if the plan needs it."""
+        return self._positions is not None and self._positions.caught_up
+
     def take(self, rows_max: int) -> SourceBatch | None:
         """Returns the next batch of at most `rows_max` rows, but at least one record.
 

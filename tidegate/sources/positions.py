@@ -1,4 +1,5 @@
-"""Positions of a source: how Kafka messages move them, and when a bounded read is finished. Pure.
+"""Positions of a source: how Kafka messages move them, when a bounded read is finished, and when a read has caught up
+with what its topics held at its start. Pure.
 
 A restart continues at the next offset of a partition (F04). It moves past emitted records and past entries that only
 the broker sees (markers and aborted records), which an end-of-partition event reports.
@@ -17,20 +18,23 @@ _NO_WAY_ON: Final = "check the topic, or start without the old positions"
 
 
 class Positions:
-    """Next and end offsets of the partitions of one subtask. `ends` is empty for an unbounded read."""
+    """Next and end offsets of the partitions of one subtask. `end_offsets` is empty for an unbounded read."""
 
     def __init__(
         self,
         source: OperatorName,
         next_offsets: Mapping[TopicPartition, int],
         end_offsets: Mapping[TopicPartition, int] | None = None,
+        initial_ends: Mapping[TopicPartition, int] | None = None,
     ) -> None:
+        """`initial_ends` are the last stable offsets at the start of the read, if `caught_up` is used."""
         self.source = source
         self.next_offsets = dict(next_offsets)
         self.end_offsets = dict(end_offsets or {})
         if self.end_offsets and self.end_offsets.keys() != self.next_offsets.keys():
             raise ValueError(f"source {source}: a bounded read needs an end for each of its partitions")
         self._open = {part for part, end in self.end_offsets.items() if self.next_offsets[part] < end}
+        self._behind = {part: end for part, end in (initial_ends or {}).items() if self.next_offsets[part] < end}
 
     @property
     def bounded(self) -> bool:
@@ -41,6 +45,11 @@ class Positions:
     def finished(self) -> bool:
         """Whether every partition of a bounded read has reached its end."""
         return self.bounded and not self._open
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that the partitions held at the start of the read is before their positions."""
+        return not self._behind and not self._open
 
     @property
     def ended(self) -> set[TopicPartition]:
@@ -56,6 +65,8 @@ class Positions:
                 self.next_offsets[part] = reached
             if end is not None and self.next_offsets[part] >= end:
                 self._open.discard(part)
+            if self.next_offsets[part] >= self._behind.get(part, reached):
+                self._behind.pop(part, None)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Adds partitions that appeared during an unbounded read: all of their records are new."""

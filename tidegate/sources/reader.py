@@ -29,7 +29,7 @@ from tidegate.sources.fetching import Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
 from tidegate.sources.outage import LOOK_SECONDS, Outage
 from tidegate.sources.positions import Positions, derive_restored
-from tidegate.sources.tools import REQUEST_SECONDS, SOURCE_TOOLS, Consumer, SourceTools, read_bounds
+from tidegate.sources.tools import REQUEST_SECONDS, SOURCE_TOOLS, Consumer, SourceTools, read_bounds, read_ends
 from tidegate.task.elements import BYTES_MAX
 
 _LOG = logging.getLogger("tidegate.sources")
@@ -310,8 +310,18 @@ class ConsumerThread:
         nexts, ends, unknown = derive_restored(self._partitions, self._restored)
         nexts.update({part: read_bounds(consumer, part)[0] for part in unknown})
         if self._operator.until == "never":
-            return Positions(self._operator.name, nexts)
+            return Positions(self._operator.name, nexts, initial_ends=self._read_initial_ends(consumer))
         return Positions(self._operator.name, nexts, {**ends, **{part: nexts[part] for part in unknown}})
+
+    def _read_initial_ends(self, consumer: Consumer) -> dict[TopicPartition, int]:
+        """Returns the last stable offsets, if they are needed. Raises KafkaException if one is not known."""
+        if not self._operator.planned.catches_up or not self._partitions:
+            return {}
+        answers = read_ends(consumer, self._partitions, REQUEST_SECONDS)
+        for one in answers:
+            if one.error is not None:
+                raise ck.KafkaException(one.error)
+        return {TopicPartition(one.topic, one.partition): one.offset for one in answers}
 
     def _read(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Runs one round: waits for room, takes what the client has, hands it over."""
@@ -343,8 +353,7 @@ class ConsumerThread:
             return
         stable: dict[TopicPartition, int] = {}
         try:
-            wanted = [ck.TopicPartition(part.topic, part.partition, ck.OFFSET_END) for part in due]
-            answers = consumer.offsets_for_times(wanted, timeout=_STABLE_SECONDS)
+            answers = read_ends(consumer, due, _STABLE_SECONDS)
             stable = {TopicPartition(one.topic, one.partition): one.offset for one in answers if one.error is None}
             self._outage.heard()
         except ck.KafkaException as error:

@@ -52,6 +52,7 @@ class SourceRuntime(KafkaSource, Runtime):
         self.rows_taken = 0
         """As in ports.Source."""
         self._clock_at_ms = 0
+        self._owes_caught_up = operator.planned.catches_up
         self._bad_record = bad_record
 
     @property
@@ -65,6 +66,14 @@ class SourceRuntime(KafkaSource, Runtime):
 
     @override
     def poll(self, rows_max: int, out: Out) -> bool:
+        moved = self._poll(rows_max, out)
+        if self._owes_caught_up and self.has_caught_up:
+            self._owes_caught_up = False
+            out.caught_up()
+            return True
+        return moved
+
+    def _poll(self, rows_max: int, out: Out) -> bool:
         if self.watermarks is None:
             return self._emit(self.take(rows_max), out)
         batch = self.take(rows_max)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import confluent_kafka as ck
@@ -64,6 +64,15 @@ def read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
     wanted = ck.TopicPartition(part.topic, part.partition)
     low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS)
     return low, high
+
+
+def read_ends(consumer: Consumer, parts: Iterable[TopicPartition], seconds: float) -> Sequence[ck.TopicPartition]:
+    """Requests the last stable offsets, by one request per broker. Each answer has an offset or an error.
+
+    Raises KafkaException.
+    """
+    wanted = [ck.TopicPartition(part.topic, part.partition, ck.OFFSET_END) for part in parts]
+    return consumer.offsets_for_times(wanted, timeout=seconds)
 
 
 class SourceTools(Threads):

@@ -6,8 +6,8 @@ receiver, the subtask is notified of it on arrival, and the barrier keeps its po
 The receiver grants an initial credit (`CREDIT_BYTES`, the same at both ends) and later re-grants what it has consumed,
 so it always has room for frames in transit. A sender with credit may send one whole frame of any size. Control elements
 cost no credit, since their number is bounded: barriers by the checkpoints in flight, watermarks and statuses by at most
-three queued between two batches (`Coalescing`), and answers by the questions asked. A blocked channel keeps receiving
-up to its credit (C35), while the others continue.
+three queued between two batches (`Coalescing`), answers by the questions asked, and a channel catches up once. A
+blocked channel keeps receiving up to its credit (C35), while the others continue.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tidegate.task.elements import (
     BYTES_MAX,
     Barrier,
     Batch,
+    CatchUpMarker,
     CheckpointControl,
     Element,
     StillIdle,
@@ -113,7 +114,7 @@ class InputChannel:
             self._push_time(element)
             return
         self._elements.append(element)
-        if self._on_arrival is not None and not isinstance(element, StillIdle):
+        if self._on_arrival is not None and not isinstance(element, StillIdle | CatchUpMarker):
             self._on_arrival(element)
 
     def _push_time(self, control: TimeControl) -> None:

@@ -103,8 +103,15 @@ class StillIdle(msgspec.Struct, frozen=True, tag="still-idle"):
     """Number of the question on this channel; later questions have higher numbers."""
 
 
+class CatchUpMarker(msgspec.Struct, frozen=True, tag="catch-up"):
+    """The marker that follows everything that the sources of this channel held when the attempt started (ADR 73).
+
+    It is sent at most once, and only in a plan with gates.
+    """
+
+
 CheckpointControl = Barrier | CancelMarker
 TimeControl = Watermark | StreamStatus
 TimeElement = TimeControl | StillIdle
-Control = CheckpointControl | TimeElement
+Control = CheckpointControl | TimeElement | CatchUpMarker
 Element = Batch | Control

@@ -6,7 +6,7 @@ alignment waits.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from tidegate.plan.graph import Edge
@@ -30,9 +30,11 @@ class InputGate:
         self.channels = channels
         self.handler = handler
         self.ports = {edge.index: edge.port for edge in edges}
-        self.event_time = Inputs(
-            [self.ports[channel.edge] for channel in channels], {edge.port for edge in edges if edge.order.comes_first}
-        )
+        by_channel = [self.ports[channel.edge] for channel in channels]
+        self.event_time = Inputs(by_channel)
+        self._behind = Counter(by_channel)
+        """By port the channels that have not caught up."""
+        self._gating = {edge.port for edge in edges if edge.order.comes_first}
         self.replay = deque(replay)
         self._turn_of = 0
 
@@ -69,6 +71,17 @@ class InputGate:
         if isinstance(control, Barrier):
             return self.handler.on_barrier(channel, control, now_ms)
         return self.handler.on_cancel(channel, control.checkpoint)
+
+    def on_caught_up(self, channel: int) -> int | None:
+        """Handles a channel that has caught up. Returns its port if that opens a gate now."""
+        port = self.ports[self.channels[channel].edge]
+        self._behind[port] -= 1
+        return port if port in self._gating and not self._behind[port] else None
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all channels have caught up with what the sources held when the attempt started."""
+        return not self._behind.total()
 
     def inflight(self, barrier: Barrier) -> dict[int, tuple[int, Sequence[Batch]]]:
         """Returns the rows in the channels that an unaligned barrier has overtaken: by channel, with the edge."""

@@ -63,8 +63,7 @@ class SourceFinished(msgspec.Struct, frozen=True, tag="source-finished"):
 
 
 class InputCaughtUp(msgspec.Struct, frozen=True, tag="input-caught-up"):
-    """Report that an input that opens a gate has caught up: asked after its rows whether it is still idle, it
-    confirmed.
+    """Report that an input that opens a gate has caught up with what its topics held when the attempt started.
 
     Sent once per attempt.
     """

@@ -13,7 +13,7 @@ from tidegate.ids import CheckpointId, StateId, TransactionalId
 from tidegate.operators.runtime import END_OF_TIME, BatchTooLarge, OperatorRuntime, Runtime
 from tidegate.plan.graph import Vertex
 from tidegate.plan.growth import BatchLimits
-from tidegate.task.elements import Batch, Control, TimeControl
+from tidegate.task.elements import Batch, CatchUpMarker, Control, TimeControl
 from tidegate.task.meter import OperatorMeter
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.pace import BatchPacer
@@ -125,8 +125,8 @@ class OperatorChain:
                 self.pace.observe(batch.frame.height, self.meter.took(0, batch.frame.height) - started)
                 return left
 
-    def hand(self, control: TimeControl) -> None:
-        """Passes a watermark or status to the head."""
+    def hand(self, control: TimeControl | CatchUpMarker) -> None:
+        """Passes event time or the marker of catching up to the head."""
         self.meter.begin()
         self._tree.hand(0, control)
 

@@ -16,7 +16,7 @@ from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.operators.spec import DEAD
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.plan.graph import Node, OutputPath, Vertex
-from tidegate.task.elements import StreamStatus, TimeControl, Watermark
+from tidegate.task.elements import CatchUpMarker, StreamStatus, TimeControl, Watermark
 from tidegate.task.meter import OperatorMeter
 from tidegate.task.outputs import EdgeOutput
 
@@ -65,20 +65,24 @@ class OperatorTree:
             self._outputs[edge].emit(letters)
         self.meter.spent(node)
 
-    def pass_on(self, node: int, control: TimeControl, children: Sequence[int], edges: Sequence[int]) -> None:
-        """Passes a watermark or status from a node to everything downstream of it (W04)."""
+    def pass_on(
+        self, node: int, control: TimeControl | CatchUpMarker, children: Sequence[int], edges: Sequence[int]
+    ) -> None:
+        """Passes event time or the marker of catching up from a node to everything downstream of it (W04)."""
         self.meter.spent(node)
         for child in children:
             self.hand(child, control)
         for edge in edges:
             self._outputs[edge].broadcast(control)
 
-    def hand(self, node: int, control: TimeControl) -> None:
-        """Passes a watermark or status to one node."""
+    def hand(self, node: int, control: TimeControl | CatchUpMarker) -> None:
+        """Passes event time or the marker of catching up to one node."""
         if isinstance(control, Watermark):
             self._runtimes[node].on_watermark(control.time_ms, self.outs[node])
-        else:
+        elif isinstance(control, StreamStatus):
             self._runtimes[node].on_status(control.idle, self.outs[node])
+        else:
+            self._runtimes[node].on_caught_up(self.outs[node])
         self.meter.spent(node)
 
 
@@ -136,6 +140,10 @@ class NodeOut(Out):
         if idle != self.idle:
             self.idle = self._tree.meter.counts[self._index].idle = idle
             self._tree.pass_on(self._index, StreamStatus(idle), *self._everywhere)
+
+    @override
+    def caught_up(self) -> None:
+        self._tree.pass_on(self._index, CatchUpMarker(), *self._everywhere)
 
     def _deliver(self, way: OutputPath, batch: pl.DataFrame) -> None:
         """Delivers rows. An idle node emits none (W05), so one that emits on a timer is made active for the

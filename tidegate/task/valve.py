@@ -21,8 +21,7 @@ its inputs raise it again (ADR 34).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
@@ -290,10 +289,6 @@ class Valve:
         self._questions[channel] = None
 
 
-_NOTHING_MORE: Final = (StillIdle(), Watermark(END_OF_TIME))
-"""Output of a valve whose channels have delivered everything they had."""
-
-
 class Inputs:
     """All input channels of a vertex: a valve for each port, and a valve whose channels are the ports (W19).
 
@@ -301,21 +296,15 @@ class Inputs:
     which it does when all its channels have.
     """
 
-    def __init__(self, ports: Sequence[int], gating: Collection[int] = ()) -> None:
-        """`ports[i]` is the port of channel i; `gating` are the ports for which catching up is reported.
-
-        Raises ValueError when there are no ports, or when one has no channel.
+    def __init__(self, ports: Sequence[int]) -> None:
+        """`ports[i]` is the port of channel i. Raises ValueError when there are no ports, or when one has no
+        channel.
         """
         count = len(set(ports))
         self._ports = [Valve(ports.count(port)) for port in range(count)]
         self._across = Valve(count) if count != 1 else None
         self._places = [(port, ports[:index].count(port)) for index, port in enumerate(ports)]
         self._channels = {place: index for index, place in enumerate(self._places)}
-        self._awaited = set(gating)
-        """Ports that open a gate and have not caught up yet."""
-        self._caught_up: list[int] = []
-        for port in self._awaited:
-            self._ports[port].ask()
 
     def on_control(self, channel: int, control: TimeElement) -> list[TimeElement]:
         """Returns what an element from a channel causes: input for the operators, and `StillIdle` for whoever asked."""
@@ -325,22 +314,9 @@ class Inputs:
             out = valve.on_still_idle(place, control.question)
         else:
             out = [*_forward(valve, place, control)]
-        if port in self._awaited and out and out[-1] in _NOTHING_MORE:
-            self._awaited.discard(port)
-            self._caught_up.append(port)
         if self._across is None:
             return out
         return [each for one in out for each in self._on_port(self._across, port, one)]
-
-    def take_caught_up(self) -> Sequence[int]:
-        """Returns the gating ports that have caught up since the last call, each once.
-
-        All channels of such a port have ended, or have confirmed after their rows that they are still idle.
-        """
-        if not self._caught_up:
-            return ()
-        ports, self._caught_up = self._caught_up, []
-        return ports
 
     def ask(self) -> None:
         """Asks all inputs, as `Valve.ask` does."""

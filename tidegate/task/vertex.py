@@ -31,6 +31,7 @@ from tidegate.task.elements import (
     Barrier,
     Batch,
     CancelMarker,
+    CatchUpMarker,
     CheckpointControl,
     Element,
     StillIdle,
@@ -212,6 +213,8 @@ class VertexTask:
             self._process(self.inputs, self.inputs.channels[index].edge, element)
         elif isinstance(element, Watermark | StreamStatus | StillIdle):
             self._on_event_time(self.inputs, index, element)
+        elif isinstance(element, CatchUpMarker):
+            self._on_caught_up(self.inputs, index)
         else:
             self._carry_out(self.inputs.on_control(index, element, self._host.now_ms()))
         return True
@@ -269,9 +272,15 @@ class VertexTask:
                 self._questions.confirm()
             else:
                 self.chain.hand(each)
-        for port in inputs.event_time.take_caught_up():
-            self._host.caught_up(self, port)
         inputs.ask()
+
+    def _on_caught_up(self, inputs: InputGate, channel: int) -> None:
+        """Reports an input that opens a gate, and passes the marker to the head once all inputs have caught up."""
+        port = inputs.on_caught_up(channel)
+        if port is not None:
+            self._host.caught_up(self, port)
+        if inputs.caught_up:
+            self.chain.hand(CatchUpMarker())
 
     def _answer(self) -> bool:
         """Answers a downstream question whether this subtask is still idle, after asking its own inputs the same."""

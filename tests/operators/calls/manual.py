@@ -19,7 +19,6 @@ from tidegate.operators.calls.runtime import CallRuntime
 from tidegate.operators.kinds.async_calls import AsyncOperator
 from tidegate.operators.spec import Columns, Slot
 from tidegate.state.backends import choose_backend
-from tidegate.task.elements import StreamStatus, Watermark
 
 POLICY = CallPolicy(timeout_ms=1000, retries=0, backoff_ms=10, budget_ms=1000)
 INPUT: Columns = (("k", BIGINT), ("n", BIGINT))
@@ -118,10 +117,10 @@ class ManualStep:
 
     @property
     def left(self) -> list[object]:
-        """Numbers of rows, watermarks and statuses, as they came out."""
+        """Numbers of rows, and what came out between them."""
         found: list[object] = []
         for one in self.out.order:
-            found += [one] if isinstance(one, Watermark | StreamStatus) else one["n"].to_list()
+            found += one["n"].to_list() if isinstance(one, pl.DataFrame) else [one]
         return found
 
 

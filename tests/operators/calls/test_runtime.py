@@ -16,7 +16,7 @@ from tidegate.ids import CheckpointId
 from tidegate.operators.spec import Planned, Requirement
 from tidegate.state.base import Share
 from tidegate.state.errors import StateUnreadable
-from tidegate.task.elements import StreamStatus, Watermark
+from tidegate.task.elements import CatchUpMarker, StreamStatus, Watermark
 
 BOTH = pytest.mark.parametrize("ordered", [True, False])
 
@@ -89,6 +89,32 @@ def test_a_status_keeps_its_place_among_the_rows() -> None:
     step.caller.answer(1)
     step.poll()
     assert step.left == [1, StreamStatus(idle=True)]
+
+
+@BOTH
+def test_a_step_has_caught_up_when_the_rows_before_have_left_whatever_comes_after(ordered: bool) -> None:
+    step = ManualStep(ordered=ordered)
+    step.process(1)
+    for time_ms in range(5):
+        step.runtime.on_watermark(time_ms, step.out)
+        step.runtime.on_status(True, step.out)
+        step.runtime.on_status(False, step.out)
+    step.runtime.on_caught_up(step.out)
+    step.runtime.on_watermark(9, step.out)
+    step.process(2)
+    step.caller.answer(2)
+    step.poll()
+    assert step.left == []
+    step.caller.answer(1)
+    while step.poll():
+        pass
+    assert [one for one in step.left if not isinstance(one, StreamStatus)] == [
+        1,
+        Watermark(4),
+        CatchUpMarker(),
+        Watermark(9),
+        2,
+    ]
 
 
 @BOTH

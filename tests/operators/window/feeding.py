@@ -26,7 +26,7 @@ from tidegate.operators.spec import Columns, Slot
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.state.keygroups import key_groups_of_keys
-from tidegate.task.elements import StreamStatus, Watermark
+from tidegate.task.elements import CatchUpMarker, StreamStatus, Watermark
 
 GROUPS = 8
 
@@ -224,8 +224,8 @@ class Subtasks:
 
     @property
     def order(self) -> list[pl.DataFrame | Watermark | StreamStatus]:
-        """Everything emitted."""
-        return self.out.order
+        """All rows and event time emitted."""
+        return [one for one in self.out.order if not isinstance(one, CatchUpMarker)]
 
 
 def drive(step: Subtasks, chance: random.Random, steps: Iterable[Step], *, polled: float = 0.5) -> None:

@@ -38,7 +38,7 @@ from tidegate.operators.lateness import FIRST_MS, LAST_MS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Slot
 from tidegate.state.backends import choose_backend
-from tidegate.task.elements import StreamStatus, Watermark
+from tidegate.task.elements import CatchUpMarker, StreamStatus, Watermark
 
 Expected = dict[tuple[Any, ...], tuple[Any, ...]]
 
@@ -147,8 +147,12 @@ def test_W05_idle_follows_the_watermark_that_was_held_back() -> None:
     (runtime,) = step.runtimes
     step.feed(watermark(9))
     runtime.on_status(idle=True, out=step.out)
+    runtime.on_caught_up(step.out)
     step.settle()
     assert step.order[-2:] == [Watermark(9), StreamStatus(idle=True)]
+    assert step.out.order[-2:] == [CatchUpMarker(), StreamStatus(idle=True)]
+    runtime.on_caught_up(step.out)
+    assert step.out.order[-1] == CatchUpMarker()
 
 
 def test_a_row_right_at_the_watermark_of_its_partition_is_late_for_a_window_that_ends_there() -> None:

@@ -26,6 +26,7 @@ from tidegate.ids import StateName
 from tidegate.operators.async_queue import (
     CallFailure,
     CallQueue,
+    CaughtUpMark,
     Mark,
     PendingCall,
     StatusMark,
@@ -98,6 +99,10 @@ class CallRuntime(Runtime, OperatorRuntime):
     def on_status(self, idle: bool, out: Out) -> None:
         """Queues the status, which keeps its place like a watermark (W05)."""
         self._mark(StatusMark(idle), out)
+
+    @override
+    def on_caught_up(self, out: Out) -> None:
+        self._mark(CaughtUpMark(), out)
 
     @override
     def poll(self, rows_max: int, out: Out) -> bool:
@@ -191,8 +196,10 @@ class CallRuntime(Runtime, OperatorRuntime):
             moved = True
             if isinstance(mark, WatermarkMark):
                 out.watermark(mark.time_ms)
-            else:
+            elif isinstance(mark, StatusMark):
                 out.status(mark.idle)
+            else:
+                out.caught_up()
         return moved
 
     def _emit(self, calls: Sequence[PendingCall], out: Out) -> None:
