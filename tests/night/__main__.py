@@ -1,4 +1,4 @@
-"""`python -m tests.night --minutes 90`: long stories on real parts under faults, one after the other.
+"""`python -m tests.night --minutes 140`: long stories on real parts under faults, one after the other.
 
 Each prints one line of JSON when it ends: what was done, what the outputs held, what is wrong. The seed is fresh unless
 one is given, and is printed first. Exit code 1 when a story has a problem or something planned did not happen.
@@ -37,6 +37,9 @@ MINUTES: Final = {
     "many_partitions": 5,
     "idle": 17,
     "compatibility": 3,
+    "joins": 12,
+    "table_bootstrap": 5,
+    "uneven_sides": 33,
 }
 """Of a full night, by story. Each is a module beside this one with a function `run`."""
 FULL: Final = sum(MINUTES.values())
