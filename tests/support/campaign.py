@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tidegate.dev.demo.verify import read_topic
+
+if TYPE_CHECKING:
+    import confluent_kafka as ck
 
 GATE_OPENS = "an input has caught up: orders begin"
 """Logged when a lookup's table has caught up and the orders may be read."""
@@ -67,7 +70,16 @@ def deliver(bootstrap: str, records: Iterable[Record]) -> int:
         "delivery.report.only.error": True,
         "on_delivery": lambda error, _: failed.append(error) if error is not None else None,
     }
-    producer, count = clients.producer(settings), 0
+    producer = clients.producer(settings)
+    count = produce(producer, records)
+    assert producer.flush(300) == 0, "the input was not delivered"
+    assert not failed, failed[:1]
+    return count
+
+
+def produce(producer: ck.Producer, records: Iterable[Record]) -> int:
+    """Hands the records to a producer and returns their number."""
+    count = 0
     for record in records:
         while True:
             try:
@@ -76,8 +88,6 @@ def deliver(bootstrap: str, records: Iterable[Record]) -> int:
             except BufferError:
                 producer.poll(0.1)
         count += 1
-    assert producer.flush(300) == 0, "the input was not delivered"
-    assert not failed, failed[:1]
     return count
 
 
