@@ -7,7 +7,7 @@ import io
 import msgspec
 from rich.console import Console
 
-from tidegate.cli.operator_table import find_busiest, find_early, find_stalled, render_operators
+from tidegate.cli.operator_table import find_busiest, find_early, find_on_hold, find_stalled, render_operators
 from tidegate.daemon.status import OperatorStatus
 from tidegate.ids import OperatorName
 
@@ -63,6 +63,13 @@ def test_a_source_whose_watermark_stands_is_named_with_its_partition() -> None:
     stalled = msgspec.structs.replace(ORDERS, stalled_seconds=45.0, held_back_by="in[3]")
     assert list(find_stalled([PAID, stalled])) == [
         "orders: its watermark has waited for in[3] for 45.0 s, although rows arrive"
+    ]
+
+
+def test_a_source_on_hold_is_named_with_the_reason() -> None:
+    held = msgspec.structs.replace(ORDERS, on_hold="until `customer` of `enriched` has caught up", on_hold_seconds=41.0)
+    assert list(find_on_hold([PAID, held])) == [
+        "orders has been on hold for 41.0 s, until `customer` of `enriched` has caught up"
     ]
 
 

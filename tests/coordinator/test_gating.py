@@ -6,7 +6,7 @@ import pytest
 
 from tests.task.topologies import edge as edge_of
 from tests.task.topologies import filter_node, plan_of, source_node, totals_node, vertex
-from tidegate.coordinator.gating import Gating, SourceProgress
+from tidegate.coordinator.gating import GateHold, Gating, LeadHold, SourceProgress
 from tidegate.ids import OperatorName, SlotIndex, VertexId
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import InputOrder
@@ -43,7 +43,7 @@ def join_of(*, gates: bool = False, ahead_ms: int | None = None, parallelism: in
 
 
 def slots(gating: Gating, parallelism: int = 2) -> list[set[OperatorName]]:
-    return [set(gating.held(SlotIndex(slot))) for slot in range(parallelism)]
+    return [set(gating.holds(SlotIndex(slot))) for slot in range(parallelism)]
 
 
 def at(watermark_ms: int | None, *, idle: bool = False) -> SourceProgress:
@@ -56,10 +56,12 @@ def at(watermark_ms: int | None, *, idle: bool = False) -> SourceProgress:
 def test_the_sources_of_the_other_inputs_are_on_hold_until_every_subtask_has_reported() -> None:
     gating = Gating(join_of(gates=True))
     assert slots(gating) == [{ORDERS}, {ORDERS}]
-    assert gating.on_caught_up(JOIN, 1, SlotIndex(1)) == set()
-    assert gating.on_caught_up(JOIN, 1, SlotIndex(1)) == set(), "a repetition counts once"
+    assert gating.on_caught_up(JOIN, 1, SlotIndex(1)) == ()
+    assert gating.on_caught_up(JOIN, 1, SlotIndex(1)) == (), "a repetition counts once"
+    assert gating.holds(SlotIndex(0)) == {ORDERS: GateHold(JOIN, "latest", caught_up=1, subtasks=2)}
     assert slots(gating) == [{ORDERS}, {ORDERS}]
-    assert gating.on_caught_up(JOIN, 1, SlotIndex(0)) == {ORDERS}
+    (gate,) = gating.on_caught_up(JOIN, 1, SlotIndex(0))
+    assert (gate.alias, set(gate.held)) == ("latest", {ORDERS})
     assert slots(gating) == [set(), set()]
     assert not gating, "nothing is left to decide"
 
@@ -68,14 +70,14 @@ def test_a_report_of_another_input_or_vertex_opens_nothing() -> None:
     gating = Gating(join_of(gates=True, parallelism=1))
     gating.on_caught_up(JOIN, 0, SlotIndex(0))
     gating.on_caught_up(VertexId("latest"), 1, SlotIndex(0))
-    assert gating.held(SlotIndex(0)) == {ORDERS}
+    assert set(gating.holds(SlotIndex(0))) == {ORDERS}
 
 
 def test_an_open_gate_stays_open_whatever_comes_later() -> None:
     gating = Gating(join_of(gates=True, parallelism=1))
     gating.on_caught_up(JOIN, 1, SlotIndex(0))
     gating.on_progress(SlotIndex(0), {CUSTOMERS: at(5), ORDERS: at(5_000)})
-    assert gating.held(SlotIndex(0)) == set()
+    assert set(gating.holds(SlotIndex(0))) == set()
 
 
 def test_a_new_attempt_has_gates_of_its_own_that_open_again() -> None:
@@ -84,9 +86,9 @@ def test_a_new_attempt_has_gates_of_its_own_that_open_again() -> None:
     first = Gating(plan)
     first.on_caught_up(JOIN, 1, SlotIndex(0))
     second = Gating(plan)
-    assert second.held(SlotIndex(0)) == {ORDERS}
+    assert set(second.holds(SlotIndex(0))) == {ORDERS}
     second.on_caught_up(JOIN, 1, SlotIndex(0))
-    assert second.held(SlotIndex(0)) == set()
+    assert set(second.holds(SlotIndex(0))) == set()
 
 
 def test_a_plan_without_gates_and_leads_decides_nothing() -> None:
@@ -101,7 +103,7 @@ def test_a_source_on_both_sides_is_not_held_since_it_would_wait_for_itself() -> 
         [vertex(source_node("orders", edges=(0, 1))), vertex(totals_node("join"))],
         [edge(0, "orders", "join", 0), edge(1, "orders", "join", 1, gates=True)],
     )
-    assert Gating(plan).held(SlotIndex(0)) == set()
+    assert set(Gating(plan).holds(SlotIndex(0))) == set()
 
 
 def two_joins(*, crossed: bool) -> Plan:
@@ -126,11 +128,11 @@ def two_joins(*, crossed: bool) -> Plan:
 
 def test_gates_open_one_after_the_other() -> None:
     gating = Gating(two_joins(crossed=False))
-    assert gating.held(SlotIndex(0)) == {ORDERS, CUSTOMERS}
+    assert set(gating.holds(SlotIndex(0))) == {ORDERS, CUSTOMERS}
     gating.on_caught_up(VertexId("two"), 1, SlotIndex(0))
-    assert gating.held(SlotIndex(0)) == {ORDERS}
+    assert set(gating.holds(SlotIndex(0))) == {ORDERS}
     gating.on_caught_up(VertexId("one"), 1, SlotIndex(0))
-    assert gating.held(SlotIndex(0)) == set()
+    assert set(gating.holds(SlotIndex(0))) == set()
 
 
 def test_a_gate_also_waits_for_sources_that_feed_both_sides() -> None:
@@ -186,7 +188,7 @@ def test_it_reads_on_when_the_other_side_has_come_after_it() -> None:
     held = []
     for watermark_ms in (0, 399, 400):
         gating.on_progress(SlotIndex(0), {ORDERS: at(500), CUSTOMERS: at(watermark_ms)})
-        held.append(set(gating.held(SlotIndex(0))))
+        held.append(set(gating.holds(SlotIndex(0))))
     assert held == [{ORDERS}, {ORDERS}, set()]
 
 
@@ -212,9 +214,9 @@ def test_nobody_waits_for_a_subtask_behind_a_gate() -> None:
     """Else the input that has to catch up would wait for the one that waits for it."""
     gating = Gating(join_of(gates=True, ahead_ms=100, parallelism=1))
     gating.on_progress(SlotIndex(0), {ORDERS: at(0), CUSTOMERS: at(5_000)})
-    assert gating.held(SlotIndex(0)) == {ORDERS}
+    assert set(gating.holds(SlotIndex(0))) == {ORDERS}
     gating.on_caught_up(JOIN, 1, SlotIndex(0))
-    assert gating.held(SlotIndex(0)) == {CUSTOMERS}
+    assert set(gating.holds(SlotIndex(0))) == {CUSTOMERS}
 
 
 def test_a_lead_looks_through_the_steps_between() -> None:
@@ -236,6 +238,14 @@ def test_a_lead_looks_through_the_steps_between() -> None:
     )
     gating = Gating(plan)
     gating.on_progress(SlotIndex(0), {ORDERS: at(0), CUSTOMERS: at(50), REGIONS: at(200)})
-    assert gating.held(SlotIndex(0)) == {REGIONS}
+    assert set(gating.holds(SlotIndex(0))) == {REGIONS}
     gating.on_progress(SlotIndex(0), {ORDERS: at(100), CUSTOMERS: at(400), REGIONS: at(200)})
-    assert gating.held(SlotIndex(0)) == {CUSTOMERS}
+    assert set(gating.holds(SlotIndex(0))) == {CUSTOMERS}
+
+
+def test_why_a_subtask_is_on_hold_has_how_far_it_is_ahead_and_of_whom() -> None:
+    gating = Gating(join_of(ahead_ms=100))
+    gating.on_progress(SlotIndex(0), {ORDERS: at(500), CUSTOMERS: at(90)})
+    gating.on_progress(SlotIndex(1), {ORDERS: at(450), CUSTOMERS: at(410)})
+    assert gating.holds(SlotIndex(0)) == {ORDERS: LeadHold(JOIN, (CUSTOMERS,), ahead_ms=410, limit_ms=100)}
+    assert gating.holds(SlotIndex(1)) == {ORDERS: LeadHold(JOIN, (CUSTOMERS,), ahead_ms=360, limit_ms=100)}

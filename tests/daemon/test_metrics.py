@@ -18,6 +18,7 @@ from tests.support.clocks import HandClock
 from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.daemon.broker_watch import Sign
+from tidegate.daemon.hold_metrics import SourceHold
 from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
 from tidegate.daemon.rates import CounterWindow
@@ -80,6 +81,7 @@ def fill(metrics: PipelineMetrics) -> None:
     metrics.state(PipelineState.RUNNING)
     metrics.registry_says("", 0)
     metrics.schemas_do_not_fit(0)
+    metrics.on_hold({ORDERS: SourceHold("gate", "until `table` of `step` has caught up", 1)})
     report = SlotReport(
         records_in={ORDERS: 10},
         bytes_in={ORDERS: 1000},

@@ -163,6 +163,13 @@ def play(
     return found
 
 
+def test_a_line_says_which_source_is_on_hold() -> None:
+    held = SimpleNamespace(name="orders", on_hold="until `customer` of `enriched` has caught up")
+    reads = SimpleNamespace(name="customers", on_hold="")
+    ((_, line),) = play(ProgressLines(), 70, lambda now_s: status(now_s, operators=(held, reads)))
+    assert line.text.endswith("; orders is on hold until `customer` of `enriched` has caught up")
+
+
 def test_a_line_a_minute_has_rates_lag_and_checkpoints() -> None:
     found = play(ProgressLines(), 190, lambda now_s: status(2000 * now_s))
     assert [at for at, _ in found] == [60, 120, 180]

@@ -150,7 +150,7 @@ FLOORS: Final = {
 
 
 def _never_opens(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gating, "on_caught_up", lambda self, vertex, port, slot: frozenset())
+    patch.setattr(Gating, "on_caught_up", lambda self, vertex, port, slot: ())
 
 
 def _no_barrier_on_hold(patch: pytest.MonkeyPatch) -> None:

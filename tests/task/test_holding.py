@@ -220,7 +220,7 @@ class Gated:
         self.order()
 
     def order(self) -> None:
-        self.rig.hold(*self.gating.held(SlotIndex(0)))
+        self.rig.hold(*self.gating.holds(SlotIndex(0)))
 
     def tell(self) -> bool:
         """Passes on what is new to the decision."""

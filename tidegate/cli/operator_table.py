@@ -56,6 +56,13 @@ def find_stalled(operators: Sequence[OperatorStatus]) -> Iterator[str]:
             yield f"{one.name}: its watermark has waited for {one.held_back_by} for {age}, although rows arrive"
 
 
+def find_on_hold(operators: Sequence[OperatorStatus]) -> Iterator[str]:
+    """Yields a line for every source on hold."""
+    for one in operators:
+        if one.on_hold_seconds is not None:
+            yield f"{one.name} has been on hold for {render_seconds(one.on_hold_seconds)}, {one.on_hold}"
+
+
 def find_early(operators: Sequence[OperatorStatus]) -> Iterator[str]:
     """Yields a line for every source that has event times before 1971."""
     for one in operators:

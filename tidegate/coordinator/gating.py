@@ -21,7 +21,7 @@ import msgspec
 
 from tidegate.ids import OperatorName, SlotIndex, VertexId
 from tidegate.operators.runtime import END_OF_TIME
-from tidegate.plan.gates import Lead, derive_gates, derive_leads
+from tidegate.plan.gates import Gate, Lead, derive_gates, derive_leads
 from tidegate.plan.graph import Plan
 
 
@@ -32,12 +32,38 @@ class SourceProgress(msgspec.Struct, frozen=True):
     idle: bool = False
 
 
+class GateHold(msgspec.Struct, frozen=True):
+    """A source subtask waits until an input of a step has caught up."""
+
+    step: VertexId
+    alias: str
+    """The input as the step names it."""
+    caught_up: int
+    """How many of the step's subtasks have reported that the input has caught up."""
+    subtasks: int
+
+
+class LeadHold(msgspec.Struct, frozen=True):
+    """A source subtask is too far ahead of sources of the other inputs of a step."""
+
+    step: VertexId
+    sources: tuple[OperatorName, ...]
+    """Those that are behind, in order."""
+    ahead_ms: int
+    """How far it is ahead of the last of them, in event time."""
+    limit_ms: int
+
+
+Hold = GateHold | LeadHold
+
+
 class Gating:
     """The gates and leads of one attempt. Every gate is closed at first."""
 
     def __init__(self, plan: Plan) -> None:
         """Raises GatesDeadlocked."""
         self._leads = derive_leads(plan)
+        self._parallelism = plan.parallelism
         slots = [SlotIndex(slot) for slot in range(plan.parallelism)]
         self._closed = {gate: set(slots) for gate in derive_gates(plan)}
         """For every closed gate, the slots whose subtasks have not reported yet."""
@@ -47,40 +73,46 @@ class Gating:
         """True if any source may be on hold now or later."""
         return bool(self._closed or self._leads)
 
-    def on_caught_up(self, vertex: VertexId, port: int, slot: SlotIndex) -> frozenset[OperatorName]:
-        """Records that an input of a subtask has caught up. Returns the sources whose gate this opens."""
-        before = self._gated()
+    def on_caught_up(self, vertex: VertexId, port: int, slot: SlotIndex) -> tuple[Gate, ...]:
+        """Records that an input of a subtask has caught up. Returns the gates that this opens."""
+        opened = []
         for gate, waiting in list(self._closed.items()):
             if (gate.vertex, gate.port) == (vertex, port):
                 waiting.discard(slot)
                 if not waiting:
                     del self._closed[gate]
-        return before - self._gated()
+                    opened.append(gate)
+        return tuple(opened)
 
     def on_progress(self, slot: SlotIndex, progress: Mapping[OperatorName, SourceProgress]) -> None:
         """Records the progress of the source subtasks of a slot."""
         self._progress.update({(source, slot): one for source, one in progress.items()})
 
-    def held(self, slot: SlotIndex) -> frozenset[OperatorName]:
-        """Returns the sources whose subtask in this slot is on hold."""
-        gated = self._gated()
-        return gated.union(
-            source
-            for lead in self._leads
-            for source in lead.sources - gated
-            if self._is_ahead(self._progress.get((source, slot)), lead, gated)
-        )
+    def holds(self, slot: SlotIndex) -> Mapping[OperatorName, Hold]:
+        """Returns the sources whose subtask in this slot is on hold, and why; a closed gate comes before a lead."""
+        found: dict[OperatorName, Hold] = {}
+        for gate, waiting in self._closed.items():
+            hold = GateHold(gate.vertex, gate.alias, self._parallelism - len(waiting), self._parallelism)
+            found = {**dict.fromkeys(sorted(gate.held), hold), **found}
+        gated = frozenset(found)
+        for lead in self._leads:
+            for source in sorted(lead.sources - gated):
+                ahead = self._derive_ahead(self._progress.get((source, slot)), lead, gated)
+                if ahead is not None:
+                    found.setdefault(source, ahead)
+        return found
 
-    def _gated(self) -> frozenset[OperatorName]:
-        return frozenset[OperatorName]().union(*(gate.held for gate in self._closed))
-
-    def _is_ahead(self, own: SourceProgress | None, lead: Lead, gated: frozenset[OperatorName]) -> bool:
+    def _derive_ahead(self, own: SourceProgress | None, lead: Lead, gated: frozenset[OperatorName]) -> LeadHold | None:
         if own is None or own.watermark_ms is None or own.watermark_ms == END_OF_TIME:
-            return False
-        awaited = lead.others - gated
-        others = [
-            one.watermark_ms
+            return None
+        limit_ms = own.watermark_ms - lead.ahead_ms
+        behind = [
+            (one.watermark_ms, source)
             for (source, _), one in self._progress.items()
-            if source in awaited and not one.idle and one.watermark_ms is not None and one.watermark_ms != END_OF_TIME
+            if source in lead.others - gated and not one.idle and one.watermark_ms is not None
         ]
-        return bool(others) and own.watermark_ms > min(others) + lead.ahead_ms
+        behind = [(at_ms, source) for at_ms, source in behind if at_ms < limit_ms]
+        if not behind:
+            return None
+        sources = tuple(sorted({source for _, source in behind}))
+        return LeadHold(lead.vertex, sources, own.watermark_ms - min(behind)[0], lead.ahead_ms)

@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, OpenTransaction, SubtaskRunning
-from tidegate.coordinator.gating import Gating, SourceProgress
 from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.attempt_cause import derive_slot_error
 from tidegate.daemon.control_server import SlotConnection
 from tidegate.daemon.services import Services
+from tidegate.daemon.source_holds import SourceHolds
 from tidegate.errors import AttemptFailed, TidegateError
-from tidegate.ids import Attempt, OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -33,7 +33,6 @@ from tidegate.task.messages import (
     Deploy,
     DriverMessage,
     Heartbeat,
-    HoldSources,
     InputCaughtUp,
     LogRecord,
     PeerAddress,
@@ -47,7 +46,6 @@ from tidegate.task.messages import (
     Stop,
     Stopped,
 )
-from tidegate.task.report import OperatorCounts
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +104,7 @@ class AttemptSlots:
         self._starting: set[asyncio.Task[None]] = set()
         self._proof = Proof(services.storage, restore.attempt, services.make_token(), services.clock)
         self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
-        self._holds = SourceHolds(plan, restore.attempt, self.send_one)
+        self._holds = SourceHolds(plan, restore.attempt, self.send_one, services.metrics, now_ms)
         self._letters = DeadLetterRateLimit(
             next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None)
         )
@@ -261,47 +259,6 @@ class AttemptSlots:
             self._bounded = False
             logger.info("all sources have reached their ends: final checkpoint")
             self._owner.request_final()
-
-
-class SourceHolds:
-    """The sources on hold in one attempt. `send` reaches one slot."""
-
-    def __init__(self, plan: Plan, attempt: Attempt, send: Callable[[SlotIndex, HoldSources], None]) -> None:
-        """Raises GatesDeadlocked."""
-        self._gating = Gating(plan)
-        self._attempt = attempt
-        self._send = send
-        self._sent: dict[SlotIndex, frozenset[OperatorName]] = {
-            SlotIndex(slot): frozenset() for slot in range(plan.parallelism)
-        }
-
-    def begin(self) -> None:
-        """Sends the initial holds: all slots run, and no source has read anything yet."""
-        self._send_changes()
-        waiting = sorted(set().union(*self._sent.values()))
-        if waiting:
-            logger.info("%s: on hold until the inputs that come first have caught up", ", ".join(waiting))
-
-    def on_caught_up(self, slot: SlotIndex, message: InputCaughtUp) -> None:
-        """Handles an input of a subtask that has caught up."""
-        opened = self._gating.on_caught_up(message.vertex, message.port, slot)
-        if opened:
-            logger.info("step %s: an input has caught up: %s begin", message.vertex, ", ".join(sorted(opened)))
-        self._send_changes()
-
-    def on_report(self, slot: SlotIndex, operators: Mapping[OperatorName, OperatorCounts]) -> None:
-        """Handles a slot's report about the event time of its operators."""
-        if self._gating:
-            progress = {name: SourceProgress(one.watermark_ms, one.idle) for name, one in operators.items()}
-            self._gating.on_progress(slot, progress)
-            self._send_changes()
-
-    def _send_changes(self) -> None:
-        for slot, sent in self._sent.items():
-            held = self._gating.held(slot)
-            if held != sent:
-                self._sent[slot] = held
-                self._send(slot, HoldSources(self._attempt, held))
 
 
 def _bounded_sources(plan: Plan) -> set[tuple[OperatorName, SlotIndex]]:

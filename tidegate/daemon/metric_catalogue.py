@@ -194,6 +194,19 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("step",),
         ),
         MetricSpec(
+            "tidegate_source_on_hold",
+            _G,
+            "Subtasks of a source that read nothing for now, by reason: an input that comes first has not caught up "
+            "(`gate`), or they are too far ahead of another input (`lead`).",
+            ("step", "reason"),
+        ),
+        MetricSpec(
+            "tidegate_source_on_hold_seconds",
+            _G,
+            "How long some subtask of a source has been on hold without a break, by reason; 0 while none is.",
+            ("step", "reason"),
+        ),
+        MetricSpec(
             "tidegate_operator_entries",
             _G,
             "Entries that an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "

@@ -28,6 +28,7 @@ from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes
 from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
+from tidegate.daemon.hold_metrics import SourceHold
 from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import NO_REMEDIES, OperatorAccounts
 from tidegate.daemon.rates import LabelBound
@@ -245,6 +246,11 @@ class PipelineMetrics:
         """The current state and reason, for probes, which never wait for the lock."""
         return self._state.current
 
+    def on_hold(self, holds: Mapping[OperatorName, SourceHold]) -> None:
+        """Sets the sources that are on hold now."""
+        with self._lock:
+            self._slots.holds.set(holds)
+
     def restarted(self, cause: str) -> None:
         """Counts a failed attempt that another one follows; `cause` is the code of the error."""
         with self._lock:
@@ -368,7 +374,7 @@ class PipelineMetrics:
                 restarts=self._restarts,
                 brokers_away_seconds=self._state.away_s(),
                 dead_letters=self._slots.dead_letters,
-                operators=self._slots.operators.operators(now, self._now_ms()),
+                operators=self._slots.holds.shown(self._slots.operators.operators(now, self._now_ms())),
                 slots=self._slots.operators.slots,
                 guarantee=self._guarantee,
                 history=self._history.summarise(self._failures.failures),

@@ -142,7 +142,8 @@ class ProgressLines:
         lag, lags = _lag(status)
         checkpoints, took = self._checkpoints(now_s)
         reason = f"{status.state}: {status.reason}; " if status.state is PipelineState.DEGRADED else ""
-        text = f"{reason}in {_rate(read_s)}, out {_rate(written_s)}, lag {lag}; {checkpoints}"
+        holds = "".join(f"; {one.name} is on hold {one.on_hold}" for one in status.operators if one.on_hold)
+        text = f"{reason}in {_rate(read_s)}, out {_rate(written_s)}, lag {lag}; {checkpoints}{holds}"
         return ProgressLine(text, fields | lags | took)
 
     def _checkpoints(self, now_s: float) -> tuple[str, dict[str, float]]:

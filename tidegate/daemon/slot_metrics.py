@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from tidegate.coordinator.recovery import Offsets, merge_offsets
+from tidegate.daemon.hold_metrics import HoldMetrics
 from tidegate.daemon.latency import RecordTimes
 from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import OPERATOR_COUNTERS, OperatorAccounts
@@ -40,6 +41,7 @@ class SlotMetrics:
         now_ms: Callable[[], int],
     ) -> None:
         self.operators = operators
+        self.holds = HoldMetrics(series, elapsed)
         self.windows = {name: CounterWindow(RATE_WINDOW_SECONDS) for name in ("records_in", "records_out")}
         self.bad_records = self.dead_letters = 0
         self._series = series
@@ -58,6 +60,7 @@ class SlotMetrics:
         """Counts from zero again, and clears the gauges of slots."""
         self._reports.clear()
         self.operators.begin_attempt()
+        self.holds.set({})
         for name in ("state_keys", "queue_batches", "operator_entries"):
             self._series.clear_gauges(f"tidegate_{name}")
 

@@ -117,6 +117,10 @@ class OperatorStatus(OperatorFigures, frozen=True, kw_only=True):
     """For a source: how long its watermark has not advanced although rows arrive; None while it advances."""
     held_back_by: str = ""
     """The partition that holds a stalled watermark back."""
+    on_hold: str = ""
+    """For a source on hold: until when, or while what."""
+    on_hold_seconds: float | None = None
+    """For a source on hold: for how long."""
     before_1971_remedy: str = ""
     """The advice about event times before 1971, if there are any."""
     subtasks: tuple[SubtaskStatus, ...]

@@ -41,7 +41,7 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
             columns = sent.setdefault(one.port, derive_crossing(graph, one, node.operator))
             carries = derive_carried(node.operator, one.port)
             order = node.operator.input_order(one.port)
-            edges.append(Edge(len(edges), *ends, one.keys, columns, one.port, carries, order))
+            edges.append(Edge(len(edges), *ends, one.keys, columns, one.port, carries, order, one.alias))
     heads = [name for name, node in graph.items() if node.starts_vertex]
     return tuple(Vertex(VertexId(head), _nodes(head, graph, outgoing)) for head in heads), tuple(edges)
 

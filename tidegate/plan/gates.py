@@ -24,6 +24,8 @@ class Gate(msgspec.Struct, frozen=True):
 
     vertex: VertexId
     port: int
+    alias: str
+    """The input as the step names it."""
     awaited: frozenset[OperatorName]
     """Sources that feed the input."""
     held: frozenset[OperatorName]
@@ -32,6 +34,7 @@ class Gate(msgspec.Struct, frozen=True):
 class Lead(msgspec.Struct, frozen=True):
     """A limit on how far the sources of an input may be ahead of those of the other inputs."""
 
+    vertex: VertexId
     sources: frozenset[OperatorName]
     others: frozenset[OperatorName]
     ahead_ms: int
@@ -43,7 +46,7 @@ def derive_gates(plan: Plan) -> tuple[Gate, ...]:
     for edge in plan.edges:
         if edge.order.comes_first:
             own, others = _sides(plan, edge)
-            gates.append(Gate(edge.downstream, edge.port, own, others - own))
+            gates.append(Gate(edge.downstream, edge.port, edge.alias or edge.upstream, own, others - own))
     closed = list(gates)
     while closed:
         held = frozenset[OperatorName]().union(*(gate.held for gate in closed))
@@ -63,7 +66,7 @@ def derive_leads(plan: Plan) -> tuple[Lead, ...]:
     for edge in plan.edges:
         if edge.order.ahead_ms is not None:
             own, others = _sides(plan, edge)
-            leads.append(Lead(own - others, others - own, edge.order.ahead_ms))
+            leads.append(Lead(edge.downstream, own - others, others - own, edge.order.ahead_ms))
     return tuple(leads)
 
 

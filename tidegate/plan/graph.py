@@ -68,6 +68,7 @@ class Edge(msgspec.Struct, frozen=True):
     port: int = 0  # the input of the head that it feeds
     carries: tuple[Requirement, ...] = ()  # what its rows have in addition to columns
     order: InputOrder = ANY_ORDER  # which sources are on hold because of this port
+    alias: str = ""  # the name of the port in the file, if the step names its inputs
 
 
 class UpgradeDirective(msgspec.Struct, frozen=True):

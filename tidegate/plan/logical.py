@@ -18,6 +18,8 @@ class Input:
     output: str = ""
     port: int = 0
     keys: tuple[str, ...] = ()
+    alias: str = ""
+    """The name of the port in the file, if the step names its inputs."""
 
 
 @dataclass(frozen=True, slots=True)

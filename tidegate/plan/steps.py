@@ -488,7 +488,7 @@ class _Context(_Input):
     def add(self, operator: Operator, keys: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()) -> None:
         if not isinstance(keys, tuple):
             inputs = tuple(
-                replace(read, port=port, keys=() if read.output == UNMATCHED else keys.get(alias, ()))
+                replace(read, port=port, alias=alias, keys=() if read.output == UNMATCHED else keys.get(alias, ()))
                 for port, (alias, reads) in enumerate(self._ports.items())
                 for read in reads
             )
