@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.formats.avro.any_avro import record_of
-from tests.testing.pipelines import ORDERS, load
+from tests.testing.pipelines import HEAD, ORDERS, load
 from tidegate.dev.topics.records import SeenRecord, render_json
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.ids import TopicPartition
@@ -282,3 +282,32 @@ def test_event_times_before_1971_are_named_with_the_remedy() -> None:
         found.append(run.early)
     remedy = "`id` is read as ms since 1970: if it is in seconds, write `event_time: timestamp_seconds(id)`"
     assert found == [[f"source orders: 1 record has an event time before 1971; {remedy}"], []]
+
+
+LOOKED_UP = (
+    HEAD
+    + """\
+sources:
+  orders: {topic: orders, schema: {id: bigint, sku: string}}
+  articles: {topic: articles, schema: {sku: string, price: bigint}}
+steps:
+  - {name: article, from: articles, table: {key: sku}}
+  - {name: priced, from: orders, lookup: article, on: {sku: sku}, add: {price: article.price}}
+sinks:
+  out: {from: priced, topic: out}
+"""
+)
+
+
+def test_a_table_is_read_to_its_end_before_the_stream() -> None:
+    loaded, plan = load("", LOOKED_UP)
+    orders = [
+        ProducedRecord(TopicPartition("orders", 0), None, b'{"id": %d, "sku": "a%d"}' % (n, n % 3)) for n in range(5)
+    ]
+    articles = [
+        ProducedRecord(TopicPartition("articles", 0), None, b'{"sku": "a%d", "price": %d}' % (n % 3, n))
+        for n in range(2 * CHUNK)
+    ]
+    shown = Preview(loaded, plan, print).run([*orders, *articles])
+    prices = [json.loads(one.record["value"])["price"] for one in shown]
+    assert prices == [1998, 1999, 1997, 1998, 1999]

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.coordinator.gating import Gating
 from tidegate.coordinator.types import Ack, SourcePositions
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import FailureKind
@@ -25,7 +26,17 @@ from tidegate.sources.caught_up import STAYS_SECONDS
 from tidegate.storage.shared import Proof
 from tidegate.task.dead_letter_limit import DeadLetterCount
 from tidegate.task.elements import Barrier
-from tidegate.task.messages import Acknowledged, Completed, Declined, Deploy, SlotMessage, SlotSettings, Trigger
+from tidegate.task.messages import (
+    Acknowledged,
+    Completed,
+    Declined,
+    Deploy,
+    HoldSources,
+    InputCaughtUp,
+    SlotMessage,
+    SlotSettings,
+    Trigger,
+)
 from tidegate.task.report import OperatorCounts
 from tidegate.task.wire import Frame, decode_element
 from tidegate.testing.log import Log
@@ -69,6 +80,7 @@ class Harness:
         self._acks: list[list[Ack]] = [[] for _ in range(plan.parallelism)]
         self._attempt = Attempt(1 if snapshot is None else 2)
         self._written: dict[OperatorName, list[WrittenRecord]] = {} if snapshot is None else dict(snapshot.written)
+        self._gating = Gating(plan)
         proof = Proof(self._storage, self._attempt, "", clock)
         proof.write_daemons()
         numbers = count()
@@ -81,6 +93,7 @@ class Harness:
         for deployment in self._slots:
             deployment.loop.letters = DeadLetterCount(None)  # a minute of a case may hold any number of dead letters
             deployment.open()
+        self._hold_sources()
         if snapshot is not None:
             for parts, quiet in zip(self._parts, snapshot.quiet, strict=True):
                 for source in parts.sources:
@@ -122,6 +135,9 @@ class Harness:
             match message:
                 case Acknowledged():
                     self._acks[slot].append(message.ack)
+                case InputCaughtUp():
+                    if self._gating.on_caught_up(message.vertex, message.port, SlotIndex(slot)):
+                        self._hold_sources()
                 case Declined():
                     reason = message.decline
                     raise AttemptFailed(
@@ -129,6 +145,11 @@ class Harness:
                     )
 
         return receive
+
+    def _hold_sources(self) -> None:
+        """Tells the slots which sources a gate holds. Leads are left out: no input of a case is too large for them."""
+        for slot, deployment in enumerate(self._slots):
+            deployment.loop.on_hold(HoldSources(self._attempt, self._gating.held(SlotIndex(slot))))
 
     # -- driven by cases -----------------------------------------------------------------------------------------------
 
