@@ -72,6 +72,8 @@ QUERIES: Mapping[str, str] = {
     "q12": """
         select bidder, count(*) bid_count, arrived / 10000 * 10000 starttime, arrived / 10000 * 10000 + 10000 endtime
         from bid group by bidder, arrived / 10000""",
+    "q13": """
+        select auction, bidder, price, dateTime, value from bid join side_input on auction % 10000 = key""",
     "q14": """
         select auction, bidder, round(0.908 * price, 3) price, case
             when strftime('%H', dateTime / 1000, 'unixepoch') between '08' and '18' then 'dayTime'
@@ -95,6 +97,10 @@ QUERIES: Mapping[str, str] = {
         with ranked as (select *, row_number() over (
             partition by auction order by price desc, bidder, channel, url, dateTime, extra) rank from bid)
         select {ALL}, rank from ranked where rank <= 10""",
+    "q20": """
+        select auction, bidder, price, channel, url, b.dateTime, b.extra, itemName, initialBid, reserve,
+            a.dateTime auction_dateTime, expires, seller, category, a.extra auction_extra
+        from bid b join auction a on b.auction = a.id where category = 10""",
     "q21": """
         with ids as (select auction, bidder, price, channel, case lower(channel)
             when 'apple' then '0' when 'google' then '1' when 'facebook' then '2' when 'baidu' then '3'
