@@ -149,7 +149,7 @@ class Harness:
     def _hold_sources(self) -> None:
         """Tells the slots which sources a gate holds. Leads are left out: no input of a case is too large for them."""
         for slot, deployment in enumerate(self._slots):
-            deployment.loop.on_hold(HoldSources(self._attempt, self._gating.held(SlotIndex(slot))))
+            deployment.loop.on_hold(HoldSources(self._attempt, frozenset(self._gating.holds(SlotIndex(slot)))))
 
     # -- driven by cases -----------------------------------------------------------------------------------------------
 
