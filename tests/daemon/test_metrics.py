@@ -93,7 +93,13 @@ def fill(metrics: PipelineMetrics) -> None:
         operators={
             ORDERS: OperatorCounts(watermarks=2, watermark_ms=7),
             TOTALS: OperatorCounts(
-                rows_in=10, rows_out=8, filtered=1, failed=1, late=1, busy_ms=5, gauges={"timers": 2}
+                rows_in=10,
+                rows_out=8,
+                filtered=1,
+                failed=1,
+                late=1,
+                busy_ms=5,
+                gauges={"waiting_rows": 2, "waiting_until_ms": 7},
             ),
         },
         busy_seconds=0.5,

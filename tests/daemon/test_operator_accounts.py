@@ -10,6 +10,7 @@ from tests.task.topologies import plan_of, sink_node, source_node, totals_node, 
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.operator_accounts import derive_kinds, derive_total
 from tidegate.daemon.status import OperatorStatus
+from tidegate.operators.waiting import Waiting
 from tidegate.task.report import OperatorCounts, SlotReport
 
 KINDS = {ORDERS: "source", TOTALS: "aggregate"}
@@ -119,3 +120,32 @@ def test_event_times_before_1971_are_counted_shown_and_reported_once(caplog: pyt
     assert (found.before_1971, found.before_1971_remedy) == (8, "do this")
     assert value(metrics, "source_rows_before_1971_total", step="orders") == 8
     assert caplog.messages == ["source orders: 3 records have event times before 1971; do this"]
+
+
+def waiting(rows: int, until_ms: int) -> SlotReport:
+    gauges = {"waiting_rows": rows, "waiting_until_ms": until_ms, "left_rows": 5}
+    return SlotReport(operators={TOTALS: OperatorCounts(gauges=gauges)})
+
+
+def until(metrics: PipelineMetrics, subtask: str) -> float | None:
+    return value(metrics, "operator_waiting_until_timestamp_seconds", step="totals", subtask=subtask)
+
+
+def test_what_waits_for_whom_is_added_up_with_the_latest_time() -> None:
+    waits = {TOTALS: Waiting(("order",), ("payment",))}
+    metrics = PipelineMetrics("shop", "0.1.0", HandClock(1000.0), KINDS, waits=waits)
+    metrics.slot_report(FIRST, 0, waiting(2, 5000))
+    metrics.slot_report(FIRST, 1, waiting(1, 7000))
+    found = totals(metrics)
+    assert found.waiting == "3 rows of `order` wait for `payment` until event time 1970-01-01T00:00:07.000Z"
+    assert found.gauges == {"waiting_rows": 3, "waiting_until_ms": 7000, "left_rows": 10}
+    assert (until(metrics, "0"), until(metrics, "1")) == (5, 7)
+    assert value(metrics, "operator_entries", step="totals", subtask="0", kind="waiting_rows") == 2
+    assert value(metrics, "operator_entries", step="totals", subtask="0", kind="waiting_until_ms") is None
+    for slot in range(2):
+        metrics.slot_report(FIRST, slot, waiting(0, 0))
+    assert totals(metrics).waiting == ""
+    assert (until(metrics, "0"), until(metrics, "1")) == (None, None)
+    metrics.slot_report(FIRST, 0, waiting(1, 1000))
+    metrics.attempt_started(SECOND)
+    assert until(metrics, "0") is None

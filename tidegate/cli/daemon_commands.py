@@ -27,7 +27,7 @@ from tidegate.cli.control_client import (
     find_read_token,
 )
 from tidegate.cli.daemon_address import ConnectOptions, DaemonAddress, derive_reach, http_options
-from tidegate.cli.operator_table import find_early, find_on_hold, find_stalled, render_operators
+from tidegate.cli.operator_table import find_early, find_on_hold, find_stalled, find_waiting, render_operators
 from tidegate.cli.output import echo_json, render_moment
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.progress import render_status
@@ -92,6 +92,8 @@ def status(file: Path, given: ConnectOptions, style: str) -> int:
             operators = found.operators
             for line in (*find_on_hold(operators), *find_stalled(operators), *find_early(operators)):
                 console.print(line, style="yellow", soft_wrap=True)
+            for line in find_waiting(operators):
+                console.print(line, soft_wrap=True)
     return int(found.state is PipelineState.FAILED)
 
 

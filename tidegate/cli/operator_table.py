@@ -63,6 +63,13 @@ def find_on_hold(operators: Sequence[OperatorStatus]) -> Iterator[str]:
             yield f"{one.name} has been on hold for {render_seconds(one.on_hold_seconds)}, {one.on_hold}"
 
 
+def find_waiting(operators: Sequence[OperatorStatus]) -> Iterator[str]:
+    """Yields a line for every operator that keeps rows until another input has rows for them."""
+    for one in operators:
+        if one.waiting:
+            yield f"{one.name}: {one.waiting}"
+
+
 def find_early(operators: Sequence[OperatorStatus]) -> Iterator[str]:
     """Yields a line for every source that has event times before 1971."""
     for one in operators:

@@ -64,7 +64,7 @@ def _keep_exit_code() -> None:
 
 def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
     from tidegate.daemon.metrics import PipelineMetrics
-    from tidegate.daemon.operator_accounts import derive_kinds, derive_remedies
+    from tidegate.daemon.operator_accounts import derive_kinds, derive_remedies, derive_waits
 
     checkpoints = settings.checkpoints
     metrics = PipelineMetrics(
@@ -73,6 +73,7 @@ def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
         kinds=derive_kinds(plan),
         guarantee=checkpoints.mode,
         remedies=derive_remedies(plan),
+        waits=derive_waits(plan),
     )
     metrics.limits(checkpoints.interval_ms, checkpoints.min_pause_ms, checkpoints.transaction_timeout_ms)
     return metrics

@@ -144,6 +144,8 @@ def preview(
     _print_records(run.run(given, tapped), places, limit, style, with_keys=not tapped)
     for step, count in run.late.items():
         click.echo(f"late: {step}: {count} record{'s' if count != 1 else ''} came too late", err=True)
+    for line in run.waiting:
+        click.echo(f"waiting: {line}", err=True)
     for line in run.early:
         click.echo(f"warning: {line}", err=True)
     return 0

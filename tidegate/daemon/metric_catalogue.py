@@ -210,8 +210,16 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "tidegate_operator_entries",
             _G,
             "Entries that an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "
-            "timers of quiet, open_rankings of keep, calls that wait for their answer.",
+            "timers of quiet, open_rankings of keep, calls that wait for their answer, table_rows of tables and "
+            "lookups, left_rows and right_rows of joins, and waiting_rows, which wait for another input.",
             ("step", "subtask", "kind"),
+        ),
+        MetricSpec(
+            "tidegate_operator_waiting_until_timestamp_seconds",
+            _G,
+            "When the last of the rows that wait for another input of their step gives up, as Unix time: event time, "
+            "or for a lookup that waits, of the clock. Missing while none waits.",
+            ("step", "subtask"),
         ),
         MetricSpec("tidegate_queue_batches", _G, "Batches waiting in the queues of a slot.", ("subtask",)),
         MetricSpec("tidegate_state_keys", _G, "Keys held in keyed state.", ("step", "subtask")),

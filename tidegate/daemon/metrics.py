@@ -30,11 +30,12 @@ from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.hold_metrics import SourceHold
 from tidegate.daemon.metric_series import MetricSeries
-from tidegate.daemon.operator_accounts import NO_REMEDIES, OperatorAccounts
+from tidegate.daemon.operator_accounts import NO_REMEDIES, NO_WAITS, OperatorAccounts
 from tidegate.daemon.rates import LabelBound
 from tidegate.daemon.slot_metrics import RATE_WINDOW_SECONDS, LagMetrics, SlotMetrics
 from tidegate.daemon.status import PipelineState, Status, decide_state
 from tidegate.ids import Attempt, OperatorName, TopicPartition
+from tidegate.operators.waiting import Waiting
 from tidegate.task.report import SlotReport
 
 STEPS_MAX: Final = 1000
@@ -120,6 +121,7 @@ class PipelineMetrics:
         now_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
         guarantee: str = "exactly-once",
         remedies: Mapping[OperatorName, str] = NO_REMEDIES,
+        waits: Mapping[OperatorName, Waiting] = NO_WAITS,
     ) -> None:
         self._series = MetricSeries(pipeline)
         self._pipeline = pipeline
@@ -132,7 +134,7 @@ class PipelineMetrics:
         self._attempt = Attempt(0)
         self._failed = self._restarts = 0
         self._steps, self._reasons = LabelBound(STEPS_MAX), LabelBound(REASONS_MAX)
-        operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS, remedies)
+        operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS, remedies, waits)
         self._slots = SlotMetrics(self._series, operators, self._steps, elapsed, now_ms)
         self._lags = LagMetrics(self._series, elapsed, now_ms)
         self._state = StateMetrics(self._series, elapsed)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_watermark
+from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_watermark, render_moment
 from tidegate.daemon.rates import CounterWindow, ReportCounts
 from tidegate.daemon.status import OperatorStatus, SlotStatus, SubtaskStatus
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
+from tidegate.operators.waiting import Waiting, add_gauges
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts, SlotReport
 
@@ -30,19 +31,25 @@ OPERATOR_COUNTERS: Final[tuple[tuple[str, bool, Callable[[OperatorCounts], float
 )
 """Metrics of every operator: whether they have a label for the slot, and what new counts add to them."""
 NO_REMEDIES: Final[Mapping[OperatorName, str]] = {}
+NO_WAITS: Final[Mapping[OperatorName, Waiting]] = {}
 
 
 class OperatorAccounts:
     """The accounts of all operators and slots.
 
     `kinds` maps the operators of the plan, in its order, to the names of their kinds. `remedies` advises what to do
-    about sources whose event times are before 1971.
+    about sources whose event times are before 1971. `waits` tells what the rows wait for that operators keep.
     """
 
     def __init__(
-        self, kinds: Mapping[OperatorName, str], window_s: float, remedies: Mapping[OperatorName, str] = NO_REMEDIES
+        self,
+        kinds: Mapping[OperatorName, str],
+        window_s: float,
+        remedies: Mapping[OperatorName, str] = NO_REMEDIES,
+        waits: Mapping[OperatorName, Waiting] = NO_WAITS,
     ) -> None:
         self._kinds = kinds
+        self._waits = waits
         self._remedies = remedies
         self._early: set[OperatorName] = set()
         self._window_s = window_s
@@ -120,6 +127,7 @@ class OperatorAccounts:
         total = derive_total(account.slots)
         watermark_ms, stall = as_shown(total.watermark_ms), self._stalls.find(name, account.slots, now)
         rows_in, rows_out, busy_ms = (window.rate(now) for window in account.windows)
+        waits = self._waits.get(name)
         return OperatorStatus(
             **_figures(total),
             name=name,
@@ -131,6 +139,7 @@ class OperatorAccounts:
             stalled_seconds=None if stall is None else now - stall.since_s,
             held_back_by="" if stall is None else stall.partition,
             before_1971_remedy=self._remedies.get(name, "") if total.before_1971 else "",
+            waiting="" if waits is None else waits.describe(total.gauges, render_moment),
             subtasks=tuple(SubtaskStatus(slot=slot, **_figures(one)) for slot, one in sorted(account.slots.items())),
         )
 
@@ -158,13 +167,18 @@ def derive_remedies(plan: Plan) -> dict[OperatorName, str]:
     return {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
 
 
+def derive_waits(plan: Plan) -> dict[OperatorName, Waiting]:
+    """Returns what the rows wait for that operators of a plan keep."""
+    found = {node.operator.name: node.operator.waits() for node in plan.nodes}
+    return {name: waits for name, waits in found.items() if waits is not None}
+
+
 def derive_total(per_slot: Mapping[int, OperatorCounts]) -> OperatorCounts:
     """Adds up the counts of all slots."""
     total, gauges = OperatorCounts(), dict[str, int]()
     for one in per_slot.values():
         _add(total, one)
-        for name, held in one.gauges.items():
-            gauges[name] = gauges.get(name, 0) + held
+        gauges = add_gauges(gauges, one.gauges)
     total.gauges = gauges
     total.watermark_ms = derive_watermark(per_slot)
     total.idle = bool(per_slot) and all(one.idle for one in per_slot.values())

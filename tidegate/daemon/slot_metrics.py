@@ -17,6 +17,7 @@ from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import OPERATOR_COUNTERS, OperatorAccounts
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.task.report import SlotReport
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class SlotMetrics:
         self._reports.clear()
         self.operators.begin_attempt()
         self.holds.set({})
-        for name in ("state_keys", "queue_batches", "operator_entries"):
+        for name in ("state_keys", "queue_batches", "operator_entries", "operator_waiting_until_timestamp_seconds"):
             self._series.clear_gauges(f"tidegate_{name}")
 
     def add(self, subtask: int, report: SlotReport) -> None:
@@ -119,7 +120,17 @@ class SlotMetrics:
             if self.operators.is_source(name):
                 self._series.counter("tidegate_source_rows_before_1971_total", step).inc(new.before_1971)
             for kind, held in new.gauges.items():
+                if kind == WAITING_UNTIL:
+                    self._show_waiting(step, str(subtask), new.gauges)
+                    continue
                 self._series.gauge("tidegate_operator_entries", step, str(subtask), kind).set(held)
+
+    def _show_waiting(self, step: str, subtask: str, gauges: Mapping[str, int]) -> None:
+        gauge = "tidegate_operator_waiting_until_timestamp_seconds"
+        if gauges.get(WAITING_ROWS):
+            self._series.gauge(gauge, step, subtask).set(gauges[WAITING_UNTIL] / 1000)
+        else:
+            self._series.remove_gauge(gauge, step, subtask)
 
     def _show_event_time(self) -> None:
         """Exports the event-time gauges; a gauge with an unknown value is not exported."""

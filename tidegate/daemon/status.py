@@ -117,6 +117,8 @@ class OperatorStatus(OperatorFigures, frozen=True, kw_only=True):
     """For a source: how long its watermark has not advanced although rows arrive; None while it advances."""
     held_back_by: str = ""
     """The partition that holds a stalled watermark back."""
+    waiting: str = ""
+    """Which of its rows wait for what, and until when."""
     on_hold: str = ""
     """For a source on hold: until when, or while what."""
     on_hold_seconds: float | None = None

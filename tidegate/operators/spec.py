@@ -19,6 +19,7 @@ from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_boun
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.fingerprint import Lineages, StateFingerprint
+from tidegate.operators.waiting import Waiting
 from tidegate.state.declaration import StateDeclaration
 
 if TYPE_CHECKING:
@@ -168,6 +169,12 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
     def row_key(self) -> tuple[str, ...]:
         """Returns the columns of which each value has at most one row, if it emits the rows of a table."""
         return ()
+
+    def waits(self) -> Waiting | None:
+        """Returns what the rows wait for that it keeps; None if it keeps none for something else to arrive. Its runtime
+        has the gauges `WAITING_ROWS` and `WAITING_UNTIL`.
+        """
+        return None
 
     def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # for overrides
         """Returns True if each row of an output has the source record and the system columns of a row on port 0."""

@@ -18,6 +18,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Requirement
+from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
 from tidegate.testing.compare import Difference, Record, compare, compare_runs, derive_expected, derive_records
@@ -183,13 +184,26 @@ def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) ->
         if one.late:
             yield f"{name}: {one.late} record{'s' if one.late != 1 else ''} came too late"
         if name in timed:
-            held = [f"{number} {_gauge_text(gauge, number)}" for gauge, number in one.gauges.items() if number]
+            held = [
+                f"{number} {_gauge_text(gauge, number)}"
+                for gauge, number in one.gauges.items()
+                if number and gauge not in (WAITING_ROWS, WAITING_UNTIL)
+            ]
             yield f"{name}: {', '.join([*held, f'its watermark is {_moment(one.watermark_ms)}'])}"
         if one.before_1971:
             yield describe_early(name, one.before_1971, remedies[name])
     for name, one in counts.items() if timed else ():
         if one.held_back_by:
             yield f"{name}: its watermark is {_moment(one.watermark_ms)}, held back by {one.held_back_by}"
+
+
+def describe_waiting(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
+    """Yields, for each step that keeps rows until another input has rows for them, what waits for what."""
+    for node in plan.nodes:
+        waits = node.operator.waits()
+        text = "" if waits is None else waits.describe(counts[node.operator.name].gauges, render_moment)
+        if text:
+            yield f"{node.operator.name}: {text}"
 
 
 def _gauge_text(gauge: str, number: int) -> str:
@@ -242,7 +256,8 @@ class _Run:
             bad = {str(kind): count for kind, count in harness.bad_records().items()}
             counts = harness.counts()
             late = {str(name): one.late for name, one in counts.items() if one.late}
-            return _Played(harness.written(), bad, late, list(_describe_time(self._plan, counts)))
+            notes = [*_describe_time(self._plan, counts), *describe_waiting(self._plan, counts)]
+            return _Played(harness.written(), bad, late, notes)
         finally:
             harness.close()
 

@@ -19,6 +19,7 @@ from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.waiting import add_gauges
 from tidegate.plan.assignment import assign_partitions
 from tidegate.plan.graph import Plan
 from tidegate.slot.deployment import Deployment
@@ -257,10 +258,7 @@ class Harness:
                 total.before_1971 += one.before_1971
                 total.watermark_ms = _lowest(total.watermark_ms, one.watermark_ms)
                 total.held_back_by = total.held_back_by or one.held_back_by
-                total.gauges = {
-                    gauge: total.gauges.get(gauge, 0) + one.gauges.get(gauge, 0)
-                    for gauge in {**total.gauges, **one.gauges}
-                }
+                total.gauges = add_gauges(total.gauges, one.gauges)
         return found
 
     def _exchange(self) -> bool:

@@ -30,6 +30,7 @@ from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
+from tidegate.testing.cases import describe_waiting
 from tidegate.testing.compare import JsonText, Record, derive_written
 from tidegate.testing.feed import NO_TIMESTAMP, Copies, ProducedRecord, derive_ends
 from tidegate.testing.flow_text import render_moment
@@ -124,6 +125,8 @@ class Preview:
         """Step -> number of late records, after the run."""
         self.early: list[str] = []
         """A line for each source with event times before 1971, after the run."""
+        self.waiting: list[str] = []
+        """A line for each step with rows that still wait for another input, after the run."""
 
     def run(self, records: Iterable[ProducedRecord], tapped: Sequence[str] = ()) -> Iterator[Previewed]:
         """Yields the output as it comes, in each round by sink in file order."""
@@ -141,6 +144,7 @@ class Preview:
                 yield from self._take(harness, sinks, tapped)
             counts = harness.counts()
             self.late = {name: one.late for name, one in counts.items() if one.late}
+            self.waiting = [*describe_waiting(self._plan, counts)]
             self.early = [
                 describe_early(source.name, count, derive_remedy(source))
                 for source in self._plan.operators(SourceOperator)
