@@ -10,7 +10,7 @@ from tidegate.coordinator.gating import GateHold, Gating, LeadHold, SourceProgre
 from tidegate.ids import OperatorName, SlotIndex, VertexId
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import InputOrder
-from tidegate.plan.gates import GatesDeadlocked, derive_gates
+from tidegate.plan.gates import GatesDeadlocked, derive_gates, derive_turns
 from tidegate.plan.graph import Edge, Plan
 
 ORDERS, CUSTOMERS, REGIONS = OperatorName("orders"), OperatorName("customers"), OperatorName("regions")
@@ -157,6 +157,11 @@ def test_a_gate_also_waits_for_sources_that_feed_both_sides() -> None:
     )
     with pytest.raises(GatesDeadlocked, match="one, two wait for"):
         derive_gates(plan)
+
+
+def test_sources_behind_gates_begin_in_turns() -> None:
+    assert derive_turns(two_joins(crossed=False)) == {CUSTOMERS: 1, ORDERS: 2}
+    assert derive_turns(join_of()) == {}
 
 
 def test_gates_that_wait_for_each_other_are_refused() -> None:

@@ -60,6 +60,16 @@ def derive_gates(plan: Plan) -> tuple[Gate, ...]:
     return tuple(gates)
 
 
+def derive_turns(plan: Plan) -> dict[OperatorName, int]:
+    """Returns, for each source behind gates, how many of them open one after the other before it begins."""
+    gates, turns = derive_gates(plan), dict[OperatorName, int]()
+    for _ in gates:  # as many rounds as the longest chain may have
+        for gate in gates:
+            turn = 1 + max((turns.get(source, 0) for source in gate.awaited), default=0)
+            turns |= {source: max(turns.get(source, 0), turn) for source in gate.held}
+    return turns
+
+
 def derive_leads(plan: Plan) -> tuple[Lead, ...]:
     """Returns how far sources may be ahead of one another."""
     leads: list[Lead] = []

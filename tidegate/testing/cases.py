@@ -19,6 +19,7 @@ from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Requirement
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
+from tidegate.plan.gates import derive_turns
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
 from tidegate.testing.compare import Difference, Record, compare, compare_runs, derive_expected, derive_records
@@ -67,6 +68,7 @@ class CaseRunner:
         self._sources = loaded.settings.sources
         self._plan = plan
         self._options, self._key_options = plain_options(plan), plain_key_options(plan)
+        self._turns = derive_turns(plan)
         self._parallelism = parallelism
         sinks = {sink.name: sink for sink in plan.operators(SinkOperator)}
         self._sinks = {name: sinks[name] for name in map(OperatorName, loaded.settings.sinks)}
@@ -85,7 +87,7 @@ class CaseRunner:
         return CaseResult(case, tuple(failures), time.perf_counter() - started, output)
 
     def _judge(self, case: CaseSettings) -> tuple[Output, list[CaseFailure]]:
-        events = derive_events(case.given, self._sources, self._options, self._key_options)
+        events = derive_events(case.given, self._sources, self._options, self._key_options, self._turns)
         skipped: list[str] = []
         run = _Run(self._plan_of(case), case, events, self._sources.values(), skipped.append)
         played = run.play()

@@ -17,7 +17,7 @@ from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import derive_key_schema, key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas, SchemaText, UnknownSchema
-from tidegate.ids import TopicPartition
+from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 
@@ -128,24 +128,26 @@ def derive_events(
     sources: Mapping[str, SourceSettings],
     options: Mapping[str, FormatOptions],
     key_options: Mapping[str, FormatOptions],
+    turns: Mapping[OperatorName, int],
 ) -> list[FeedEvent]:
     """Returns the events in time order.
 
-    Each source has its own time, which its `advance` moves; ties keep the order of the sources.
+    Each source has its own time, which its `advance` moves; ties keep the order of the sources. What is there at the
+    start comes in the order of the gates: `turns` as in derive_turns.
     """
-    events: list[FeedEvent] = []
+    events: list[tuple[int, FeedEvent]] = []
     for name, elements in given.items():
-        after_ms = 0
+        after_ms, turn = 0, turns.get(OperatorName(name), 0)
         for element in elements:
             if element.advance_ms is not None:
                 after_ms += element.advance_ms
-                events.append(FeedEvent(after_ms))
+                events.append((0, FeedEvent(after_ms)))
             elif element.watermark is not None:
-                events.append(FeedEvent(after_ms, None, name, element.watermark))
+                events.append((0 if after_ms else turn, FeedEvent(after_ms, None, name, element.watermark)))
             else:
                 record = _record(element, sources[name], options.get(name, NO_OPTIONS), key_options.get(name))
-                events.append(FeedEvent(after_ms, record))
-    return sorted(events, key=lambda event: event.after_ms)
+                events.append((0 if after_ms else turn, FeedEvent(after_ms, record)))
+    return [event for _, event in sorted(events, key=lambda one: (one[1].after_ms, one[0]))]
 
 
 def _record(

@@ -1,0 +1,48 @@
+"""Cases of steps that read one input first: what a topic holds at the start, and what comes later."""
+
+from __future__ import annotations
+
+from tests.testing.pipelines import HEAD, messages, run_one
+
+LOOKUP = (
+    HEAD
+    + """\
+sources:
+  orders: {topic: orders, schema: {id: bigint, sku: string}}
+  articles: {topic: articles, schema: {sku: string, price: bigint}}
+steps:
+  - {name: article, from: articles, table: {key: sku}}
+  - {name: priced, from: orders, lookup: article, on: {sku: sku}, add: {price: article.price}}
+sinks:
+  out: {from: priced, topic: out}
+tests:
+"""
+)
+ORDER = "{value: {id: %d, sku: a}}"
+ARTICLE = "{value: {sku: a, price: %d}}"
+
+
+def priced(number: int, price: int | None) -> str:
+    return f"{{value: {{id: {number}, sku: a, price: {'null' if price is None else price}}}}}"
+
+
+def case(orders: list[str], articles: list[str], out: list[str]) -> str:
+    given = f"{{orders: [{', '.join(orders)}], articles: [{', '.join(articles)}]}}"
+    return f"given: {given}, expect: {{out: [{', '.join(out)}]}}"
+
+
+def test_the_table_is_read_first_in_whatever_order_the_case_names_the_sources() -> None:
+    text = case([ORDER % 1, ORDER % 2], [ARTICLE % 5, ARTICLE % 7], [priced(1, 7), priced(2, 7)])
+    assert messages(run_one(text, LOOKUP)) == []
+
+
+def test_what_comes_later_comes_in_time_order() -> None:
+    orders = [ORDER % 1, "{advance: 1m}", ORDER % 2, "{advance: 2m}", ORDER % 3]
+    articles = [ARTICLE % 5, "{advance: 2m}", ARTICLE % 7]
+    assert messages(run_one(case(orders, articles, [priced(1, 5), priced(2, 5), priced(3, 7)]), LOOKUP)) == []
+
+
+def test_a_step_that_begins_immediately_reads_in_the_order_of_the_case() -> None:
+    text = case([ORDER % 1], [ARTICLE % 5], [priced(1, None)])
+    immediately = LOOKUP.replace("add: {", "begin: immediately, add: {")
+    assert messages(run_one(text, immediately)) == []
