@@ -88,8 +88,8 @@ class Builder:
             self._source(OperatorName(one.name), one.settings)
             return
         self.policies[one.name] = combine_policies(self.policies.get(name, BadRecordPolicy.FAIL) for name in one.inputs)
-        named = {named.upstream for named in one.named if named.operator}
-        bases = [name.partition(".")[0] for name in one.inputs if name not in named]
+        results = [named.upstream for named in one.named if not named.operator] if one.named else one.inputs
+        bases = [name.partition(".")[0] for name in results]
         given = [] if one.late_of else bases
         for known, names in ((self.changelogs, bases), (self.corrections, given), (self.repeats, given)):
             origin = next((known[name] for name in names if name in known), None)

@@ -223,8 +223,8 @@ class LookupKind(StepKind):
         if step.lookup is None or not step.from_:
             return ()
         stream = NamedInput(step.from_[0], step.from_[0], ("from", 0))
-        table = NamedInput(step.lookup, step.lookup, ("lookup",), ROWS)
-        return (stream,) if stream.alias == table.alias else (stream, table)
+        alias = f"{step.lookup}.{ROWS}" if step.lookup == stream.alias else step.lookup
+        return stream, NamedInput(alias, step.lookup, ("lookup",), ROWS)
 
     @override
     def expressions(self, step: LookupSettings) -> Mapping[Path, str]:
@@ -242,7 +242,7 @@ class LookupKind(StepKind):
             context.problem(("from",), "a lookup reads one input besides the table", remedy, at_key=True)
             return
         if stream_name == table_name:
-            return  # changes of a table, which are refused
+            return  # the stream is changes of the table, which is reported
         stream, table = context.of(stream_name), context.of(table_name)
         added = _add(step, stream, context)
         if added is None:

@@ -18,7 +18,7 @@ from tidegate.datatypes import BOOLEAN
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.builtin.kafka_source import DELETED, TOMBSTONE
+from tidegate.operators.builtin.kafka_source import CHANGE_COLUMNS, DELETED, TOMBSTONE
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.latest_rows import ROWS, declare_latest, digest_latest, require_topic
@@ -56,7 +56,7 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
 
     keys: tuple[str, ...]
     columns: Columns
-    """All columns that arrive."""
+    """All columns that arrive, except those that describe an event rather than a row."""
     bad_records: BadRecordPolicy
     both_rows: bool = False
     """True if updates arrive as two rows, because they may change the key."""
@@ -206,7 +206,8 @@ class TableKind(StepKind):
             context.problem(("table",), f"`{DELETED}` marks rows that delete their key, and is {deleted}", remedy)
         origins = context.origins(*keys)
         both_rows = context.changes and not all(map(_is_record_key, origins))
-        columns = tuple(context.columns.items())
+        event = CHANGE_COLUMNS - {DELETED} if context.changes else ()
+        columns = tuple(one for one in context.columns.items() if one[0] not in event)
         rows = TableRowsOperator(
             OperatorName(f"{context.name}.{ROWS}"), keys, columns, context.policy, both_rows=both_rows
         )
