@@ -13,7 +13,6 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
-from tidegate.config.fields.event_time import Idle
 from tidegate.config.fields.types import Column, ExpressionText, MatchingColumns, StepName, choice
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import ColumnReference, Expression, can_fail, columns_of, text_of
@@ -249,8 +248,7 @@ class LookupKind(StepKind):
             return
         context.declare_columns({**stream.columns, **{name: one.type for name, one in added.items()}})
         pairs = _match_table_key(step, table.row_key, context)
-        can_begin = step.begin == IMMEDIATELY or _can_catch_up(table_name, table, context)
-        if pairs is None or not can_begin:
+        if pairs is None:
             return
         paths: dict[Path, dict[str, str]] = {
             ("on", column): {stream_name: column, table_name: key} for key, column in pairs.items()
@@ -260,7 +258,6 @@ class LookupKind(StepKind):
             return
         read = {name for one in added.values() for name in columns_of(one)}
         held = {name: kind for name, kind in table.columns.items() if qualified_name(table_name, name) in read}
-        caught_up = step.begin != IMMEDIATELY
         operator = LookupOperator(
             context.name,
             tuple(zip(pairs, matched.types, strict=True)),
@@ -272,8 +269,8 @@ class LookupKind(StepKind):
             tuple(added.items()),
             step.missing or NULL,
             combine_policies((stream.policy, table.policy)),
-            InputOrder(comes_first=True) if caught_up else ANY_ORDER,
-            (*require_topic(table.origins()), *((Requirement.EVENT_TIME,) if caught_up else ())),
+            InputOrder(comes_first=step.begin != IMMEDIATELY),
+            require_topic(table.origins()),
         )
         context.add(operator, matched.columns)
 
@@ -304,20 +301,6 @@ def _match_table_key(step: LookupSettings, key: tuple[str, ...], context: StepCo
     message = f"the key of `{step.lookup}` is {', '.join(key)}: a row is found by its whole key, and by nothing else"
     context.problem(("on",), message, f"write `on: {{{example}}}`")
     return None
-
-
-def _can_catch_up(name: str, table: InputContext, context: StepContext) -> bool:
-    """Returns True if the sources of the table know when they have caught up; reports one that does not."""
-    for source in {one.source.name: one.source for one in table.origins()}.values():
-        idle = source.event_time is not None and source.event_time.idle is Idle.NEVER
-        if idle and source.until == "never":
-            context.problem(
-                ("begin",),
-                f"with `watermark: {{idle: never}}` the source `{source.name}` of `{name}` never has caught up",
-                f"write `idle: caught-up` in `watermark` of `{source.name}`, or `begin: immediately`",
-            )
-            return False
-    return True
 
 
 KIND = LookupKind()
