@@ -96,9 +96,21 @@ def each_input_is_a_port_and_columns_of_one_name_are_pruned_apart() -> None:
 def the_explanation_has_both_inputs() -> None:
     loaded = parse_pipeline(TEXT.replace("COGROUP", COGROUP).replace("ORDER", "int").replace("PAYMENT", "int"), "p", {})
     text = render_explanation(derive_explanation(loaded, build_plan(loaded)))
-    assert "<- orders by id (1 channels): id int, amount double" in text
-    assert "<- payments by id (1 channels): id int, note string, amount double" in text
+    assert "<- left: orders by id int (1 channels): id int, amount double" in text
+    assert "<- right: payments by id int (1 channels): id int, note string, amount double" in text
     assert "keyed state on both sides" in text
+
+
+def the_explanation_has_the_order_of_the_inputs_and_the_common_type_of_their_keys() -> None:
+    ordered = TEXT.replace("COGROUP", COGROUP + ", first: right, ahead_ms: 600000")
+    loaded = parse_pipeline(ordered.replace("ORDER", "int").replace("PAYMENT", "bigint"), "p", {})
+    explanation = derive_explanation(loaded, build_plan(loaded))
+    left, right = (one for one in explanation["exchanges"] if one["to"] == "pairs")
+    assert (left["input"], left["by"], left["ahead_ms"], "comes_first" in left) == ("left", ["id.key"], 600_000, False)
+    assert (right["input"], right["comes_first"]) == ("right", True)
+    text = render_explanation(explanation)
+    assert "<- left: orders by id.key bigint (1 channels), at most 10m ahead in event time: " in text
+    assert "<- right: payments by id bigint (1 channels), comes first, at most 10m ahead in event time: " in text
 
 
 def state_has_what_the_step_takes_whatever_is_read_of_it() -> None:
@@ -316,6 +328,7 @@ def main() -> None:
     """Says `ok`, or raises."""
     each_input_is_a_port_and_columns_of_one_name_are_pruned_apart()
     the_explanation_has_both_inputs()
+    the_explanation_has_the_order_of_the_inputs_and_the_common_type_of_their_keys()
     state_has_what_the_step_takes_whatever_is_read_of_it()
     a_state_that_goes_by_what_is_read_is_a_mistake()
     exchanged_inputs_are_another_meaning()

@@ -108,7 +108,10 @@ def _edge(edge: Edge, plan: Plan) -> Explanation:
         "index": edge.index,
         "from": edge.upstream,
         "to": edge.downstream,
+        **({"input": edge.alias} if edge.alias else {}),
         "by": list(edge.keys) or "same slot",
+        **({"comes_first": True} if edge.order.comes_first else {}),
+        **({} if edge.order.ahead_ms is None else {"ahead_ms": edge.order.ahead_ms}),
         "columns": texts_of(edge.columns),
         "channels": plan.parallelism**2 if edge.keys else plan.parallelism,
     }
@@ -191,7 +194,16 @@ def render_explanation(explanation: Explanation) -> str:
 
 def _edge_text(edge: Explanation) -> str:
     by = "in the same slot" if edge["by"] == "same slot" else f"by {', '.join(edge['by'])}"
-    return f"{edge['from']} {by} ({edge['channels']} channels): {render_columns(edge['columns'].items())}"
+    name = ""
+    if "input" in edge:
+        name = f"{edge['input']}: "
+        if edge["by"] != "same slot":  # the key has the same type on all inputs
+            by = f"by {render_columns((key, edge['columns'][key]) for key in edge['by'])}"
+    order = ", comes first" if "comes_first" in edge else ""
+    if "ahead_ms" in edge:
+        order += f", at most {render_duration(edge['ahead_ms'])} ahead in event time"
+    columns = render_columns(edge["columns"].items())
+    return f"{name}{edge['from']} {by} ({edge['channels']} channels){order}: {columns}"
 
 
 def _tree(operators: list[Explanation], index: int, indent: str) -> list[str]:
