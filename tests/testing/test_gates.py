@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.testing.pipelines import HEAD, messages, run_one
+import pytest
+
+from tests.testing.pipelines import HEAD, load, messages, run_one
+from tidegate.config.errors import ConfigErrors
 
 LOOKUP = (
     HEAD
@@ -46,3 +49,22 @@ def test_a_step_that_begins_immediately_reads_in_the_order_of_the_case() -> None
     text = case([ORDER % 1], [ARTICLE % 5], [priced(1, None)])
     immediately = LOOKUP.replace("add: {", "begin: immediately, add: {")
     assert messages(run_one(text, immediately)) == []
+
+
+def test_tables_that_wait_for_each_other_are_refused_at_both_steps() -> None:
+    steps = """\
+  - {name: order, from: orders, table: {key: sku}}
+  - {name: sold, from: articles, lookup: order, on: {sku: sku}, add: {last: order.id}}
+sinks:
+  last: {from: sold, topic: last}
+"""
+    crossed = LOOKUP.replace("sinks:\n", steps).replace("tests:\n", "")
+    with pytest.raises(ConfigErrors) as refused:
+        load("", crossed)
+    told = [str(one) for one in refused.value.problems]
+    assert [line.split(": ")[1] for line in told] == ["steps.priced", "steps.sold"]
+    assert (
+        "no source could begin: `priced` reads `article` before orders may be read; `sold` reads `order` before "
+        "articles may be read; let one of these steps begin without waiting, a `lookup` by `begin: immediately`"
+    ) in told[0]
+    load("", crossed.replace("lookup: order,", "lookup: order, begin: immediately,"))

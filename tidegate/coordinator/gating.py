@@ -61,7 +61,6 @@ class Gating:
     """The gates and leads of one attempt. Every gate is closed at first."""
 
     def __init__(self, plan: Plan) -> None:
-        """Raises GatesDeadlocked."""
         self._leads = derive_leads(plan)
         self._parallelism = plan.parallelism
         slots = [SlotIndex(slot) for slot in range(plan.parallelism)]

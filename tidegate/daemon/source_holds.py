@@ -36,7 +36,6 @@ class SourceHolds:
         listener: HoldListener,
         now_ms: Callable[[], int],
     ) -> None:
-        """Raises GatesDeadlocked."""
         self._gating = Gating(plan)
         self._attempt = attempt
         self._send = send

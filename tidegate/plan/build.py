@@ -32,6 +32,7 @@ from tidegate.plan.changes import (
     find_unrepeatable,
 )
 from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_problems
+from tidegate.plan.gates import derive_gates, find_deadlock
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_planned, derive_reachable
@@ -112,7 +113,22 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
         words=derive_directives(loaded),
     )
+    deadlocked = _deadlocked(loaded, scope, plan)
+    if deadlocked:
+        return CheckedPipeline(None, tuple(sorted(deadlocked)), (), tuple(builder.expressions))
     return CheckedPipeline(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))
+
+
+def _deadlocked(loaded: LoadedPipeline, scope: Scope, plan: Plan) -> set[Problem]:
+    """Returns a problem for each step whose input would be waited for in vain."""
+    remedy = "let one of these steps begin without waiting, a `lookup` by `begin: immediately`"
+    gates = find_deadlock(derive_gates(plan))
+    order = "; ".join(
+        f"`{gate.vertex}` reads `{gate.alias}` before {', '.join(sorted(gate.held))} may be read" for gate in gates
+    )
+    return {
+        loaded.problem(scope.declared[gate.vertex].path, f"no source could begin: {order}", remedy) for gate in gates
+    }
 
 
 def _remarked(loaded: LoadedPipeline, expressions: Iterable[PlacedExpression]) -> set[Problem]:

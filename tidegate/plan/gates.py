@@ -5,18 +5,13 @@ Applied by `coordinator/gating.py`. A source that feeds both sides of a gate or 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from tidegate.errors import PipelineStopped
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Edge, Plan
-
-
-class GatesDeadlocked(PipelineStopped):
-    """Gates wait for each other, so that no source could begin."""
-
-    code = "gates-deadlocked"
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -41,23 +36,26 @@ class Lead(msgspec.Struct, frozen=True):
 
 
 def derive_gates(plan: Plan) -> tuple[Gate, ...]:
-    """Returns the gates of a plan. Raises GatesDeadlocked if some of them could never open."""
-    gates: list[Gate] = []
+    """Returns the gates of a plan."""
+    gates: dict[tuple[VertexId, int], Gate] = {}  # several edges may feed one port
     for edge in plan.edges:
         if edge.order.comes_first:
             own, others = _sides(plan, edge)
-            gates.append(Gate(edge.downstream, edge.port, edge.alias or edge.upstream, own, others - own))
-    closed = list(gates)
+            gate = Gate(edge.downstream, edge.port, edge.alias or edge.upstream, own, others - own)
+            gates.setdefault((gate.vertex, gate.port), gate)
+    return tuple(gates.values())
+
+
+def find_deadlock(gates: Iterable[Gate]) -> tuple[Gate, ...]:
+    """Returns gates that could never open, since what each waits for is held by another."""
+    closed = tuple(gates)
     while closed:
         held = frozenset[OperatorName]().union(*(gate.held for gate in closed))
-        still = [gate for gate in closed if gate.awaited & held]
+        still = tuple(gate for gate in closed if gate.awaited & held)
         if len(still) == len(closed):
-            steps = ", ".join(sorted({gate.vertex for gate in closed}))
-            raise GatesDeadlocked(
-                f"{steps} wait for inputs that do not begin before one another: what one waits for is held by another"
-            )
+            break
         closed = still
-    return tuple(gates)
+    return closed
 
 
 def derive_turns(plan: Plan) -> dict[OperatorName, int]:
