@@ -204,11 +204,15 @@ class Loopback:
         before: Loopback | None = None,
         options: StartOptions = NO_OPTIONS,
         copies_max_bytes: int = 0,
+        kafka: LoopKafka | None = None,
     ) -> None:
-        """Creates a daemon; `before` is an earlier daemon of the same pipeline, whose storage and broker it shares."""
+        """Creates a daemon; `before` is an earlier daemon of the same pipeline, whose storage and broker it shares.
+
+        `kafka` replaces the broker of one topic with `history`.
+        """
         self.plan = plan
         self.objects: SharedObjects = SharedObjects() if before is None else before.objects
-        self.kafka: LoopKafka = LoopKafka(plan, history) if before is None else before.kafka
+        self.kafka: LoopKafka = before.kafka if before is not None else kafka or LoopKafka(plan, history)
         self.wires = Wires()
         self.seats: list[Seat] = []
         self.listener: Listener

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from tests.task.fakes import FakeSink, Row, Trace
+from tests.task.restarts import PartitionedSource
 from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.start_offsets import UnassignedSource
@@ -17,6 +19,8 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.sinks.hanging_transactions import ResolveReport
 from tidegate.sinks.outcome import CommitOutcome
+
+BATCH_ROWS: Final = 3
 
 
 class LoopKafka:
@@ -42,6 +46,13 @@ class LoopKafka:
         sources = [topic for source in plan.operators(SourceOperator) for topic in source.topics]
         self._topics = {topic: len(self.history) for topic in sources}
         self._topics.update({topic: 1 for sink in plan.operators(SinkOperator) for topic in sink.topics})
+
+    def open_source(
+        self, spec: SourceOperator, slot: int, partitions: Sequence[int], offsets: dict[int, int]
+    ) -> PartitionedSource:
+        """Opens the source of a slot on its partitions."""
+        rows = {partition: self.history[partition] for partition in partitions}
+        return PartitionedSource(spec.name, slot, rows, offsets, BATCH_ROWS)
 
     async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
         return "cluster", await self.topic_facts(topics)

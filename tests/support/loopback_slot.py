@@ -29,7 +29,6 @@ from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.loop import Uploaded, UploadJob
 from tidegate.task.messages import Deploy, DriverMessage, PeerAddress, SlotMessage, SlotSettings
 
-BATCH_ROWS: Final = 3
 FRAME_BYTES: Final = 1 << 20
 
 
@@ -106,8 +105,7 @@ class LoopDeployment(Deployment):
     def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceRuntime:
         mine = [place.partition for place in self._deploy.partitions[spec.name]]
         offsets = {place.partition: offset for place, offset in positions_of(self._deploy, spec.name).next_offsets}
-        rows = {partition: self._kafka.history[partition] for partition in mine}
-        source = PartitionedSource(spec.name, self._deploy.slot, rows, offsets, BATCH_ROWS)
+        source = self._kafka.open_source(spec, self._deploy.slot, mine, offsets)
         self.sources.append(source)
         return cast("SourceRuntime", source)
 
