@@ -18,7 +18,7 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX
 from tidegate.operators.spec import Planned, Requirement
 from tidegate.sources.runtime import SourceRuntime
-from tidegate.task.elements import StreamStatus, Watermark
+from tidegate.task.elements import CatchUpMarker, StreamStatus, Watermark
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,8 @@ class Subtask:
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, restored: SourcePositions | None = None, **changes: Any
     ) -> None:
-        operator = source_operator(bootstrap, topic, planned=Planned(carries=(Requirement.EVENT_TIME,)), **changes)
+        timed = {"planned": Planned(carries=(Requirement.EVENT_TIME,))}
+        operator = source_operator(bootstrap, topic, **{**timed, **changes})
         self.parts = [TopicPartition(topic, number) for number in range(partitions)]
         positions = begin(operator, self.parts) if restored is None else restored
         self.out = Collected()
@@ -114,6 +115,28 @@ def test_an_idle_partition_is_passed_after_the_broker_was_asked_also_after_what_
         assert one.source.held_back_by == one.parts[0]
         one.source.ask_still_idle()
         wait_until(lambda: one.seen(StreamStatus(idle=True)) and one.source.take_still_idle(), "all is still idle")
+
+
+def test_a_source_has_caught_up_at_the_last_stable_offsets_of_its_start_whatever_is_open(
+    broker: SessionBroker, topics: TopicMaker
+) -> None:
+    """The end of a partition may be that of a marker. What is undecided is not waited for."""
+    topic = topics("orders", 3)
+    produce(broker.bootstrap, topic, orders([1]), 0)
+    producer = clients.producer({"bootstrap.servers": broker.bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(60)
+    for partition, number in ((1, 2), (2, 3)):
+        producer.begin_transaction()
+        producer.produce(topic, value=orders([number])[0], partition=partition)
+        producer.flush(60)
+        if partition == 1:
+            producer.commit_transaction(60)
+    with Subtask(broker.bootstrap, topic, 3, planned=Planned(catches_up=True), until="never") as one:
+        wait_until(lambda: one.seen(CatchUpMarker()), "it has caught up")
+        assert one.out.order[-1] == CatchUpMarker()
+        assert sorted(pl.concat(one.out.batches)["id"]) == [1, 2]
+        producer.commit_transaction(60)
+        wait_until(lambda: one.seen(None) or sum(each.height for each in one.out.batches) == 3, "what was open")
 
 
 def test_W02_a_bounded_read_ends_event_time_and_one_that_starts_again_continues_where_it_was(
