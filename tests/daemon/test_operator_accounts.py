@@ -142,8 +142,8 @@ def test_what_waits_for_whom_is_added_up_with_the_latest_time() -> None:
     assert (until(metrics, "0"), until(metrics, "1")) == (5, 7)
     assert value(metrics, "operator_entries", step="totals", subtask="0", kind="waiting_rows") == 2
     assert value(metrics, "operator_entries", step="totals", subtask="0", kind="waiting_until_ms") is None
-    for slot in range(2):
-        metrics.slot_report(FIRST, slot, waiting(0, 0))
+    metrics.slot_report(FIRST, 0, waiting(0, 0))
+    metrics.slot_report(FIRST, 1, SlotReport(operators={TOTALS: OperatorCounts(gauges={"waiting_rows": 0})}))
     assert totals(metrics).waiting == ""
     assert (until(metrics, "0"), until(metrics, "1")) == (None, None)
     metrics.slot_report(FIRST, 0, waiting(1, 1000))

@@ -27,7 +27,7 @@ from tidegate.state.backends import choose_backend
 from tidegate.state.declaration import Serializer
 from tidegate.state.migration import derive_migration
 from tidegate.state.time_ordered import TimeOrdered
-from tidegate.task.elements import CatchUpMarker, StreamStatus, Watermark
+from tidegate.task.elements import StreamStatus, Watermark
 
 COLUMNS = (("k", STRING), ("x", DOUBLE), ("name", STRING), ("day", DATE), ("at", TIMESTAMP), ("n", BIGINT))
 RANKED = (*dict(COLUMNS), "rank")
@@ -286,17 +286,14 @@ def test_W05_W20_rankings_are_emitted_in_parts_before_the_watermark_and_idleness
     (runtime,), out = tasks.runtimes, tasks.out
     runtime.on_watermark(5, out)
     runtime.on_status(True, out)
-    runtime.on_caught_up(out)
     assert [type(one) for one in out.order] == [pl.DataFrame]
     assert not runtime.settled
     while runtime.poll(1, out):
         pass
-    assert [type(one) for one in out.order] == [pl.DataFrame] * 3 + [Watermark, CatchUpMarker, StreamStatus]
+    assert [type(one) for one in out.order] == [pl.DataFrame] * 3 + [Watermark, StreamStatus]
     assert runtime.settled
     runtime.on_status(False, out)
     assert out.order[-1] == StreamStatus(idle=False)
-    runtime.on_caught_up(out)
-    assert out.order[-1] == CatchUpMarker()
 
 
 def test_rows_that_their_partition_was_past_are_late_whatever_the_watermark_is() -> None:

@@ -143,6 +143,45 @@ def test_rows_in_flight_of_the_checkpoint_come_before_it() -> None:
     assert joins[0].ports == [1, 1, 1]
 
 
+class Slow(Totals):
+    """Emits its rows one by one when it is polled."""
+
+    def __init__(self) -> None:
+        super().__init__(Trace())
+        self.left: list[pl.DataFrame] = []
+
+    @property
+    def settled(self) -> bool:
+        return not self.left
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self.left += batch.iter_slices(1)
+
+    def poll(self, rows_max: int, out: Out) -> bool:
+        if self.left:
+            out.emit(self.left.pop(0))
+        return not self.settled
+
+
+def test_an_operator_that_has_more_to_emit_passes_it_on_behind_that() -> None:
+    plan = plan_of(
+        1,
+        [
+            vertex(source_node("orders", edges=(0,))),
+            vertex(totals_node("slow", edges=(1,))),
+            vertex(totals_node("join")),
+        ],
+        [edge(0, "orders", "slow", "k"), ported(1, "slow", 0, gates=True)],
+    )
+    joins: list[Join] = []
+    operators = {"slow": Slow, "join": lambda: Join(joins)}
+    rig = Rig(plan, operators=operators, restored=Scripted([], [[]]))
+    push(rig.slots[0], 0, batch(*((1, n) for n in range(9))), CAUGHT_UP)
+    while not rig.caught_up():
+        assert rig.slots[0].loop.turn()
+    assert len(joins[0].ports) == 9
+
+
 # -- a source on hold --------------------------------------------------------------------------------------------------
 
 

@@ -119,15 +119,16 @@ class SlotMetrics:
                 self._series.counter(metric, step, *([str(subtask)] if by_slot else [])).inc(read(new))
             if self.operators.is_source(name):
                 self._series.counter("tidegate_source_rows_before_1971_total", step).inc(new.before_1971)
+            if WAITING_ROWS in new.gauges:
+                self._show_waiting(step, str(subtask), new.gauges)
             for kind, held in new.gauges.items():
                 if kind == WAITING_UNTIL:
-                    self._show_waiting(step, str(subtask), new.gauges)
                     continue
                 self._series.gauge("tidegate_operator_entries", step, str(subtask), kind).set(held)
 
     def _show_waiting(self, step: str, subtask: str, gauges: Mapping[str, int]) -> None:
         gauge = "tidegate_operator_waiting_until_timestamp_seconds"
-        if gauges.get(WAITING_ROWS):
+        if gauges[WAITING_ROWS] and WAITING_UNTIL in gauges:
             self._series.gauge(gauge, step, subtask).set(gauges[WAITING_UNTIL] / 1000)
         else:
             self._series.remove_gauge(gauge, step, subtask)

@@ -12,8 +12,7 @@ keeps the rest in its state and returns True from `poll` or `on_time` until it i
 Event time passes through every operator. The operator first emits what a watermark makes due and then passes the
 watermark on (W20). If that takes longer than one call may, it keeps the watermark, continues in `poll` (True while
 there was progress), and passes it on at the end. Rows that arrive in the meantime are already judged by it, and a
-higher watermark replaces it. An operator that holds rows back also holds back a status (W05) and the notice that it
-has caught up.
+higher watermark replaces it. An operator that holds rows back also holds back a status (W05).
 """
 
 from __future__ import annotations
@@ -105,10 +104,11 @@ class OperatorRuntime(Protocol):
     def on_status(self, idle: bool, out: Out) -> None:
         """Accepts a change of status: all inputs are idle, or one is active again."""
 
-    def on_caught_up(self, out: Out) -> None:
-        """Accepts that all rows that the sources held when the attempt started have arrived.
+    def on_caught_up(self, out: Out) -> bool:
+        """Accepts that all rows that the sources held when the attempt started have arrived, and passes it on behind
+        what these rows have made due.
 
-        The operator passes it on after the results that these rows have made due.
+        Returns False if it has to be called again, after `poll`.
         """
 
     def on_time(self, now_ms: int, out: Out) -> bool:
@@ -170,8 +170,10 @@ class Runtime(OperatorRuntime):
         out.status(idle)
 
     @override
-    def on_caught_up(self, out: Out) -> None:
-        out.caught_up()
+    def on_caught_up(self, out: Out) -> bool:
+        if self.settled:
+            out.caught_up()
+        return self.settled
 
     @override
     def on_time(self, now_ms: int, out: Out) -> bool:

@@ -30,7 +30,7 @@ class Waiting(msgspec.Struct, frozen=True):
         rows = gauges.get(WAITING_ROWS, 0)
         if not rows:
             return ""
-        awaited = "the other input" if self.awaited == self.inputs else _names(self.awaited)
+        awaited = "the other input" if {*self.awaited} == {*self.inputs} else _names(self.awaited)
         text = f"{render_count(rows, 'row')} of {_names(self.inputs)} {'waits' if rows == 1 else 'wait'} for {awaited}"
         until = gauges.get(WAITING_UNTIL)
         if until is None:

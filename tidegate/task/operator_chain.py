@@ -140,6 +140,7 @@ class OperatorChain:
             if rows and runtime.poll(rows, self._tree.outs[index]):
                 self.meter.spent(index)
                 moved = True
+        self._tree.catch_up()
         return moved
 
     def on_time(self, now_ms: int) -> bool:

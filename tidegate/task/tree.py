@@ -43,6 +43,8 @@ class OperatorTree:
         self.failed = failed
         self._runtimes = runtimes
         self._outputs = outputs
+        self._behind: list[int] = []
+        """Nodes that still have to pass on that they have caught up."""
         self._givers = {edge: out for out in self.outs for edge in out.timed_edges}
 
     def is_idle(self, edge: int) -> bool:
@@ -81,9 +83,15 @@ class OperatorTree:
             self._runtimes[node].on_watermark(control.time_ms, self.outs[node])
         elif isinstance(control, StreamStatus):
             self._runtimes[node].on_status(control.idle, self.outs[node])
-        else:
-            self._runtimes[node].on_caught_up(self.outs[node])
+        elif not self._runtimes[node].on_caught_up(self.outs[node]):
+            self._behind.append(node)
         self.meter.spent(node)
+
+    def catch_up(self) -> None:
+        """Asks the nodes again that had more to emit before they could pass on that they have caught up."""
+        behind, self._behind = self._behind, []
+        for node in behind:
+            self.hand(node, CatchUpMarker())
 
 
 class NodeOut(Out):

@@ -101,8 +101,10 @@ class CallRuntime(Runtime, OperatorRuntime):
         self._mark(StatusMark(idle), out)
 
     @override
-    def on_caught_up(self, out: Out) -> None:
+    def on_caught_up(self, out: Out) -> bool:
+        """Queues the marker behind the rows before it: with a constant load, the queue is never empty."""
         self._mark(CaughtUpMark(), out)
+        return True
 
     @override
     def poll(self, rows_max: int, out: Out) -> bool:

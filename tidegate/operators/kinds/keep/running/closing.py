@@ -56,7 +56,6 @@ class ClosingRuntime(Runtime, OperatorRuntime):
         self._waiting: int | None = None
         """The watermark to pass on once everything that it closes is emitted."""
         self._idle: bool | None = None
-        self._caught_up = False
         """The status to pass on after that watermark."""
         self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
@@ -116,13 +115,6 @@ class ClosingRuntime(Runtime, OperatorRuntime):
             self._idle = idle
 
     @override
-    def on_caught_up(self, out: Out) -> None:
-        if self._waiting is None:
-            out.caught_up()
-        else:
-            self._caught_up = True
-
-    @override
     def poll(self, rows_max: int, out: Out) -> bool:  # its own limit applies instead of `rows_max`
         if self._waiting is None:
             return False
@@ -153,9 +145,6 @@ class ClosingRuntime(Runtime, OperatorRuntime):
         if len(taken) < limit:
             self._waiting = None
             out.watermark(watermark_ms)
-            if self._caught_up:
-                self._caught_up = False
-                out.caught_up()
             if self._idle is not None:
                 idle, self._idle = self._idle, None
                 out.status(idle)

@@ -79,8 +79,6 @@ class WindowRuntime(Runtime, OperatorRuntime):
         """The watermark that waits for its results."""
         self._idle_after = False
         """True to become idle as soon as the watermark is passed on."""
-        self._caught_up_after = False
-        """True to report catching up as soon as the watermark is passed on."""
         names = [name for name, _ in self._keys]
         self._late = LateRows(self._clock, names, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
@@ -123,13 +121,6 @@ class WindowRuntime(Runtime, OperatorRuntime):
             self._idle_after = idle
 
     @override
-    def on_caught_up(self, out: Out) -> None:
-        if self._pending_ms is None:
-            out.caught_up()
-        else:
-            self._caught_up_after = True
-
-    @override
     def poll(self, rows_max: int, out: Out) -> bool:
         if self._pending_ms is None:
             return False
@@ -145,9 +136,6 @@ class WindowRuntime(Runtime, OperatorRuntime):
         if watermark_ms == END_OF_TIME and self._lateness_ms:
             self._clock.ended(self._lateness_ms)
         out.watermark(self._passed(watermark_ms))
-        if self._caught_up_after:
-            self._caught_up_after = False
-            out.caught_up()
         if self._idle_after:
             self._idle_after = False
             out.status(idle=True)
