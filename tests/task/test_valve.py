@@ -364,6 +364,21 @@ def test_W19_an_input_that_has_ended_does_not_end_one_that_is_idle() -> None:
     assert ports.feed((1, False), (1, 9), (1, END_OF_TIME)) == [ACTIVE, Watermark(9), Watermark(END_OF_TIME)]
 
 
+def test_W19_an_input_without_event_time_does_not_hold_back_the_others() -> None:
+    inputs = Inputs([0, 1, 0], untimed={1})
+    assert [inputs.on_control(channel, Watermark(time)) for channel, time in ((0, 5), (2, 4))] == [[], [Watermark(4)]]
+    assert inputs.on_control(1, Watermark(END_OF_TIME)) == []
+    assert inputs.on_control(0, IDLE) + inputs.on_control(2, IDLE) == []
+    assert inputs.take_questions() == [(2, 1)]
+    assert inputs.on_control(2, StillIdle(1)) == [Watermark(5), IDLE]
+
+
+def test_W19_inputs_of_which_none_has_event_time_end_together() -> None:
+    inputs = Inputs([0, 1], untimed={0, 1})
+    assert inputs.on_control(0, Watermark(END_OF_TIME)) == []
+    assert inputs.on_control(1, Watermark(END_OF_TIME)) == [Watermark(END_OF_TIME)]
+
+
 def test_W19_every_input_has_a_valve_of_its_own() -> None:
     inputs = Inputs([0, 1, 0])
     assert [inputs.on_control(channel, Watermark(time)) for channel, time in ((0, 5), (1, 7))] == [[], []]

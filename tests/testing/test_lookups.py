@@ -299,6 +299,35 @@ def test_a_table_by_the_key_of_the_record_needs_no_rows_before_updates() -> None
     )
 
 
+WINDOWED = (
+    HEAD
+    + """\
+sources:
+  orders: {topic: orders, schema: {id: bigint, customer: string, at: timestamp}, event_time: at, bad_records: skip}
+  customers:
+    topic: customers
+    schema: {segment: string}
+    metadata: {key: id}
+    on_null: tombstone
+    watermark: {idle: never}
+steps:
+  - {name: customer, from: customers, table: {key: id}}
+  - {name: enriched, from: orders, lookup: customer, on: {customer: id}, add: {segment: customer.segment}}
+  - {name: per, from: enriched, key: segment, window: {tumbling: 10s}, aggregate: {n: count(*)}}
+sinks:
+  out: {from: per, topic: out, key: segment}
+tests:
+"""
+)
+
+
+def test_a_silent_table_does_not_hold_back_the_watermark_of_the_stream() -> None:
+    orders = [f"{{value: {{id: 1, customer: ann, at: '2026-01-01T00:00:{second}Z'}}}}" for second in ("01", "02", "11")]
+    window = "window_start: '2026-01-01T00:00:00Z', window_end: '2026-01-01T00:00:10Z'"
+    out = f"{{key: gold, value: {{segment: gold, {window}, n: 2}}}}"
+    assert messages(run_one(case([record("ann", "{segment: gold}")], orders, [out]), WINDOWED)) == []
+
+
 TOTALS = (
     SOURCES
     + """\

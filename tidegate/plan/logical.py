@@ -72,9 +72,12 @@ def derive_crossing(graph: LogicalGraph, one: Input, reader: Operator) -> Column
 def derive_carried(operator: Operator, port: int) -> tuple[Requirement, ...]:
     """Returns what the rows of an input must have besides columns: what the operator requires and what it passes on.
 
-    Headers are passed on only together with their record.
+    Headers are passed on only together with their record. Where a record is preserved, its event time is that of the
+    results, and rows of other inputs need none.
     """
     passed = {*operator.planned.carries}
+    if port and operator.preserves_record():
+        passed.discard(Requirement.EVENT_TIME)
     if port or not any(map(operator.preserves_record, ("", *operator.side_outputs()))):
         passed.discard(Requirement.HEADERS)
     return order_requirements(passed | operator.requires(port))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 
+from tidegate.operators.spec import Requirement
 from tidegate.plan.graph import Edge
 from tidegate.task.barriers.handler import Action, BarrierHandler
 from tidegate.task.channels import InputChannel
@@ -31,7 +32,8 @@ class InputGate:
         self.handler = handler
         self.ports = {edge.index: edge.port for edge in edges}
         by_channel = [self.ports[channel.edge] for channel in channels]
-        self.event_time = Inputs(by_channel)
+        timed = {edge.port for edge in edges if Requirement.EVENT_TIME in edge.carries}
+        self.event_time = Inputs(by_channel, {*by_channel} - timed)
         self._behind = Counter(by_channel)
         """By port the channels that have not caught up."""
         self._gating = {edge.port for edge in edges if edge.order.comes_first}

@@ -21,7 +21,7 @@ its inputs raise it again (ADR 34).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
@@ -293,22 +293,27 @@ class Inputs:
     """All input channels of a vertex: a valve for each port, and a valve whose channels are the ports (W19).
 
     A watermark passes an idle port as it passes an idle channel: once the port has confirmed that it is still idle,
-    which it does when all its channels have.
+    which it does when all its channels have. A port whose rows have no event time does not hold back those that have
+    it: results have the event time of their rows.
     """
 
-    def __init__(self, ports: Sequence[int]) -> None:
-        """`ports[i]` is the port of channel i. Raises ValueError when there are no ports, or when one has no
-        channel.
+    def __init__(self, ports: Sequence[int], untimed: Collection[int] = ()) -> None:
+        """`ports[i]` is the port of channel i; the rows of `untimed` ports have no event time.
+
+        Raises ValueError when there are no ports, or when one has no channel.
         """
         count = len(set(ports))
         self._ports = [Valve(ports.count(port)) for port in range(count)]
-        self._across = Valve(count) if count != 1 else None
+        self._counted = [port for port in range(count) if port not in untimed] or [*range(count)]
+        self._across = Valve(len(self._counted)) if len(self._counted) != 1 else None
         self._places = [(port, ports[:index].count(port)) for index, port in enumerate(ports)]
         self._channels = {place: index for index, place in enumerate(self._places)}
 
     def on_control(self, channel: int, control: TimeElement) -> list[TimeElement]:
         """Returns what an element from a channel causes: input for the operators, and `StillIdle` for whoever asked."""
         port, place = self._places[channel]
+        if port not in self._counted:
+            return []
         valve = self._ports[port]
         if isinstance(control, StillIdle):
             out = valve.on_still_idle(place, control.question)
@@ -316,12 +321,12 @@ class Inputs:
             out = [*_forward(valve, place, control)]
         if self._across is None:
             return out
-        return [each for one in out for each in self._on_port(self._across, port, one)]
+        return [each for one in out for each in self._on_port(self._across, self._counted.index(port), one)]
 
     def ask(self) -> None:
         """Asks all inputs, as `Valve.ask` does."""
         if self._across is None:
-            self._ports[0].ask()
+            self._ports[self._counted[0]].ask()
         else:
             self._across.ask()
             self._ask_ports(self._across)
@@ -334,21 +339,21 @@ class Inputs:
             for place, question in valve.take_questions()
         ]
 
-    def _on_port(self, across: Valve, port: int, control: TimeElement) -> Sequence[TimeElement]:
-        """Handles the output of a port's valve. Its answer is to the newest question, since each one asks
-        all channels.
+    def _on_port(self, across: Valve, place: int, control: TimeElement) -> Sequence[TimeElement]:
+        """Handles the output of a port's valve, which is a channel of `across`. Its answer is to the newest question,
+        since each one asks all channels.
         """
         out: Sequence[TimeElement]
         if isinstance(control, StillIdle):
-            out = across.on_still_idle(port, across.question_of(port))
+            out = across.on_still_idle(place, across.question_of(place))
         else:
-            out = _forward(across, port, control)
+            out = _forward(across, place, control)
         self._ask_ports(across)
         return out
 
     def _ask_ports(self, across: Valve) -> None:
-        for port, _ in across.take_questions():
-            self._ports[port].ask()
+        for place, _ in across.take_questions():
+            self._ports[self._counted[place]].ask()
 
 
 def _forward(valve: Valve, channel: int, control: TimeControl) -> list[TimeControl]:

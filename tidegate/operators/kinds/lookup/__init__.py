@@ -64,8 +64,8 @@ class LookupSettings(Settings):
         str | None,
         choice(CAUGHT_UP, IMMEDIATELY),
         Field(
-            description="`caught-up`: after each start, the stream is read once the table has been read to the end of "
-            "its topic (the default); `immediately`: both are read at once."
+            description="`caught-up`: after each start, the stream is read once the table has what its topic held "
+            "then (the default); `immediately`: both are read at once."
         ),
     ] = None
 
