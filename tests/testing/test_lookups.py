@@ -131,6 +131,37 @@ def test_missing_fail_makes_rows_without_a_table_row_bad_records() -> None:
     assert look_up([record("ann", GOLD)], orders, [with_gold(1)], missing="fail", more=bad) == []
 
 
+WAITS = "wait 30s"
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_waiting_row_leaves_when_the_row_of_the_table_arrives_and_in_the_order_of_its_key(parallelism: int) -> None:
+    customers = [record("bo", TIN), LATER, LATER, record("ann", GOLD)]
+    orders = [order(1), order(2, "bo"), LATER, order(3), order(4, "bo")]
+    out = [with_tin(2, "bo"), with_tin(4, "bo"), with_gold(1), with_gold(3)]
+    assert look_up(customers, orders, out, missing=WAITS, parallelism=parallelism) == []
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_waiting_row_gives_up_by_the_clock_and_a_null_key_does_not_wait(parallelism: int) -> None:
+    customers = [record("bo", TIN), *[LATER] * 7, record("ann", GOLD)]
+    orders = [order(1), order(2, "null"), LATER, LATER, order(3), LATER]
+    out = [enriched(1), enriched(2, "null"), with_gold(3)]
+    assert look_up(customers, orders, out, missing=WAITS, parallelism=parallelism) == []
+
+
+def test_ksql_7566_a_row_that_comes_before_its_table_row_is_not_lost() -> None:
+    orders = [order(1), LATER, order(2)]
+    customers = [LATER, record("ann", GOLD), LATER, record("ann", TIN)]
+    immediately = ENRICHED.replace("MORE", f"missing: {WAITS}\n    begin: immediately")
+    assert messages(run_one(case(customers, orders, [with_gold(1), with_gold(2)]), immediately)) == []
+
+
+def test_waiting_ends_with_a_bounded_stream() -> None:
+    pipeline = ENRICHED.replace("MORE", f"missing: {WAITS}").replace("orders, schema", "orders, until: latest, schema")
+    assert messages(run_one(case([], [order(1), order(2)], [enriched(1), enriched(2)]), pipeline)) == []
+
+
 def test_a_null_key_of_the_table_is_a_bad_record_of_its_source() -> None:
     customers = [f"{{value: {GOLD}}}", record("ann", TIN)]
     bad = ", bad_records: {NULL_KEY: 1}"

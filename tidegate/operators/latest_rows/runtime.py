@@ -70,12 +70,12 @@ class LatestRows:
         changes = [
             RowChange(key, before[key], after[key], row)
             for key, row in last.items()
-            if not self._are_equal(before[key], after[key])
+            if not self.are_equal(before[key], after[key])
         ]
         self._write(changes)
         return changes, failures
 
-    def _are_equal(self, one: Value | None, other: Value | None) -> bool:
+    def are_equal(self, one: Value | None, other: Value | None) -> bool:
         """Compares rows to the last bit: 0.0 and -0.0 differ, and NaN equals itself."""
         return repr(one) == repr(other) if self._floating else one == other
 

@@ -5,7 +5,7 @@ Port 0 is the stream, port 1 the rows of the table (`latest_rows`). Each lookup 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -14,25 +14,28 @@ from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.types import Column, ExpressionText, MatchingColumns, StepName, choice
+from tidegate.datatypes import BIGINT, BINARY
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import ColumnReference, Expression, can_fail, columns_of, text_of
 from tidegate.expressions.parse import qualified_name
 from tidegate.formats.failures import BadRecordPolicy, combine_policies
+from tidegate.ids import StateName
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest, digest_expression
+from tidegate.operators.kinds.lookup.missing import DROP, FAIL, WAIT, Missing, MissingMode
 from tidegate.operators.latest_rows import ROWS, declare_latest, digest_latest, require_topic
 from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement, Rest, Slot, StepOperator, texts_of
 from tidegate.operators.step import InputContext, NamedInput, StepContext, StepKind
+from tidegate.operators.waiting import Waiting
+from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.state.keygroups import KEY_HASH
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime
-    from tidegate.state.declaration import StateDeclaration
 
 STREAM: Final = 0
 TABLE: Final = 1
-NULL: Final = "null"
-DROP: Final = "drop"
-FAIL: Final = "fail"
+WAITING: Final = StateName("waiting")
 CAUGHT_UP: Final = "caught-up"
 IMMEDIATELY: Final = "immediately"
 
@@ -53,11 +56,12 @@ class LookupSettings(Settings):
         ),
     ] = None
     missing: Annotated[
-        str | None,
-        choice(NULL, DROP, FAIL),
+        MissingMode | None,
         Field(
             description='A record without a row in the table: `"null"` passes it on as if all columns of the table '
-            "were NULL (the default), `drop` drops it, `fail` makes it a bad record (`NO_TABLE_ROW`)."
+            "were NULL (the default), `drop` drops it, `fail` makes it a bad record (`NO_TABLE_ROW`); `wait 30s` (10ms "
+            "to 1h) keeps it until the row arrives, at most for this time by the clock, then passes it on like "
+            '`"null"`. Later records of its key wait behind it.'
         ),
     ] = None
     begin: Annotated[
@@ -81,18 +85,24 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     """The same columns with their types in the table."""
     key_columns: tuple[tuple[str, ...], ...]
     """The columns that hold the key, by port."""
+    inputs: tuple[str, str]
+    """The stream and the table, as the file names them."""
     stream: Columns
     """All columns of the stream."""
-    table: str
     held: Columns
     """The columns of the table that `add` reads, besides its key."""
     add: tuple[tuple[str, Expression], ...]
-    missing: str
+    missing: Missing
     bad_records: BadRecordPolicy
     order: InputOrder = ANY_ORDER
     """That of the table's port."""
     carried: tuple[Requirement, ...] = ()
     """What rows of the table carry besides columns."""
+
+    @property
+    def table(self) -> str:
+        """The name of the table."""
+        return self.inputs[TABLE]
 
     @override
     def output_columns(self, output: str = "") -> Columns:
@@ -115,11 +125,24 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     def reads(self, port: int = 0) -> set[str]:
         if port == TABLE:
             return {*self.key_columns[TABLE], *dict(self.held), DELETED}
-        return {*self.key_columns[STREAM]} | {name for name, _ in self.pruned_columns()} & dict(self.stream).keys()
+        stream = dict(self.stream).keys()
+        passed = stream if self.may_wait else {name for name, _ in self.pruned_columns()} & stream
+        return {*self.key_columns[STREAM], *passed}
+
+    @override
+    def waits(self) -> Waiting | None:
+        return Waiting((self.inputs[STREAM],), (self.table,), by_clock=True) if self.may_wait else None
+
+    @property
+    def may_wait(self) -> bool:
+        """True if rows of the stream may wait; its state then has all their columns."""
+        return self.missing.word == WAIT
 
     @override
     def requires(self, port: int = 0) -> frozenset[Requirement]:
-        return frozenset(self.carried if port == TABLE else ())
+        if port == TABLE:
+            return frozenset(self.carried)
+        return frozenset({Requirement.EVENT_TIME} if self.may_wait else ())
 
     @override
     def input_order(self, port: int = 0) -> InputOrder:
@@ -131,7 +154,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
 
     @override
     def selects_by(self) -> frozenset[str] | None:
-        return frozenset(self.key_columns[STREAM]) if self.missing == DROP else None
+        return frozenset(self.key_columns[STREAM]) if self.missing.word == DROP else None
 
     @override
     def unrepeatable(self) -> tuple[str, ...]:
@@ -139,7 +162,25 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
 
     @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        return (declare_latest(self.keys, self.held, max_parallelism),)
+        latest = declare_latest(self.keys, self.held, max_parallelism)
+        return (latest, self._declare_waiting(max_parallelism)) if self.may_wait else (latest,)
+
+    def _declare_waiting(self, max_parallelism: int) -> StateDeclaration:
+        """Declares the state of waiting rows: by key and number, when the row gives up, its system columns and the
+        others.
+        """
+        shape = StateShape(
+            (*(StateField(name, kind) for name, kind in self.keys), StateField("__tidegate_number", BIGINT)),
+            (
+                StateField("__tidegate_until", BIGINT, nullable=False),
+                StateField("__tidegate_carried", BINARY, nullable=False),
+                *(StateField(name, kind) for name, kind in self.stream),
+            ),
+            KEY_HASH,
+            max_parallelism=max_parallelism,
+            suffix=1,
+        )
+        return StateDeclaration(WAITING, shape)
 
     @override
     def lineage(self, lineages: Lineages) -> Lineages:
@@ -147,7 +188,8 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         own = (*self.table_keys, *self.held)
         table = {qualified_name(self.table, name): digest("table", self.table, name) for name, _ in own}
         added = {name: digest("lookup", self.name, digest_expression(one, table)) for name, one in self.add}
-        conditions = {digest("lookup", self.name, self.missing)} if self.missing != NULL else set()
+        drops = self.missing.word in (DROP, FAIL)
+        conditions = {digest("lookup", self.name, self.missing.word)} if drops else set()
         return tuple(
             msgspec.structs.replace(
                 branch,
@@ -159,10 +201,17 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
 
     @override
     def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
-        """The state has nothing of the stream."""
+        """Has nothing of the stream unless its rows may wait."""
         if port == STREAM:
-            return {}
+            return combine_digests(self._digest_waiting(lineages)) if self.may_wait else {}
         return combine_digests(digest_latest(self.kind, lineages, self.key_columns[TABLE], dict(self.held)))
+
+    def _digest_waiting(self, lineages: Lineages) -> Iterator[tuple[str, str, str]]:
+        for branch in lineages:
+            keys = (branch.columns[name] for name in self.key_columns[STREAM])
+            yield branch.origin, "what waits", digest("waiting", *keys, *sorted(branch.conditions))
+            for name, _ in self.stream:
+                yield branch.origin, f"`{name}`", digest("waiting", branch.columns[name])
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
@@ -176,7 +225,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         return {
             "lookup": self.table,
             "key": [name for name, _ in self.keys],
-            "missing": self.missing,
+            "missing": str(self.missing),
             "begin": CAUGHT_UP if self.order.comes_first else IMMEDIATELY,
             "add": {name: text_of(expression) for name, expression in self.add},
             "holds": texts_of(self.held),
@@ -192,12 +241,17 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         return [
             f"lookup {self.table} where {matched}; missing: {self.missing}; {begin}",
             *(f"{name} = {text_of(expression)}" for name, expression in self.add),
-            f"keyed state by {', '.join(name for name, _ in self.keys)}: the latest row, with {held or 'no columns'}",
+            f"keyed state by {', '.join(name for name, _ in self.keys)}: the latest row, with {held or 'no columns'}"
+            + ("; waiting rows of the stream" if self.may_wait else ""),
         ]
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.lookup.runtime import LookupRuntime
+        if self.may_wait:
+            from tidegate.operators.kinds.lookup.running.waiting import WaitingLookupRuntime
+
+            return WaitingLookupRuntime(self, slot)
+        from tidegate.operators.kinds.lookup.running.joining import LookupRuntime
 
         return LookupRuntime(self, slot)
 
@@ -210,6 +264,7 @@ class LookupKind(StepKind):
         "from: rows, lookup: known, on: {id: id}, add: {name: known.customer, twice: known.amount * 2}",
         "from: rows, lookup: known, on: {id: id}, add: {name: known.customer}, missing: drop, begin: immediately",
         "from: rows, lookup: known, on: {id: id}, add: {name: 'upper(known.customer)'}, missing: fail",
+        "from: rows, lookup: known, on: {id: id}, add: {worth: known.amount}, missing: wait 5s",
     )
     needs: ClassVar[Mapping[str, str]] = {
         "on": "add it: `{column of the stream: column of the table's key}`",
@@ -250,10 +305,11 @@ class LookupKind(StepKind):
         pairs = _match_table_key(step, table.row_key, context)
         if pairs is None:
             return
+        missing = step.missing or Missing()
         paths: dict[Path, dict[str, str]] = {
             ("on", column): {stream_name: column, table_name: key} for key, column in pairs.items()
         }
-        matched = context.match_keys(paths, () if step.missing == DROP else (stream_name,))
+        matched = context.match_keys(paths, () if missing.word == DROP else (stream_name,))
         if matched is None:
             return
         read = {name for one in added.values() for name in columns_of(one)}
@@ -263,11 +319,11 @@ class LookupKind(StepKind):
             tuple(zip(pairs, matched.types, strict=True)),
             tuple((key, table.columns[key]) for key in pairs),
             (matched.columns[stream_name], matched.columns[table_name]),
+            (stream_name, table_name),
             tuple(stream.columns.items()),
-            table_name,
             tuple((name, kind) for name, kind in held.items() if name not in pairs),
             tuple(added.items()),
-            step.missing or NULL,
+            missing,
             combine_policies((stream.policy, table.policy)),
             InputOrder(comes_first=step.begin != IMMEDIATELY),
             require_topic(table.origins()),

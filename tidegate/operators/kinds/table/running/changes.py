@@ -51,9 +51,15 @@ class TableRuntime(KeyedRuntime[TableOperator], OperatorRuntime):
         changes, failures = self._rows.apply(batch, BATCH_BYTES_MAX)
         if failures:
             out.fail(batch, failures)
-        rows = [row for change in sorted(changes, key=lambda one: one.row) for row in _rows_of(change)]
+        changed = sorted(filter(self._is_visible, changes), key=lambda one: one.row)
+        rows = [row for change in changed for row in _rows_of(change)]
         if rows:
             out.emit(self._frame(batch, rows))
+
+    def _is_visible(self, change: RowChange) -> bool:
+        """Returns False if only the place of the row is another one."""
+        before, after = change.before, change.after
+        return before is None or after is None or not self._rows.are_equal(before[FIRST:], after[FIRST:])
 
     def _frame(self, batch: pl.DataFrame, rows: Sequence[_Row]) -> pl.DataFrame:
         engine = [name for name in system_columns(batch) if name != ROW_KIND]
@@ -77,12 +83,10 @@ class TableRuntime(KeyedRuntime[TableOperator], OperatorRuntime):
 
 
 def _rows_of(change: RowChange) -> list[_Row]:
-    """Returns the rows that say what has changed; none if only the place of the row is another one."""
+    """Returns the rows that say what has changed."""
     key, before, after, place = change
     if before is None:
         return [] if after is None else [_Row(INSERT, key, after, place)]
     if after is None:
         return [_Row(DELETE, key, before, place)]
-    if before[FIRST:] == after[FIRST:]:
-        return []
     return [_Row(UPDATE_BEFORE, key, before, place), _Row(UPDATE_AFTER, key, after, place)]

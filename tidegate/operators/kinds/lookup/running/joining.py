@@ -16,8 +16,9 @@ from tidegate.expressions.parse import qualified_name
 from tidegate.formats.columns import make_column, polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
-from tidegate.operators.kinds.lookup import FAIL, NULL, STREAM, TABLE, LookupOperator
-from tidegate.operators.latest_rows.runtime import FIRST, LatestRows, check_size, read_keys
+from tidegate.operators.kinds.lookup import STREAM, TABLE, LookupOperator
+from tidegate.operators.kinds.lookup.missing import DROP, FAIL
+from tidegate.operators.latest_rows.runtime import FIRST, LatestRows, RowChange, check_size, read_keys
 from tidegate.operators.rowwise import apply_to_rows
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
@@ -32,10 +33,10 @@ class LookupRuntime(Runtime, OperatorRuntime):
         self._operator = operator
         self._projection = compile_projection(operator.pruned_expressions)
         self._grows = any(kind.kind in GROWING for _, kind in operator.held)
-        (declaration,) = operator.states(slot.max_parallelism)
         kinds = [kind for _, kind in operator.keys]
         groups_of = partial(key_groups_of_keys, kinds=kinds, max_parallelism=slot.max_parallelism)
-        self._state = slot.open_state(operator.name, declaration, groups_of)
+        self._opened = [slot.open_state(operator.name, one, groups_of) for one in operator.states(slot.max_parallelism)]
+        self._state = self._opened[0]
         read = {column for _, one in operator.add for column in columns_of(one)}
         keys = zip(operator.key_columns[STREAM], operator.table_keys, strict=True)
         self._own_keys = [
@@ -49,7 +50,7 @@ class LookupRuntime(Runtime, OperatorRuntime):
     @property
     @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        return {self._state.declaration.name: self._state}
+        return {one.declaration.name: one for one in self._opened}
 
     @property
     @override
@@ -62,17 +63,26 @@ class LookupRuntime(Runtime, OperatorRuntime):
         if port == STREAM:
             self._join(batch, out)
             return
-        _, failures = self._rows.apply(batch)
+        self._apply(batch, out)
+
+    def _apply(self, batch: pl.DataFrame, out: Out) -> list[RowChange]:
+        """Applies rows of the table."""
+        changes, failures = self._rows.apply(batch)
         if failures:
             out.fail(batch, failures)
+        return changes
 
     def _join(self, batch: pl.DataFrame, out: Out) -> None:
         joined, found = self._with_table(batch)
-        missing = self._operator.missing
-        if missing != NULL and not found.all():
+        missing = self._operator.missing.word
+        if missing in (DROP, FAIL) and not found.all():
             if missing == FAIL:
                 out.fail(batch, [self._failure(row) for row in (~found).arg_true().to_list()])
             joined = joined.filter(found)
+        self._emit(joined, out)
+
+    def _emit(self, joined: pl.DataFrame, out: Out) -> None:
+        """Emits rows with the columns that `add` computes."""
         made, failures = apply_to_rows(joined, self._project)
         if failures:
             out.fail(joined, failures)

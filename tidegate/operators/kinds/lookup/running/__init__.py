@@ -1,0 +1,1 @@
+"""The runtimes of `lookup`: without waiting rows, and with them."""
