@@ -491,7 +491,7 @@ INPUTS = {
     ],
 )
 def test_columns_of_several_inputs_are_written_with_their_alias(text: str, columns: set[str]) -> None:
-    assert columns_of(parse_qualified(text, INPUTS)) == columns
+    assert columns_of(parse_qualified(text, INPUTS, {})) == columns
 
 
 @pytest.mark.parametrize(
@@ -509,5 +509,5 @@ def test_a_column_that_no_input_has_is_refused_with_its_place(
     text: str, column: int, problem: str, remedy: str
 ) -> None:
     with pytest.raises(ExpressionError) as refused:
-        parse_qualified(text, INPUTS)
+        parse_qualified(text, INPUTS, {})
     assert (refused.value.column, refused.value.problem, refused.value.remedy) == (column, problem, remedy)

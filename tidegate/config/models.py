@@ -340,9 +340,6 @@ class BaseStepSettings(Settings):
     """What every step has, whatever its kind."""
 
     LATER: ClassVar[dict[str, str]] = {
-        "join": "look up what belongs to a record by `http` or `async`, or remove it",
-        "on": "it belongs to join: remove it",
-        "within": "of `dedup` it is inside, {key: id, within: 1h}; of a join: remove it",
         "python": "use select with expressions, or `async`, which calls a function of yours",
     }
     INSIDE: ClassVar[Mapping[str, str]] = STEP_TERMS

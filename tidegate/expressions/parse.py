@@ -110,13 +110,14 @@ def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
     return _placed(text, lambda: _output(text, columns))
 
 
-def parse_qualified(text: str, inputs: Mapping[str, Mapping[str, DataType]]) -> Expression:
-    """Parses one Spark SQL expression over columns of several inputs, which are written `alias.column`.
+def parse_qualified(
+    text: str, inputs: Mapping[str, Mapping[str, DataType]], columns: Mapping[str, DataType]
+) -> Expression:
+    """Parses one Spark SQL expression over columns of several inputs, which are written `alias.column`, and `columns`.
 
-    The expression reads each of them from a column named by `qualified_name`. Raises ExpressionError like
+    The expression reads a column of an input from one that is named by `qualified_name`. Raises ExpressionError like
     `parse_expression`.
     """
-    columns = {qualified_name(alias, name): kind for alias, one in inputs.items() for name, kind in one.items()}
     return _placed(text, lambda: _output(text, columns, inputs))
 
 
@@ -296,7 +297,7 @@ class _Scope:
                 return ColumnReference(parameter, kind)
         if name.lower() in _WITHOUT_BRACKETS and not _is_known(name, self._columns):
             raise _unknown_function(start, name.lower())
-        if self._inputs is not None:
+        if self._inputs is not None and not _is_known(name, self._columns):
             raise _unqualified(start, name, self._inputs)
         found = _find(start, name, self._columns, "column")
         return ColumnReference(found, self._columns[found])

@@ -109,10 +109,13 @@ class StepContext(InputContext, Protocol):
     def of(self, alias: str) -> InputContext:
         """Returns a named input."""
 
-    def qualified(self, path: Path, text: str, aliases: Collection[str]) -> Expression | None:
+    def qualified(
+        self, path: Path, text: str, aliases: Collection[str], columns: Mapping[str, DataType] | None = None
+    ) -> Expression | None:
         """Returns a typed expression over columns of these named inputs, or None after reporting why it is not valid.
 
         A column is written `alias.column`. The expression reads it from a column of that name (`qualified_name`).
+        `columns`: others, which are written without an alias.
         """
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:

@@ -305,9 +305,15 @@ class Builder:
         """Parses and types an expression; None if it is invalid, which is reported."""
         return self._parsed(path, text, lambda: parse_expression(text, columns))
 
-    def qualified(self, path: Path, text: str, inputs: Mapping[str, Mapping[str, DataType]]) -> Expression | None:
+    def qualified(
+        self,
+        path: Path,
+        text: str,
+        inputs: Mapping[str, Mapping[str, DataType]],
+        columns: Mapping[str, DataType],
+    ) -> Expression | None:
         """Parses and types an expression over columns of named inputs; None if it is invalid, which is reported."""
-        return self._parsed(path, text, lambda: parse_qualified(text, inputs))
+        return self._parsed(path, text, lambda: parse_qualified(text, inputs, columns))
 
     def _parsed(self, path: Path, text: str, parse: Callable[[], Expression]) -> Expression | None:
         try:
@@ -435,9 +441,11 @@ class _Context(_Input):
     def of(self, alias: str) -> InputContext:
         return self._named[alias]
 
-    def qualified(self, path: Path, text: str, aliases: Collection[str]) -> Expression | None:
+    def qualified(
+        self, path: Path, text: str, aliases: Collection[str], columns: Mapping[str, DataType] | None = None
+    ) -> Expression | None:
         inputs = {alias: one.columns for alias, one in self._named.items() if alias in aliases}
-        return self._builder.qualified((*self._one.path, *path), text, inputs)
+        return self._builder.qualified((*self._one.path, *path), text, inputs, columns or {})
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         self._builder.problem((*self._one.path, *path), message, remedy, at_key=at_key)

@@ -83,6 +83,12 @@ class TimeOrdered:
                 self._note(first, group, entry[0][0])
         return None
 
+    @property
+    def last_ms(self) -> int | None:
+        """The latest time; None if there are no entries. Reads from every key group."""
+        last = [next(self._state.scan(group, limit=1, backwards=True), None) for group in self._groups]
+        return max((entry[0][0] for entry in last if entry is not None), default=None)
+
     def get_many(self, keys: Collection[Row]) -> list[Value | None]:
         """Returns the value of each key, or None if the key does not exist."""
         return self._state.get_many(keys)

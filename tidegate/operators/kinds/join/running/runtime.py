@@ -1,0 +1,280 @@
+"""The algorithm of a join.
+
+Each arriving row is compared with the rows of the other side that have arrived before it, and is then kept until no
+partner can arrive any more. So a pair is found once, when its second row arrives, in whatever order that is. A row is
+late once the watermark has passed it: its partners may be removed then. The watermark of its own partition, which the
+row carries, decides this, so it does not depend on batches, on the other side and on restarts. The operator's own
+watermark also decides; it is ahead of a partition's only if the partition was idle or its input had ended.
+
+Rows that match nothing come out when the watermark has passed the end of their wait. Their event time is then in the
+past, so the watermark that is passed on is held back by the longest wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+import polars as pl
+from typing_extensions import override
+
+from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.ids import StateName
+from tidegate.operators.event_time import BEHIND, TIME, EventClock
+from tidegate.operators.kinds.join import AT, BYTES_MAX, ROWS_MAX, SIDE, JoinOperator
+from tidegate.operators.kinds.join.running.results import Results
+from tidegate.operators.kinds.join.running.side import Pair, Side
+from tidegate.operators.kinds.join.settings import JoinRows, Matching
+from tidegate.operators.lateness import LateRows
+from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out, Runtime
+from tidegate.operators.spec import LATE, Slot
+from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.order import Row
+
+REASON: Final = "late: what it would be joined with may be removed"
+PAIRS_AT_ONCE: Final = 4_096
+FIRED_MAX: Final = 1_500
+"""The maximum number of positions and keys in one call that come out unmatched."""
+REMOVED_AT_ONCE: Final = 2_000
+"""The number of entries of a side to remove in one turn; more if more were written since the last one."""
+
+
+class JoinRuntime(Runtime, OperatorRuntime):
+    """Pairs rows of two sides."""
+
+    def __init__(self, operator: JoinOperator, slot: Slot) -> None:
+        self._operator = operator
+        self._rows = operator.rows
+        self._matching = operator.matching
+        kinds = [kind for _, kind in operator.keys]
+        self._clock = EventClock(operator.name, slot.own_groups)
+        keyed = {
+            one.name: slot.open_state(
+                operator.name, one, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
+            )
+            for one in operator.states(slot.max_parallelism)
+            if one.keyed
+        }
+        self._states: dict[StateName, OperatorState] = {**keyed, self._clock.state.declaration.name: self._clock.state}
+        self._sides = [Side(operator, port, slot, keyed) for port in (0, 1)]
+        self._results = Results(operator, self._sides, slot)
+        late = operator.pruned_columns(LATE)
+        self._late = [
+            LateRows(self._clock, side.key_columns, slot.max_parallelism, late, REASON) for side in self._sides
+        ]
+        waits = [side.waits_ms for side in self._sides if side.preserved or side.consumed]
+        self._held_back_ms = max((wait - operator.matching.shift_ms for wait in waits), default=0)
+        self._pending_ms: int | None = None
+        """The watermark that waits for the rows that it makes due."""
+        self._idle_after = False
+        """True to become idle as soon as the watermark is passed on."""
+        self._over_ms: int | None = None
+        """The watermark that was passed on, while entries may be left that it makes useless."""
+
+    @property
+    @override
+    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
+        return sum(one.count for one in self._late)
+
+    @property
+    @override
+    def states(self) -> Mapping[StateName, OperatorState]:
+        return self._states
+
+    @property
+    @override
+    def settled(self) -> bool:
+        return self._pending_ms is None
+
+    @property
+    @override
+    def gauges(self) -> Mapping[str, int]:
+        left, right = self._sides
+        found = {"left_rows": len(left), "right_rows": len(right)}
+        if left.preserved or right.preserved:
+            found["waiting_rows"] = left.waiting + right.waiting
+            until = [one for side in self._sides if (one := side.waits_until_ms) is not None]
+            found |= {"waiting_until_ms": max(until)} if until else {}
+        return found
+
+    @override
+    def before_snapshot(self) -> None:
+        self._clock.before_snapshot()
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        batch = _at_newest(self._matching, batch)
+        late = self._is_late(port, batch)
+        if late.any():
+            self._put_aside(port, batch.filter(late), out)
+            batch = batch.filter(~late)
+        if self._matching.every_ms < self._matching.size_ms:
+            batch = _in_all_windows(self._matching, batch)
+            batch = batch.filter(~self._is_late(port, batch))
+        if self._sides[port].preserved:
+            batch = self._without_null_keys(port, batch, out)
+        if batch.height:
+            self._join(port, batch, out)
+
+    def _is_late(self, port: int, batch: pl.DataFrame) -> pl.Series:
+        last = batch[AT] + self._matching.shift_ms
+        by_partition = last < batch[TIME] + batch[BEHIND]
+        return by_partition | self._clock.closed(last, lambda: self._late[port].groups_of(batch))
+
+    def _put_aside(self, port: int, late: pl.DataFrame, out: Out) -> None:
+        """Counts late rows, and emits them with their side as a struct."""
+        sides = self._operator.aliases
+        wanted = dict(self._operator.pruned_columns(LATE))
+        added = [pl.lit(sides[port]).alias(SIDE)] if SIDE in wanted else []
+        for of, alias in enumerate(sides):
+            kind = wanted.get(alias)
+            if kind is not None:
+                fields = [name for name, _ in kind.fields]
+                column = pl.struct(fields) if of == port else pl.lit(None, polars_type(kind))
+                added.append(column.alias(alias))
+        every = pl.repeat(True, late.height, eager=True)
+        self._late[port].put_aside_where(every, late.drop(AT).with_columns(added), out)
+
+    def _without_null_keys(self, port: int, batch: pl.DataFrame, out: Out) -> pl.DataFrame:
+        """Emits rows with a NULL key, which match nothing. Returns the others."""
+        columns = self._sides[port].key_columns
+        if not any(batch[name].null_count() for name in columns):
+            return batch
+        null = pl.any_horizontal(pl.col(name).is_null() for name in columns)
+        self._results.emit(self._results.alone(port, batch.filter(null)), out)
+        return batch.filter(~null)
+
+    def _join(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        side, other = self._sides[port], self._sides[1 - port]
+        arriving = side.read(batch)
+        excess = side.find_excess(arriving)
+        if excess:
+            batch = _without_excess(batch, excess, out)
+            if not batch.height:
+                return
+            arriving = side.read(batch)
+        found, pairs = other.find(batch, arriving)
+        matched: set[int] = set()
+        partners: dict[Row, set[int]] = {}
+        """By entry the rows of the other side that match for the first time, if that counts."""
+        while some := list(islice(pairs, PAIRS_AT_ONCE)):
+            frame = self._results.pair(port, batch, [pair[0] for pair in some], [pair[3] for pair in some])
+            frame, kept = self._results.matching(frame, out)
+            left = some if len(kept) == len(some) else [some[index] for index in kept]
+            if self._rows.pairs:
+                self._results.emit(frame, out)
+                if side.flagged:
+                    matched.update(pair[0] for pair in left)
+                if other.flagged:
+                    _add_first_matches(left, partners)
+            else:
+                first = _take_first(left, matched) if port == 0 else _take_first_partners(left, partners)
+                if self._rows is JoinRows.SEMI:
+                    self._results.emit(frame[first], out)
+        if partners:
+            other.note_matched(found, partners)
+        side.add(batch, arriving, matched)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    @override
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        self._clock.advance(watermark_ms)
+        self._pending_ms = watermark_ms
+        self._go_on(watermark_ms, FIRED_MAX, out)
+
+    @override
+    def on_status(self, idle: bool, out: Out) -> None:
+        """Holds a status back while a watermark waits, because nothing may be emitted between idle and active (W05)."""
+        if self._pending_ms is None:
+            out.status(idle)
+        else:
+            self._idle_after = idle
+
+    @override
+    def poll(self, rows_max: int, out: Out) -> bool:
+        if self._pending_ms is not None:
+            self._go_on(self._pending_ms, min(rows_max, FIRED_MAX), out)
+            return True
+        if self._over_ms is None:
+            return False
+        more = [side.remove(self._over_ms, REMOVED_AT_ONCE) for side in self._sides]
+        if not any(more):
+            self._over_ms = None
+        return any(more)
+
+    def _go_on(self, watermark_ms: int, limit: int, out: Out) -> None:
+        """Emits some of the rows that a watermark makes due. Passes it on when there are none left (W20)."""
+        for port, side in enumerate(self._sides):
+            taken, rows = side.take_unmatched(watermark_ms, limit)
+            if taken and self._clock.ending:
+                self._clock.fired([row[0] + side.waits_ms for row in taken], side.groups_of(taken))
+            for start in range(0, len(rows), PAIRS_AT_ONCE):
+                self._results.emit(self._results.alone_kept(port, rows[start : start + PAIRS_AT_ONCE]), out)
+            limit -= len(taken)
+            if limit <= 0:
+                return
+        self._pending_ms = None
+        if watermark_ms == END_OF_TIME:  # entries stay, because another start may bring more rows
+            out.watermark(watermark_ms)
+        else:
+            self._over_ms = watermark_ms
+            out.watermark(max(LOWEST, watermark_ms - self._held_back_ms))
+        if self._idle_after:
+            self._idle_after = False
+            out.status(idle=True)
+
+
+def _at_newest(matching: Matching, batch: pl.DataFrame) -> pl.DataFrame:
+    """Adds the position of each row; that of its newest window, if it is in several."""
+    ats = batch[TIME]
+    if matching.size_ms:
+        ats = (ats - matching.offset_ms) // matching.every_ms * matching.every_ms + matching.offset_ms
+    return batch.with_columns(ats.alias(AT))
+
+
+def _in_all_windows(matching: Matching, batch: pl.DataFrame) -> pl.DataFrame:
+    """Repeats each row for each of its windows, given the newest one."""
+    count = -(-matching.size_ms // matching.every_ms)
+    repeated = pl.concat(batch.with_columns(pl.col(AT) - before * matching.every_ms) for before in range(count))
+    return repeated.filter(pl.col(AT) + matching.size_ms > pl.col(TIME))
+
+
+def _without_excess(batch: pl.DataFrame, excess: Sequence[int], out: Out) -> pl.DataFrame:
+    """Reports rows beyond the limits, and returns the others."""
+    text = f"a key has more than {ROWS_MAX:,} rows or {BYTES_MAX >> 20} MiB on one side within a time bucket"
+    out.fail(batch.drop(AT), [RecordFailure(place, FailureKind.TOO_MANY_ROWS, text) for place in excess])
+    beyond = {*excess}
+    return batch[[place for place in range(batch.height) if place not in beyond]]
+
+
+def _add_first_matches(pairs: Sequence[Pair], partners: dict[Row, set[int]]) -> None:
+    """Adds the partners that have not matched before."""
+    for _, entry, index, partner in pairs:
+        if not partner[1]:
+            partners.setdefault(entry, set()).add(index)
+
+
+def _take_first(pairs: Sequence[Pair], matched: set[int]) -> list[int]:
+    """Returns the indexes of the pairs with which an arriving row matches for the first time, and adds these rows."""
+    found = []
+    for number, (place, _, _, _) in enumerate(pairs):
+        if place not in matched:
+            matched.add(place)
+            found.append(number)
+    return found
+
+
+def _take_first_partners(pairs: Sequence[Pair], partners: dict[Row, set[int]]) -> list[int]:
+    """Does what `_take_first` does, for rows of the other side."""
+    found = []
+    for number, (_, entry, index, _) in enumerate(pairs):
+        known = partners.setdefault(entry, set())
+        if index not in known:
+            known.add(index)
+            found.append(number)
+    return found
