@@ -13,11 +13,12 @@ from tests.sources.scripted import NAME, P0, P1, TIMESTAMPS, Scripted, order
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT
 from tidegate.expressions.parse import parse_expression
+from tidegate.operators import lateness as measured
 from tidegate.operators.builtin.kafka_source import EventTime
+from tidegate.operators.lateness import measure_behind
 from tidegate.operators.runtime import LOWEST
 from tidegate.operators.spec import Requirement
-from tidegate.sources import event_times
-from tidegate.sources.event_times import FIRST_MS, LAST_MS, YEAR_1971_MS, measure_behind
+from tidegate.sources.event_times import FIRST_MS, LAST_MS, YEAR_1971_MS
 
 AT = EventTime("at", 0)
 TIMED = (Requirement.EVENT_TIME,)
@@ -39,14 +40,14 @@ def naive(rows: list[tuple[int, int]], delay_ms: int) -> tuple[list[int], dict[i
     return behind, marks
 
 
-@example([(0, 5), (1, 5), (0, 6)], 0, [3], event_times.RUN_ROWS)
+@example([(0, 5), (1, 5), (0, 6)], 0, [3], measured.RUN_ROWS)
 @example([(0, 6), (0, 5)], 0, [2], 1)
 @example([(0, 5)] * 3 + [(1, 1)] * 3, 0, [6], 1)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50) | st.integers(FIRST_MS, LAST_MS)), max_size=60),
     st.integers(0, 30) | st.just(366 * 86_400_000),
     st.lists(st.integers(1, 20), min_size=1, max_size=5),
-    st.sampled_from([1, 2, event_times.RUN_ROWS]),
+    st.sampled_from([1, 2, measured.RUN_ROWS]),
 )
 def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
     rows: list[tuple[int, int]], delay_ms: int, sizes: list[int], run_rows: int
@@ -60,8 +61,8 @@ def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
         own = {place: marks[place] for place, _ in batch}
         times = pl.Series("__tidegate_time", [time_ms for _, time_ms in batch], dtype=pl.Int64)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(event_times, "RUN_ROWS", run_rows)
-            patched.setattr(event_times, "_BLOCK_ROWS", 3)
+            patched.setattr(measured, "RUN_ROWS", run_rows)
+            patched.setattr(measured, "_BLOCK_ROWS", 3)
             found += measure_behind(times, [place for place, _ in batch], own, delay_ms).to_list()  # type: ignore[arg-type]  # ints are hashable
         marks.update(own)
     expected, expected_marks = naive(rows, delay_ms)

@@ -180,6 +180,10 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         """Returns True if each row of an output has the source record and the system columns of a row on port 0."""
         return False
 
+    def keeps_order(self) -> bool:
+        """Returns True if rows leave in the order in which they arrive."""
+        return True
+
     def splits_rows(self) -> bool:
         """Returns True if it may make several rows from one."""
         return False

@@ -92,6 +92,12 @@ class InputContext(Protocol):
     def origins(self, *columns: str) -> tuple[ColumnOrigin, ...]:
         """Returns the sources of the rows that arrive, each with the columns from which these columns are computed."""
 
+    @property
+    def in_partition_order(self) -> bool:
+        """True if rows arrive that are of one record each, those of a partition in its order: they have come on one
+        way, and no step in between exchanges or reorders rows.
+        """
+
 
 class StepContext(InputContext, Protocol):
     """What `build` can query and request from the plan. As an InputContext it describes the only input or the first

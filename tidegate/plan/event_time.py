@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidegate.config.fields.base import Path
 from tidegate.config.models import SourceSettings
 from tidegate.datatypes import DataType
-from tidegate.expressions.expression import ColumnReference, Expression, columns_of, quote_column
-from tidegate.expressions.secrets import find_secrets, is_random
+from tidegate.expressions.event_time import find_event_time_problem
+from tidegate.expressions.expression import ColumnReference, Expression
 from tidegate.operators.builtin.kafka_source import EventTime
 
 if TYPE_CHECKING:
     from tidegate.plan.steps import Builder
-
-_INTEGERS: Final = frozenset({"tinyint", "smallint", "int"})
-_CAST: Final = frozenset({"date", "timestamp_ntz"})
-_CAST_AS_SECONDS: Final = frozenset({"float", "double", "decimal"})
 
 
 def derive_event_time(
@@ -42,34 +38,9 @@ def derive_event_time(
     if found is None:
         return how
     written = " ".join(text.split())
-    problem = _find_problem(found, written, quote_column(text) if text in columns else written)
+    problem = find_event_time_problem(found, written, is_column=text in columns, of="source")
     if problem is not None:
         builder.problem(path, *problem)
     if isinstance(found, ColumnReference):
         return msgspec.structs.replace(how, column=found.name)
     return msgspec.structs.replace(how, expression=found, written=written)
-
-
-def _find_problem(found: Expression, text: str, inside: str) -> tuple[str, str] | None:
-    """Returns message and remedy; `inside` is the text as a part of an expression."""
-    from_columns = "compute the event time from columns of the source"
-    if not columns_of(found):
-        return f"`{text}` is the same for all records", from_columns
-    if found.type.kind not in ("timestamp", "bigint"):
-        return f"`{text}` is {found.type}", _remedy(found.type, inside)
-    if is_random(found) or any(find_secrets(found)):
-        return f"`{text}` encrypts, or needs a secret", f"{from_columns} that are not encrypted"
-    return None
-
-
-def _remedy(kind: DataType, text: str) -> str:
-    either = "use a timestamp, or a bigint in ms since 1970"
-    if kind.kind in _INTEGERS:
-        return f"{either}: of seconds `timestamp_seconds({text})`"
-    if kind.kind in _CAST_AS_SECONDS:
-        return f"{either}: of seconds `cast({text} as timestamp)`"
-    if kind.kind == "string":
-        return f"{either}: `cast({text} as timestamp)`, or `to_timestamp({text}, 'dd/MM/yyyy HH:mm')` with its pattern"
-    if kind.kind in _CAST:
-        return f"{either}: `cast({text} as timestamp)`"
-    return either

@@ -85,7 +85,8 @@ def derive_scope(loaded: LoadedPipeline) -> Scope:
         path = reader.input_path(next(index for index, name in enumerate(edges[reader.name]) if name in cycle))
         path = path if reader.named else path[:-1]
         message = f"these steps read each other: {' -> '.join([*cycle, cycle[0]])}"
-        scope.problems.append(loaded.problem(path, message, "a pipeline has no cycles: break this one"))
+        remedy = "break the cycle: in one, a watermark would wait for itself, and event time would stand still"
+        scope.problems.append(loaded.problem(path, message, remedy))
     scope.declared = {name: found[name] for name in order}
     return scope
 

@@ -422,6 +422,10 @@ class _Input:
     def origins(self, *columns: str) -> tuple[ColumnOrigin, ...]:
         return tuple(_origins(self._builder.graph, self._reads, frozenset(columns)))
 
+    @property
+    def in_partition_order(self) -> bool:
+        return _is_in_partition_order(self._builder.graph, self._reads)
+
 
 class _Context(_Input):
     """One step while it is built."""
@@ -581,6 +585,18 @@ def _origins(graph: LogicalGraph, inputs: Iterable[Input], columns: frozenset[st
 def _names_read(one: Declared) -> tuple[str, ...]:
     """Returns the names of the outputs and operators that it reads."""
     return tuple(named.reads for named in one.named) or one.inputs
+
+
+def _is_in_partition_order(graph: LogicalGraph, inputs: Sequence[Input]) -> bool:
+    while len(inputs) == 1 and not inputs[0].keys:
+        (one,) = inputs
+        node = graph.get(one.upstream)
+        if node is None or not node.operator.preserves_record(one.output) or not node.operator.keeps_order():
+            return False
+        if isinstance(node.operator, SourceOperator):
+            return True
+        inputs = node.inputs
+    return False
 
 
 def _inputs_of(one: Declared) -> tuple[Input, ...]:

@@ -23,8 +23,9 @@ from tidegate.formats.row_kinds import BEFORE, ROW_KIND, UPDATE_AFTER, UPDATE_BE
 from tidegate.formats.schemas import Schemas, known_schemas
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import SKIP, SourceOperator
+from tidegate.operators.lateness import measure_behind
 from tidegate.sources.caught_up import Due
-from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind
+from tidegate.sources.event_times import EventTimes, Rows, choose
 from tidegate.sources.messages import Records
 from tidegate.sources.offset_order import find_last_offsets
 from tidegate.sources.positions import Positions

@@ -30,10 +30,10 @@ from tidegate.journal.state_files import derive_head
 from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.window import WindowOperator
+from tidegate.operators.lateness import measure_behind
 from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
 from tidegate.operators.spec import Slot
 from tidegate.plan.graph import Edge, Node, Plan
-from tidegate.sources.event_times import measure_behind
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share

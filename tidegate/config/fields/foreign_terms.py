@@ -49,7 +49,6 @@ STEP_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("url", "cache"), _HTTP),
     "enrich": "write `lookup`, which reads a step with `table`; or ask a server by `http`",
     **dict.fromkeys(("udf", "function"), "write `async: module:function`"),
-    **dict.fromkeys(("watermark", "event_time"), "it is said at the source"),
     "cast": "write `select: {column: cast(column as bigint)}`",
     "merge": "write `from: [a, b]`",
     "bad_records": _OF_SOURCES,

@@ -115,6 +115,10 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         """Returns True: rows in flight keep the system columns of their record."""
         return True
 
+    @override
+    def keeps_order(self) -> bool:
+        return self.ordered
+
     @property
     def kept_answers(self) -> Columns:
         """The answer columns that are emitted."""
