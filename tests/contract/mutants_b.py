@@ -165,4 +165,13 @@ UNALIGNED: Final = (
     ),
 )
 
-MUTANTS: Final = (*GATE, *AT_LEAST_ONCE, *EXACTLY_ONCE, *UNALIGNED)
+ENDED: Final = (
+    Mutant(
+        "B42",
+        "task.loop:SlotLoop.on_trigger",
+        "if task.chain.source is not None:",
+        "if task.chain.source is not None and not task.finished:",
+    ),
+)
+
+MUTANTS: Final = (*GATE, *AT_LEAST_ONCE, *EXACTLY_ONCE, *UNALIGNED, *ENDED)

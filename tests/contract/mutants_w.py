@@ -85,4 +85,18 @@ ASYNCHRONOUS: Final = (
     Mutant("W32", f"{QUEUE}:_known", "if isinstance(element, WatermarkMark | StatusMark):", "if True:"),
 )
 
-MUTANTS: Final = (*ELEMENTS, *TIMERS, *MERGED, *ASYNCHRONOUS)
+STEP: Final = "operators.kinds.event_time.runtime:EventTimeRuntime"
+
+ASSIGNED: Final = (
+    Mutant("W06", f"{STEP}.on_status", "out.status(idle)", "pass"),
+    Mutant("W23", f"{STEP}._advance", "self._progress.reach(self._input_ms)", "self._input_ms"),
+    Mutant("W23", f"{STEP}.on_watermark", "self._input_ms = watermark_ms", "out.watermark(watermark_ms)"),
+    Mutant(
+        "W24",
+        "plan.scope:derive_scope",
+        "for cycle in _cycles({name: edges[name] for name in found if name not in order}):",
+        "for cycle in ():",
+    ),
+)
+
+MUTANTS: Final = (*ELEMENTS, *TIMERS, *MERGED, *ASYNCHRONOUS, *ASSIGNED)
