@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.operators import test_dedup, test_keep, test_ttl
+from tests.operators import test_dedup, test_keep, test_quiet, test_ttl
 from tests.task.steps import OPERATOR, StepWorld
 
 WorldMaker = Callable[[Any, list[str], str], StepWorld]
@@ -135,3 +135,24 @@ def test_F28_totals_that_have_ended_are_removed_with_checkpoints_and_stay_so(
     world.feed(test_ttl.frame([(3, 1, 19, 0), (4, 1, 19, 0)]))
     world.settle()
     assert [(row["k"], row["n"]) for row in world.rows()] == [(3, 3), (4, 1)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_F01_absence_goes_on_after_a_restore_at_another_parallelism(backend: str, make_world: WorldMaker) -> None:
+    world, number = make_world(spec_named(test_quiet.spec(repeat_ms=30)), ["k", "b"], backend), 0
+    keys = [f"k{index}" for index in range(20)]
+    world.feed(test_quiet.frame([(key, 0, 0) for key in keys]))
+    for parallelism, until in ((3, 10), (2, 40), (1, 70)):
+        world.feed(until)
+        world.settle()
+        assert sorted((row["k"], row["__tidegate_time"]) for row in world.rows()) == sorted(
+            (key, until) for key in keys
+        )
+        world.checkpoint(number := number + 1)
+        world.feed(until + 30)  # after the checkpoint: gone with the attempt
+        world.settle()
+        world.start(parallelism)
+    world.feed(test_quiet.frame([("k3", 75, 0), ("k4", 70, 0)]), 80)
+    world.settle()
+    assert [(row["k"], row["quiet"], row["__tidegate_time"]) for row in world.rows()] == [("k3", False, 75)]
+    assert sum(slot.operator.late_rows for slot in world.slots) == 1

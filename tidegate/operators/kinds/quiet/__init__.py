@@ -118,11 +118,10 @@ class QuietOperator(LateKeyedOperator, frozen=True, tag="quiet"):
             ),
             max_parallelism,
         )
-        timers = (TIMERS,) if self.repeat_ms is None else (TIMERS, REPEATS)
-        shape = self.shape((), max_parallelism)
+        timers = self.shape((), max_parallelism)
         return (
             StateDeclaration(ARRIVALS, arrivals),
-            *(declare_time_ordered(StateDeclaration(name, shape)) for name in timers),
+            *(declare_time_ordered(StateDeclaration(name, timers)) for name in (TIMERS, REPEATS)),
             WATERMARK,
         )
 

@@ -46,17 +46,18 @@ class QuietRuntime(KeyedRuntime[QuietOperator]):
         self._groups_of: Callable[[list[Row]], Sequence[int]] = lambda rows: key_groups_of_keys(
             rows, key_kinds, slot.max_parallelism
         )
-        self._timers = _Timers({name: self._open_timers(name, slot) for name in (TIMERS, REPEATS)})
+        self._timers = _Timers(
+            {
+                name: TimeOrdered(cast("KeyedState[Any]", self._states[name]), slot.own_groups)
+                for name in (TIMERS, REPEATS)
+            }
+        )
         self._late = LateRows(self._clock, operator.keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
         self._waiting: int | None = None
         """The watermark to pass on once everything that it makes due is emitted."""
         self._idle: bool | None = None
         """The status to pass on after that watermark."""
-
-    def _open_timers(self, name: StateName, slot: Slot) -> TimeOrdered | None:
-        state = self._states.get(name)
-        return None if state is None else TimeOrdered(cast("KeyedState[Any]", state), slot.own_groups)
 
     @property
     @override
@@ -217,11 +218,10 @@ def _time_of(result: tuple[Result, Row]) -> int:
 class _Timers:
     """The timers of both states. Changes are collected and written together."""
 
-    def __init__(self, states: Mapping[StateName, TimeOrdered | None]) -> None:
-        """`states`: None for one that the step does not have, which never gets a timer."""
-        self._states = {name: state for name, state in states.items() if state is not None}
-        self._removed: dict[StateName, list[Row]] = {name: [] for name in self._states}
-        self._new: dict[StateName, list[Row]] = {name: [] for name in self._states}
+    def __init__(self, states: Mapping[StateName, TimeOrdered]) -> None:
+        self._states = states
+        self._removed: dict[StateName, list[Row]] = {name: [] for name in states}
+        self._new: dict[StateName, list[Row]] = {name: [] for name in states}
 
     def __len__(self) -> int:
         return sum(map(len, self._states.values()))
@@ -247,15 +247,12 @@ class _Timers:
     def take_due(self, places: Sequence[StateName], until_ms: int, limit: int) -> list[Row]:
         """Removes and returns at most `limit` timers."""
         taken: list[Row] = []
-        for state in self._of(places):
+        for state in (self._states[place] for place in places):
             if len(taken) < limit:
                 taken += [row for row, _ in state.take_due(until_ms, limit - len(taken))]
         return taken
 
     def has_due(self, places: Sequence[StateName], until_ms: int) -> bool:
         """Returns whether a timer is due."""
-        firsts = [state.first_ms for state in self._of(places)]
+        firsts = [self._states[place].first_ms for place in places]
         return any(first is not None and first <= until_ms for first in firsts)
-
-    def _of(self, places: Sequence[StateName]) -> list[TimeOrdered]:
-        return [self._states[place] for place in places if place in self._states]
