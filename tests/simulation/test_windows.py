@@ -11,10 +11,20 @@ import pytest
 
 from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import START_S
-from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, begins_of, derive_limits, passed_by, time_of
+from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, derive_limits, passed_by, time_of
 from tidegate.simulation.oracle import OracleHistory
 from tidegate.simulation.sessions import derive_sessions
-from tidegate.simulation.timing import CHANGES_MS, DAY_MS, DAYS, PAUSE_MS, START_MS, ZONE, EventTimeModel, Timing
+from tidegate.simulation.timing import (
+    CHANGES_MS,
+    DAY_MS,
+    DAYS,
+    PAUSE_MS,
+    START_MS,
+    ZONE,
+    EventTimeModel,
+    Timing,
+    begins_of,
+)
 from tidegate.simulation.windows import WindowOracle
 from tidegate.simulation.workload import MOST_SUBTASKS, InputRecord, Workload, draw_workload
 

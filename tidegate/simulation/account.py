@@ -9,12 +9,16 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import TopicPartition
+from tidegate.simulation.lookups import AttemptStart, LookupOracle, TableOracle
+from tidegate.simulation.model_broker.codes import RequestRefused
+from tidegate.simulation.on_time import OnTimeOracle
 from tidegate.simulation.oracle import check_committed, check_output, count_releases, has_come_out, topics_of_records
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.progress import Progress
 from tidegate.simulation.reach import note_cut
+from tidegate.simulation.shapes.lookup import LookupShape, TableShape
 from tidegate.simulation.shapes.oracle import ShapeOracle
-from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape
+from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape, OnTimeShape
 from tidegate.simulation.watch import check_left
 from tidegate.simulation.workload import InputRecord
 
@@ -39,6 +43,8 @@ class Account:
         """Sum of the positions of the newest committed checkpoint."""
         self.lost: set[int] = set()
         """Records that retention removed before they were read, according to the journal."""
+        self._starts: list[list[AttemptStart]] = [[]]
+        """Per history: what was there when its attempts began."""
         self._skipped: frozenset[int] | None = None
         """Records before the start, once the start is fixed."""
 
@@ -62,6 +68,8 @@ class Account:
             self._skipped = self.processed(begin) if begins_late else frozenset()
         if done is not None:
             self._go_back(state.origin, done)
+        processed = self.processed(begin)
+        self._starts[-1].append(AttemptStart(self._visible() or processed, processed))
 
     def _go_back(self, origin: str, done: frozenset[int]) -> None:
         world = self._world
@@ -71,6 +79,7 @@ class Account:
         world.reach.note("gone back", 1)
         world.reach.note("gone back in front of committed work", int(bool(again)))
         self.outputs.go_back(done)
+        self._starts.append([])
         if self.progress is not None:
             self.progress.go_back(done)
         world.trace.tell(f"went back to {origin}: {len(done)} records had been processed, {len(again)} come again")
@@ -109,6 +118,8 @@ class Account:
         records, outputs = self.records, self.outputs
         oracle_of_shape = self._shape_oracle()
         if oracle_of_shape is not None:
+            if not isinstance(oracle_of_shape, ShapeOracle) and not self._all_read():
+                return False
             return oracle_of_shape.is_complete(outputs.done, outputs.ids, outputs.ever)
         topics = topics_of_records(self._world.schedule.workload)
         ids, ever = outputs.ids, outputs.ever
@@ -122,6 +133,12 @@ class Account:
             for topic in oracle.topics
         )
 
+    def _all_read(self) -> bool:
+        """Returns whether the newest committed checkpoint is after everything that has arrived."""
+        if self.progress is not None:
+            return self.progress.all_read
+        return all(self.positions.get(place, 0) > ids[-1][0] for place, ids in self._world.feed.places.items())
+
     def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
         """Returns the input records before the checkpoint's positions."""
         offsets = merge_offsets(checkpoint.positions)
@@ -132,13 +149,31 @@ class Account:
             if offset < offsets.get(place, 0)
         )
 
+    def _visible(self) -> frozenset[int]:
+        """Returns the input records that a reader can see now; none if a partition has no leader."""
+        world = self._world
+        try:
+            ends = {
+                place: world.broker.offsets(world.kernel.clock.now_ms(), place).stable for place in world.feed.places
+            }
+        except RequestRefused:
+            return frozenset()
+        return frozenset(number for place, end in ends.items() for number in world.feed.numbers_in(place, 0, end))
+
     @property
     def _rescaled(self) -> bool:
         return any(fault.kind == "rescale" for fault in self._world.faults.fired)
 
-    def _shape_oracle(self) -> ShapeOracle | None:
-        """Returns the oracle for the records known now, or None if the shape does not derive its output in advance."""
+    def _shape_oracle(self) -> ShapeOracle | OnTimeOracle | LookupOracle | TableOracle | None:
+        """Returns the oracle of the shape for the records known now, or None if it is judged by topic."""
         workload, shape = self._world.schedule.workload, self._world.schedule.workload.shape
+        if isinstance(shape, LookupShape):
+            return LookupOracle(shape, self._world.feed.records, self._starts)
+        if isinstance(shape, TableShape):
+            return TableOracle(self._world.feed.records)
+        if isinstance(shape, OnTimeShape):
+            assert self.progress is not None
+            return self.progress.oracle_on_time(shape, self._skipped or frozenset())
         if not isinstance(shape, DerivedShape):
             return None
         return ShapeOracle(
@@ -156,7 +191,7 @@ class Account:
         oracle_of_shape = self._shape_oracle()
         if oracle_of_shape is not None:
             self._world.reach.note(f"schedules: {workload.topology}")
-            for what, count in oracle_of_shape.counts.items():
+            for what, count in oracle_of_shape.count(histories).items():
                 self._world.reach.note(what, count)
             problems = oracle_of_shape.check(histories)
             return problems or ([] if self._world.problems else check_left(self._world))

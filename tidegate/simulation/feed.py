@@ -208,14 +208,16 @@ class Feed:
     def _make(self, number: int, wanted: TopicPartition | None = None) -> InputRecord:
         """Draws a record. `wanted`: its partition, if it is not drawn."""
         draw, workload = self._draw, self._workload
-        customer, topic = draw.randrange(workload.customers), draw.choice(self._topics)
+        customer = draw.randrange(workload.customers)
+        kernel, timing = self._world.kernel, workload.windows
+        topic = draw.choice(workload.shape.choose_inputs(self._topics, kernel.now, timing))
         place, at = TopicPartition(topic, customer % self._partitions[topic]), None
         if self._times is not None:
-            kernel = self._world.kernel
             place = wanted or self._times.choose(_places_of(topic, self._partitions[topic]), kernel.now)
             at = self._times.next_ms(place, kernel.clock.now_ms())
+            at += 0 if timing is None or place.topic == self._topics[0] else timing.lead_ms
         else:
-            at = workload.shape.time_of(number, self._world.kernel.clock.now_ms())
+            at = workload.shape.time_of(number, kernel.clock.now_ms())
         record = InputRecord(
             place=place,
             id=number,
@@ -225,7 +227,7 @@ class Feed:
             price_cents=draw.randint(1, 999),
             status=draw.choice(("paid", "paid", "open")),
             at=at,
-            arrived_s=self._world.kernel.now,
+            arrived_s=kernel.now,
         )
         bad = workload.shape.bad.get(number % 7, "")
         much = {"quantity": 4, "price_cents": 1 << 62} if bad == "step" else {}

@@ -63,13 +63,6 @@ def time_of(record: InputRecord) -> int:
     return record.at
 
 
-def begins_of(at: int, size_ms: int, every_ms: int) -> range:
-    """Returns the starts of the windows that contain a time."""
-    newest = at - at % every_ms
-    oldest = newest - (size_ms - (at - newest) - 1) // every_ms * every_ms
-    return range(oldest, newest + 1, every_ms)
-
-
 class LatenessBounds(msgspec.Struct, frozen=True):
     """Times up to which windows had ended when a record was processed."""
 

@@ -5,6 +5,7 @@ They change nothing: they count, and they report what must never happen.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -196,6 +197,19 @@ def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
             watch_output(world, attempt, task.subtask, edge, output)
         if task.inputs is not None:
             watch_handler(world.reach, task.inputs.handler)
+
+
+def note_waiting(reach: ReachTable, loop: SlotLoop, when: str) -> None:
+    """Counts slots in which a join or lookup holds rows, by the gauges of the runtimes."""
+    gauges = Counter[str]()
+    for task in loop.tasks:
+        for operator in task.chain.operators.values():
+            gauges.update(operator.gauges)
+    reach.note(f"slots {when} with rows of joins", int(bool(gauges["left_rows"] or gauges["right_rows"])))
+    reach.note(f"slots {when} with rows that wait", int(bool(gauges["waiting_rows"])))
+    reach.note(f"slots {when} with timers of keys", int(bool(gauges["timers"])))
+    reach.note(f"slots {when} with rows of tables", int(bool(gauges["table_rows"])))
+    reach.note(f"slots {when} with sources on hold", int(any(task.on_hold for task in loop.tasks)))
 
 
 def watch_output(world: World, attempt: Attempt, subtask: SubtaskId, edge: int, output: EdgeOutput) -> None:

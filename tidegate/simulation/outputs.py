@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.oracle import OracleHistory, id_of
-from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape, Shape, read_content
+from tidegate.simulation.shapes.shape import DEAD_TOPIC, LATE_TOPIC, ContentShape, OnTimeShape, Shape, read_content
 
 FETCH_MAX: Final = 1_000_000
 
@@ -40,6 +40,8 @@ class Outputs:
         """Topic -> records or windows that have come out at any time."""
         self._next = dict.fromkeys(self.places, 0)
         self._rows: dict[TopicPartition, list[tuple[int, Any]]] = {place: [] for place in self.places}
+        self._times = Counter[Hashable]()
+        """How often a name has come out in the current history, if records are repeated."""
         self._cuts: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
         """Per history: the records processed before it, and its first offsets."""
 
@@ -71,9 +73,13 @@ class Outputs:
 
     def _read(self, place: TopicPartition, offset: int, record: Record) -> tuple[Any, Hashable]:
         """Decodes a record. Returns its row or contents, and its name."""
-        if isinstance(self._shape, DerivedShape):
+        if isinstance(self._shape, ContentShape) and place.topic != DEAD_TOPIC:
             content = read_content(record)
-            return content, self._shape.name_of(place.topic, content)
+            name = self._shape.name_of(place.topic, content)
+            if isinstance(self._shape, OnTimeShape) and self._shape.repeats and place.topic != LATE_TOPIC:
+                self._times[name] += 1
+                name = (name, self._times[name] - 1)
+            return content, name
         row = _row_of(place, offset, record)
         return row, id_of(place.topic, row)
 
@@ -89,6 +95,7 @@ class Outputs:
         self._cuts.append((done, {place: self._broker.end_offset(place) for place in self.places}))
         for ids in self.ids.values():
             ids.clear()
+        self._times.clear()
 
     def histories(self) -> list[OracleHistory]:
         """Returns all histories, oldest first."""

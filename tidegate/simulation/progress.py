@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.simulation.lateness import ObservedWatermark
+from tidegate.simulation.on_time import OnTimeOracle
+from tidegate.simulation.shapes.shape import LATE_TOPIC, OnTimeShape
 from tidegate.simulation.windows import WINDOW_TOPICS, Name, WindowOracle, name_of, names_in, read_ms
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ class Progress:
         """Parallelism of the last attempt."""
         self.sizes: dict[str, dict[Name, list[int]]] = defaultdict(lambda: defaultdict(list))
         """Topic -> window -> the number of records in each of its results, in order."""
+        self._restored: frozenset[int] = frozenset()
+        """Records before the positions with which the last attempt began."""
+        self._rescaled = False
+        """The last attempt has another parallelism than the one before it."""
         self._open: dict[str, set[Name]] = {}
         """Topic -> windows that were open at a restore."""
 
@@ -56,6 +62,7 @@ class Progress:
         rescaled, self._parallelism = self._parallelism not in (0, parallelism), parallelism
         if any(part.watermarks for part in checkpoint.positions):
             reach.note("restores with watermarks")
+        self._rescaled, self._restored = rescaled, frozenset(self._find_processed(checkpoint))
         processed, records = self._find_processed(checkpoint), self._world.feed.records
         for topic in [topic for topic in self._world.schedule.workload.shape.outputs if topic in WINDOW_TOPICS]:
             begun = {name for number in processed for name in names_in(topic, records[number], self._timing)}
@@ -72,14 +79,21 @@ class Progress:
         self.sizes.clear()
 
     def oracle(self, skipped: frozenset[int]) -> WindowOracle:
-        """Returns the oracle for what is known now."""
+        """Returns the oracle of windows for what is known now."""
+        return WindowOracle(self._world.schedule.workload, self._timing, self._read(skipped))
+
+    def oracle_on_time(self, shape: OnTimeShape, skipped: frozenset[int]) -> OnTimeOracle:
+        """Returns the oracle of joins and absence for what is known now."""
+        return OnTimeOracle(shape, self._world.schedule.workload, self._timing, self._read(skipped))
+
+    def _read(self, skipped: frozenset[int]) -> ObservedWatermark:
         clocks_set = any(fault.kind == "clock" for fault in self._world.faults.fired)
-        reading = ObservedWatermark(self._world.feed.records, skipped, self._settled, clocks_set)
-        return WindowOracle(self._world.schedule.workload, self._timing, reading)
+        return ObservedWatermark(self._world.feed.records, skipped, self._settled, clocks_set)
 
     def on_row(self, topic: str, row: Mapping[str, Any]) -> None:
         """Checks a window that has come out. At most the records that have arrived by now can be known."""
         if topic not in WINDOW_TOPICS:
+            self._check_on_time(topic, row)
             return
         open_then, name = self._open.get(topic, set()), name_of(topic, row)
         if name in open_then:
@@ -95,6 +109,21 @@ class Progress:
         if (passed is None or last_ms > passed) and self._early < EARLY_MAX:
             self._early += 1
             self._world.problems.append(f"{topic}: {row} came out before its end was passed, at {passed}")
+
+    def _check_on_time(self, topic: str, content: Any) -> None:
+        """Checks that a row has not come out before the watermark can have reached its time, and counts it."""
+        world, shape = self._world, self._world.schedule.workload.shape
+        if not isinstance(shape, OnTimeShape) or topic == LATE_TOPIC:
+            return
+        due_ms, passed = shape.due_of(content, world.feed.records, self._timing), self._passed_ms()
+        if due_ms is not None and (passed is None or due_ms > passed) and self._early < EARLY_MAX:
+            self._early += 1
+            world.problems.append(f"{topic}: {content.row} came out before {due_ms}, at {passed}")
+        known = [number in self._restored for number in shape.causes_of(content)]
+        if any(known) and not (len(known) > 1 and all(known)):
+            what = "pairs across a restart" if len(known) > 1 else "unmatched rows after a restart"
+            world.reach.note(what)
+            world.reach.note(f"{what} with another parallelism", int(self._rescaled))
 
     def _first_due_ms(self, topic: str, start_ms: int) -> int:
         """Returns when the first early result is due. Sessions have them at multiples of the interval."""

@@ -24,7 +24,7 @@ from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
-from tidegate.simulation.observers import WatchedInput, WatchedOutput, watch_loop
+from tidegate.simulation.observers import WatchedInput, WatchedOutput, note_waiting, watch_loop
 from tidegate.simulation.port import BrokerPort
 from tidegate.simulation.threads import SimHelper, SimUploads
 from tidegate.slot.control_link import ControlLost
@@ -442,8 +442,9 @@ class SimSlot:
             return
         if isinstance(order, Deploy):
             process.alias = f"slot {order.slot}"
-            _SlotProcess(world, process, order, link, transport, selector).serve()
-            self.returned = True
+            slot = _SlotProcess(world, process, order, link, transport, selector)
+            slot.serve()
+            self.returned = slot.returned = True
         process.exit()
 
 
@@ -461,6 +462,7 @@ class _SlotProcess(SlotProcess):
     ) -> None:
         super().__init__(deploy, cast("Any", link), transport, selector, selector)
         self._clock = SteadyClock(process.clock)
+        self.returned = False
         self._world = world
         self._process = process
 
@@ -473,10 +475,16 @@ class _SlotProcess(SlotProcess):
         if self._process in self._world.machines.apart:
             self._world.problems.append(f"{self._process.name} has begun to work with a directory of its own")
         watch_loop(self._world, self._deploy.attempt, self._deployment.loop)
+        note_waiting(self._world.reach, self._deployment.loop, "restored")
+        self._process.at_death.insert(0, self._note_crash)  # before the states are closed
         replaying = [task for task in self._deployment.loop.tasks if task.replaying]
         windows = [task for task in replaying if task.vertex.nodes[0].operator.window_columns()]
         self._world.reach.note("subtasks that replay rows in flight", len(replaying))
         self._world.reach.note("windows that replay rows in flight", len(windows))
+
+    def _note_crash(self) -> None:
+        if not self.returned and self._deployment is not None:
+            note_waiting(self._world.reach, self._deployment.loop, "that crash")
 
     def _check_parent(self) -> None:
         """Does nothing, because slots are not forked here."""

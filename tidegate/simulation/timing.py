@@ -37,6 +37,8 @@ FROZEN: Final = 0.5
 STEADY: Final = 0.4
 STEADY_S: Final = 0.3
 """Time that a steady partition is without records; at most about twice this."""
+LEADS_MS: Final = (0, 0, 4000)
+ALTERNATING: Final = 0.4
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 BY_CLOCK: Final = "wall-clock"
@@ -84,6 +86,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Time zone whose days are the windows; a second of the schedule is then half a day. Empty for other windows."""
     first_ms: int = 0
     """Event time at the beginning, if there is a time zone."""
+    lead_ms: int = 0
+    """Lead of the event times of all inputs over those of the first one."""
+    alternating: bool = False
+    """From time to time only one input receives records."""
 
     @property
     def title(self) -> str:
@@ -134,6 +140,12 @@ def draw_lulls(draw: random.Random, timing: Timing) -> Timing:
     return msgspec.structs.replace(timing, lulls=lulls, steady=False, lag_ms=lag_ms, delay_ms=delay_ms)
 
 
+def draw_two_inputs(draw: random.Random, timing: Timing) -> Timing:
+    """Lets one input lead by some time, or the inputs become silent in turn, in some schedules."""
+    timing = msgspec.structs.replace(timing, lead_ms=draw.choice(LEADS_MS), alternating=draw.random() < ALTERNATING)
+    return msgspec.structs.replace(timing, steady=timing.steady and not timing.alternating)
+
+
 def draw_more(draw: random.Random, timing: Timing) -> Timing:
     """Changes the windows to have early results, to follow the clock, or to be days of a time zone."""
     kind = draw.choice(("early", "clock", "zone"))
@@ -159,6 +171,13 @@ def draw_more(draw: random.Random, timing: Timing) -> Timing:
 def derive_ms(now_s: float) -> int:
     """Returns what a correct clock shows at a moment of a schedule, in ms since 1970."""
     return EPOCH_MS + int(now_s * 1000)
+
+
+def begins_of(at: int, size_ms: int, every_ms: int) -> range:
+    """Returns the starts of the windows that contain a time."""
+    newest = at - at % every_ms
+    oldest = newest - (size_ms - (at - newest) - 1) // every_ms * every_ms
+    return range(oldest, newest + 1, every_ms)
 
 
 def day_of(at: int, zone: str) -> tuple[int, int]:

@@ -20,14 +20,13 @@ from tidegate.simulation.lateness import (
     NEVER,
     ObservedWatermark,
     RowOutcome,
-    begins_of,
     derive_limits,
     passed_by,
     time_of,
 )
 from tidegate.simulation.sessions import Session, derive_early, derive_sessions
 from tidegate.simulation.shapes.windowed import WIDE
-from tidegate.simulation.timing import Timing, day_of, derive_ms
+from tidegate.simulation.timing import Timing, begins_of, day_of, derive_ms
 from tidegate.simulation.workload import MOST_SUBTASKS, InputRecord, Workload
 
 SHOWN: Final = 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,9 +14,12 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.simulation.chance import generator
 from tidegate.simulation.releases import CHANGES, release
-from tidegate.simulation.shapes.registry import COMMON, RARE, SHAPES, WINDOWED
+from tidegate.simulation.shapes.registry import COMMON, JOINED, RARE, SHAPES, WINDOWED
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, SCHEMA, TIMED_SCHEMA, Shape
-from tidegate.simulation.timing import Timing, draw_lulls, draw_more, draw_timing
+from tidegate.simulation.timing import Timing, draw_lulls, draw_more, draw_timing, draw_two_inputs
+
+if TYPE_CHECKING:
+    import random
 
 MOST_SUBTASKS: Final = 3
 """Maximum number of subtasks of a vertex, including after a rescale."""
@@ -24,6 +27,10 @@ WINDOWS: Final = 0.3
 """The fraction of schedules that have windows."""
 SHAPED: Final = 0.2
 """The fraction of schedules without windows that have one of the rare shapes."""
+JOINS: Final = 0.125
+"""The fraction of schedules that have joins, tables or absence."""
+SKUS_OF_JOINS: Final = 12
+"""Minimum number of keys, so that there are not too many pairs."""
 MORE_TIMING: Final = 0.2
 """The fraction of schedules with windows that have early results, a time zone, or a watermark by the clock."""
 EARLY_SESSIONS: Final = 0.4
@@ -171,6 +178,9 @@ def draw_workload(seed: int) -> Workload:
     if workload.windows is not None:
         timing = draw_lulls(generator(seed, "lulls"), workload.windows)
         workload = msgspec.structs.replace(workload, timing=timing, partitions=timing.least(workload.partitions))
+    joins = generator(seed, "joins and absence")
+    if joins.random() < JOINS:
+        return _draw_join(joins, workload)
     draw = generator(seed, "changed steps")
     if not workload.exactly_once or "sums" not in workload.shape.outputs or draw.random() >= CHANGED:
         return workload
@@ -229,6 +239,30 @@ def _draw_shape(seed: int, workload: Workload) -> Workload:
         exactly_once=workload.exactly_once or shape.exactly_once,
         growing=(workload.growing or shape.new_topics) and shape.growing,
         bounded=workload.bounded and shape.bounded,
+    )
+
+
+def _draw_join(draw: random.Random, workload: Workload) -> Workload:
+    """Replaces the shape by one with joins, a table or absence. All of them have an exact result."""
+    topology = draw.choice(JOINED)
+    timing = None
+    if SHAPES[topology].windowed:
+        timing = draw_lulls(draw, draw_timing(draw, single=True))
+        timing = draw_two_inputs(draw, timing) if len(SHAPES[topology].inputs) > 1 else timing
+    return msgspec.structs.replace(
+        workload,
+        topology=topology,
+        timing=timing,
+        partitions=workload.partitions if timing is None else timing.least(workload.partitions),
+        skus=max(workload.skus, SKUS_OF_JOINS),
+        exactly_once=True,
+        growing=False,
+        bounded=False,
+        from_latest=False,
+        renamed=False,  # steps that read by `from`
+        transaction_timeout_ms=max(
+            workload.transaction_timeout_ms, PATIENT_MS if workload.storage_pace >= SLOW_STORAGE else 0
+        ),
     )
 
 
@@ -315,7 +349,7 @@ def _document(
         "schema": shape.schema,
         "start": "latest" if from_latest else "earliest",
         "until": "latest" if bounded else "never",
-        "bad_records": "fail",
+        "bad_records": "dead-letter" if shape.letters else "fail",
         **({} if timing is None else _event_time(timing)),
         **shape.source,
     }
@@ -336,7 +370,7 @@ def _document(
         "steps": shape.steps_with(timing),
         "sinks": shape.sinks,
     }
-    if shape.bad:
+    if DEAD_TOPIC in shape.topics:
         document["dead_letters"] = {"topic": DEAD_TOPIC, "max_per_minute": "unlimited"}
     return document
 

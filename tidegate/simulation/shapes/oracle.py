@@ -45,8 +45,7 @@ class ShapeOracle:
         produced = shape.derive(records)
         for one in produced:
             self._wanted[one.topic][one.name] = one
-        self.counts = shape.count(records, produced)
-        """Counts of the situations that the records exercise (see `DerivedShape.count`)."""
+        self._counts = shape.count(records, produced)
 
     def is_complete(
         self,
@@ -64,6 +63,10 @@ class ShapeOracle:
             for name, one in wanted.items()
             if not one.causes <= done or self._shape.waits
         )
+
+    def count(self, _histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
+        """Returns the counts of the situations that the records exercise (see `DerivedShape.count`)."""
+        return self._counts
 
     def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
         """Returns everything that is wrong with the output."""

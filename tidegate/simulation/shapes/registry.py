@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tidegate.simulation.shapes.joined import Quiet
 from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, LastShape
+from tidegate.simulation.shapes.lookup import LookupShape, TableShape
 from tidegate.simulation.shapes.running import Both, Chain, Halves, Letters, Stateless, Totals, Union
 from tidegate.simulation.shapes.shape import Shape
 from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
@@ -29,6 +31,14 @@ _WINDOWED: Final[Mapping[str, Shape]] = {
     "wide-windows": WideWindows(),
     "session-windows": SessionWindows(),
 }
+_JOINED: Final[Mapping[str, Shape]] = {
+    "lookup": LookupShape(),
+    "lookup-at-once": LookupShape(gated=False),
+    "lookup-drop": LookupShape("drop"),
+    "lookup-fail": LookupShape("fail"),
+    "table": TableShape(),
+    "quiet": Quiet(),
+}
 SHAPES: Final[dict[str, Shape]] = {
     "stateless": Stateless(),
     "totals": Totals(),
@@ -38,6 +48,7 @@ SHAPES: Final[dict[str, Shape]] = {
     "halves": Halves(),
     **_WINDOWED,
     **_RARE,
+    **_JOINED,
 }
 COMMON: Final = ("stateless", "totals", "both", "union", "chain", "chain", "chain")
 """Shapes of most schedules, each as often as its weight."""
@@ -45,3 +56,5 @@ RARE: Final = tuple(_RARE)
 """Shapes of some schedules."""
 WINDOWED: Final = tuple(_WINDOWED)
 """Shapes of schedules with windows."""
+JOINED: Final = tuple(_JOINED)
+"""Shapes of schedules with joins, tables and absence."""

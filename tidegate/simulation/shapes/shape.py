@@ -27,6 +27,9 @@ SCHEMA: Final = {
 }
 TIMED_SCHEMA: Final = {**SCHEMA, "at": "bigint"}
 """The schema of records with event times of their own."""
+LATE_TOPIC: Final = "late"
+"""The topic of late rows, if there is one."""
+TURN_S: Final = 6.0
 DEAD_TOPIC: Final = "dead"
 """The topic of dead letters."""
 
@@ -81,11 +84,13 @@ class Shape:
     """The pipeline may end by itself."""
     forgetful: ClassVar[bool] = False
     """Retention removes input before it is read."""
+    letters: ClassVar[bool] = False
+    """Rows may become dead letters although their records are not bad."""
 
     @property
     def topics(self) -> tuple[str, ...]:
         """All topics that the pipeline writes to."""
-        return (*self.outputs, DEAD_TOPIC) if self.bad else self.outputs
+        return (*self.outputs, DEAD_TOPIC) if self.bad or self.letters else self.outputs
 
     def steps_with(self, timing: Timing | None) -> Sequence[Step]:  # noqa: ARG002  # used by shapes with windows
         """Returns the steps of the file."""
@@ -99,8 +104,21 @@ class Shape:
         """Returns the record as it is written to the topic."""
         return Record(record.customer.encode(), record.value, now_ms)
 
+    def choose_inputs(self, topics: Sequence[str], now_s: float, timing: Timing | None) -> Sequence[str]:  # noqa: ARG002  # used by shapes with two inputs
+        """Returns the topics that receive records now."""
+        return topics
 
-class DerivedShape(Shape):
+
+class ContentShape(Shape):
+    """A shape whose output is compared record by record."""
+
+    def name_of(self, topic: str, content: Content) -> Hashable:  # noqa: ARG002  # used by shapes with several topics
+        """Returns the name of a record, which is unique in its topic (see `Produced.name`)."""
+        assert content.row is not None
+        return int(content.row["id"])
+
+
+class DerivedShape(ContentShape):
     """A shape whose whole output is derived in advance."""
 
     waits: ClassVar[bool] = False
@@ -114,10 +132,71 @@ class DerivedShape(Shape):
         """Returns what these records exercise, for the table of situations reached."""
         return {}
 
-    def name_of(self, topic: str, content: Content) -> Hashable:  # noqa: ARG002  # used by shapes with several topics
-        """Returns the name of a record, which is unique in its topic (see `Produced.name`)."""
-        assert content.row is not None
-        return int(content.row["id"])
+
+class Expected(msgspec.Struct, frozen=True):
+    """A record that comes out once, unless a record that it depends on is late."""
+
+    topic: str
+    name: Hashable
+    """Unique in its topic. If a shape repeats its records, the number of the repetition follows."""
+    causes: frozenset[int]
+    """The input records that it is made from."""
+    due_ms: int | None
+    """The time that the watermark must have reached; None if it comes out with the last of its causes."""
+    content: Content
+
+
+class OnTimeShape(ContentShape):
+    """A shape whose output follows from the records that are not late, whatever the order of their arrival.
+
+    Late records come out in a topic of their own, which shows how the pipeline has decided where both is right.
+    `simulation/on_time.py` judges them.
+    """
+
+    windowed = True
+    exactly_once = True
+    growing = False
+    bounded = False
+    repeats: ClassVar[bool] = False
+    """Records with the same content come out several times."""
+    ordered: ClassVar[bool] = False
+    """Records of a key come out in the order of the times for which they wait."""
+
+    def derive(self, records: Sequence[InputRecord], timing: Timing) -> list[Expected]:
+        """Returns what comes out if exactly these records are not late."""
+        raise NotImplementedError
+
+    def accepted_until(self, record: InputRecord, timing: Timing) -> int:  # noqa: ARG002  # used by shapes with windows
+        """Returns the watermark from which on the record is late."""
+        assert record.at is not None
+        return record.at
+
+    def due_of(self, content: Content, records: Sequence[InputRecord], timing: Timing) -> int | None:  # noqa: ARG002  # used by shapes whose rows wait
+        """Returns the earliest watermark with which a row may come out; None if it does not wait for one."""
+        return None
+
+    def causes_of(self, content: Content) -> tuple[int, ...]:  # noqa: ARG002  # used by shapes whose rows have records
+        """Returns the records that a row names."""
+        return ()
+
+    def is_kept(self, record: InputRecord) -> bool:  # noqa: ARG002  # used by shapes with NULL keys
+        """Returns False for a record that the pipeline may drop before anything compares it with a watermark."""
+        return True
+
+    def read_late(self, row: Mapping[str, Any]) -> int:
+        """Returns the record that a late row is."""
+        return int(row["id"])
+
+
+def alternate(topics: Sequence[str], now_s: float) -> Sequence[str]:
+    """Returns the topics that receive records now, if they become silent in turn, for long enough to be idle."""
+    moment_s = now_s % TURN_S
+    first, *others = topics
+    return next(
+        chosen
+        for until_s, chosen in ((1.5, topics), (3.2, (first,)), (3.7, others), (4.4, topics), (TURN_S, others))
+        if moment_s < until_s
+    )
 
 
 def read_content(record: Record) -> Content:
