@@ -71,7 +71,7 @@ def test_junit_is_written_beside_the_text(file: Path, tmp_path: Path, capsys: py
 def test_preview_prints_what_would_come_out(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = tmp_path / "lines.jsonl"
     lines.write_text('{"id": 1, "customer": "ann", "amount": 100}\n{"id": 2, "customer": "ann", "amount": 200}\nx\n')
-    command = ["preview", str(file), "--input", str(lines), "--source", "orders"]
+    command = ["preview", str(file), "--input", f"orders={lines}"]
     assert run_command([*command, "--limit", "1"]) == 0
     captured = capsys.readouterr()
     assert captured.out.splitlines() == [
@@ -97,9 +97,22 @@ def test_preview_prints_what_would_come_out(file: Path, tmp_path: Path, capsys: 
     assert run_command([*command, "--step", "bigg"]) == 2
     assert "has no step or source 'bigg'" in capsys.readouterr().err
     assert run_command([*command, "--records"]) == 2
-    assert f"{command[3]}: line 1 is no record: it has no `value`" in capsys.readouterr().err
-    assert run_command(command[:4]) == 2
-    assert "has several sources; choose one by --source" in capsys.readouterr().err
+    assert f"{lines}: line 1 is no record: it has no `value`" in capsys.readouterr().err
+    assert run_command(["preview", str(file), "--input", str(lines)]) == 2
+    assert f"has several sources; write --input orders={lines}" in capsys.readouterr().err
+
+
+def test_preview_reads_a_file_for_each_source(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders.jsonl").write_text('{"id": 1, "customer": "ann", "amount": 100}\n')
+    (tmp_path / "lines.jsonl").write_text("x\n")
+    inputs = [f"--input={name}={tmp_path / name}.jsonl" for name in ("orders", "lines")]
+    assert run_command(["preview", str(file), *inputs, "--step", "orders", "--step", "lines"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")] == [
+        "orders: 1 record",
+        "lines: 1 record",
+    ]
+    assert run_command(["preview", str(file), f"--input=lines={tmp_path}/none"]) == 2
+    assert "No such file" in capsys.readouterr().err
 
 
 def test_a_bad_record_stops_a_preview_as_it_would_the_pipeline(
@@ -108,7 +121,7 @@ def test_a_bad_record_stops_a_preview_as_it_would_the_pipeline(
     (tmp_path / "lines.jsonl").write_text("x\n")
     text = ORDERS.replace("bad_records: skip", "bad_records: fail").replace("tests:\n", "")
     file.write_text(text, encoding="utf-8")
-    lines = ["--input", str(tmp_path / "lines.jsonl"), "--source", "orders"]
+    lines = ["--input", f"orders={tmp_path / 'lines.jsonl'}"]
     assert run_command(["preview", str(file), *lines]) != 0
     assert "bad-record: source orders: orders[0] offset 0: MALFORMED_JSON" in capsys.readouterr().err
 

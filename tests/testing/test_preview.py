@@ -210,11 +210,12 @@ def test_an_input_that_cannot_be_read_is_named() -> None:
 
 def test_the_source_must_be_named_where_there_are_several() -> None:
     loaded, _ = load("", ORDERS.replace("tests:\n", ""))
-    assert choose_source(loaded, "lines") == "lines"
-    with pytest.raises(StepUnknown, match="has several sources; choose one by --source: orders, lines"):
-        choose_source(loaded, None)
-    with pytest.raises(StepUnknown, match="has no source 'line'; choose one by --source: orders, lines"):
-        choose_source(loaded, "line")
+    assert choose_source(loaded, "lines=a=b.jsonl") == ("lines", "a=b.jsonl")
+    for text in ("a.jsonl", "line=a.jsonl", "lines="):
+        with pytest.raises(
+            StepUnknown, match=f"has several sources; write --input orders={text} for one of orders, lines"
+        ):
+            choose_source(loaded, text)
 
 
 def test_topics_that_a_pattern_matches_stay_apart_with_records() -> None:

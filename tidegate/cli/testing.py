@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.load import LoadedPipeline
-from tidegate.formats.schemas import NO_OPTIONS
+from tidegate.formats.schemas import NO_OPTIONS, SchemaText
 
 if TYPE_CHECKING:
     from tidegate.plan.graph import Plan
     from tidegate.testing.command import RunOutcome
+    from tidegate.testing.feed import ProducedRecord
     from tidegate.testing.preview import Previewed
 
 
@@ -92,12 +94,12 @@ def _run(
 @PIPELINE_FILE
 @click.option(
     "--input",
-    "lines",
-    type=click.File("rb"),
+    "inputs",
+    multiple=True,
     required=True,
-    help="Lines of JSON, or an Avro file; - is standard input.",
+    metavar="[SOURCE=]FILE",
+    help="Lines of JSON, or an Avro file; - is standard input. If there are several sources: orders=FILE, repeatable.",
 )
-@click.option("--source", help="The source that reads them, if there are several.")
 @click.option("--step", "steps", multiple=True, metavar="NAME", help="Show what comes out of this step or source.")
 @click.option("--steps", "all_steps", is_flag=True, help="Show what comes out of every source and step.")
 @click.option("--records", is_flag=True, help="A line is a record: an object with value, key, timestamp, headers, ...")
@@ -105,8 +107,7 @@ def _run(
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of a line.")
 def preview(
     file: Path,
-    lines: BinaryIO,
-    source: str | None,
+    inputs: tuple[str, ...],
     steps: tuple[str, ...],
     all_steps: bool,
     records: bool,
@@ -121,10 +122,8 @@ def preview(
     """
     loaded, plan = plan_file(file, os.environ)
     from tidegate.checks.registry import copies_of
-    from tidegate.testing.feed import plain_key_options, plain_options
-    from tidegate.testing.preview import LineParser, Preview, StepUnknown, choose_source, tap_steps, tappable
+    from tidegate.testing.preview import Preview, StepUnknown, tap_steps, tappable
 
-    chosen = choose_source(loaded, source)
     known = tappable(loaded)
     tapped = known if all_steps else list(dict.fromkeys(steps))
     for name in tapped:
@@ -132,13 +131,9 @@ def preview(
             raise StepUnknown(f"{file} has no step or source {name!r}; it has: {', '.join(known)}")
     if tapped:
         loaded, plan = tap_steps(loaded, plan, tapped)
-    options = plain_options(plan).get(chosen, NO_OPTIONS)
-    key_options = plain_key_options(plan).get(chosen)
-    parser = LineParser(loaded.settings.sources[chosen], options, key_options, whole=records, file=lines.name)
-    given = parser.read(lines)
-    of_file = None if parser.schema is None else (chosen, parser.schema)
     registry = loaded.settings.registry
     copies = None if registry is None else copies_of(registry).of_id
+    given, of_file = _read_inputs(loaded, plan, inputs, whole=records)
     run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True), of_file, copies)
     places = tapped or list(loaded.settings.sinks)
     _print_records(run.run(given, tapped), places, limit, style, with_keys=not tapped)
@@ -149,6 +144,36 @@ def preview(
     for line in run.early:
         click.echo(f"warning: {line}", err=True)
     return 0
+
+
+def _read_inputs(
+    loaded: LoadedPipeline, plan: Plan, inputs: Sequence[str], *, whole: bool
+) -> tuple[Iterable[ProducedRecord], tuple[str, SchemaText] | None]:
+    """Returns the records of all files, one file after the other, and the schema of the file that has one."""
+    from tidegate.testing.feed import plain_key_options, plain_options
+    from tidegate.testing.preview import LineParser, choose_source
+
+    options, key_options = plain_options(plan), plain_key_options(plan)
+    given: list[Iterable[ProducedRecord]] = []
+    of_file: tuple[str, SchemaText] | None = None
+    for text in inputs:
+        chosen, path = choose_source(loaded, text)
+        lines = click.File("rb").convert(path, None, click.get_current_context())
+        parser = LineParser(
+            loaded.settings.sources[chosen],
+            options.get(chosen, NO_OPTIONS),
+            key_options.get(chosen),
+            whole=whole,
+            file=lines.name,
+        )
+        given.append(parser.read(cast("BinaryIO", lines)))
+        if parser.schema is not None:
+            if of_file is not None:
+                raise click.UsageError(
+                    "only one of the files may have its own schema: convert the others to lines of JSON"
+                )
+            of_file = chosen, parser.schema
+    return chain.from_iterable(given), of_file
 
 
 def _print_records(

@@ -91,16 +91,16 @@ def tappable(loaded: LoadedPipeline) -> list[str]:
     return [*loaded.settings.sources, *chain.from_iterable(named)]
 
 
-def choose_source(loaded: LoadedPipeline, name: str | None) -> str:
-    """Chooses the source that reads the lines. Raises StepUnknown."""
+def choose_source(loaded: LoadedPipeline, text: str) -> tuple[str, str]:
+    """Splits `source=file` into both. The source may be left out if there is only one. Raises StepUnknown."""
     sources = list(loaded.settings.sources)
-    if name is None and len(sources) == 1:
-        return sources[0]
-    if name not in sources:
-        known = ", ".join(sources)
-        what = f"{loaded.file} has no source {name!r}" if name else f"{loaded.file} has several sources"
-        raise StepUnknown(f"{what}; choose one by --source: {known}")
-    return name
+    name, _, path = text.partition("=")
+    if name in sources and path:
+        return name, path
+    if len(sources) == 1:
+        return sources[0], text
+    known = ", ".join(sources)
+    raise StepUnknown(f"{loaded.file} has several sources; write --input {sources[0]}={text} for one of {known}")
 
 
 class Preview:
