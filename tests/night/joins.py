@@ -175,7 +175,7 @@ def _settings(backend: str, idle: str) -> dict[str, Any]:
         "payments": {"schema": {**columns, "account": "int"}, **timed},
         "customers": {
             "schema": {"version": "bigint", "segment": "string"},
-            "metadata": {"id": "key"},
+            "metadata": {"key": "id"},
             "on_null": "tombstone",
         },
     }
