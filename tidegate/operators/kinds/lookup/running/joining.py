@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -94,17 +94,24 @@ class LookupRuntime(Runtime, OperatorRuntime):
         index: dict[Any, int] = {}
         numbers = [index.setdefault(key, len(index)) for key in read_keys(batch, operator.key_columns[STREAM])]
         stored: list[Value | None] = self._state.get_many(index)
+        columns = self._columns_of(stored)
         if self._grows and batch.height > 1:
-            check_size((stored[number] for number in numbers), BATCH_BYTES_MAX)
+            most = sum(column.estimated_size() for column in columns) * (batch.height - len(index) + 1)
+            if most > BATCH_BYTES_MAX:
+                check_size((stored[number] for number in numbers), BATCH_BYTES_MAX)
         places = pl.Series(numbers, dtype=pl.UInt32)
         found = pl.Series([value is not None for value in stored], dtype=pl.Boolean).gather(places)
-        columns = [
-            make_column(
-                qualified_name(operator.table, name), kind, [None if one is None else one[place] for one in stored]
-            ).gather(places)
-            for place, (name, kind) in enumerate(operator.held, FIRST)
-        ]
-        return batch.with_columns(*self._key_columns(batch, found), *columns), found
+        added = [column.gather(places) for column in columns]
+        return batch.with_columns(*self._key_columns(batch, found), *added), found
+
+    def _columns_of(self, stored: Sequence[Value | None]) -> list[pl.Series]:
+        """Returns the columns of the table's rows, under their qualified names."""
+        held = self._operator.held
+        none = (None,) * (FIRST + len(held))
+        columns = zip(*(none if value is None else value for value in stored), strict=True)
+        values = [*columns][FIRST:] or [()] * len(held)
+        names = (qualified_name(self._operator.table, name) for name, _ in held)
+        return [make_column(name, kind, some) for name, (_, kind), some in zip(names, held, values, strict=True)]
 
     def _key_columns(self, batch: pl.DataFrame, found: pl.Series) -> list[pl.Series]:
         """Returns the key of the table's row as it is there: that of the stream may be of another type."""

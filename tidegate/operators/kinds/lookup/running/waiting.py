@@ -84,6 +84,9 @@ class WaitingLookupRuntime(LookupRuntime):
     def _join(self, batch: pl.DataFrame, out: Out) -> None:
         """Emits rows that have a row in the table, and keeps the others unless their key is NULL."""
         joined, found = self._with_table(batch)
+        if not self._waiting.count and found.all():
+            self._emit(joined, out)
+            return
         keys = read_keys(batch, self._operator.key_columns[STREAM])
         known = found.to_list()
         waits = [
