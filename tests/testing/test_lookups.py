@@ -13,10 +13,12 @@ import pytest
 from tests.testing.lettered import Record, dead_letter_of, play, record_at
 from tests.testing.pipelines import HEAD, load, messages, run_one
 from tidegate.config.errors import ConfigErrors
+from tidegate.config.load import parse_pipeline
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import StepOperator
+from tidegate.plan.build import check_pipeline
 
 SOURCES = (
     HEAD
@@ -430,6 +432,57 @@ def test_dead_letters_have_the_bytes_of_the_record_that_fails_whether_it_is_of_t
         "orders NO_TABLE_ROW",
     ]
     assert all(record_at(history, one) == (one.key, one.value, one.headers) for one in found)
+
+
+RESULTS = (
+    HEAD
+    + """\
+parallelism: 2
+sources:
+  orders: {topic: orders, schema: {id: bigint, customer: string, amount: double}}
+  asked: {topic: asked, schema: {id: bigint, customer: string}}
+steps:
+  - {name: totals, from: orders, key: customer, aggregate: {n: count(*)}}
+  - {name: known, from: totals, table: {key: customer}}
+  - {name: answered, from: asked, lookup: known, on: {customer: customer}, add: {n: known.n}}
+sinks:
+  out: {from: answered, topic: out, key: id}
+tests:
+"""
+)
+
+
+def test_a_table_of_running_totals_has_one_row_per_key_whatever_partitions_their_records_are_in() -> None:
+    orders = [f"{{value: {{id: 1, customer: ann, amount: 1.0}}, partition: {partition}}}" for partition in (0, 1, 0)]
+    asked = [LATER, "{value: {id: 7, customer: ann}}"]
+    given = f"{{orders: [{', '.join(orders)}], asked: [{', '.join(asked)}]}}"
+    out = "{key: '7', value: {id: 7, customer: ann, n: 3}}"
+    assert messages(run_one(f"given: {given}, expect: {{out: [{out}]}}", RESULTS)) == []
+
+
+def test_partitions_of_several_topics_are_told_apart() -> None:
+    pipeline = ENRICHED.replace("MORE", "").replace("topic: customers\n", "topics: [customers, more]\n")
+    customers = [record("ann", GOLD), f"{{key: ann, topic: more, value: {TIN}}}"]
+    bad = ", bad_records: {KEY_IN_TWO_PARTITIONS: 1}"
+    assert messages(run_one(case(customers, [order(1)], [with_gold(1)], bad), pipeline)) == []
+
+
+def test_a_condition_in_front_of_a_table_is_warned_of_and_right_for_changes() -> None:
+    steps = "  - {name: golden, from: customers, where: segment = 'gold'}\n  - {name: customer, from: golden, table"
+    sources = SOURCES.replace("  - {name: customer, from: customers, table", steps)
+    sinks = "sinks:\n  out: {from: e, topic: out}\n"
+    checked = check_pipeline(parse_pipeline(sources + LOOKUP.replace("MORE", "") + sinks, "orders.yaml", {}))
+    assert ["leaves the older row of its key there" in one.message for one in checked.warnings] == [True]
+    pipeline = (
+        CHANGES.replace("schema: {id: string, segment", "metadata: {key: id}\n    schema: {segment")
+        .replace("  - {name: customer, from: customers, table", steps)
+        .replace("  copy:", "  #")
+    )
+    gold, tin = "{segment: gold, country: ch}", "{segment: tin, country: de}"
+    events = [f"{{op: c, after: {gold}}}", f"{{op: u, before: {gold}, after: {tin}}}"]
+    customers = [f"{{key: ann, value: {one}}}" for one in events]
+    assert messages(run_one(case([customers[0]], [order(1)], [with_gold(1)]), pipeline)) == []
+    assert messages(run_one(case(customers, [order(1)], [enriched(1)]), pipeline)) == []
 
 
 def refused(steps: str, sources: str = SOURCES) -> str:

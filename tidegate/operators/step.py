@@ -40,10 +40,18 @@ class NamedInput(msgspec.Struct, frozen=True):
 
 
 class ColumnOrigin(msgspec.Struct, frozen=True):
-    """A source, and the columns of its records from which a value is computed."""
+    """Where rows begin, and the columns there from which a value is computed."""
 
-    source: SourceOperator
+    operator: Operator
+    """The source, or the step whose results the rows are."""
     columns: frozenset[str]
+    chosen: bool = False
+    """True if a step on the way chooses rows by their values."""
+
+    @property
+    def source(self) -> SourceOperator | None:
+        """The source, unless the rows are results."""
+        return self.operator if isinstance(self.operator, SourceOperator) else None
 
 
 class MatchedKeys(msgspec.Struct, frozen=True):
@@ -90,7 +98,7 @@ class InputContext(Protocol):
         """The key of the rows that arrive, if they are those of a table (`Operator.row_key`)."""
 
     def origins(self, *columns: str) -> tuple[ColumnOrigin, ...]:
-        """Returns the sources of the rows that arrive, each with the columns from which these columns are computed."""
+        """Returns where the rows that arrive begin, each with the columns there from which these are computed."""
 
     @property
     def in_partition_order(self) -> bool:

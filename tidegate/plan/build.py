@@ -96,7 +96,7 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         *_left_behind(loaded, reachable),
         *_results(loaded, scope, reachable, builder.corrections),
         *map(_warning, unused),
-        *(_warning(found) for name, found in builder.warnings if name in reachable),
+        *(_warning(found) for name, found in builder.warnings if name in _used(reachable)),
         *_remarked(loaded, builder.expressions),
     )
     whole = add_dead_letters(derive_changing(reachable), loaded)
@@ -144,12 +144,16 @@ def _warning(problem: Problem) -> Problem:
 
 
 def _unused(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    used = {name.partition(".")[0] for name in reachable}
     return [
         _warning(loaded.problem(one.path, "leads to no sink and is left out", "remove it, or read it", at_key=True))
         for name, one in scope.declared.items()
-        if name not in used
+        if name not in _used(reachable)
     ]
+
+
+def _used(reachable: LogicalGraph) -> set[str]:
+    """Returns the sources, steps and sinks of which any operator leads to a sink."""
+    return {name.partition(".")[0] for name in reachable}
 
 
 def _unasked(loaded: LoadedPipeline) -> list[Problem]:

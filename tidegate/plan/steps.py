@@ -569,17 +569,22 @@ def _is_bound_after(graph: LogicalGraph, output: str, node: LogicalNode, column:
     return _is_window_bound(graph, node.inputs, column if computed is None else computed.name)
 
 
-def _origins(graph: LogicalGraph, inputs: Iterable[Input], columns: frozenset[str]) -> Iterator[ColumnOrigin]:
+def _origins(
+    graph: LogicalGraph, inputs: Iterable[Input], columns: frozenset[str], *, chosen: bool = False
+) -> Iterator[ColumnOrigin]:
     for one in inputs:
         node = graph.get(one.upstream)
         if node is None:  # it has a problem of its own
             continue
-        if isinstance(node.operator, SourceOperator):
-            yield ColumnOrigin(node.operator, columns)
+        operator = node.operator
+        results = operator.emits() is Emits.LATEST or not operator.preserves_record(one.output)
+        if results or not node.inputs:
+            yield ColumnOrigin(operator, columns, chosen)
             continue
-        computed = node.operator.computes()
+        computed = operator.computes()
         above = (columns_of(computed[name]) if name in computed else {name} for name in columns)
-        yield from _origins(graph, node.passing(), frozenset().union(*above))
+        chosen_here = chosen or operator.selects_by() is not None
+        yield from _origins(graph, node.passing(one.output), frozenset().union(*above), chosen=chosen_here)
 
 
 def _names_read(one: Declared) -> tuple[str, ...]:

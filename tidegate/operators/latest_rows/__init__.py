@@ -21,11 +21,10 @@ from tidegate.state.keygroups import KEY_HASH
 ROWS: Final = "rows"
 """The part after the step's name in the name of the operator that emits the rows of a table."""
 LATEST: Final = StateName("rows")
-PLACE: Final = (
-    StateField("__tidegate_partition", INT, nullable=False),
-    StateField("__tidegate_topic", STRING, nullable=False),
-)
-"""The first fields of a value: where the row came from. The topic is empty if all rows come from one."""
+PARTITION: Final = "__tidegate_partition"
+TOPIC: Final = "__tidegate_topic"
+PLACE: Final = (StateField(PARTITION, INT, nullable=False), StateField(TOPIC, STRING, nullable=False))
+"""The first fields of a value: the partition of the row, and its topic if rows come from several."""
 
 
 def declare_latest(keys: Columns, held: Columns, max_parallelism: int) -> StateDeclaration:
@@ -51,9 +50,16 @@ def digest_latest(
             yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
 
 
-def require_topic(origins: Iterable[ColumnOrigin]) -> tuple[Requirement, ...]:
-    """Returns what rows must carry so that their partitions can be told apart."""
-    sources = {one.source.name: one.source for one in origins}
-    topics = {topic for source in sources.values() for topic in source.topics}
-    one_topic = len(topics) == 1 and not any(source.pattern for source in sources.values())
-    return () if one_topic else (Requirement.TOPIC,)
+def derive_place(origins: Iterable[ColumnOrigin]) -> tuple[str, ...]:
+    """Returns the system columns that tell the partitions of rows apart; none for results, which have an order."""
+    sources = [one.source for one in origins]
+    known = [source for source in sources if source is not None]
+    if len(known) < len(sources):
+        return ()
+    topics = {topic for source in known for topic in source.topics}
+    return (PARTITION,) if len(topics) == 1 and not any(source.pattern for source in known) else (PARTITION, TOPIC)
+
+
+def requires_of(place: tuple[str, ...]) -> frozenset[Requirement]:
+    """Returns what rows must carry for these columns."""
+    return frozenset({Requirement.TOPIC} if TOPIC in place else ())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -12,14 +13,12 @@ from tidegate.expressions.bounds import ELEMENT_BYTES
 from tidegate.formats.columns import plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators.builtin.kafka_source import DELETED
-from tidegate.operators.latest_rows import PLACE
+from tidegate.operators.latest_rows import PARTITION, PLACE, TOPIC
 from tidegate.operators.runtime import BatchTooLarge
 from tidegate.operators.spec import Columns
 from tidegate.state.base import Key, KeyedState
 from tidegate.state.snapshot import Value
 
-PARTITION: Final = "__tidegate_partition"
-TOPIC: Final = "__tidegate_topic"
 FIRST: Final = len(PLACE)
 """The index of the first column in a value."""
 
@@ -37,11 +36,14 @@ class RowChange(NamedTuple):
 class LatestRows:
     """The latest row of each key, by arrival."""
 
-    def __init__(self, state: KeyedState[Any], keys: Sequence[str], held: Columns) -> None:
-        """`keys` and `held` are columns of a batch."""
+    def __init__(
+        self, state: KeyedState[Any], keys: Sequence[str], held: Columns, place: Collection[str] = (PARTITION, TOPIC)
+    ) -> None:
+        """`keys`, `held` and `place` are columns of a batch."""
         self.state = state
         self._keys = list(keys)
         self._held = [name for name, _ in held]
+        self._place = place
         self._floating = any(holds_kind(kind, ("float", "double")) for _, kind in held)
 
     def __len__(self) -> int:
@@ -80,9 +82,10 @@ class LatestRows:
         return repr(one) == repr(other) if self._floating else one == other
 
     def _values(self, batch: pl.DataFrame) -> list[Value]:
-        topics = batch[TOPIC].to_list() if TOPIC in batch.columns else [""] * batch.height
+        partitions = batch[PARTITION].to_list() if PARTITION in self._place else repeat(0, batch.height)
+        topics = batch[TOPIC].to_list() if TOPIC in self._place else repeat("", batch.height)
         columns = (plain_values(batch[name]) for name in self._held)
-        return list(zip(batch[PARTITION].to_list(), topics, *columns, strict=True))
+        return list(zip(partitions, topics, *columns, strict=True))
 
     def _write(self, changes: Sequence[RowChange]) -> None:
         kept = {one.key: one.after for one in changes if one.after is not None}

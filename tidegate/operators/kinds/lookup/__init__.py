@@ -23,7 +23,7 @@ from tidegate.ids import StateName
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest, digest_expression
 from tidegate.operators.kinds.lookup.missing import DROP, FAIL, WAIT, Missing, MissingMode
-from tidegate.operators.latest_rows import ROWS, declare_latest, digest_latest, require_topic
+from tidegate.operators.latest_rows import ROWS, declare_latest, derive_place, digest_latest, requires_of
 from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement, Rest, Slot, StepOperator, texts_of
 from tidegate.operators.step import InputContext, NamedInput, StepContext, StepKind
 from tidegate.operators.waiting import Waiting
@@ -96,8 +96,8 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     bad_records: BadRecordPolicy
     order: InputOrder = ANY_ORDER
     """That of the table's port."""
-    carried: tuple[Requirement, ...] = ()
-    """What rows of the table carry besides columns."""
+    place: tuple[str, ...] = ()
+    """The system columns that tell partitions of the table apart (`derive_place`)."""
 
     @property
     def table(self) -> str:
@@ -141,7 +141,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     @override
     def requires(self, port: int = 0) -> frozenset[Requirement]:
         if port == TABLE:
-            return frozenset(self.carried)
+            return requires_of(self.place)
         return frozenset({Requirement.EVENT_TIME} if self.may_wait else ())
 
     @override
@@ -326,7 +326,7 @@ class LookupKind(StepKind):
             missing,
             combine_policies((stream.policy, table.policy)),
             InputOrder(comes_first=step.begin != IMMEDIATELY),
-            require_topic(table.origins()),
+            derive_place(table.origins()),
         )
         context.add(operator, matched.columns)
 

@@ -21,7 +21,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import CHANGE_COLUMNS, DELETED, TOMBSTONE
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
 from tidegate.operators.keyed import KeyedOperator
-from tidegate.operators.latest_rows import ROWS, declare_latest, digest_latest, require_topic
+from tidegate.operators.latest_rows import ROWS, declare_latest, derive_place, digest_latest, requires_of
 from tidegate.operators.spec import Columns, Emits, Requirement, Rest, Slot, StepOperator, texts_of
 from tidegate.operators.step import ColumnOrigin, StepContext, StepKind
 
@@ -124,8 +124,8 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
 
     REST: ClassVar[Rest] = Rest.FOLDED
 
-    carried: tuple[Requirement, ...] = ()
-    """What rows carry so that their partitions can be told apart."""
+    place: tuple[str, ...] = ()
+    """The system columns that tell partitions apart (`derive_place`)."""
 
     @override
     def preserves_record(self, output: str = "") -> bool:
@@ -133,7 +133,7 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
 
     @override
     def requires(self, port: int = 0) -> frozenset[Requirement]:
-        return frozenset(self.carried)
+        return requires_of(self.place)
 
     @override
     def emits(self) -> Emits:
@@ -205,7 +205,15 @@ class TableKind(StepKind):
             remedy = "make it boolean, or give it another name, in a `select` before this step"
             context.problem(("table",), f"`{DELETED}` marks rows that delete their key, and is {deleted}", remedy)
         origins = context.origins(*keys)
-        both_rows = context.changes and not all(map(_is_record_key, origins))
+        in_place = all(_is_record_key(one) and not one.chosen for one in origins)
+        both_rows = context.changes and not in_place
+        if any(one.chosen for one in origins) and not both_rows:
+            remedy = (
+                f"compute `{DELETED}` from the condition in a `select` instead, or put the condition behind what reads "
+                "the table"
+            )
+            message = "a row that a step before the table drops leaves the older row of its key there"
+            context.warn(("table",), message, remedy, at_key=True)
         event = CHANGE_COLUMNS - {DELETED} if context.changes else ()
         columns = tuple(one for one in context.columns.items() if one[0] not in event)
         rows = TableRowsOperator(
@@ -215,7 +223,7 @@ class TableKind(StepKind):
         if not all(usable) or deleted != BOOLEAN:
             return
         context.add(rows)
-        table = TableOperator(context.name, keys, rows.output_columns(), context.policy, require_topic(origins))
+        table = TableOperator(context.name, keys, rows.output_columns(), context.policy, derive_place(origins))
         context.add(table, keys)
 
     def _usable(self, index: int, key: str, context: StepContext) -> bool:
@@ -226,7 +234,7 @@ class TableKind(StepKind):
         if not context.key(path, key):
             return False
         for one in context.origins(key):
-            if one.source.on_null == TOMBSTONE and not _is_record_key(one):
+            if one.source is not None and one.source.on_null == TOMBSTONE and not _is_record_key(one):
                 context.problem(
                     path,
                     f"a tombstone of `{one.source.name}` has no value, so `{key}` is NULL in it",
@@ -239,6 +247,8 @@ class TableKind(StepKind):
 
 def _is_record_key(origin: ColumnOrigin) -> bool:
     """Returns True if columns are computed from the key of the record alone, which no update changes."""
+    if origin.source is None:
+        return False
     own = {one.name for one in origin.source.metadata if one.part == "key"}
     return bool(origin.columns) and origin.columns <= own
 

@@ -45,7 +45,7 @@ class LookupRuntime(Runtime, OperatorRuntime):
             if (own := qualified_name(operator.table, name)) in read
         ]
         """For columns of the table's key that are read: the stream's column, the qualified name, and its type."""
-        self._rows = LatestRows(self._state, operator.key_columns[TABLE], operator.held)
+        self._rows = LatestRows(self._state, operator.key_columns[TABLE], operator.held, operator.place)
 
     @property
     @override

@@ -20,7 +20,7 @@ from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.lookup import STREAM, LookupOperator
-from tidegate.operators.latest_rows.runtime import PARTITION, TOPIC
+from tidegate.operators.latest_rows import PARTITION, TOPIC
 from tidegate.operators.runtime import system_columns
 from tidegate.state.base import Key, KeyedState
 from tidegate.state.grouping import in_parts

@@ -38,7 +38,7 @@ class TableRuntime(KeyedRuntime[TableOperator], OperatorRuntime):
         super().__init__(operator, slot)
         self._kinds = dict(operator.output_columns())
         self._places = {name: index for index, name in enumerate(operator.held_columns(), FIRST)}
-        self._rows = LatestRows(self.state, operator.keys, operator.held)
+        self._rows = LatestRows(self.state, operator.keys, operator.held, operator.place)
 
     @property
     @override
