@@ -14,7 +14,7 @@ from typing_extensions import override
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.selection import AllColumns
 from tidegate.config.fields.units import render_duration
-from tidegate.datatypes import BIGINT, BOOLEAN, RESERVED, STRING, TIMESTAMP, DataType
+from tidegate.datatypes import BIGINT, RESERVED, STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_value_bound, sum_bounds
 from tidegate.expressions.expression import ColumnReference, Expression, can_fail, columns_of, text_of
 from tidegate.expressions.parse import qualified_name
@@ -46,11 +46,9 @@ if TYPE_CHECKING:
 ROWS: Final = (StateName("left_rows"), StateName("right_rows"))
 """By port, the rows of a side by time bucket and key."""
 WAITING: Final = (StateName("left_waiting"), StateName("right_waiting"))
-"""By port, the positions and keys of rows that have matched nothing yet, if they come out unmatched."""
+"""By port, the rows of a side that have matched nothing yet, by position and key, if that matters."""
 AT: Final = f"{RESERVED}_at"
 """The column of a row's position: its event time, or the start of its window."""
-MATCHED: Final = f"{RESERVED}_matched"
-"""Whether a kept row has matched."""
 SIDE: Final = "_side"
 """The column of late rows with the name of their side."""
 BOUNDS: Final[Columns] = (("window_start", TIMESTAMP), ("window_end", TIMESTAMP))
@@ -138,12 +136,11 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
         found = []
         bucket = Serializer(parameters={"bucket": render_duration(self.matching.bucket_ms)})
         for port, columns in enumerate(self.sides):
-            matched = ((MATCHED, BOOLEAN),) if self.rows.flags(port) else ()
-            row = DataType("struct", fields=((AT, BIGINT), *matched, *columns))
+            row = DataType("struct", fields=((AT, BIGINT), *columns))
             rows = StateField("rows", DataType("array", element=row), nullable=False)
             found.append(declare(ROWS[port], (rows, StateField("bytes", BIGINT, nullable=False)), bucket))
-            if self.rows.preserves(port):
-                found.append(declare(WAITING[port], (), Serializer()))
+            if self.rows.tracks(port):
+                found.append(declare(WAITING[port], (rows,), Serializer()))
         return *found, WATERMARK
 
     @override

@@ -47,9 +47,9 @@ class JoinRows(StrEnum):
         """Returns True if rows of a side that match nothing are emitted."""
         return self in ((JoinRows.LEFT, JoinRows.FULL, JoinRows.ANTI), (JoinRows.RIGHT, JoinRows.FULL))[port]
 
-    def flags(self, port: int) -> bool:
-        """Returns True if a kept row of a side shows whether it has matched. Semi and anti joins keep no such row."""
-        return self.pairs and self.preserves(port)
+    def tracks(self, port: int) -> bool:
+        """Returns True if it matters whether a row of a side has matched."""
+        return self.preserves(port) or (self is JoinRows.SEMI and port == 0)
 
 
 class Matching(msgspec.Struct, frozen=True):

@@ -35,7 +35,6 @@ class Results:
             tuple((qualified_name(alias, name), kind) for name, kind in columns)
             for alias, columns in zip(operator.aliases, operator.sides, strict=True)
         ]
-        self._pairs = operator.rows.pairs
         self._matching = operator.matching
         self._where = None if operator.where is None else compile_predicate(operator.where)
         output = dict(operator.pruned_columns())
@@ -47,10 +46,7 @@ class Results:
         """Returns rows of a batch of one side, each with a partner of the other."""
         own = batch[places]
         other = pl.Series(AT, [row[0] for row in partners], dtype=pl.Int64)
-        if self._pairs:
-            ats = pl.select(pl.max_horizontal(own[AT], other)).to_series()
-        else:
-            ats = own[AT] if port == 0 else other
+        ats = pl.select(pl.max_horizontal(own[AT], other)).to_series()
         return self._frame(
             port, [own[name] for name, _ in self._sides[port].columns], self._kept(1 - port, partners), ats
         )
@@ -64,7 +60,7 @@ class Results:
         ats = pl.Series(AT, [row[0] for row in rows], dtype=pl.Int64)
         return self._frame(port, self._kept(port, rows), None, ats)
 
-    def matching(self, frame: pl.DataFrame, out: Out) -> tuple[pl.DataFrame, Sequence[int]]:
+    def filter(self, frame: pl.DataFrame, out: Out) -> tuple[pl.DataFrame, Sequence[int]]:
         """Returns the pairs for which the condition is true, and their indexes. Reports those for which it fails."""
         if self._where is None:
             return frame, range(frame.height)
@@ -100,9 +96,7 @@ class Results:
 
     def _kept(self, port: int, rows: Sequence[Kept]) -> list[pl.Series]:
         side = self._sides[port]
-        values: Sequence[Sequence[Any]] = (
-            list(zip(*rows, strict=True))[side.first :] if rows else [()] * len(side.columns)
-        )
+        values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True))[1:] if rows else [()] * len(side.columns)
         return [make_column(name, kind, one) for (name, kind), one in zip(side.columns, values, strict=True)]
 
 

@@ -31,7 +31,6 @@ from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out, Runtime
 from tidegate.operators.spec import LATE, Slot
 from tidegate.state.keygroups import key_groups_of_keys
-from tidegate.state.order import Row
 
 REASON: Final = "late: what it would be joined with may be removed"
 PAIRS_AT_ONCE: Final = 4_096
@@ -64,7 +63,7 @@ class JoinRuntime(Runtime, OperatorRuntime):
         self._late = [
             LateRows(self._clock, side.key_columns, slot.max_parallelism, late, REASON) for side in self._sides
         ]
-        waits = [side.waits_ms for side in self._sides if side.preserved or side.consumed]
+        waits = [side.waits_ms for side in self._sides if side.tracked]
         self._held_back_ms = max((wait - operator.matching.shift_ms for wait in waits), default=0)
         self._pending_ms: int | None = None
         """The watermark that waits for the rows that it makes due."""
@@ -157,27 +156,29 @@ class JoinRuntime(Runtime, OperatorRuntime):
             if not batch.height:
                 return
             arriving = side.read(batch)
-        found, pairs = other.find(batch, arriving)
-        matched: set[int] = set()
-        partners: dict[Row, set[int]] = {}
-        """By entry the rows of the other side that match for the first time, if that counts."""
+        pairs, matched = other.find(batch, arriving), set[int]()
         while some := list(islice(pairs, PAIRS_AT_ONCE)):
-            frame = self._results.pair(port, batch, [pair[0] for pair in some], [pair[3] for pair in some])
-            frame, kept = self._results.matching(frame, out)
-            left = some if len(kept) == len(some) else [some[index] for index in kept]
-            if self._rows.pairs:
-                self._results.emit(frame, out)
-                if side.flagged:
-                    matched.update(pair[0] for pair in left)
-                if other.flagged:
-                    _add_first_matches(left, partners)
-            else:
-                first = _take_first(left, matched) if port == 0 else _take_first_partners(left, partners)
-                if self._rows is JoinRows.SEMI:
-                    self._results.emit(frame[first], out)
-        if partners:
-            other.note_matched(found, partners)
+            matched |= self._match(port, batch, some, matched, out)
         side.add(batch, arriving, matched)
+
+    def _match(self, port: int, batch: pl.DataFrame, pairs: list[Pair], before: set[int], out: Out) -> set[int]:
+        """Emits what follows from pairs. Returns the places of the rows that have matched, if that matters.
+
+        `before` are those of earlier pairs.
+        """
+        results, side, other = self._results, self._sides[port], self._sides[1 - port]
+        if self._rows.pairs or self._operator.where is not None:
+            frame = results.pair(port, batch, [place for place, _, _ in pairs], [row for _, _, row in pairs])
+            frame, kept = results.filter(frame, out)
+            pairs = pairs if len(kept) == len(pairs) else [pairs[index] for index in kept]
+            if self._rows.pairs:
+                results.emit(frame, out)
+        first = other.match(pairs) if other.tracked else []
+        matched = {place for place, _, _ in pairs} if side.tracked else set()
+        if self._rows is JoinRows.SEMI:
+            left = results.alone(0, batch[sorted(matched - before)]) if port == 0 else results.alone_kept(0, first)
+            results.emit(left, out)
+        return matched
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class JoinRuntime(Runtime, OperatorRuntime):
     def _go_on(self, watermark_ms: int, limit: int, out: Out) -> None:
         """Emits some of the rows that a watermark makes due. Passes it on when there are none left (W20)."""
         for port, side in enumerate(self._sides):
-            taken, rows = side.take_unmatched(watermark_ms, limit)
+            taken, rows = side.take_unmatched(watermark_ms, limit) if side.preserved else ([], [])
             if taken and self._clock.ending:
                 self._clock.fired([row[0] + side.waits_ms for row in taken], side.groups_of(taken))
             for start in range(0, len(rows), PAIRS_AT_ONCE):
@@ -250,31 +251,3 @@ def _without_excess(batch: pl.DataFrame, excess: Sequence[int], out: Out) -> pl.
     out.fail(batch.drop(AT), [RecordFailure(place, FailureKind.TOO_MANY_ROWS, text) for place in excess])
     beyond = {*excess}
     return batch[[place for place in range(batch.height) if place not in beyond]]
-
-
-def _add_first_matches(pairs: Sequence[Pair], partners: dict[Row, set[int]]) -> None:
-    """Adds the partners that have not matched before."""
-    for _, entry, index, partner in pairs:
-        if not partner[1]:
-            partners.setdefault(entry, set()).add(index)
-
-
-def _take_first(pairs: Sequence[Pair], matched: set[int]) -> list[int]:
-    """Returns the indexes of the pairs with which an arriving row matches for the first time, and adds these rows."""
-    found = []
-    for number, (place, _, _, _) in enumerate(pairs):
-        if place not in matched:
-            matched.add(place)
-            found.append(number)
-    return found
-
-
-def _take_first_partners(pairs: Sequence[Pair], partners: dict[Row, set[int]]) -> list[int]:
-    """Does what `_take_first` does, for rows of the other side."""
-    found = []
-    for number, (_, entry, index, _) in enumerate(pairs):
-        known = partners.setdefault(entry, set())
-        if index not in known:
-            known.add(index)
-            found.append(number)
-    return found

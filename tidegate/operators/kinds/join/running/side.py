@@ -1,19 +1,19 @@
 """The rows of one side of a join that may still get a partner.
 
 A row is kept in the entry of its time bucket and key, with the other rows there, sorted by position. An entry is looked
-up and written once per batch. If unmatched rows are emitted, the positions of rows that wait are a second state, in the
-order in which they become due.
+up and written once per batch. If it matters whether a row has matched, those that have not are a second state, in the
+order in which their wait ends.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import islice
 from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import polars as pl
 
 from tidegate.expressions.bounds import GROWING
@@ -34,25 +34,26 @@ if TYPE_CHECKING:
 _FEW: Final = 8
 """Up to this many rows are compared one by one."""
 _POSITION: Final = itemgetter(0)
+_encode: Final[Callable[[Any], bytes]] = msgspec.msgpack.Encoder().encode
 
 Kept = tuple[Any, ...]
-"""A row in the state: its position; if that is known, whether it has matched; and its columns."""
-Pair = tuple[int, Row, int, Kept]
-"""The place of an arriving row in its batch; the entry of its partner, the index there, and the partner."""
+"""A row in the state: its position, and its columns."""
+Pair = tuple[int, Row, Kept]
+"""The place of an arriving row in its batch, the bucket and key of its partner, and the partner."""
 
 
 class Arriving(NamedTuple):
-    """Rows of a batch in the form of the state."""
+    """Rows of a batch of one side, and what the state has there."""
 
     ats: list[int]
     keys: list[list[Any]]
     """By key column."""
-    places: dict[Row, list[int]]
-    """The places of the rows of each entry."""
-    known: list[Value | None]
-    """What the state has of each entry."""
+    entries: list[Row]
+    """The bucket and key of each row."""
+    known: dict[Row, Value | None]
+    """What the state has of each entry: the rows, and how much of their size depends on their values."""
     sizes: list[int]
-    """How much of each row depends on its values; empty if nothing does."""
+    """How much of the size of each row depends on its values; empty if nothing does."""
 
 
 class Side:
@@ -61,23 +62,21 @@ class Side:
     def __init__(
         self, operator: JoinOperator, port: int, slot: Slot, states: Mapping[StateName, KeyedState[Any]]
     ) -> None:
-        matching, rows = operator.matching, operator.rows
+        matching = operator.matching
         self.columns = operator.sides[port]
         self.key_columns = list(operator.key_columns[port])
-        self.preserved = rows.preserves(port)
-        self.flagged = rows.flags(port)
-        self.consumed = port == 0 and not rows.pairs
-        """A row that has matched once is of no further use."""
+        self.preserved = operator.rows.preserves(port)
+        self.tracked = operator.rows.tracks(port)
         self.waits_ms = matching.waits_ms(port)
-        self.first = 2 if self.flagged else 1
-        """The index of the first column in a kept row."""
+        self._alike = operator.where is None
+        """Rows of one position and key have the same partners."""
         self._partner_reach = matching.reach(1 - port)
         self._bucket_ms = matching.bucket_ms
         self._state = states[ROWS[port]]
         self._rows = TimeOrdered(self._state, slot.own_groups)
-        self._waiting = TimeOrdered(states[WAITING[port]], slot.own_groups) if self.preserved else None
+        self._waiting = TimeOrdered(states[WAITING[port]], slot.own_groups) if self.tracked else None
         self._last_at: int | None = None
-        """At least the last position in `_waiting`; None after a restore."""
+        """At least the last position that waits; None after a restore."""
         self._sized = [name for name, kind in self.columns if kind.kind in GROWING]
         self._added = 0
         """Entries that were written since the last removal."""
@@ -87,54 +86,65 @@ class Side:
     def read(self, batch: pl.DataFrame) -> Arriving:
         """Returns the rows of a batch of this side, and looks up their entries."""
         keys = [plain_values(batch[name]) for name in self.key_columns]
-        places: dict[Row, list[int]] = {}
-        for place, entry in enumerate(zip(self._buckets(batch[AT]), *keys, strict=True)):
-            if entry in places:
-                places[entry].append(place)
-            else:
-                places[entry] = [place]
-        return Arriving(batch[AT].to_list(), keys, places, self._rows.get_many(places), self._sizes_of(batch))
+        entries = list(zip(self._buckets(batch[AT]), *keys, strict=True))
+        wanted = dict.fromkeys(entries)
+        known = dict(zip(wanted, self._rows.get_many(wanted), strict=True))
+        return Arriving(batch[AT].to_list(), keys, entries, known, self._sizes_of(batch))
 
     def find_excess(self, arriving: Arriving) -> list[int]:
         """Returns the places of rows that exceed the limits of their entry."""
         sizes = arriving.sizes
-        excess: list[int] = []
-        for places, known in zip(arriving.places.values(), arriving.known, strict=True):
-            count, total = (0, 0) if known is None else (len(known[0]), known[1])
-            if count + len(places) <= ROWS_MAX and not sizes:
-                continue
-            for place in places:
-                count, total = count + 1, total + (sizes[place] if sizes else 0)
-                if count > ROWS_MAX or total > BYTES_MAX:
-                    excess.append(place)
-        return sorted(excess)
+        full = [value for value in arriving.known.values() if value is not None]
+        rows_max = max((len(value[0]) for value in full), default=0)
+        if (
+            rows_max + len(arriving.ats) <= ROWS_MAX
+            and sum(sizes) + max((value[1] for value in full), default=0) <= BYTES_MAX
+        ):
+            return []
+        counts = {
+            entry: (0, 0) if value is None else (len(value[0]), value[1]) for entry, value in arriving.known.items()
+        }
+        excess = []
+        for place, entry in enumerate(arriving.entries):
+            count, size = counts[entry]
+            counts[entry] = count, size = count + 1, size + (sizes[place] if sizes else 0)
+            if count > ROWS_MAX or size > BYTES_MAX:
+                excess.append(place)
+        return excess
 
     def add(self, batch: pl.DataFrame, arriving: Arriving, matched: set[int]) -> None:
         """Keeps the rows of a batch. `matched` are the places of those that have a partner already."""
-        ats, sizes = arriving.ats, arriving.sizes
-        flags = [[place in matched for place in range(len(ats))]] if self.flagged else []
-        kept = list(zip(ats, *flags, *(plain_values(batch[name]) for name, _ in self.columns), strict=True))
-        put: dict[Row, Value] = {}
-        for (entry, places), known in zip(arriving.places.items(), arriving.known, strict=True):
-            left = [place for place in places if place not in matched] if self.consumed and matched else places
-            if not left:
-                continue
-            new = tuple(kept[place] for place in left)
-            size = sum(sizes[place] for place in left) if sizes else 0
-            put[entry] = (_merge((), new), size) if known is None else (_merge(known[0], new), known[1] + size)
-        if put:
-            self._rows.put_many(put, put.values())
-            self._added += len(put)
-        if self._waiting is not None:
-            self._wait(row for place, row in enumerate(zip(ats, *arriving.keys, strict=True)) if place not in matched)
+        rows: list[Kept] = list(
+            zip(arriving.ats, *(plain_values(batch[name]) for name, _ in self.columns), strict=True)
+        )
+        known, sizes = arriving.known, arriving.sizes or [0] * len(rows)
+        put: Iterable[Value]
+        if len(known) == len(rows):
+            put = [
+                ((row,), size) if value is None else (_merge(value[0], (row,)), value[1] + size)
+                for row, size, value in zip(rows, sizes, known.values(), strict=True)
+            ]
+        else:
+            put = _group(rows, arriving.entries, sizes, known)
+        self._rows.put_many(known, put)
+        self._added += len(known)
+        if self.tracked:
+            places = zip(arriving.ats, *arriving.keys, strict=True)
+            self._wait([(key, row) for n, (key, row) in enumerate(zip(places, rows, strict=True)) if n not in matched])
 
-    def _wait(self, rows: Iterable[Row]) -> None:
-        """Notes rows that have no partner yet."""
-        assert self._waiting is not None
-        waiting = dict.fromkeys(rows, ())
-        if waiting:
-            self._last_at = max(self._last_known(), *map(_POSITION, waiting))
-            self._waiting.put_many(waiting, waiting.values())
+    def _wait(self, rows: list[tuple[Row, Kept]]) -> None:
+        """Adds rows that have no partner yet, with their positions and keys."""
+        if not rows or self._waiting is None:
+            return
+        self._last_at = max(self._last_known(), *(key[0] for key, _ in rows))
+        new: dict[Row, tuple[Kept, ...]] = {}
+        for key, row in rows:
+            new[key] = (*new[key], row) if key in new else (row,)
+        known = self._waiting.get_many(new)
+        values = [
+            (some,) if old is None else ((*old[0], *some),) for old, some in zip(known, new.values(), strict=True)
+        ]
+        self._waiting.put_many(new, values)
 
     def _sizes_of(self, batch: pl.DataFrame) -> list[int]:
         sizes = [size for name in self._sized if (size := size_of(pl.col(name), batch[name].dtype)) is not None]
@@ -148,88 +158,80 @@ class Side:
 
     # -- partners ------------------------------------------------------------------------------------------------------
 
-    def find(self, batch: pl.DataFrame, arriving: Arriving) -> tuple[dict[Row, Value], Iterator[Pair]]:
-        """Returns the entries of this side that may have partners of rows of the other side, and the pairs."""
+    def find(self, batch: pl.DataFrame, arriving: Arriving) -> Iterator[Pair]:
+        """Yields the partners that rows of the other side have here. This side must not change meanwhile."""
         before, after = self._partner_reach
         firsts, lasts = self._buckets(batch[AT] - before), self._buckets(batch[AT] + after)
-        entries = [list(zip(firsts, *arriving.keys, strict=True))]
-        if firsts != lasts:
-            entries.append(list(zip(lasts, *arriving.keys, strict=True)))
-        wanted = {entry: None for part in entries for entry in part}
+        first = list(zip(firsts, *arriving.keys, strict=True))
+        last = list(zip(lasts, *arriving.keys, strict=True)) if firsts != lasts else []
+        wanted = dict.fromkeys(first) | dict.fromkeys(last)
         found = {
-            entry: value for entry, value in zip(wanted, self._rows.get_many(wanted), strict=True) if value is not None
+            entry: value[0]
+            for entry, value in zip(wanted, self._rows.get_many(wanted), strict=True)
+            if value is not None
         }
-        return found, self._pairs(found, arriving.ats, entries) if found else iter(())
+        if not found:
+            return
+        hits = [(place, entry) for place, entry in enumerate(first) if entry in found]
+        hits += [(place, entry) for place, entry in enumerate(last) if entry in found and firsts[place] != lasts[place]]
+        ats = arriving.ats
+        for place, entry in hits:
+            rows, low, high = found[entry], ats[place] - before, ats[place] + after
+            if len(rows) > _FEW:
+                start = bisect_left(rows, low, key=_POSITION)
+                rows = rows[start : bisect_right(rows, high, start, key=_POSITION)]
+            for row in rows:
+                if low <= row[0] <= high:
+                    yield place, entry, row
 
-    def _pairs(self, found: Mapping[Row, Value], ats: Sequence[int], entries: list[list[Row]]) -> Iterator[Pair]:
-        before, after = self._partner_reach
-        known = found.get
-        for place, (at, one, *more) in enumerate(zip(ats, *entries, strict=True)):
-            for entry in (one, *more) if more and more[0] != one else (one,):
-                value = known(entry)
-                if value is None:
-                    continue
-                rows, low, high = value[0], at - before, at + after
-                if len(rows) <= _FEW:
-                    for index, row in enumerate(rows):
-                        if low <= row[0] <= high:
-                            yield place, entry, index, row
-                else:
-                    start = bisect_left(rows, low, key=_POSITION)
-                    end = bisect_right(rows, high, start, key=_POSITION)
-                    for index, row in enumerate(islice(rows, start, end), start):
-                        yield place, entry, index, row
-
-    def note_matched(self, found: Mapping[Row, Value], matched: Mapping[Row, set[int]]) -> None:
-        """Records that rows have matched for the first time: by entry their indexes among the rows that `found` has."""
-        put: dict[Row, Value] = {}
-        gone: list[Row] = []
-        over: list[Row] = []
-        for entry, indexes in matched.items():
-            rows, size = found[entry]
-            if self.flagged:
-                left = tuple((row[0], True, *row[2:]) if index in indexes else row for index, row in enumerate(rows))
-                put[entry] = (left, size)
-                waiting = {row[0] for row in left if not row[1]}
+    def match(self, pairs: Sequence[Pair]) -> list[Kept]:
+        """Records that rows of this side have matched. Returns those that have for the first time."""
+        assert self._waiting is not None
+        matched: dict[Row, set[bytes]] = {}
+        for _, entry, row in pairs:
+            key = (row[0], *entry[1:])
+            if self._alike:
+                matched[key] = _ALL
             else:
-                left = tuple(row for index, row in enumerate(rows) if index not in indexes)
-                if left:
-                    put[entry] = (left, size * len(left) // len(rows))
-                else:
-                    gone.append(entry)
-                waiting = {row[0] for row in left}
-            over += [(at, *entry[1:]) for at in {rows[index][0] for index in indexes} - waiting]
-        self._rows.put_many(put, put.values())
-        self._rows.delete_many(gone)
-        if self._waiting is not None:
-            self._waiting.delete_many(over)
+                matched.setdefault(key, set()).add(_encode(row))
+        taken: list[Kept] = []
+        gone: list[Row] = []
+        put: dict[Row, Value] = {}
+        for (key, some), value in zip(matched.items(), self._waiting.get_many(matched), strict=True):
+            if value is None:
+                continue
+            left = () if self._alike else tuple(row for row in value[0] if _encode(row) not in some)
+            taken += value[0] if not left else (row for row in value[0] if _encode(row) in some)
+            if left:
+                put[key] = (left,)
+            else:
+                gone.append(key)
+        self._waiting.put_many(put, put.values())
+        self._waiting.delete_many(gone)
+        return taken
 
     # -- time passes ---------------------------------------------------------------------------------------------------
 
     def take_unmatched(self, watermark_ms: int, limit: int) -> tuple[list[Row], list[Kept]]:
-        """Returns the positions and keys, at most `limit`, whose wait is over, and the unmatched rows there."""
+        """Returns the positions and keys whose wait is over, at most `limit`, and the rows there."""
         if self._waiting is None:
             return [], []
         self._last_known()
-        taken = [row for row, _ in self._waiting.take_due(watermark_ms - self.waits_ms, limit)]
-        due: dict[Row, set[int]] = {}
-        for at, *key in taken:
-            due.setdefault((at // self._bucket_ms * self._bucket_ms, *key), set()).add(at)
-        rows: list[Kept] = []
-        for ats, value in zip(due.values(), self._rows.get_many(due), strict=True):
-            if value is not None:
-                rows += [row for row in value[0] if row[0] in ats and not (self.flagged and row[1])]
-        return taken, rows
+        taken = self._waiting.take_due(watermark_ms - self.waits_ms, limit)
+        return [key for key, _ in taken], [row for _, value in taken for row in value[0]]
 
-    def groups_of(self, rows: list[Row]) -> Sequence[int]:
-        """Returns the key groups of rows of a time and a key."""
-        return self._state.groups_of(rows)
+    def groups_of(self, keys: list[Row]) -> Sequence[int]:
+        """Returns the key groups of positions and keys."""
+        return self._state.groups_of(keys)
 
     def remove(self, watermark_ms: int, limit: int) -> bool:
-        """Removes entries whose rows can get no partner any more, in parts. Returns True if there may be more."""
+        """Removes rows that can get no partner any more, in parts. Returns True if there may be more."""
         limit, self._added = max(limit, self._added), 0
-        over_ms = watermark_ms - self.waits_ms - self._bucket_ms + 1
-        return len(self._rows.take_due(over_ms, limit)) == limit
+        over_ms = watermark_ms - self.waits_ms
+        more = len(self._rows.take_due(over_ms - self._bucket_ms + 1, limit)) == limit
+        if self._waiting is not None and not self.preserved:
+            more |= len(self._waiting.take_due(over_ms, limit)) == limit
+        return more
 
     # -- sizes ---------------------------------------------------------------------------------------------------------
 
@@ -239,26 +241,42 @@ class Side:
 
     @property
     def waiting(self) -> int:
-        """The number of positions and keys that wait."""
-        return 0 if self._waiting is None else len(self._waiting)
+        """The number of positions and keys of rows that come out if they match nothing."""
+        return len(self._waiting) if self._waiting is not None and self.preserved else 0
 
     @property
     def waits_until_ms(self) -> int | None:
-        """The time by which the wait of the last one is over; None if nothing waits."""
+        """When the wait of the last of them is over; None if nothing waits."""
         return self._last_at + self.waits_ms if self.waiting and self._last_at is not None else None
 
     def _last_known(self) -> int:
         if self._last_at is None:
-            assert self._waiting is not None
-            self._last_at = self._waiting.last_ms or LOWEST
+            last_ms = None if self._waiting is None else self._waiting.last_ms
+            self._last_at = LOWEST if last_ms is None else last_ms
         return self._last_at
 
 
-def _merge(known: tuple[Kept, ...], new: tuple[Kept, ...]) -> tuple[Kept, ...]:
+def _group(
+    rows: Sequence[Kept], entries: Sequence[Row], sizes: Sequence[int], known: Mapping[Row, Value | None]
+) -> list[Value]:
+    """Returns the new values of entries, of which some have several new rows."""
+    new: dict[Row, list[Kept]] = {entry: [] for entry in known}
+    added = dict.fromkeys(known, 0)
+    for row, entry, size in zip(rows, entries, sizes, strict=True):
+        new[entry].append(row)
+        added[entry] += size
+    return [
+        (_merge((), some), size) if value is None else (_merge(value[0], some), value[1] + size)
+        for some, size, value in zip(new.values(), added.values(), known.values(), strict=True)
+    ]
+
+
+def _merge(known: tuple[Kept, ...], new: Sequence[Kept]) -> tuple[Kept, ...]:
     """Returns the rows of an entry with new ones, in the order of their positions."""
-    if len(new) > 1:
-        new = tuple(sorted(new, key=_POSITION))
-    if not known:
-        return new
-    merged = (*known, *new)
-    return merged if known[-1][0] <= new[0][0] else tuple(sorted(merged, key=_POSITION))
+    some = sorted(new, key=_POSITION)
+    merged = (*known, *some)
+    return merged if not known or known[-1][0] <= some[0][0] else tuple(sorted(merged, key=_POSITION))
+
+
+_ALL: Final = set[bytes]()
+"""Which rows of a position and key have matched: all of them."""
