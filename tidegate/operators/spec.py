@@ -181,7 +181,7 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         return False
 
     def keeps_order(self) -> bool:
-        """Returns True if rows leave in the order in which they arrive."""
+        """Returns True if rows leave in the order in which they arrive. Behind an exchange it does not matter."""
         return True
 
     def splits_rows(self) -> bool:

@@ -41,6 +41,7 @@ STEP_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("map", "project", "columns", "fields", "expressions"), _SELECT),
     **dict.fromkeys(("except", "rename", "drop"), _ALL_COLUMNS),
     **dict.fromkeys(("distinct", "deduplicate", "unique"), _DEDUP),
+    **dict.fromkeys(("absence", "silence", "inactivity"), "write `quiet: {key: id, for: 10m}`"),
     **dict.fromkeys(("flatmap", "flat_map", "flatMap", "unnest", "flatten"), _EXPLODE),
     **dict.fromkeys(("tumbling", "sliding", "session", "hopping", "every", "time_zone"), _WINDOW),
     **dict.fromkeys(("aggregates", "agg", "aggregations"), "write `aggregate`"),
