@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from tidegate.datatypes import BIGINT
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.event_time import PARTITION, EventTimeOperator, progress
+from tidegate.operators.kinds.event_time import PARTITION, TOPIC, EventTimeOperator, progress
 from tidegate.operators.kinds.event_time.progress import EventTimeProgress
 from tidegate.operators.lateness import LAST_MS
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
@@ -113,6 +114,18 @@ def test_watermark_and_lateness_do_not_depend_on_batches_and_restarts(steps: lis
         assert sent <= model.watermark
         if model.input_ms >= reached:  # before that a source has not come as far as it was at the restart
             assert sent == model.watermark
+    tasks.close()
+
+
+def test_partitions_of_several_topics_are_told_apart() -> None:
+    several = msgspec.structs.replace(spec(), partition=(TOPIC, PARTITION))
+    tasks = Subtasks(several, ())
+    topics = pl.Series(TOPIC, ["a", "b", "a"], pl.String)
+    tasks.process(frame((100, 0, 0), (20, 0, 0), (30, 0, 0)).with_columns(topics))
+    assert stamps(tasks) == [(100, 0, 0), (20, 0, 0), (30, 100 - DELAY - 30, 0)]
+    tasks.restart(2)
+    tasks.process(frame((30, 0, 0), (30, 0, 0)).with_columns(topics[1:]))
+    assert stamps(tasks) == [(30, 0, 0), (30, 100 - DELAY - 30, 0)]
     tasks.close()
 
 

@@ -76,7 +76,7 @@ class EventTimeRuntime(Runtime, OperatorRuntime):
         if self._operator.ahead_ms is not None:
             bad |= (times - good[TIME] > self._operator.ahead_ms).fill_null(value=False)
         if bad.any():
-            places = good_places(batch.height, failures)
+            places = _good_places(batch.height, failures)
             failures += [
                 self._failure(places[index], times[index], good[TIME][index]) for index in bad.arg_true().to_list()
             ]
@@ -167,11 +167,18 @@ class EventTimeRuntime(Runtime, OperatorRuntime):
         if not by:
             return pl.repeat(0, rows.height, dtype=pl.Int64, eager=True).alias(BEHIND)
         distinct = rows.select(*by).unique()
-        origins = _origins_of(distinct if distinct.height == 1 else rows)
-        marks: dict[Hashable, int] = {origin: self._watermarks.get(origin, LOWEST) for origin in _origins_of(distinct)}
+        origins = self._origins_of(distinct if distinct.height == 1 else rows)
+        marks: dict[Hashable, int] = {
+            origin: self._watermarks.get(origin, LOWEST) for origin in self._origins_of(distinct)
+        }
         behind = measure_behind(times, origins, marks, self._operator.delay_ms)
         self._watermarks.update(cast("dict[Origin, int]", marks))
         return behind.alias(BEHIND)
+
+    def _origins_of(self, rows: pl.DataFrame) -> list[Origin]:
+        """Returns the partition of each row."""
+        topics = rows[TOPIC].to_list() if TOPIC in self._operator.partition else [""] * rows.height
+        return list(zip(topics, rows[PARTITION].to_list(), strict=True))
 
     def _restore(self) -> None:
         """Reads the states once. Times of another expression are of no use."""
@@ -194,16 +201,10 @@ class EventTimeRuntime(Runtime, OperatorRuntime):
                 self._watermarks[origin] = max(mark, self._watermarks.get(origin, LOWEST))
 
 
-def good_places(height: int, failures: Sequence[RecordFailure]) -> Sequence[int]:
+def _good_places(height: int, failures: Sequence[RecordFailure]) -> Sequence[int]:
     """Returns the places of the rows that have not failed."""
     failed = {one.row for one in failures}
     return range(height) if not failed else [place for place in range(height) if place not in failed]
-
-
-def _origins_of(rows: pl.DataFrame) -> list[Origin]:
-    """Returns the partition of each row."""
-    topics = rows[TOPIC].to_list() if TOPIC in rows.columns else [""] * rows.height
-    return list(zip(topics, rows[PARTITION].to_list(), strict=True))
 
 
 def _without(height: int, failures: Sequence[RecordFailure]) -> pl.Series:
