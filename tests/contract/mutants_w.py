@@ -65,7 +65,7 @@ MERGED: Final = (
     Mutant(
         "W19", "task.valve:Inputs.take_questions", "for port, valve in enumerate(self._ports)", "for port, valve in ()"
     ),
-    Mutant("W19", "task.valve:Inputs._ask_ports", "self._ports[port].ask()", "pass"),
+    Mutant("W19", "task.valve:Inputs._ask_ports", "self._ports[self._counted[place]].ask()", "pass"),
     Mutant("W19", "task.valve:Inputs.__init__", "ports[:index].count(port)", "0"),
 )
 
@@ -82,7 +82,7 @@ ASYNCHRONOUS: Final = (
     Mutant("W30", f"{QUEUE}:UnorderedQueue.take_calls", "self._segments[0]", "self._segments[-1]"),
     Mutant("W31", f"{QUEUE}:UnorderedQueue.put", "if not last.drained:", "if True:"),
     Mutant("W31", f"{QUEUE}:UnorderedQueue._drop_drained", "self._segments.popleft()", "break"),
-    Mutant("W32", f"{QUEUE}:_known", "if isinstance(element, WatermarkMark | StatusMark):", "if True:"),
+    Mutant("W32", f"{QUEUE}:_known", "if isinstance(element, Mark):", "if True:"),
 )
 
 STEP: Final = "operators.kinds.event_time.runtime:EventTimeRuntime"
