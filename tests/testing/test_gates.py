@@ -68,3 +68,40 @@ sinks:
         "articles may be read; let one of these steps begin without waiting, a `lookup` by `begin: immediately`"
     ) in told[0]
     load("", crossed.replace("lookup: order,", "lookup: order, begin: immediately,"))
+
+
+JOINED = (
+    HEAD
+    + """\
+sources:
+  orders: {topic: orders, schema: {id: bigint, at: timestamp}, event_time: at, watermark: {delay: 0s}}
+  payments: {topic: payments, schema: {order_id: bigint, at: timestamp}, event_time: at, watermark: {delay: 0s}}
+steps:
+  - name: settled
+    join: {order: orders, payment: payments}
+    on: {id: order_id}
+    within: {before: 5m, after: 1h}
+    rows: left
+    select: {id: order.id, paid_at: payment.at}
+sinks:
+  out: {from: settled, topic: out}
+tests:
+"""
+)
+
+
+def notes_of(text: str, pipeline: str) -> str:
+    return "\n".join(messages(run_one(text, pipeline)))
+
+
+def test_a_failed_case_says_which_rows_of_a_join_still_wait_for_what() -> None:
+    orders = ", ".join(f"{{value: {{id: {number}, at: 2026-01-01T00:0{number}:00Z}}}}" for number in range(3))
+    expected = "{value: {id: 0, paid_at: null}}"
+    notes = notes_of(f"given: {{orders: [{orders}]}}, expect: {{out: [{expected}]}}", JOINED)
+    assert "settled: 3 rows of `order` wait for `payment` until event time 2026-01-01T01:02:00Z" in notes
+
+
+def test_a_failed_case_says_which_rows_of_a_lookup_still_wait_until_when() -> None:
+    waiting = LOOKUP.replace("add: {", "missing: wait 30s, add: {")
+    notes = notes_of(case([ORDER % 1], [], [priced(1, None)]), waiting)
+    assert "priced: 1 row of `orders` waits for `article` until 2026-01-01T00:00:30Z" in notes

@@ -36,6 +36,7 @@ from tidegate.operators.kinds.window.settings import derive_windowing
 from tidegate.operators.late import REASONS
 from tidegate.operators.spec import LATE, Columns, Emits, InputOrder, Requirement, Slot, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, MatchedKeys, NamedInput, StepContext, StepKind
+from tidegate.operators.waiting import Waiting
 from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
 from tidegate.state.time_ordered import declare_time_ordered
@@ -111,6 +112,13 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
     @override
     def input_order(self, port: int = 0) -> InputOrder:
         return self.order[port]
+
+    @override
+    def waits(self) -> Waiting | None:
+        ports = [port for port in range(len(self.aliases)) if self.rows.preserves(port)]
+        if not ports:
+            return None
+        return Waiting(tuple(self.aliases[port] for port in ports), tuple(self.aliases[1 - port] for port in ports))
 
     @override
     def emits(self) -> Emits:

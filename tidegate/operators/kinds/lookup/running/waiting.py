@@ -41,8 +41,6 @@ class WaitingLookupRuntime(LookupRuntime):
         self._passed_ms = LOWEST
         self._idle = False
         """The input is idle; said when no row waits any more."""
-        self._caught_up = False
-        """The input has caught up; said when no row is ready any more."""
 
     @property
     @override
@@ -170,12 +168,6 @@ class WaitingLookupRuntime(LookupRuntime):
         else:
             out.status(False)
 
-    @override
-    def on_caught_up(self, out: Out) -> None:
-        self._load()
-        self._caught_up = True
-        self._pass_on(out)
-
     def _pass_on(self, out: Out) -> None:
         """Passes on what waiting rows allow: watermarks up to before them, a status after them."""
         reached_ms, first_ms = self._incoming_ms, self._waiting.first_time_ms
@@ -189,9 +181,6 @@ class WaitingLookupRuntime(LookupRuntime):
         if self._idle and not self._waiting.count:
             self._idle = False
             out.status(True)
-        if self._caught_up and not self._ready:
-            self._caught_up = False
-            out.caught_up()
 
 
 def _is_null(key: Key) -> bool:
