@@ -27,6 +27,7 @@ COSTLY = {
     "producer_reused_after_a_timeout",
     "proof_accepts_fewer_records",
     "refusal_taken_for_an_end",
+    "rows_of_a_join_removed_one_bucket_early",
     "rows_in_flight_judged_by_the_watermark_after_them",
     "rows_in_flight_not_replayed",
     "savepoint_written_before_its_output_is_committed",

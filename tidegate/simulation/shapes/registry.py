@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.simulation.shapes.joined import Quiet
+from tidegate.simulation.shapes.joined import IntervalJoin, Quiet, WindowJoin
 from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, LastShape
 from tidegate.simulation.shapes.lookup import LookupShape, TableShape
 from tidegate.simulation.shapes.running import Both, Chain, Halves, Letters, Stateless, Totals, Union
@@ -36,7 +36,15 @@ _JOINED: Final[Mapping[str, Shape]] = {
     "lookup-at-once": LookupShape(gated=False),
     "lookup-drop": LookupShape("drop"),
     "lookup-fail": LookupShape("fail"),
+    "lookup-wait": LookupShape("wait"),
     "table": TableShape(),
+    "join-inner": IntervalJoin("inner"),
+    "join-left": IntervalJoin("left"),
+    "join-right": IntervalJoin("right"),
+    "join-full": IntervalJoin("full"),
+    "join-semi": IntervalJoin("semi"),
+    "join-anti": IntervalJoin("anti"),
+    "window-join": WindowJoin("full"),
     "quiet": Quiet(),
 }
 SHAPES: Final[dict[str, Shape]] = {
