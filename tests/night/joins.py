@@ -199,7 +199,10 @@ def _settings(backend: str, idle: str) -> dict[str, Any]:
             for name, source in sources.items()
         },
         "steps": steps,
-        "sinks": {name: {"topic": prefix + name, "format": "json", **sink} for name, sink in sinks.items()},
+        "sinks": {
+            name if name == "late" else f"{name}_out": {"topic": prefix + name, "format": "json", **sink}
+            for name, sink in sinks.items()
+        },
     }
 
 

@@ -15,7 +15,7 @@ from tidegate.dev.demo.verify import read_topic
 if TYPE_CHECKING:
     import confluent_kafka as ck
 
-GATE_OPENS = "an input has caught up: orders begin"
+GATE_OPENS = "orders is no longer on hold"
 """Logged when a lookup's table has caught up and the orders may be read."""
 
 

@@ -18,6 +18,8 @@ DELAY_MS: Final = 10_000
 """The delay of the watermarks of both sources."""
 DISORDER_MS: Final = 8_000
 CHUNK_MS: Final = 1_000
+WINDOW_MS: Final = 10_000
+"""The size of the windows of joins with windows."""
 LATE_MS: Final = (5_000, 60_000)
 """How far a late row is behind the watermark of its partition."""
 ROWS_PER_CHUNK: Final = 200
@@ -131,7 +133,10 @@ class JoinInput:
         at = chunk_ms + dice.randrange(CHUNK_MS) - dice.randrange(DISORDER_MS)
         newest = self._newest.get((side, partition), 0)
         if newest > chunk_ms - CHUNK_MS and dice.random() < 0.01:
-            at = newest - DELAY_MS - dice.randrange(*LATE_MS)
+            closed = newest - DELAY_MS
+            at = closed - dice.randrange(*LATE_MS)
+            if closed < _window_end(at, WINDOW_MS) <= closed + 2 * CHUNK_MS:
+                at -= WINDOW_MS  # whether its window is closed could depend on other partitions
         self._newest[side, partition] = max(newest, at)
         drawn = dice.random()
         account = None if drawn < 0.02 else dice.randrange(HOT) if drawn < 0.12 else dice.randrange(ACCOUNTS)
@@ -159,14 +164,20 @@ def _is_silent(side: Side, partition: int, share: float) -> bool:
     )
 
 
-def find_late(written: Iterable[tuple[int, Entry]]) -> set[int]:
-    """Returns the ids of rows that are behind the watermark of their partition: its highest event time, minus the
-    delay.
+def find_late(written: Iterable[tuple[int, Entry]], window_ms: int = 1) -> set[int]:
+    """Returns the ids of rows whose window is closed by the watermark of their partition when they are read.
+
+    The watermark is the highest event time so far, minus the delay. A join without windows closes every instant by
+    itself.
     """
     highest: dict[int, int] = {}
     late: set[int] = set()
     for partition, entry in written:
-        if entry.at < highest.get(partition, entry.at) - DELAY_MS:
+        if _window_end(entry.at, window_ms) <= highest.get(partition, entry.at) - DELAY_MS:
             late.add(entry.id)
         highest[partition] = max(entry.at, highest.get(partition, entry.at))
     return late
+
+
+def _window_end(at: int, window_ms: int) -> int:
+    return at // window_ms * window_ms + window_ms

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import duckdb
 
-from tests.support.join_input import Entry, JoinInput, Side, find_late
+from tests.support.join_input import WINDOW_MS, Entry, JoinInput, Side, find_late
 
 Pair: TypeAlias = tuple[int | None, int | None]
+SIDES: Final[tuple[Side, Side]] = ("orders", "payments")
 
 
 class Join(NamedTuple):
@@ -30,6 +31,13 @@ class Join(NamedTuple):
         """The sides that an output row has."""
         return ("order",) if self.settings["rows"] in {"semi", "anti"} else ("order", "payment")
 
+    def sql(self) -> str:
+        """Returns the query over tables of the rows that are not late."""
+        suffix = "_windows" if "window" in self.settings else ""
+        ids = ", ".join(f"{side[0]}.id" for side in self.sides)
+        tables = f"orders{suffix} o {self.kind} JOIN payments{suffix} p"
+        return f"SELECT {ids} FROM {tables} ON o.account = p.account AND {self.condition}"
+
 
 def _between(before_s: int, after_s: int) -> str:
     return f"p.at BETWEEN o.at - {before_s * 1000} AND o.at + {after_s * 1000}"
@@ -41,8 +49,8 @@ def _within(before_s: int, after_s: int) -> dict[str, Any]:
 
 _LARGE: Final = ("payment.amount * 2 > order.amount", " AND p.amount * 2 > o.amount")
 _ENOUGH: Final = ("payment.amount > 5000", " AND p.amount > 5000")
-_TUMBLING: Final = "o.at // 10000 = p.at // 10000"
-_WINDOW: Final = {"window": {"tumbling": "10s"}}
+_TUMBLING: Final = f"o.at // {WINDOW_MS} = p.at // {WINDOW_MS}"
+_WINDOW: Final = {"window": {"tumbling": f"{WINDOW_MS}ms"}}
 JOINS: Final[Mapping[str, Join]] = {
     "inner_pairs": Join({"rows": "inner", **_within(2, 5), "where": _LARGE[0]}, "INNER", _between(2, 5) + _LARGE[1]),
     "left_pairs": Join({"rows": "left", **_within(2, 5), "where": _LARGE[0]}, "LEFT", _between(2, 5) + _LARGE[1]),
@@ -56,21 +64,22 @@ JOINS: Final[Mapping[str, Join]] = {
 
 
 class Expected:
-    """The pairs of every join and the late rows of both sides."""
+    """The pairs of every join, and the late rows of both sides for joins without windows."""
 
     def __init__(self, made: JoinInput) -> None:
-        sides: tuple[Side, Side] = ("orders", "payments")
-        self.late = {side: find_late(made.written(side)) for side in sides}
+        self.late = {side: find_late(made.written(side)) for side in SIDES}
         self.pairs: dict[str, Counter[Pair]] = {}
         with duckdb.connect() as database:
-            for name, side in zip("op", sides, strict=True):
-                kept = [entry for _, entry in made.written(side) if entry.id not in self.late[side] and entry.id >= 0]
-                _load(database, name, kept)
+            for suffix, window_ms in (("", 1), ("_windows", WINDOW_MS)):
+                for side in SIDES:
+                    written = made.written(side)
+                    late = find_late(written, window_ms)
+                    kept = [entry for _, entry in written if entry.id not in late and entry.id >= 0]
+                    _load(database, side + suffix, kept)
             for name, join in JOINS.items():
-                ids = ", ".join(f"{side[0]}.id" for side in join.sides)
-                on = f"o.account = p.account AND {join.condition}"
-                rows = database.execute(f"SELECT {ids} FROM o {join.kind} JOIN p ON {on}").fetchall()
-                self.pairs[name] = Counter((row[0], row[1] if len(row) > 1 else None) for row in rows)
+                self.pairs[name] = Counter(
+                    (row[0], row[1] if len(row) > 1 else None) for row in database.execute(join.sql()).fetchall()
+                )
 
     def sizes(self) -> dict[str, int]:
         """Returns the number of rows of every output."""
