@@ -80,7 +80,7 @@ def test_totals_that_are_routed_are_totals() -> None:
     )
     warnings = check_pipeline(parse_pipeline(text, "p.yaml", {})).warnings
     assert [f"{one.path}: {one.message}" for one in warnings] == [
-        "sinks.many: writes totals without a `key`: their order is lost among the partitions"
+        "sinks.many: writes results without a `key`: their order is lost among the partitions"
     ]
 
 

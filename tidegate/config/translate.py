@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import msgspec
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tidegate.config.cases import ORDERED, UNORDERED, section_at
@@ -42,6 +44,8 @@ _SECTIONS: tuple[Path, ...] = (
 )
 
 _NAMES = ("Kafka", "Spark")
+_KEYS_SHOWN = 3
+_EXAMPLE = re.compile(r"`(\{[^`]*\})`")
 _PARTS: Mapping[str, type[Settings]] = {"a source": SourceSettings, "a step": StepSettings, "a sink": SinkSettings}
 
 
@@ -62,9 +66,7 @@ def derive_problem(error: ErrorDetails) -> PathProblem:
     if kind == "extra_forbidden":
         return _unknown_key(path)
     if kind in ("dict_type", "model_type", "model_attributes_type"):
-        return PathProblem(
-            path, f"expected a mapping, got {describe_value(error['input'])}", "write `name: value` lines"
-        )
+        return PathProblem(path, f"expected a mapping, got {describe_value(error['input'])}", _mapping_remedy(path))
     if kind == "list_type":
         return PathProblem(path, f"expected a list, got {describe_value(error['input'])}", "begin each item with `-`")
     if kind == "too_short":
@@ -74,10 +76,29 @@ def derive_problem(error: ErrorDetails) -> PathProblem:
     return PathProblem(path, error["msg"], "see `tidegate schema`")
 
 
+def _mapping_remedy(path: Path) -> str:
+    """Returns what to write instead: the example of the key's description, or the keys of the section that it requires,
+    or all of them if these are few.
+    """
+    parent, model = _model_at(path[:-1]), _model_at(path)
+    key = next((info for name, info in _fields(parent).items() if name == path[-1]), None)
+    example = _EXAMPLE.search((key and key.description) or "")
+    if example:
+        return f"write {example[1]}"
+    fields = _fields(model)
+    shown = [name for name, info in fields.items() if info.is_required()]
+    shown = shown or ([*fields] if len(fields) <= _KEYS_SHOWN else [])
+    return f"write {{{', '.join(f'{name}: ...' for name in shown)}}}" if shown else "write `name: value` lines"
+
+
+def _fields(model: type[Settings] | None) -> Mapping[str, FieldInfo]:
+    """Returns the fields of a section by key."""
+    return {info.alias or name: info for name, info in model.model_fields.items()} if model else {}
+
+
 def _missing_remedy(path: Path) -> str:
-    model = _model_at(path[:-1])
-    for name, info in model.model_fields.items() if model else ():
-        if (info.alias or name) == path[-1] and info.description:
+    for name, info in _fields(_model_at(path[:-1])).items():
+        if name == path[-1] and info.description:
             first, _, rest = info.description.rstrip(".").partition(" ")
             return f"add it: {first if first in _NAMES else first.lower()} {rest}"
     return "add it"

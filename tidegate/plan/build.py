@@ -341,7 +341,7 @@ def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) ->
         emitting = node.operator.emits() is Emits.LATEST or not node.operator.preserves_record()
         if any((emitting and one.keys) or (one.upstream in totals and one.output != LATE) for one in node.inputs):
             totals.add(name)
-    message = "writes totals without a `key`: their order is lost among the partitions"
+    message = "writes results without a `key`: their order is lost among the partitions"
     return [
         _warning(loaded.problem(scope.declared[name].path, message, "add `key`", at_key=True))
         for name, node in reachable.items()

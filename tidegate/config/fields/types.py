@@ -469,8 +469,8 @@ MatchingColumns = Annotated[
     dict[Column, Column] | None,
     Field(
         min_length=1,
-        description="Columns of the first input, and the columns of the second one that have the same values there. "
-        "NULL matches nothing.",
+        description="Columns of the first input, and the columns of the second one that have the same values there: "
+        "`{id: order_id}`. NULL matches nothing.",
     ),
 ]
 """`on`, the keys of steps that match rows of two inputs."""
