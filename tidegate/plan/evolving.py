@@ -34,7 +34,9 @@ def state_columns(shapes: Iterable[StateShape]) -> dict[str, DataType | None]:
         names: list[str] = []
         for field in shape.values:
             rows = field.type.element
-            if "." in field.name or rows is None or rows.kind != "struct":
+            if "." not in field.name and field.nullable and (rows is None or rows.kind not in ("struct", "binary")):
+                _add_column(found, field.name, field.type)  # what an operator keeps for itself is never NULL
+            elif "." in field.name or rows is None or rows.kind != "struct":
                 names.append(field.name)
             elif SETTLED in shape.serializer.parameters:  # an operator keeps columns in it, otherwise totals
                 for name, kind in rows.fields:
