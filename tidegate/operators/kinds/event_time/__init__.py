@@ -235,7 +235,7 @@ class EventTimeKind(StepKind):
 def _partition_of(context: StepContext) -> tuple[str, ...]:
     if not context.in_partition_order:
         return ()
-    several = any(len(one.source.topics) != 1 for one in context.origins())
+    several = any(one.source is None or len(one.source.topics) != 1 for one in context.origins())
     return (TOPIC, PARTITION) if several else (PARTITION,)
 
 

@@ -51,6 +51,7 @@ class WaitingLookupRuntime(LookupRuntime):
     @property
     @override
     def settled(self) -> bool:
+        self._load()
         return not self._ready and not (self._ended and self._waiting.count)
 
     @property
