@@ -42,12 +42,9 @@ sinks:
 MINUTE_MS = 60_000
 
 
-def operator(name: str, missing: str = '"null"') -> StepOperator:
-    text = (
-        FILE.replace("MISSING", missing)
-        .replace("  found: {from", "  out: {from")
-        .replace("  table: {from", "  all: {from")
-    )
+def operator(name: str, missing: str = '"null"', ttl: str = "") -> StepOperator:
+    text = FILE.replace("MISSING", missing).replace("found: {from", "out: {from").replace("table: {from", "all: {from")
+    text = text.replace("{key: k}}", f"{{key: k, ttl: {ttl}}}}}") if ttl else text
     plan = build_plan(parse_pipeline(text, "lookups.yaml", {}))
     return next(one for one in plan.operators(StepOperator) if one.name == OperatorName(name))
 
@@ -64,9 +61,11 @@ class Clock:
 def opened() -> Iterator[Callable[..., Subtasks]]:
     made: list[Subtasks] = []
 
-    def make(name: str, missing: str = '"null"', backend: str = "memory", clock: Clock | None = None) -> Subtasks:
+    def make(
+        name: str, missing: str = '"null"', backend: str = "memory", clock: Clock | None = None, ttl: str = ""
+    ) -> Subtasks:
         keys: Any = {0: ["k"], 1: ["k"]} if name == "found" else ["k"]
-        made.append(Subtasks(operator(name, missing), keys, backend, clock or Clock()))
+        made.append(Subtasks(operator(name, missing, ttl), keys, backend, clock or Clock()))
         return made[-1]
 
     yield make
@@ -184,6 +183,69 @@ def test_a_table_and_its_changes_agree_with_a_dict(opened: Callable[..., Subtask
         assert replica == model, f"seed {seed}"
         if chance.random() < 0.2:
             table.restart(chance.randint(1, 4))
+
+
+def timed(frame: pl.DataFrame, at_ms: int) -> pl.DataFrame:
+    times = pl.lit(at_ms, pl.Int64).alias("__tidegate_time"), pl.lit(0, pl.Int64).alias("__tidegate_behind")
+    return frame.with_columns(*times)
+
+
+@BACKENDS
+def test_a_row_of_a_table_is_deleted_a_ttl_after_it_was_written_last(
+    opened: Callable[..., Subtasks], backend: str
+) -> None:
+    table = opened("table", backend=backend, ttl="10s")
+    table.process(timed(table_rows(("a", 1.0, None), ("b", 2.0, None), ("c", 3.0, None)), 0))
+    table.process(timed(table_rows(("b", 2.0, None)), 5_000))
+    table.process(timed(table_rows(("c", 4.0, None)), -9_000))
+    table.rows()
+    table.watermark(10_000)
+    assert table.rows() == []
+    table.restart(2)
+    table.watermark(10_001)
+    ended = table.rows()
+    assert sorted((row[ROW_KIND], row["k"], row["v"], row["_deleted"]) for row in ended) == [
+        (DELETE, "a", 1.0, True),
+        (DELETE, "c", 4.0, True),
+    ]
+    assert {row["__tidegate_time"] for row in ended} == {10_000}
+    assert sum(runtime.gauges["table_rows"] for runtime in table.runtimes) == 1
+    table.watermark(END_OF_TIME)
+    assert table.rows() == [], "nothing ends with a bounded input: another start may bring more"
+
+
+@BACKENDS
+def test_a_lookup_does_not_find_rows_that_have_ended_and_their_keys_may_be_in_another_partition(
+    opened: Callable[..., Subtasks], backend: str
+) -> None:
+    found = opened("found", backend=backend, ttl="10s")
+    found.process(timed(table_rows(("a", 1.0, None)), 0), 1)
+    found.watermark(10_000)
+    found.process(stream((1, "a")))
+    found.watermark(10_001)
+    found.process(stream((2, "a")))
+    found.process(timed(table_rows(("a", 2.0, None), partition=1), 10_500), 1)
+    found.process(stream((3, "a")))
+    assert numbers(found) == [(1, 1.0), (2, None), (3, 2.0)]
+    assert found.out.failures == []
+
+
+def test_rows_that_were_kept_without_a_ttl_end_a_ttl_after_it_is_added_and_sweeps_take_all(
+    opened: Callable[..., Subtasks],
+) -> None:
+    table = opened("table")
+    table.process(table_rows(*((f"k{n}", 1.0, None) for n in range(5000))))
+    table.spec = operator("table", ttl="10s")
+    table.restart(1)
+    for step in range(40):
+        table.watermark(1_000 + 500 * step)
+    ended = [row for row in table.rows() if row[ROW_KIND] == DELETE]
+    assert len(ended) == 5000
+    assert min(row["__tidegate_time"] for row in ended) == 11_000
+    table.spec = operator("table")
+    table.restart(2)
+    table.process(table_rows(("k1", 1.0, None)))
+    assert changes(table) == [(INSERT, "k1", 1.0)]
 
 
 # -- a lookup ----------------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def outputs(file: str, old: str, new: str) -> tuple[list[Any], list[Any]]:
         ("tab.v}", "tab.w}, state: {drop: [v]}", {**ORDER, "v": None}),
         ("v: bigint", "v: decimal(20,0)", OUT),
         ("tab.v}", "tab.v}, begin: immediately", OUT),
+        ("{key: k}}", "{key: k, ttl: 1h}}", OUT),
     ],
 )
 def test_state_of_a_lookup_goes_on(old: str, new: str, out: dict[str, Any]) -> None:
@@ -90,6 +91,14 @@ def test_waiting_rows_go_on_with_another_time_and_with_more_columns() -> None:
     life.checkpoint()
     assert life.output("out") == [{"id": 0, "k": "b", "other": "o", "more": None, "v": 2}]
     assert life.output("all") == [{"k": "b", "v": 2, "w": "y"}]
+
+
+def test_a_ttl_may_be_removed_again() -> None:
+    with_ttl = Life(PLAIN.replace("{key: k}}", "{key: k, ttl: 1h}}"))
+    with_ttl.produce("rows", {"k": "a", "v": 1, "w": "x"})
+    life = Life(PLAIN, with_ttl.checkpoint())
+    life.produce("orders", ORDER)
+    assert life.checkpoint().output("out") == [OUT]
 
 
 def test_a_new_column_of_a_table_is_null_until_its_row_is_written_again() -> None:

@@ -531,6 +531,47 @@ def test_a_table_comes_first_whether_or_not_its_source_has_event_time_and_is_eve
         assert not any(one.carries_time for one in plan.operators(SourceOperator))
 
 
+def test_a_ttl_of_a_table_goes_by_event_time() -> None:
+    told = refused(LOOKUP.replace("MORE", ""), SOURCES.replace("{key: id}}", "{key: id, ttl: {processing_time: 1h}}}"))
+    assert "steps.customer.table.ttl: by the clock it is not supported yet; write `ttl: 90d`" in told
+
+
+ENDING = (
+    HEAD
+    + """\
+sources:
+  orders: {topic: orders, schema: {id: bigint, customer: string}}
+  customers: {topic: customers, schema: {id: string, segment: string, at: timestamp}, event_time: at}
+steps:
+  - {name: customer, from: customers, table: {key: id, ttl: 1h}}
+  - {name: enriched, from: orders, lookup: customer, on: {customer: id}, add: {segment: customer.segment}}
+  - {name: sizes, from: customer, key: segment, aggregate: {n: count(*)}}
+sinks:
+  out: {from: enriched, topic: out, key: id}
+  totals: {from: sizes, topic: totals, key: segment, on_null: {column: _deleted}}
+tests:
+"""
+)
+
+
+def test_a_row_that_ends_leaves_totals_and_is_not_found() -> None:
+    at = "2026-01-01T0{}:00:00Z"
+    customers = [
+        f"{{value: {{id: ann, segment: gold, at: '{at.format(0)}'}}}}",
+        LATER,
+        f"{{value: {{id: bo, segment: tin, at: '{at.format(2)}'}}}}",
+    ]
+    orders = ["{value: {id: 1, customer: ann}}", LATER, LATER, "{value: {id: 2, customer: ann}}"]
+    out = [
+        "{key: '1', value: {id: 1, customer: ann, segment: gold}}",
+        "{key: '2', value: {id: 2, customer: ann, segment: null}}",
+    ]
+    totals = [record("gold", "{segment: gold, n: 1}"), record("tin", "{segment: tin, n: 1}"), record("gold", "null")]
+    given = f"{{customers: [{', '.join(customers)}], orders: [{', '.join(orders)}]}}"
+    expect = f"{{out: [{', '.join(out)}], totals: [{', '.join(totals)}]}}"
+    assert messages(run_one(f"given: {given}, expect: {expect}", ENDING)) == []
+
+
 def test_tombstones_need_the_key_of_the_record() -> None:
     sources = SOURCES.replace(
         "schema: {segment: string, country: string}\n    metadata: {key: id}", "schema: {id: string, segment: string}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
+from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
@@ -102,6 +103,15 @@ class InputOrder(msgspec.Struct, frozen=True):
     """Its own sources are on hold while their event time is further ahead of the others than this; None: never."""
 
 
+class RowKey(msgspec.Struct, frozen=True):
+    """What identifies a row of a table, and how long it lasts."""
+
+    columns: tuple[str, ...]
+    """Each of their values has at most one row."""
+    ttl: Ttl | None = None
+    """How long after its last update a row is deleted."""
+
+
 ANY_ORDER: Final = InputOrder()
 
 
@@ -166,9 +176,9 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         """
         return ANY_ORDER
 
-    def row_key(self) -> tuple[str, ...]:
-        """Returns the columns of which each value has at most one row, if it emits the rows of a table."""
-        return ()
+    def row_key(self) -> RowKey | None:
+        """Returns what identifies its rows if they are those of a table."""
+        return None
 
     def waits(self) -> Waiting | None:
         """Returns what the rows wait for that it keeps; None if it keeps none for something else to arrive. Its runtime

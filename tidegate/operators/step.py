@@ -18,7 +18,7 @@ from tidegate.expressions.expression import AggregateCall, Expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.spec import Operator
+from tidegate.operators.spec import Operator, RowKey
 
 
 class NamedInput(msgspec.Struct, frozen=True):
@@ -94,8 +94,8 @@ class InputContext(Protocol):
         """Returns True if a column that arrives is, in every lineage, a bound of the window whose result the row is."""
 
     @property
-    def row_key(self) -> tuple[str, ...]:
-        """The key of the rows that arrive, if they are those of a table (`Operator.row_key`)."""
+    def row_key(self) -> RowKey | None:
+        """What identifies the rows that arrive, if they are those of a table (`Operator.row_key`)."""
 
     def origins(self, *columns: str) -> tuple[ColumnOrigin, ...]:
         """Returns where the rows that arrive begin, each with the columns there from which these are computed."""

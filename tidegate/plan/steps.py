@@ -37,7 +37,7 @@ from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.mistakes import Port, check_given, check_operator
 from tidegate.operators.registry import choose_step_kind, step_kinds
-from tidegate.operators.spec import LATE, Emits, Operator
+from tidegate.operators.spec import LATE, Emits, Operator, RowKey
 from tidegate.operators.step import NEEDS_RETRACTION, ColumnOrigin, InputContext, MatchedKeys, NamedInput, StepKind
 from tidegate.plan.event_time import derive_event_time
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
@@ -416,7 +416,7 @@ class _Input:
         return _is_window_bound(self._builder.graph, self._reads, column)
 
     @property
-    def row_key(self) -> tuple[str, ...]:
+    def row_key(self) -> RowKey | None:
         return self._builder.graph[self._reads[0].upstream].operator.row_key()
 
     def origins(self, *columns: str) -> tuple[ColumnOrigin, ...]:

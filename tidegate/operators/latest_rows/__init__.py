@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import INT, STRING
 from tidegate.ids import StateName
 from tidegate.operators.builtin.kafka_source import DELETED
-from tidegate.operators.fingerprint import Lineages, digest
+from tidegate.operators.fingerprint import EVENT_TIME, Lineages, digest
 from tidegate.operators.spec import Columns, Requirement
 from tidegate.operators.step import ColumnOrigin
-from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.state.declaration import LASTS, Serializer, StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
 
 ROWS: Final = "rows"
@@ -27,25 +28,29 @@ PLACE: Final = (StateField(PARTITION, INT, nullable=False), StateField(TOPIC, ST
 """The first fields of a value: the partition of the row, and its topic if rows come from several."""
 
 
-def declare_latest(keys: Columns, held: Columns, max_parallelism: int) -> StateDeclaration:
+def declare_latest(keys: Columns, held: Columns, max_parallelism: int, ttl: Ttl | None = None) -> StateDeclaration:
     """Declares the state that has these columns of the latest row of each key."""
     shape = StateShape(
         tuple(StateField(name, kind) for name, kind in keys),
         (*PLACE, *(StateField(name, kind) for name, kind in held)),
         KEY_HASH,
         max_parallelism=max_parallelism,
+        expires=ttl is not None,
+        serializer=Serializer(parameters={} if ttl is None else {LASTS: ttl.lasts}),
     )
     return StateDeclaration(LATEST, shape)
 
 
 def digest_latest(
-    kind: str, lineages: Lineages, keys: Iterable[str], held: Iterable[str]
+    kind: str, lineages: Lineages, keys: Iterable[str], held: Iterable[str], ttl: Ttl | None = None
 ) -> Iterator[tuple[str, str, str]]:
     """Yields the digests of such a state, for `combine_digests`."""
     deciding, columns = [*keys, DELETED], [*held]
     for branch in lineages:
         conditions = sorted(branch.conditions)
         yield branch.origin, "what is kept", digest(kind, *(branch.columns[name] for name in deciding), *conditions)
+        if ttl is not None:
+            yield branch.origin, EVENT_TIME, branch.time
         for name in columns:
             yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
 
@@ -60,6 +65,7 @@ def derive_place(origins: Iterable[ColumnOrigin]) -> tuple[str, ...]:
     return (PARTITION,) if len(topics) == 1 and not any(source.pattern for source in known) else (PARTITION, TOPIC)
 
 
-def requires_of(place: tuple[str, ...]) -> frozenset[Requirement]:
-    """Returns what rows must carry for these columns."""
-    return frozenset({Requirement.TOPIC} if TOPIC in place else ())
+def requires_of(place: tuple[str, ...], ttl: Ttl | None = None) -> frozenset[Requirement]:
+    """Returns what rows must carry for these columns, and to expire."""
+    needed = {Requirement.TOPIC} if TOPIC in place else set[Requirement]()
+    return frozenset(needed if ttl is None else {*needed, Requirement.EVENT_TIME})

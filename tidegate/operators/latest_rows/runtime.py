@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from itertools import repeat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import holds_kind
 from tidegate.expressions.bounds import ELEMENT_BYTES
 from tidegate.formats.columns import plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators.builtin.kafka_source import DELETED
+from tidegate.operators.event_time import TIME
 from tidegate.operators.latest_rows import PARTITION, PLACE, TOPIC
-from tidegate.operators.runtime import BatchTooLarge
+from tidegate.operators.runtime import END_OF_TIME, LOWEST, BatchTooLarge
 from tidegate.operators.spec import Columns
 from tidegate.state.base import Key, KeyedState
 from tidegate.state.snapshot import Value
 
 FIRST: Final = len(PLACE)
 """The index of the first column in a value."""
+
+
+NO_ROW: Final = -1
+SWEPT_AT_ONCE: Final = 2000
+"""Entries that one watermark sweeps."""
+SWEEPS: Final = 20
+"""Sweeps per ttl."""
 
 
 class RowChange(NamedTuple):
@@ -30,20 +39,33 @@ class RowChange(NamedTuple):
     before: Value | None
     after: Value | None
     row: int
-    """The last row of the batch with this key."""
+    """The last row of the batch with this key, or `NO_ROW`."""
 
 
 class LatestRows:
-    """The latest row of each key, by arrival."""
+    """The latest row of each key, by arrival.
+
+    With a ttl, a row ends when the watermark is more than the ttl after its last event time. From then on it is not
+    found, and it is removed when a sweep comes to it.
+    """
 
     def __init__(
-        self, state: KeyedState[Any], keys: Sequence[str], held: Columns, place: Collection[str] = (PARTITION, TOPIC)
+        self,
+        state: KeyedState[Any],
+        keys: Sequence[str],
+        held: Columns,
+        place: Collection[str] = (PARTITION, TOPIC),
+        ttl: Ttl | None = None,
     ) -> None:
         """`keys`, `held` and `place` are columns of a batch."""
         self.state = state
         self._keys = list(keys)
         self._held = [name for name, _ in held]
         self._place = place
+        self._ttl_ms = None if ttl is None else ttl.time_ms
+        self._watermark_ms = LOWEST
+        self._sweep: Iterator[Key] | None = None
+        self._next_sweep_ms = LOWEST
         self._floating = any(holds_kind(kind, ("float", "double")) for _, kind in held)
 
     def __len__(self) -> int:
@@ -64,10 +86,10 @@ class LatestRows:
         rows = zip(keys, self._values(batch), batch[DELETED].to_list(), strict=True)
         for row, (key, value, deleted) in enumerate(rows):
             held = after[key]
-            if held is not None and _elsewhere(held, value):
+            if held is not None and _elsewhere(held, value) and not self._is_over(held):
                 failures.append(_failure(row, held, value))
                 continue
-            after[key] = None if deleted else value
+            after[key] = None if deleted else self._prolonged(held, value)
             last[key] = row
         changes = [
             RowChange(key, before[key], after[key], row)
@@ -77,6 +99,45 @@ class LatestRows:
         self._write(changes)
         return changes, failures
 
+    def get_many(self, keys: Collection[Key]) -> list[Value | None]:
+        """Returns the row of each key; None if there is none, or if it has ended."""
+        found = self.state.get_many(keys)
+        if self._ttl_ms is None:
+            return found
+        return [None if value is None or self._is_over(value) else value for value in found]
+
+    def advance(self, watermark_ms: int) -> list[RowChange]:
+        """Ends rows by a watermark, and removes a part of those that have ended. Returns the removed ones.
+
+        A sweep of the whole state begins again each time when a part of the ttl has passed. A row that was kept without
+        a ttl ends a ttl after the sweep has come to it.
+        """
+        if self._ttl_ms is None or watermark_ms == END_OF_TIME or watermark_ms < self._next_sweep_ms:
+            self._watermark_ms = watermark_ms if watermark_ms != END_OF_TIME else self._watermark_ms
+            return []
+        self._watermark_ms = watermark_ms
+        if self._sweep is None:
+            self._sweep = self.state.keys()
+        keys = list(islice(self._sweep, SWEPT_AT_ONCE))
+        if len(keys) < SWEPT_AT_ONCE:
+            self._sweep, self._next_sweep_ms = None, watermark_ms + self._ttl_ms // SWEEPS
+        found = [(key, value) for key, value in zip(keys, self.state.get_many(keys), strict=True) if value is not None]
+        endless = {key: (*value[:-1], watermark_ms + self._ttl_ms) for key, value in found if value[-1] is None}
+        if endless:
+            self.state.put_many(endless, endless.values())
+        changes = [RowChange(key, value, None, NO_ROW) for key, value in found if self._is_over(value)]
+        self._write(changes)
+        return changes
+
+    def _is_over(self, value: Value) -> bool:
+        return self._ttl_ms is not None and value[-1] is not None and value[-1] < self._watermark_ms
+
+    def _prolonged(self, held: Value | None, value: Value) -> Value:
+        """Returns a row that does not end before the one that it replaces."""
+        if self._ttl_ms is None or held is None or held[-1] is None or held[-1] <= value[-1]:
+            return value
+        return (*value[:-1], held[-1])
+
     def are_equal(self, one: Value | None, other: Value | None) -> bool:
         """Compares rows to the last bit: 0.0 and -0.0 differ, and NaN equals itself."""
         return repr(one) == repr(other) if self._floating else one == other
@@ -85,7 +146,8 @@ class LatestRows:
         partitions = batch[PARTITION].to_list() if PARTITION in self._place else repeat(0, batch.height)
         topics = batch[TOPIC].to_list() if TOPIC in self._place else repeat("", batch.height)
         columns = (plain_values(batch[name]) for name in self._held)
-        return list(zip(partitions, topics, *columns, strict=True))
+        ends = () if self._ttl_ms is None else ((batch[TIME] + self._ttl_ms).to_list(),)
+        return list(zip(partitions, topics, *columns, *ends, strict=True))
 
     def _write(self, changes: Sequence[RowChange]) -> None:
         kept = {one.key: one.after for one in changes if one.after is not None}

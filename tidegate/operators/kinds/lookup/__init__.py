@@ -13,6 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.ttl import Ttl
 from tidegate.config.fields.types import Column, ExpressionText, MatchingColumns, StepName, choice
 from tidegate.datatypes import BIGINT, BINARY
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
@@ -98,6 +99,8 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     """That of the table's port."""
     place: tuple[str, ...] = ()
     """The system columns that tell partitions of the table apart (`derive_place`)."""
+    ttl: Ttl | None = None
+    """That of the table."""
 
     @property
     def table(self) -> str:
@@ -141,7 +144,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     @override
     def requires(self, port: int = 0) -> frozenset[Requirement]:
         if port == TABLE:
-            return requires_of(self.place)
+            return requires_of(self.place, self.ttl)
         return frozenset({Requirement.EVENT_TIME} if self.may_wait else ())
 
     @override
@@ -162,7 +165,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
 
     @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        latest = declare_latest(self.keys, self.held, max_parallelism)
+        latest = declare_latest(self.keys, self.held, max_parallelism, self.ttl)
         return (latest, self._declare_waiting(max_parallelism)) if self.may_wait else (latest,)
 
     def _declare_waiting(self, max_parallelism: int) -> StateDeclaration:
@@ -204,7 +207,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         """Has nothing of the stream unless its rows may wait."""
         if port == STREAM:
             return combine_digests(self._digest_waiting(lineages)) if self.may_wait else {}
-        return combine_digests(digest_latest(self.kind, lineages, self.key_columns[TABLE], dict(self.held)))
+        return combine_digests(digest_latest(self.kind, lineages, self.key_columns[TABLE], dict(self.held), self.ttl))
 
     def _digest_waiting(self, lineages: Lineages) -> Iterator[tuple[str, str, str]]:
         for branch in lineages:
@@ -242,7 +245,8 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
             f"lookup {self.table} where {matched}; missing: {self.missing}; {begin}",
             *(f"{name} = {text_of(expression)}" for name, expression in self.add),
             f"keyed state by {', '.join(name for name, _ in self.keys)}: the latest row, with {held or 'no columns'}"
-            + ("; waiting rows of the stream" if self.may_wait else ""),
+            + ("; waiting rows of the stream" if self.may_wait else "")
+            + ("" if self.ttl is None else f"; ttl {self.ttl}"),
         ]
 
     @override
@@ -302,7 +306,9 @@ class LookupKind(StepKind):
         if added is None:
             return
         context.declare_columns({**stream.columns, **{name: one.type for name, one in added.items()}})
-        pairs = _match_table_key(step, table.row_key, context)
+        row_key = table.row_key
+        assert row_key is not None, "the rows of a table have a key"
+        pairs = _match_table_key(step, row_key.columns, context)
         if pairs is None:
             return
         missing = step.missing or Missing()
@@ -327,6 +333,7 @@ class LookupKind(StepKind):
             combine_policies((stream.policy, table.policy)),
             InputOrder(comes_first=step.begin != IMMEDIATELY),
             derive_place(table.origins()),
+            row_key.ttl,
         )
         context.add(operator, matched.columns)
 

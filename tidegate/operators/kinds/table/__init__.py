@@ -13,6 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
+from tidegate.config.fields.ttl import Ttl, TtlKind
 from tidegate.config.fields.types import Keys
 from tidegate.datatypes import BOOLEAN
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
@@ -22,7 +23,7 @@ from tidegate.operators.builtin.kafka_source import CHANGE_COLUMNS, DELETED, TOM
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.latest_rows import ROWS, declare_latest, derive_place, digest_latest, requires_of
-from tidegate.operators.spec import Columns, Emits, Requirement, Rest, Slot, StepOperator, texts_of
+from tidegate.operators.spec import Columns, Emits, Requirement, Rest, RowKey, Slot, StepOperator, texts_of
 from tidegate.operators.step import ColumnOrigin, StepContext, StepKind
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ class TableSettings(Settings):
     """What identifies a row of the table."""
 
     key: Annotated[Keys, Field(description="Column or columns of which each value has one row.")]
+    ttl: Annotated[
+        TtlKind | None,
+        Field(
+            description="A row that is not written for this long (1s to 365d) of event time is deleted: `90d`. It may "
+            "be added, changed and removed at any restart. Without it rows are kept until they are deleted."
+        ),
+    ] = None
 
 
 class TableStepSettings(Settings):
@@ -60,6 +68,8 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
     bad_records: BadRecordPolicy
     both_rows: bool = False
     """True if updates arrive as two rows, because they may change the key."""
+    ttl: Ttl | None = None
+    """How long readers keep a row."""
 
     @override
     def output_columns(self, output: str = "") -> Columns:
@@ -80,8 +90,8 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
         return frozenset({Requirement.ROW_KIND} if self.both_rows else ())
 
     @override
-    def row_key(self) -> tuple[str, ...]:
-        return self.keys
+    def row_key(self) -> RowKey:
+        return RowKey(self.keys, self.ttl)
 
     @override
     def preserves_record(self, output: str = "") -> bool:
@@ -126,6 +136,7 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
 
     place: tuple[str, ...] = ()
     """The system columns that tell partitions apart (`derive_place`)."""
+    ttl: Ttl | None = None
 
     @override
     def preserves_record(self, output: str = "") -> bool:
@@ -133,7 +144,7 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
 
     @override
     def requires(self, port: int = 0) -> frozenset[Requirement]:
-        return requires_of(self.place)
+        return requires_of(self.place, self.ttl)
 
     @override
     def emits(self) -> Emits:
@@ -163,11 +174,12 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
     @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         kinds = dict(self.columns)
-        return (declare_latest(tuple((key, kinds[key]) for key in self.keys), self.held, max_parallelism),)
+        keys = tuple((key, kinds[key]) for key in self.keys)
+        return (declare_latest(keys, self.held, max_parallelism, self.ttl),)
 
     @override
     def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
-        return combine_digests(digest_latest(self.kind, lineages, self.keys, self.held_columns()))
+        return combine_digests(digest_latest(self.kind, lineages, self.keys, self.held_columns(), self.ttl))
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
@@ -178,7 +190,8 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
     @override
     def describes(self) -> list[str]:
         keys = ", ".join(self.keys)
-        return [f"the latest row per {keys}, by arrival; emits its changes", f"keyed state by {keys}: whole rows"]
+        ttl = "" if self.ttl is None else f"; ttl {self.ttl}"
+        return [f"the latest row per {keys}, by arrival; emits its changes", f"keyed state by {keys}: whole rows{ttl}"]
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
@@ -191,7 +204,7 @@ class TableKind(StepKind):
     """The kind of a step with `table`."""
 
     word = "table"
-    examples = ("table: {key: id}", "table: {key: customer}")
+    examples = ("table: {key: id}", "table: {key: customer}", "table: {key: id, ttl: 1h}")
     settings = TableStepSettings
     operators = (ROWS,)
 
@@ -217,13 +230,19 @@ class TableKind(StepKind):
         event = CHANGE_COLUMNS - {DELETED} if context.changes else ()
         columns = tuple(one for one in context.columns.items() if one[0] not in event)
         rows = TableRowsOperator(
-            OperatorName(f"{context.name}.{ROWS}"), keys, columns, context.policy, both_rows=both_rows
+            OperatorName(f"{context.name}.{ROWS}"), keys, columns, context.policy, both_rows, step.table.ttl
         )
         context.declare_columns(dict(rows.output_columns()))
+        if step.table.ttl is not None and step.table.ttl.processing:
+            remedy = "write `ttl: 90d`: rows of a table end by event time"
+            context.problem(("table", "ttl"), "by the clock it is not supported yet", remedy)
+            return
         if not all(usable) or deleted != BOOLEAN:
             return
         context.add(rows)
-        table = TableOperator(context.name, keys, rows.output_columns(), context.policy, derive_place(origins))
+        table = TableOperator(
+            context.name, keys, rows.output_columns(), context.policy, derive_place(origins), rows.ttl
+        )
         context.add(table, keys)
 
     def _usable(self, index: int, key: str, context: StepContext) -> bool:

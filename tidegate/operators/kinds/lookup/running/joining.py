@@ -45,7 +45,7 @@ class LookupRuntime(Runtime, OperatorRuntime):
             if (own := qualified_name(operator.table, name)) in read
         ]
         """For columns of the table's key that are read: the stream's column, the qualified name, and its type."""
-        self._rows = LatestRows(self._state, operator.key_columns[TABLE], operator.held, operator.place)
+        self._rows = LatestRows(self._state, operator.key_columns[TABLE], operator.held, operator.place, operator.ttl)
 
     @property
     @override
@@ -64,6 +64,11 @@ class LookupRuntime(Runtime, OperatorRuntime):
             self._join(batch, out)
             return
         self._apply(batch, out)
+
+    @override
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        self._rows.advance(watermark_ms)
+        out.watermark(watermark_ms)
 
     def _apply(self, batch: pl.DataFrame, out: Out) -> list[RowChange]:
         """Applies rows of the table."""
@@ -93,7 +98,7 @@ class LookupRuntime(Runtime, OperatorRuntime):
         operator = self._operator
         index: dict[Any, int] = {}
         numbers = [index.setdefault(key, len(index)) for key in read_keys(batch, operator.key_columns[STREAM])]
-        stored: list[Value | None] = self._state.get_many(index)
+        stored: list[Value | None] = self._rows.get_many(index)
         columns = self._columns_of(stored)
         if self._grows and batch.height > 1:
             most = sum(column.estimated_size() for column in columns) * (batch.height - len(index) + 1)
@@ -107,8 +112,9 @@ class LookupRuntime(Runtime, OperatorRuntime):
     def _columns_of(self, stored: Sequence[Value | None]) -> list[pl.Series]:
         """Returns the columns of the table's rows, under their qualified names."""
         held = self._operator.held
-        none = (None,) * (FIRST + len(held))
-        columns = zip(*(none if value is None else value for value in stored), strict=True)
+        width = FIRST + len(held)
+        none = (None,) * width
+        columns = zip(*(none if value is None else value[:width] for value in stored), strict=True)
         values = [*columns][FIRST:] or [()] * len(held)
         names = (qualified_name(self._operator.table, name) for name, _ in held)
         return [make_column(name, kind, some) for name, (_, kind), some in zip(names, held, values, strict=True)]

@@ -125,7 +125,7 @@ class WaitingLookupRuntime(LookupRuntime):
     def _release_ready(self, limit: int, out: Out) -> bool:
         """Emits rows whose row in the table has arrived. A key whose row is gone again goes on waiting."""
         keys = [key for key, _ in zip(self._ready, range(KEYS_AT_ONCE), strict=False)]
-        for key, value in zip(keys, self._state.get_many(keys), strict=True):
+        for key, value in zip(keys, self._rows.get_many(keys), strict=True):
             if value is not None and key in self._waiting:
                 if not limit:
                     return True
@@ -155,6 +155,7 @@ class WaitingLookupRuntime(LookupRuntime):
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
         self._load()
+        self._rows.advance(watermark_ms)
         self._incoming_ms = max(self._incoming_ms, watermark_ms)
         if self._ended:
             self._release_due(END_OF_TIME, ROWS_AT_ONCE, out)

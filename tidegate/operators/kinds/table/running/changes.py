@@ -12,6 +12,7 @@ from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.columns import make_column
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.operators.builtin.kafka_source import DELETED
+from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.table import TableOperator
 from tidegate.operators.latest_rows.runtime import FIRST, LatestRows, RowChange
@@ -38,7 +39,9 @@ class TableRuntime(KeyedRuntime[TableOperator], OperatorRuntime):
         super().__init__(operator, slot)
         self._kinds = dict(operator.output_columns())
         self._places = {name: index for index, name in enumerate(operator.held_columns(), FIRST)}
-        self._rows = LatestRows(self.state, operator.keys, operator.held, operator.place)
+        self._row = slice(FIRST, FIRST + len(operator.held))
+        """The columns of a value."""
+        self._rows = LatestRows(self.state, operator.keys, operator.held, operator.place, operator.ttl)
 
     @property
     @override
@@ -56,16 +59,34 @@ class TableRuntime(KeyedRuntime[TableOperator], OperatorRuntime):
         if rows:
             out.emit(self._frame(batch, rows))
 
+    @override
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        ended = self._rows.advance(watermark_ms)
+        if ended:
+            out.emit(self._ended(ended))
+        out.watermark(watermark_ms)
+
+    def _ended(self, changes: Sequence[RowChange]) -> pl.DataFrame:
+        """Returns the deletes of rows that have ended; their event time is that end."""
+        rows = [row for change in changes for row in _rows_of(change)]
+        times = pl.Series(TIME, [row.value[-1] for row in rows], dtype=pl.Int64)
+        behind = pl.zeros(len(rows), dtype=pl.Int64, eager=True).alias(BEHIND)
+        columns = (self._column(name, rows) for name in self._output)
+        return pl.DataFrame([*columns, times, behind, self._row_kinds(rows)])
+
+    def _row_kinds(self, rows: Sequence[_Row]) -> pl.Series:
+        return pl.Series(ROW_KIND, [row.kind for row in rows], dtype=pl.Int8)
+
     def _is_visible(self, change: RowChange) -> bool:
         """Returns False if only the place of the row is another one."""
         before, after = change.before, change.after
-        return before is None or after is None or not self._rows.are_equal(before[FIRST:], after[FIRST:])
+        return before is None or after is None or not self._rows.are_equal(before[self._row], after[self._row])
 
     def _frame(self, batch: pl.DataFrame, rows: Sequence[_Row]) -> pl.DataFrame:
         engine = [name for name in system_columns(batch) if name != ROW_KIND]
         carried = batch[engine][[row.place for row in rows]]
-        kinds = pl.Series(ROW_KIND, [row.kind for row in rows], dtype=pl.Int8)
-        return pl.DataFrame([*(self._column(name, rows) for name in self._output), *carried.get_columns(), kinds])
+        columns = (self._column(name, rows) for name in self._output)
+        return pl.DataFrame([*columns, *carried.get_columns(), self._row_kinds(rows)])
 
     def _column(self, name: str, rows: Sequence[_Row]) -> pl.Series:
         return make_column(name, self._kinds[name], self._values(name, rows))
