@@ -30,6 +30,7 @@ from tidegate.operators.kinds.join.settings import JoinRows, Matching
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out, Runtime
 from tidegate.operators.spec import LATE, Slot
+from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.state.keygroups import key_groups_of_keys
 
 REASON: Final = "late: what it would be joined with may be removed"
@@ -93,9 +94,9 @@ class JoinRuntime(Runtime, OperatorRuntime):
         left, right = self._sides
         found = {"left_rows": len(left), "right_rows": len(right)}
         if left.preserved or right.preserved:
-            found["waiting_rows"] = left.waiting + right.waiting
+            found[WAITING_ROWS] = left.waiting + right.waiting
             until = [one for side in self._sides if (one := side.waits_until_ms) is not None]
-            found |= {"waiting_until_ms": max(until)} if until else {}
+            found |= {WAITING_UNTIL: max(until)} if until else {}
         return found
 
     @override
