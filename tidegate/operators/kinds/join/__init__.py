@@ -37,7 +37,7 @@ from tidegate.operators.late import REASONS
 from tidegate.operators.spec import LATE, Columns, Emits, InputOrder, Requirement, Slot, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, MatchedKeys, NamedInput, StepContext, StepKind
 from tidegate.operators.waiting import Waiting
-from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateShape
+from tidegate.state.declaration import StateDeclaration, StateField, StateForm, StateShape, declare_list
 from tidegate.state.keygroups import KEY_HASH
 from tidegate.state.time_ordered import declare_time_ordered
 
@@ -50,6 +50,8 @@ WAITING: Final = (StateName("left_waiting"), StateName("right_waiting"))
 """By port, the rows of a side that have matched nothing yet, by position and key, if that matters."""
 AT: Final = f"{RESERVED}_at"
 """The column of a row's position: its event time, or the start of its window."""
+BUCKET: Final = declare_list("bucket", (StateField("width_ms", BIGINT, nullable=False),), StateForm.UNION)
+"""The width of the time buckets of the rows. Another `within` may have another one."""
 SIDE: Final = "_side"
 """The column of late rows with the name of their side."""
 BOUNDS: Final[Columns] = (("window_start", TIMESTAMP), ("window_end", TIMESTAMP))
@@ -143,19 +145,18 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         keys = tuple(StateField(name, kind, nullable=False) for name, kind in self.keys)
 
-        def declare(name: StateName, values: tuple[StateField, ...], serializer: Serializer) -> StateDeclaration:
-            shape = StateShape(keys, values, KEY_HASH, max_parallelism=max_parallelism, serializer=serializer)
+        def declare(name: StateName, *values: StateField) -> StateDeclaration:
+            shape = StateShape(keys, values, KEY_HASH, max_parallelism=max_parallelism)
             return declare_time_ordered(StateDeclaration(name, shape))
 
         found = []
-        bucket = Serializer(parameters={"bucket": render_duration(self.matching.bucket_ms)})
         for port, columns in enumerate(self.sides):
             row = DataType("struct", fields=((AT, BIGINT), *columns))
             rows = StateField("rows", DataType("array", element=row), nullable=False)
-            found.append(declare(ROWS[port], (rows, StateField("bytes", BIGINT, nullable=False)), bucket))
+            found.append(declare(ROWS[port], rows, StateField("bytes", BIGINT, nullable=False)))
             if self.rows.tracks(port):
-                found.append(declare(WAITING[port], (rows,), Serializer()))
-        return *found, WATERMARK
+                found.append(declare(WAITING[port], rows))
+        return *found, BUCKET, WATERMARK
 
     @override
     def lineage(self, lineages: Lineages) -> Lineages:

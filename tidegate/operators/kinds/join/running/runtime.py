@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 from typing_extensions import override
@@ -23,7 +23,7 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
-from tidegate.operators.kinds.join import AT, BYTES_MAX, ROWS_MAX, SIDE, JoinOperator
+from tidegate.operators.kinds.join import AT, BUCKET, BYTES_MAX, ROWS_MAX, SIDE, JoinOperator
 from tidegate.operators.kinds.join.running.results import Results
 from tidegate.operators.kinds.join.running.side import Pair, Side
 from tidegate.operators.kinds.join.settings import JoinRows, Matching
@@ -32,6 +32,7 @@ from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, Ope
 from tidegate.operators.spec import LATE, Slot
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.operator_list import OperatorList
 
 REASON: Final = "late: what it would be joined with may be removed"
 PAIRS_AT_ONCE: Final = 4_096
@@ -57,7 +58,12 @@ class JoinRuntime(Runtime, OperatorRuntime):
             for one in operator.states(slot.max_parallelism)
             if one.keyed
         }
-        self._states: dict[StateName, OperatorState] = {**keyed, self._clock.state.declaration.name: self._clock.state}
+        self._width = OperatorList[Any](operator.name, BUCKET)
+        self._groups = slot.own_groups
+        self._in_buckets = False
+        """True once rows from a restore are in buckets of the present width."""
+        lists = {one.declaration.name: one for one in (self._width, self._clock.state)}
+        self._states: dict[StateName, OperatorState] = {**keyed, **lists}
         self._sides = [Side(operator, port, slot, keyed) for port in (0, 1)]
         self._results = Results(operator, self._sides, slot)
         late = operator.pruned_columns(LATE)
@@ -102,11 +108,24 @@ class JoinRuntime(Runtime, OperatorRuntime):
     @override
     def before_snapshot(self) -> None:
         self._clock.before_snapshot()
+        self._restore_buckets()
+
+    def _restore_buckets(self) -> None:
+        """Makes sure that rows are in buckets of the present width. Called before the first access to them."""
+        if self._in_buckets:
+            return
+        self._in_buckets, width = True, ((self._matching.bucket_ms,),)
+        if self._width.values and {*self._width.values} != {*width}:
+            for side in self._sides:
+                side.move_to_buckets(self._groups)
+        if self._width.values != width:
+            self._width.replace(width)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self._restore_buckets()
         batch = _at_newest(self._matching, batch)
         late = self._is_late(port, batch)
         if late.any():
@@ -185,6 +204,7 @@ class JoinRuntime(Runtime, OperatorRuntime):
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        self._restore_buckets()
         self._clock.advance(watermark_ms)
         self._pending_ms = watermark_ms
         self._go_on(watermark_ms, FIRED_MAX, out)

@@ -156,6 +156,19 @@ class Side:
         width = self._bucket_ms
         return (ats if width == 1 else ats // width * width).to_list()
 
+    def move_to_buckets(self, groups: range) -> None:
+        """Moves rows to the buckets of the present width, after a start with another one."""
+        for group in groups:
+            before = list(self._state.scan(group))
+            moved: dict[Row, Value] = {}
+            for entry, (rows, size) in before:
+                for row in rows:
+                    to = (row[0] // self._bucket_ms * self._bucket_ms, *entry[1:])
+                    known, total = moved.get(to, ((), 0))
+                    moved[to] = (_merge(known, (row,)), total + size // len(rows))
+            self._rows.delete_many([entry for entry, _ in before if entry not in moved])
+            self._rows.put_many(moved, moved.values())
+
     # -- partners ------------------------------------------------------------------------------------------------------
 
     def find(self, batch: pl.DataFrame, arriving: Arriving) -> Iterator[Pair]:
