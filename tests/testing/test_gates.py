@@ -6,6 +6,7 @@ import pytest
 
 from tests.testing.pipelines import HEAD, load, messages, run_one
 from tidegate.config.errors import ConfigErrors
+from tidegate.plan.gates import derive_leads
 
 LOOKUP = (
     HEAD
@@ -105,3 +106,19 @@ def test_a_failed_case_says_which_rows_of_a_lookup_still_wait_until_when() -> No
     waiting = LOOKUP.replace("add: {", "missing: wait 30s, add: {")
     notes = notes_of(case([ORDER % 1], [], [priced(1, None)]), waiting)
     assert "priced: 1 row of `orders` waits for `article` until 2026-01-01T00:00:30Z" in notes
+
+
+def test_a_lead_leaves_out_sources_whose_event_time_a_step_replaces() -> None:
+    """The times of both sides could not be compared, and one of them might be on hold for ever."""
+    text = JOINED.replace("tests:\n", "")
+    _, plan = load("", text)
+    assert [(set(one.sources), set(one.others)) for one in derive_leads(plan)] == [
+        ({"orders"}, {"payments"}),
+        ({"payments"}, {"orders"}),
+    ]
+    timed = text.replace("steps:\n", "steps:\n  - {name: timed, from: payments, event_time: at}\n")
+    _, plan = load("", timed.replace("payment: payments", "payment: timed"))
+    assert {(one.sources, one.others) for one in derive_leads(plan)} == {
+        (frozenset({"orders"}), frozenset()),
+        (frozenset(), frozenset({"orders"})),
+    }

@@ -127,6 +127,8 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
     REST: ClassVar[Rest] = Rest.FOLDED
     BEGINS_VERTEX: ClassVar[bool] = False
     """True if it is always the head of a vertex. It may then raise BatchTooLarge."""
+    ASSIGNS_TIME: ClassVar[bool] = False
+    """True if its rows get an event time that cannot be compared with the one that they had."""
 
     name: OperatorName
 

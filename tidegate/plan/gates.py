@@ -5,13 +5,13 @@ Applied by `coordinator/gating.py`. A source that feeds both sides of a gate or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.plan.graph import Edge, Plan
+from tidegate.plan.graph import Edge, Node, Plan, Vertex
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -69,26 +69,40 @@ def derive_turns(plan: Plan) -> dict[OperatorName, int]:
 
 
 def derive_leads(plan: Plan) -> tuple[Lead, ...]:
-    """Returns how far sources may be ahead of one another."""
+    """Returns how far sources may be ahead of one another. Sources whose event time a step replaces are left out."""
     leads: list[Lead] = []
     for edge in plan.edges:
         if edge.order.ahead_ms is not None:
-            own, others = _sides(plan, edge)
+            own, others = _sides(plan, edge, timed=True)
             leads.append(Lead(edge.downstream, own - others, others - own, edge.order.ahead_ms))
-    return tuple(leads)
+    return tuple(dict.fromkeys(leads))  # several edges may feed one port
 
 
-def _sides(plan: Plan, edge: Edge) -> tuple[frozenset[OperatorName], frozenset[OperatorName]]:
-    """Returns the sources that feed the port of an edge, and those that feed the other ports."""
+def _sides(plan: Plan, edge: Edge, *, timed: bool = False) -> tuple[frozenset[OperatorName], frozenset[OperatorName]]:
+    """Returns the sources that feed the port of an edge, and those that feed the other ports.
+
+    `timed`: only those whose event time rows still have.
+    """
     inputs = plan.inputs_of(edge.downstream)
-    own = frozenset[OperatorName]().union(*(_upstream(plan, one) for one in inputs if one.port == edge.port))
-    others = frozenset[OperatorName]().union(*(_upstream(plan, one) for one in inputs if one.port != edge.port))
-    return own, others
+    own = [_upstream(plan, one, timed=timed) for one in inputs if one.port == edge.port]
+    others = [_upstream(plan, one, timed=timed) for one in inputs if one.port != edge.port]
+    return frozenset[OperatorName]().union(*own), frozenset[OperatorName]().union(*others)
 
 
-def _upstream(plan: Plan, edge: Edge) -> frozenset[OperatorName]:
+def _upstream(plan: Plan, edge: Edge, *, timed: bool) -> frozenset[OperatorName]:
     (vertex,) = (one for one in plan.vertices if one.id == edge.upstream)
+    if timed and any(node.operator.ASSIGNS_TIME for node in _path_to(vertex, edge)):
+        return frozenset()
     head = vertex.nodes[0].operator
     if isinstance(head, SourceOperator):
         return frozenset([head.name])
-    return frozenset[OperatorName]().union(*(_upstream(plan, one) for one in plan.inputs_of(vertex.id)))
+    return frozenset[OperatorName]().union(*(_upstream(plan, one, timed=timed) for one in plan.inputs_of(vertex.id)))
+
+
+def _path_to(vertex: Vertex, edge: Edge) -> Iterator[Node]:
+    """Yields the nodes of a vertex that rows of an edge have passed, the last one first."""
+    parents = {child: index for index, node in enumerate(vertex.nodes) for child in node.all_children}
+    place = next((index for index, node in enumerate(vertex.nodes) if edge.index in node.all_edges), None)
+    while place is not None:
+        yield vertex.nodes[place]
+        place = parents.get(place)

@@ -106,6 +106,8 @@ class EventTimeSettings(Settings):
 class EventTimeOperator(StepOperator, frozen=True, tag="event_time"):
     """Replaces the event time of rows, and the watermarks that arrive by watermarks of its own."""
 
+    ASSIGNS_TIME: ClassVar[bool] = True
+
     expression: Expression
     written: str
     """The text of the expression."""
