@@ -178,7 +178,7 @@ def draw_workload(seed: int) -> Workload:
     if workload.windows is not None:
         timing = draw_lulls(generator(seed, "lulls"), workload.windows)
         workload = msgspec.structs.replace(workload, timing=timing, partitions=timing.least(workload.partitions))
-    joins = generator(seed, "joins and absence")
+    joins = generator(seed, "workload of joins shape")
     if joins.random() < JOINS:
         return _draw_join(joins, workload)
     draw = generator(seed, "changed steps")
