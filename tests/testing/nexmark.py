@@ -49,6 +49,9 @@ QUERIES: Mapping[str, str] = {
     "q0": "select auction, bidder, price, dateTime, extra from bid",
     "q1": "select auction, bidder, round(price * 0.908, 3) price, dateTime, extra from bid",
     "q2": "select auction, price from bid where auction % 123 = 0",
+    "q3": """
+        select p.name, p.city, p.state, a.id from auction a join person p on a.seller = p.id
+        where a.category = 10 and p.state in ('OR', 'ID', 'CA')""",
     "q5": """
         with number(n) as (values (0), (1), (2), (3), (4)),
         windows as (
@@ -62,6 +65,18 @@ QUERIES: Mapping[str, str] = {
                 partition by dateTime / 10000 order by price desc, auction, bidder, dateTime, extra) place from bid
         )
         select auction, price, bidder, dateTime, extra from ranked where place = 1""",
+    "q8": """
+        with p as (select id, name, dateTime / 10000 starttime from person group by 1, 2, 3),
+        a as (select seller, dateTime / 10000 starttime from auction group by 1, 2)
+        select p.id, p.name, p.starttime * 10000 stime
+        from p join a on p.id = a.seller and p.starttime = a.starttime""",
+    "q9": """
+        with ranked as (
+            select a.*, b.bidder, b.price, b.dateTime bid_dateTime, b.extra bid_extra, row_number() over (
+                partition by a.id order by b.price desc, b.dateTime, b.bidder, b.extra) place
+            from auction a join bid b on a.id = b.auction and b.dateTime between a.dateTime and a.expires)
+        select id, itemName, initialBid, reserve, dateTime, expires, seller, category, extra,
+            bidder, price, bid_dateTime, bid_extra from ranked where place = 1""",
     "q11": """
         with gaps as (select bidder, dateTime, dateTime - lag(dateTime) over earlier > 10000 gap from bid
             window earlier as (partition by bidder order by dateTime)),
@@ -110,6 +125,11 @@ QUERIES: Mapping[str, str] = {
     "q22": f"""
         select auction, bidder, price, channel, {_FOLDERS} ->> 3 dir1, {_FOLDERS} ->> 4 dir2, {_FOLDERS} ->> 5 dir3
         from bid""",
+    "q23": """
+        select bidder, price, channel, url, b.extra bid_extra, p.id person_id, name, emailAddress, city, state,
+            p.extra person_extra, itemName, initialBid, reserve, a.dateTime auction_dateTime, expires, seller, category,
+            a.extra auction_extra
+        from bid b join person p on p.id = b.bidder join auction a on a.seller = b.bidder""",
 }
 
 UPDATED: Mapping[str, tuple[str, ...]] = {
