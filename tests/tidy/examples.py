@@ -35,12 +35,13 @@ CHART: Final = ("image", "secrets", "metrics")
 
 
 class _Loader(yaml.SafeLoader):
-    """Loads YAML as Tidegate does: YAML 1.2 has no dates."""
+    """Loads YAML as Tidegate does: YAML 1.2 has no dates, and `on` is a text."""
 
 
+_loads = {first: dict(found) for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()}
+_loads |= {first: {tag: one for tag, one in _loads[first].items() if not tag.endswith(":bool")} for first in "yYnNoO"}
 _Loader.yaml_implicit_resolvers = {
-    first: [one for one in found if one[0] != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [one for one in found.items() if one[0] != "tag:yaml.org,2002:timestamp"] for first, found in _loads.items()
 }
 
 
@@ -91,12 +92,18 @@ def _names(reads: str | list[str]) -> list[str]:
     return [name.partition(".")[0] for name in ([reads] if isinstance(reads, str) else reads)]
 
 
+def _inputs(reader: Fragment) -> list[str]:
+    """Returns the sources and steps that a step or sink reads."""
+    joined = reader.get("join", {}).values()
+    return [*_names(reader.get("from", [])), *_names(reader.get("lookup", [])), *joined]
+
+
 def _make_whole(fragment: Fragment, seen: Fragment) -> Fragment:
     steps, sources = list(fragment.get("steps", ())), dict(fragment.get("sources", {}))
     sinks = dict(fragment.get("sinks", {}))
     wanted = [*steps, *sinks.values()] or [{"from": "orders"}]
     while wanted:
-        for name in _names(wanted.pop().get("from", [])):
+        for name in _inputs(wanted.pop()):
             if name in sources or name in {step["name"] for step in steps}:
                 continue
             if name in seen["steps"]:
@@ -118,4 +125,4 @@ def _make_whole(fragment: Fragment, seen: Fragment) -> Fragment:
 
 def _all_names(readers: Iterable[Fragment]) -> Iterator[str]:
     for reader in readers:
-        yield from _names(reader.get("from", []))
+        yield from _inputs(reader)
