@@ -502,6 +502,8 @@ LOOKUP = "  - {name: e, from: orders, lookup: customer, on: {customer: id}, add:
         ("lookup: customer", "lookup: orders", "`orders` is no step with `table`; "),
         ("customer: id}", "customer: segment}", "the key of `customer` is id: a row is found by its whole key"),
         ("customer: id}", "customer: id, id: segment}", "write `on: {customer: id}`"),
+        ("customer: id}", "orders.customer: customer.id}", "write `on: {customer: id}`"),
+        ("customer: id}", "id: customer}", "the column of the stream comes first, then that of the table"),
         ("{customer: id}", "{amount: id}", "`amount` is double"),
         ("customer.segment", "customer.segmnt", "`customer` has no column `segmnt`; did you mean `segment`?"),
         ("customer.segment", "customer._deleted", "`_deleted` is no column of the table's rows"),

@@ -154,7 +154,8 @@ def _of_another_kind(name: str, operator: str, found: Mapping[str, Declared]) ->
     """Returns message and remedy for a step without the operator that a named input reads."""
     words = " or ".join(f"`{kind.word}`" for kind in step_kinds() if operator in kind.operators)
     others = [other for other, one in found.items() if operator in one.operators]
-    remedy = derive_suggestion(name, others, otherwise=f"add a step with {words} that reads `{name}`, and name it here")
+    missing = f"add a step with {words} that reads `{name}`, and name it here"
+    remedy = derive_suggestion(name, others, otherwise=missing) if others else missing
     return f"`{name}` is no step with {words}", remedy
 
 

@@ -357,11 +357,19 @@ def _match_table_key(step: LookupSettings, key: tuple[str, ...], context: StepCo
     """Returns the stream's column for each column of the table's key, in its order, or None after reporting that `on`
     has others.
     """
-    pairs = {of_table: column for column, of_table in (step.on or {}).items()}
-    if {*pairs} == {*key} and len(pairs) == len(step.on or {}):
+    on = step.on or {}
+    pairs = {of_table: column for column, of_table in on.items()}
+    if {*pairs} == {*key} and len(pairs) == len(on):
         return {name: pairs[name] for name in key}
-    example = ", ".join(f"{pairs.get(name, 'column')}: {name}" for name in key)
-    message = f"the key of `{step.lookup}` is {', '.join(key)}: a row is found by its whole key, and by nothing else"
+    if {*on} == {*key}:
+        message, found = "the column of the stream comes first, then that of the table", dict(on)
+    else:
+        message = (
+            f"the key of `{step.lookup}` is {', '.join(key)}: a row is found by its whole key, and by nothing else"
+        )
+        spare = [column.rpartition(".")[2] for column, of_table in on.items() if of_table not in key]
+        found = {name: pairs.get(name) or (spare.pop(0) if spare else "column") for name in key}
+    example = ", ".join(f"{column}: {name}" for name, column in found.items())
     context.problem(("on",), message, f"write `on: {{{example}}}`")
     return None
 
