@@ -425,7 +425,8 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
                 yield PathProblem(path, f"`{key}` is missing", remedy, at_key=True)
     orphans = [key for key in _keys_given(step) if not any(key in keys_of(kind) for kind in given)]
     for key, name in ((key, type(step).model_fields[key].alias or key) for key in orphans):
-        owners = " or ".join(f"`{kind.word}`" for kind in kinds if key in kind.keys)
+        *others, last = (f"`{kind.word}`" for kind in kinds if key in kind.keys)
+        owners = f"{', '.join(others)} or {last}" if others else last
         remedy = f"add {owners}, or remove `{name}`"
         if name == "emit" and "keep" in words:
             remedy = "write it inside `keep`: `keep: {by: column, n: 3, emit: on close}`"
