@@ -318,7 +318,7 @@ def _text(expression: Expression, depth: int) -> str:
         case Call(text=text) | Cast(text=text) if text:
             return text
         case ColumnReference(name=name):
-            return name if _PLAIN_NAME.fullmatch(name) else f"`{name}`"
+            return name if all(map(_PLAIN_NAME.fullmatch, name.split("."))) else f"`{name}`"  # `alias.column` too
         case FieldAccess(base=base, name=name):
             return f"{inner(base)}.{name}"
         case Cast(operand=operand, type=target, attempt=attempt):
