@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 
 from tidegate.coordinator.gating import Gating
-from tidegate.ids import OperatorName, SlotIndex, VertexId
+from tidegate.ids import SlotIndex, VertexId
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.kinds.join import JoinOperator
 from tidegate.operators.kinds.join.running.side import Kept, Pair, Side
 from tidegate.operators.latest_rows import LATEST
 from tidegate.operators.latest_rows.runtime import LatestRows
+from tidegate.plan.gates import Gate
 from tidegate.state.base import Share
 from tidegate.state.memory import MemoryState
 from tidegate.state.order import Row
@@ -30,9 +31,9 @@ Patch = pytest.MonkeyPatch
 def gate_opens_when_one_slot_has_caught_up(patch: Patch) -> None:
     real = Gating.on_caught_up
 
-    def on_caught_up(self: Gating, vertex: VertexId, port: int, slot: SlotIndex) -> frozenset[OperatorName]:
-        opened = [real(self, vertex, port, each) for waiting in [*self._closed.values()] for each in [*waiting]]
-        return frozenset[OperatorName]().union(real(self, vertex, port, slot), *opened)
+    def on_caught_up(self: Gating, vertex: VertexId, port: int, slot: SlotIndex) -> tuple[Gate, ...]:
+        waiting = [each for slots in [*self._closed.values()] for each in [*slots]]
+        return tuple(gate for each in [*waiting, slot] for gate in real(self, vertex, port, each))
 
     patch.setattr(Gating, "on_caught_up", on_caught_up)
 

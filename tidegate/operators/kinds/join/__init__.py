@@ -136,12 +136,6 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
         return frozenset(name for name, one in self.columns if isinstance(one, ColumnReference) and one.name in bounds)
 
     @override
-    def waits(self) -> Waiting | None:
-        of = tuple(alias for port, alias in enumerate(self.aliases) if self.rows.preserves(port))
-        awaited = tuple(alias for port, alias in enumerate(self.aliases) if self.rows.preserves(1 - port))
-        return Waiting(of, awaited) if of else None
-
-    @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         keys = tuple(StateField(name, kind, nullable=False) for name, kind in self.keys)
 
