@@ -14,10 +14,24 @@ from tidegate.config.sample import SAMPLE
 ROOT = Path(__file__).resolve().parents[2]
 
 
+class EditorLoader(yaml.SafeLoader):
+    """Reads YAML 1.2, as editors do: `on` and times are text, and only `true` and `false` are booleans."""
+
+
+def _is_of_1_2(first: str, tag: str) -> bool:
+    return tag != "tag:yaml.org,2002:timestamp" and (first in "tTfF" or tag != "tag:yaml.org,2002:bool")
+
+
+EditorLoader.yaml_implicit_resolvers = {
+    first: [one for one in found if _is_of_1_2(first, one[0])]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def schema_errors(text: str) -> list[str]:
     """What an editor underlines in a file: it knows nothing of variables."""
     validator = Draft202012Validator(derive_json_schema())
-    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(yaml.safe_load(text))]
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(yaml.load(text, EditorLoader))]
 
 
 def test_the_json_schema_is_one() -> None:
