@@ -93,8 +93,9 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(STEPS)
-@settings(deadline=None, max_examples=40 * DEPTH)
+@settings(deadline=None, max_examples=25 * DEPTH)
 def test_watermark_and_lateness_do_not_depend_on_batches_and_restarts(steps: list[Any]) -> None:
     tasks, model, reached, sent = Subtasks(spec(), ()), Model(), LOWEST, LOWEST
     for what, argument in steps:

@@ -163,8 +163,9 @@ def play(backend: str, steps: list[Any], repeat: int | None) -> None:
     tasks.close()
 
 
+@pytest.mark.slow
 @given(STEPS, st.sampled_from([None, 3, 25]))
-@settings(deadline=None, max_examples=50 * DEPTH)
+@settings(deadline=None, max_examples=30 * DEPTH)
 def test_results_are_a_function_of_the_rows_that_are_not_late(steps: list[Any], repeat: int | None) -> None:
     play("memory", steps, repeat)
 

@@ -20,7 +20,7 @@ import msgspec
 
 from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import START_S
-from tidegate.simulation.timing import Timing
+from tidegate.simulation.timing import Timing, derive_ms
 from tidegate.simulation.workload import InputRecord, Workload
 
 NEVER: Final = -1
@@ -101,6 +101,27 @@ def derive_limits(
         if workload.bounded and record.id >= certain:
             perhaps_ms = max(perhaps_ms, bounds.end(record))
         limits[record.id] = LatenessBounds(NEVER if before is None else before - timing.delay_ms - 1, perhaps_ms)
+        highest[record.place] = max(before if before is not None else time_of(record), time_of(record))
+    return limits
+
+
+def derive_limits_by_arrival(timing: Timing, reading: ObservedWatermark) -> dict[int, LatenessBounds]:
+    """Derives the same bounds where a step gives records their event time.
+
+    Its watermark goes by the records that have arrived, in any partition, before the record or in the same millisecond.
+    """
+    newest: dict[int, int] = {}
+    for record in reading.arrived:
+        at_ms = derive_ms(record.arrived_s)
+        newest[at_ms] = max(newest.get(at_ms, NEVER), time_of(record))
+    reached = dict(zip(sorted(newest), accumulate((newest[at_ms] for at_ms in sorted(newest)), max), strict=True))
+    highest: dict[TopicPartition, int] = {}
+    limits = {}
+    for record in reading.records:
+        before = highest.get(record.place)
+        lag_ms = timing.delay_ms + 1
+        surely_ms = NEVER if before is None else before - lag_ms
+        limits[record.id] = LatenessBounds(surely_ms, reached[derive_ms(record.arrived_s)] - lag_ms)
         highest[record.place] = max(before if before is not None else time_of(record), time_of(record))
     return limits
 

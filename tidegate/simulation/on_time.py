@@ -12,7 +12,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, derive_limits, passed_by
+from tidegate.simulation.lateness import (
+    ObservedWatermark,
+    RowOutcome,
+    derive_limits,
+    derive_limits_by_arrival,
+    passed_by,
+)
 from tidegate.simulation.shapes.oracle import ShapeHistory
 from tidegate.simulation.shapes.shape import LATE_TOPIC, Content, Expected, OnTimeShape
 from tidegate.simulation.timing import Timing
@@ -30,7 +36,11 @@ class OnTimeOracle:
         self._shape = shape
         self._timing = timing
         self._records = reading.records
-        limits = derive_limits(workload, timing, reading, timing.size_ms)
+        limits = (
+            derive_limits_by_arrival(timing, reading)
+            if shape.by_arrival
+            else derive_limits(workload, timing, reading, timing.size_ms)
+        )
         self._outcomes = {one.id: limits[one.id].outcome(shape.accepted_until(one, timing)) for one in self._records}
         self._late = [
             one.id for one in self._records if self._outcomes[one.id] is RowOutcome.LATE and shape.is_kept(one)

@@ -350,7 +350,7 @@ def _document(
         "start": "latest" if from_latest else "earliest",
         "until": "latest" if bounded else "never",
         "bad_records": "dead-letter" if shape.letters else "fail",
-        **({} if timing is None else _event_time(timing)),
+        **({} if timing is None else shape.event_time_with(timing)),
         **shape.source,
     }
     document = {
@@ -373,11 +373,6 @@ def _document(
     if DEAD_TOPIC in shape.topics:
         document["dead_letters"] = {"topic": DEAD_TOPIC, "max_per_minute": "unlimited"}
     return document
-
-
-def _event_time(timing: Timing) -> dict[str, Any]:
-    idle: Any = {"advance": "wall-clock"} if timing.by_clock else timing.idle
-    return {"event_time": "at", "watermark": {"delay": f"{timing.delay_ms}ms", "idle": idle}}
 
 
 def _rename_steps(document: dict[str, Any], turn: int) -> dict[str, Any]:

@@ -96,6 +96,11 @@ class Shape:
         """Returns the steps of the file."""
         return self.steps
 
+    def event_time_with(self, timing: Timing) -> Mapping[str, Any]:
+        """Returns the event time of its sources."""
+        idle: Any = {"advance": "wall-clock"} if timing.by_clock else timing.idle
+        return {"event_time": "at", "watermark": {"delay": f"{timing.delay_ms}ms", "idle": idle}}
+
     def time_of(self, number: int, now_ms: int) -> int | None:  # noqa: ARG002  # used by shapes with event times
         """Returns the event time of record `number`, or None if there is none or the timing draws it."""
         return None
@@ -161,6 +166,9 @@ class OnTimeShape(ContentShape):
     """Records with the same content come out several times."""
     ordered: ClassVar[bool] = False
     """Records of a key come out in the order of the times for which they wait."""
+
+    by_arrival: ClassVar[bool] = False
+    """A step gives rows their event time, so that its watermark compares them in the order of their arrival."""
 
     def derive(self, records: Sequence[InputRecord], timing: Timing) -> list[Expected]:
         """Returns what comes out if exactly these records are not late."""
