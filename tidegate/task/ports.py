@@ -30,8 +30,11 @@ OperatorState = StoredState[StateHandle]
 class Source(OperatorRuntime, Protocol):
     """A rewindable source (F04): an operator that polls and knows its positions.
 
-    While the subtask is on hold, `poll` gets `rows_max` 0: it takes no record and sends only event time. The same
-    positions yield the same rows, in the same order within a partition. Rows carry `__tidegate_partition` and
+    While the subtask is on hold, `poll` gets `rows_max` 0: it takes no record and sends only event time and, as at any
+    time, that it has caught up. It declares this once, if its operator's `planned.catches_up` is set, when everything
+    that its topics held at the start of the attempt has been emitted.
+
+    The same positions yield the same rows, in the same order within a partition. Rows carry `__tidegate_partition` and
     `__tidegate_offset`, which identify them if they fail later; the source itself reports records that it cannot
     decode.
     """

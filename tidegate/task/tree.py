@@ -89,9 +89,10 @@ class OperatorTree:
 
     def catch_up(self) -> None:
         """Asks the nodes again that had more to emit before they could pass on that they have caught up."""
-        behind, self._behind = self._behind, []
-        for node in behind:
-            self.hand(node, CatchUpMarker())
+        if self._behind:
+            behind, self._behind = self._behind, []
+            for node in behind:
+                self.hand(node, CatchUpMarker())
 
 
 class NodeOut(Out):
