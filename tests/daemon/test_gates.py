@@ -7,7 +7,7 @@ attempt started.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import polars as pl
 import pytest
@@ -17,7 +17,10 @@ from tests.support.loopback_kafka import BATCH_ROWS, LoopKafka
 from tests.task.fakes import Row
 from tests.task.restarts import PartitionedSource
 from tidegate.config.load import parse_pipeline
+from tidegate.daemon.control_server import SlotLost
+from tidegate.errors import PipelineStopped
 from tidegate.ids import OperatorName
+from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out
 from tidegate.plan.build import build_plan
@@ -59,7 +62,15 @@ class Topics(LoopKafka):
         super().__init__(plan, {})
         self.topics = topics
         self.begin = dict.fromkeys(range(max(map(len, topics.values()))), 0)
+        self.recreated: dict[str, int] = {}
+        """By topic how often it was recreated."""
         self._topics.update({topic: len(parts) for topic, parts in topics.items()})
+
+    async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
+        return {
+            topic: TopicFacts(f"{one.topic_id}{self.recreated.get(topic, '')}", one.partitions)
+            for topic, one in (await super().topic_facts(topics)).items()
+        }
 
     def open_source(
         self, spec: SourceOperator, slot: int, partitions: Sequence[int], offsets: dict[int, int]
@@ -250,6 +261,26 @@ def test_a_failure_after_the_gate_has_opened_closes_it_until_the_table_is_as_new
         assert found[20:] == [10] * 20
         assert before < 40
         assert openings(caplog) == 2, "once an attempt"
+
+    play(world, scene)
+
+
+def test_a_table_topic_that_was_recreated_is_refused_and_no_row_finds_the_shorter_table() -> None:
+    world, topics = world_of(100)
+
+    async def scene(world: Loopback) -> None:
+        for _ in range(30):
+            world.turn()
+        await world.checkpoint()
+        topics.topics[TABLE] = [[], []]
+        topics.recreated[TABLE] = 1
+        seat = world.seats[0]
+        seat.end()
+        world.listener.lost(SlotLost("it was killed"))
+        refused = await world.failure()
+        assert isinstance(refused, PipelineStopped)
+        assert TABLE in str(refused)
+        assert world.kafka.output == []
 
     play(world, scene)
 
