@@ -12,7 +12,6 @@ import pytest
 from tidegate.coordinator.gating import Gating
 from tidegate.ids import SlotIndex, VertexId
 from tidegate.operators.builtin.kafka_source import DELETED
-from tidegate.operators.kinds.join import JoinOperator
 from tidegate.operators.kinds.join.running.side import Kept, Pair, Side
 from tidegate.operators.latest_rows import LATEST
 from tidegate.operators.latest_rows.runtime import LatestRows
@@ -20,10 +19,7 @@ from tidegate.plan.gates import Gate
 from tidegate.state.base import Share
 from tidegate.state.memory import MemoryState
 from tidegate.state.order import Row
-from tidegate.task.elements import StreamStatus, TimeControl, Watermark
-from tidegate.task.input_gate import InputGate
-from tidegate.task.valve import Inputs
-from tidegate.task.vertex import VertexTask
+from tidegate.state.time_ordered import TimeOrdered
 
 Patch = pytest.MonkeyPatch
 
@@ -32,8 +28,8 @@ def gate_opens_when_one_slot_has_caught_up(patch: Patch) -> None:
     real = Gating.on_caught_up
 
     def on_caught_up(self: Gating, vertex: VertexId, port: int, slot: SlotIndex) -> tuple[Gate, ...]:
-        waiting = [each for slots in [*self._closed.values()] for each in [*slots]]
-        return tuple(gate for each in [*waiting, slot] for gate in real(self, vertex, port, each))
+        waiting = [*{slot}.union(*self._closed.values())]
+        return tuple(gate for each in waiting for gate in real(self, vertex, port, each))
 
     patch.setattr(Gating, "on_caught_up", on_caught_up)
 
@@ -61,60 +57,26 @@ def table_missing_from_the_snapshot(patch: Patch) -> None:
     patch.setattr(MemoryState, "restore", restore)
 
 
-def idle_input_passed_without_a_question(patch: Patch) -> None:
-    """ADR 52 across inputs: a watermark of one passes another one that was idle when it arrived."""
-    real = Inputs.__init__
-
-    def init(self: Inputs, ports: Sequence[int]) -> None:
-        real(self, ports)
-        across = self._across
-        if across is None:
-            return
-        raised = across._raise
-
-        def raise_(time_ms: int) -> list[TimeControl]:
-            for channel in across._channels:
-                channel.sure_ms = max(channel.sure_ms, time_ms)
-            return raised(time_ms)
-
-        across._raise = raise_  # type: ignore[method-assign]  # only for this valve
-
-    patch.setattr(Inputs, "__init__", init)
-
-
-def watermark_overtakes_rows_that_a_join_replays(patch: Patch) -> None:
-    """Unmatched rows come out although their partner is among the rows in flight."""
-    real = VertexTask._replay_next
-
-    def replay_next(self: VertexTask, inputs: InputGate) -> bool:
-        if isinstance(self.vertex.nodes[0].operator, JoinOperator):
-            for index, channel in enumerate(inputs.channels):
-                while self.chain.room and len(channel) and isinstance(channel.head, Watermark | StreamStatus):
-                    control = channel.pop(1, 1)
-                    assert isinstance(control, Watermark | StreamStatus)
-                    self._on_event_time(inputs, index, control)
-        return real(self, inputs)
-
-    patch.setattr(VertexTask, "_replay_next", replay_next)
-
-
-def matched_flag_missing_from_the_snapshot(patch: Patch) -> None:
+def matched_rows_missing_from_the_snapshot(patch: Patch) -> None:
     """Which rows have matched is only in memory."""
-    match, take = Side.match, Side.take_unmatched
+    real, take = Side.match, Side.take_unmatched
     matched_of: WeakKeyDictionary[Side, set[Kept]] = WeakKeyDictionary()
 
-    def match_in_memory(self: Side, pairs: Sequence[Pair]) -> list[Kept]:
-        if not self.preserved:
-            return match(self, pairs)
-        matched_of.setdefault(self, set()).update(row for _, _, row in pairs)
-        return []
+    def match(self: Side, pairs: Sequence[Pair]) -> list[Kept]:
+        known = matched_of.setdefault(self, set())
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr(TimeOrdered, "put_many", lambda self, keys, values: None)
+            inside.setattr(TimeOrdered, "delete_many", lambda self, keys: None)
+            taken = [row for row in real(self, pairs) if row not in known]
+        known.update(taken)
+        return taken
 
     def take_unmatched(self: Side, watermark_ms: int, limit: int) -> tuple[list[Row], list[Kept]]:
         taken, rows = take(self, watermark_ms, limit)
         known = matched_of.get(self, set())
         return taken, [row for row in rows if row not in known]
 
-    patch.setattr(Side, "match", match_in_memory)
+    patch.setattr(Side, "match", match)
     patch.setattr(Side, "take_unmatched", take_unmatched)
 
 
