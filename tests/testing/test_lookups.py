@@ -583,6 +583,14 @@ def test_tombstones_need_the_key_of_the_record() -> None:
     assert "add `metadata: {key: id}` to the source, and remove `id` from its `schema`" in told
 
 
+def test_tombstones_need_the_column_that_marks_them() -> None:
+    rows = "  - {name: rows, from: customers, select: {id: id, segment: upper(segment)}}\n"
+    sources = SOURCES.replace("from: customers, table", "from: rows, table") + rows
+    told = refused(LOOKUP.replace("MORE", ""), sources)
+    assert "tombstones of `customers` would be rows of NULLs: their `_deleted` does not arrive" in told
+    assert "add `_deleted: _deleted` to the `select` before this step" in told
+
+
 def test_a_table_that_only_lookups_read_holds_no_rows_of_its_own() -> None:
     _, plan = load("", ENRICHED.replace("MORE", "").replace("tests:\n", ""))
     states = {

@@ -218,6 +218,10 @@ class TableKind(StepKind):
             remedy = "make it boolean, or give it another name, in a `select` before this step"
             context.problem(("table",), f"`{DELETED}` marks rows that delete their key, and is {deleted}", remedy)
         origins = context.origins(*keys)
+        for one in origins:
+            if one.source is not None and one.source.on_null == TOMBSTONE and DELETED not in context.columns:
+                message = f"tombstones of `{one.source.name}` would be rows of NULLs: their `{DELETED}` does not arrive"
+                context.problem(("table",), message, f"add `{DELETED}: {DELETED}` to the `select` before this step")
         in_place = all(_is_record_key(one) and not one.chosen for one in origins)
         both_rows = context.changes and not in_place
         if any(one.chosen for one in origins) and not both_rows:
