@@ -52,6 +52,11 @@ QUERIES: Mapping[str, str] = {
     "q3": """
         select p.name, p.city, p.state, a.id from auction a join person p on a.seller = p.id
         where a.category = 10 and p.state in ('OR', 'ID', 'CA')""",
+    "q4": """
+        with winning as (
+            select a.id, a.category, max(b.price) final
+            from auction a join bid b on a.id = b.auction and b.dateTime between a.dateTime and a.expires group by 1, 2)
+        select category, avg(final) final from winning group by 1""",
     "q5": """
         with number(n) as (values (0), (1), (2), (3), (4)),
         windows as (
@@ -133,6 +138,7 @@ QUERIES: Mapping[str, str] = {
 }
 
 UPDATED: Mapping[str, tuple[str, ...]] = {
+    "q4": ("category",),
     "q15": ("day",),
     "q16": ("channel", "day"),
     "q17": ("auction", "day"),
