@@ -46,7 +46,8 @@ class WaitingLookupRuntime(LookupRuntime):
     @override
     def gauges(self) -> Mapping[str, int]:
         waiting = self._waiting
-        return {**super().gauges, WAITING_ROWS: waiting.count, WAITING_UNTIL: waiting.until_ms}
+        until = {WAITING_UNTIL: waiting.until_ms} if waiting.count else {}
+        return {**super().gauges, WAITING_ROWS: waiting.count, **until}
 
     @property
     @override
