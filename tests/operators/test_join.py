@@ -201,7 +201,7 @@ def test_a_join_is_the_sql_join_over_rows_that_are_not_late_on_disk(operator: Jo
 @settings(deadline=None, max_examples=30)
 def test_limits_of_pieces_change_nothing(operator: JoinOperator, steps: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "PAIRS_AT_ONCE", 2)
+        patch.setattr(side, "PAIRS_AT_ONCE", 2)
         patch.setattr(runtime, "FIRED_MAX", 1)
         patch.setattr(runtime, "REMOVED_AT_ONCE", 1)
         patch.setattr(side, "_FEW", 1)

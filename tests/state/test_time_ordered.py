@@ -27,7 +27,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), ENTRIES),
         st.tuples(st.just("delete"), st.lists(st.integers(0, 99), max_size=4)),
-        st.tuples(st.just("take"), TIMES, st.integers(1, 40)),
+        st.tuples(st.sampled_from(["take", "remove"]), TIMES, st.integers(1, 40)),
         st.tuples(st.just("look")),
         st.tuples(st.just("restart"), st.integers(1, 4)),
     ),
@@ -75,6 +75,17 @@ class Subtasks:
         for index, held in enumerate(self.held):
             due = [row for row in self.rows(index) if row[0] <= until][:limit]
             assert held.take_due(until, limit) == [(row, self.model.pop(row)) for row in due]
+
+    def remove(self, until: int, limit: int) -> None:
+        for index, held in enumerate(self.held):
+            rows = self.rows(index)
+            due = [row for row in rows if row[0] <= until]
+            assert held.remove_due(until, limit) == min(len(due), limit)
+            left = [key for group in self.owned(index) for key, _ in held._state.scan(group)]
+            assert {*rows} - {*left} <= {*due}
+            assert len(left) == len(held) == len(rows) - min(len(due), limit)
+            self.model = {row: value for row, value in self.model.items() if row not in rows or row in left}
+            assert held.last_ms == max((row[0] for row in left), default=None)
 
     def look(self) -> None:
         for index, held in enumerate(self.held):

@@ -123,6 +123,24 @@ class TimeOrdered:
         self._state.delete_scanned({group: cursor.passed for group, cursor in cursors.items() if cursor.passed})
         return taken
 
+    def remove_due(self, until_ms: int, limit: int) -> int:
+        """Removes at most `limit` entries due at `until_ms`, in no particular order. Returns how many."""
+        first = self._known()
+        passed: dict[int, list[Row]] = {}
+        count = 0
+        while count < limit and (earliest := self._earliest(first)) is not None and earliest[0] <= until_ms:
+            time, group = earliest
+            size = min(_READ_MOST, limit - count)
+            entries = list(self._state.scan(group, start=(time,), limit=size + 1))
+            due = bisect_right(entries, until_ms, hi=min(len(entries), size), key=_time_of)
+            passed.setdefault(group, []).extend(key for key, _ in entries[:due])
+            count += due
+            del first[group]
+            if due < len(entries):
+                self._note(first, group, _time_of(entries[due]))
+        self._state.delete_scanned({group: keys for group, keys in passed.items() if keys})
+        return count
+
     def _take_next(self, cursors: dict[int, _Cursor], size: int, until: int, limit: int) -> list[Timed]:
         """Returns the next entries, as far as every group that may contain them has been read; none at the end.
 

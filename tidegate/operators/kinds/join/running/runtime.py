@@ -13,7 +13,6 @@ past, so the watermark that is passed on is held back by the longest wait.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any, Final
 
 import polars as pl
@@ -35,9 +34,10 @@ from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.operator_list import OperatorList
 
 REASON: Final = "late: what it would be joined with may be removed"
-PAIRS_AT_ONCE: Final = 4_096
 FIRED_MAX: Final = 1_500
-"""The maximum number of positions and keys in one call that come out unmatched."""
+"""The number of rows that come out unmatched in one call. Rows of one position and key come out together."""
+ALONE_AT_ONCE: Final = 500
+"""The number of unmatched rows that are made at a time."""
 REMOVED_AT_ONCE: Final = 2_000
 """The number of entries of a side to remove in one turn; more if more were written since the last one."""
 
@@ -72,6 +72,8 @@ class JoinRuntime(Runtime, OperatorRuntime):
         ]
         waits = [side.waits_ms for side in self._sides if side.tracked]
         self._held_back_ms = max((wait - operator.matching.shift_ms for wait in waits), default=0)
+        self._at_once = FIRED_MAX
+        """The number of positions and keys in one call, by how many rows they had last."""
         self._pending_ms: int | None = None
         """The watermark that waits for the rows that it makes due."""
         self._idle_after = False
@@ -177,7 +179,7 @@ class JoinRuntime(Runtime, OperatorRuntime):
                 return
             arriving = side.read(batch)
         pairs, matched = other.find(batch, arriving), set[int]()
-        while some := list(islice(pairs, PAIRS_AT_ONCE)):
+        for some in pairs:
             matched |= self._match(port, batch, some, matched, out)
         side.add(batch, arriving, matched)
 
@@ -229,14 +231,17 @@ class JoinRuntime(Runtime, OperatorRuntime):
             self._over_ms = None
         return any(more)
 
-    def _go_on(self, watermark_ms: int, limit: int, out: Out) -> None:
+    def _go_on(self, watermark_ms: int, rows_max: int, out: Out) -> None:
         """Emits some of the rows that a watermark makes due. Passes it on when there are none left (W20)."""
+        limit = min(rows_max, self._at_once)
         for port, side in enumerate(self._sides):
             taken, rows = side.take_unmatched(watermark_ms, limit) if side.preserved else ([], [])
             if taken and self._clock.ending:
                 self._clock.fired([row[0] + side.waits_ms for row in taken], side.groups_of(taken))
-            for start in range(0, len(rows), PAIRS_AT_ONCE):
-                self._results.emit(self._results.alone_kept(port, rows[start : start + PAIRS_AT_ONCE]), out)
+            for start in range(0, len(rows), ALONE_AT_ONCE):
+                self._results.emit(self._results.alone_kept(port, rows[start : start + ALONE_AT_ONCE]), out)
+            if rows:
+                self._at_once = max(1, min(FIRED_MAX, 2 * self._at_once, FIRED_MAX * len(taken) // len(rows)))
             limit -= len(taken)
             if limit <= 0:
                 return

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tidegate.operators.kinds.join import JoinOperator
     from tidegate.operators.spec import Slot
 
+PAIRS_AT_ONCE: Final = 4_096
+"""The number of pairs that are made at a time; fewer if they are large."""
 _FEW: Final = 8
 """Up to this many rows are compared one by one."""
 _POSITION: Final = itemgetter(0)
@@ -77,6 +79,7 @@ class Side:
         self._waiting = TimeOrdered(states[WAITING[port]], slot.own_groups) if self.tracked else None
         self._last_at: int | None = None
         """At least the last position that waits; None after a restore."""
+        self._bytes_max = slot.bytes_max
         self._sized = [name for name, kind in self.columns if kind.kind in GROWING]
         self._added = 0
         """Entries that were written since the last removal."""
@@ -171,31 +174,36 @@ class Side:
 
     # -- partners ------------------------------------------------------------------------------------------------------
 
-    def find(self, batch: pl.DataFrame, arriving: Arriving) -> Iterator[Pair]:
-        """Yields the partners that rows of the other side have here. This side must not change meanwhile."""
+    def find(self, batch: pl.DataFrame, arriving: Arriving) -> Iterator[list[Pair]]:
+        """Yields the partners that rows of the other side have here, in parts. This side gets no rows meanwhile."""
         before, after = self._partner_reach
         firsts, lasts = self._buckets(batch[AT] - before), self._buckets(batch[AT] + after)
         first = list(zip(firsts, *arriving.keys, strict=True))
         last = list(zip(lasts, *arriving.keys, strict=True)) if firsts != lasts else []
         wanted = dict.fromkeys(first) | dict.fromkeys(last)
-        found = {
-            entry: value[0]
-            for entry, value in zip(wanted, self._rows.get_many(wanted), strict=True)
-            if value is not None
-        }
+        known = zip(wanted, self._rows.get_many(wanted), strict=True)
+        found = {entry: value for entry, value in known if value is not None}
         if not found:
             return
         hits = [(place, entry) for place, entry in enumerate(first) if entry in found]
         hits += [(place, entry) for place, entry in enumerate(last) if entry in found and firsts[place] != lasts[place]]
-        ats = arriving.ats
+        pairs: list[Pair] = []
+        ats, room = arriving.ats, self._bytes_max
         for place, entry in hits:
-            rows, low, high = found[entry], ats[place] - before, ats[place] + after
+            (rows, size), low, high = found[entry], ats[place] - before, ats[place] + after
+            size //= len(rows)
             if len(rows) > _FEW:
                 start = bisect_left(rows, low, key=_POSITION)
                 rows = rows[start : bisect_right(rows, high, start, key=_POSITION)]
             for row in rows:
                 if low <= row[0] <= high:
-                    yield place, entry, row
+                    pairs.append((place, entry, row))
+                    room -= size
+                    if len(pairs) == PAIRS_AT_ONCE or room < 0:
+                        yield pairs
+                        pairs, room = [], self._bytes_max
+        if pairs:
+            yield pairs
 
     def match(self, pairs: Sequence[Pair]) -> list[Kept]:
         """Records that rows of this side have matched. Returns those that have for the first time."""
@@ -241,9 +249,9 @@ class Side:
         """Removes rows that can get no partner any more, in parts. Returns True if there may be more."""
         limit, self._added = max(limit, self._added), 0
         over_ms = watermark_ms - self.waits_ms
-        more = len(self._rows.take_due(over_ms - self._bucket_ms + 1, limit)) == limit
+        more = self._rows.remove_due(over_ms - self._bucket_ms + 1, limit) == limit
         if self._waiting is not None and not self.preserved:
-            more |= len(self._waiting.take_due(over_ms, limit)) == limit
+            more |= self._waiting.remove_due(over_ms, limit) == limit
         return more
 
     # -- sizes ---------------------------------------------------------------------------------------------------------
