@@ -200,10 +200,16 @@ def test_nobody_waits_for_a_side_that_is_idle() -> None:
     assert leading(at(500), at(500), a=at(0, idle=True), b=at(10)) == [{ORDERS}, {ORDERS}]
 
 
-def test_nobody_waits_for_a_subtask_without_a_watermark_as_one_without_partitions() -> None:
+def test_nobody_waits_for_a_subtask_without_partitions_which_is_idle() -> None:
     """flink#22847: its lowest watermark held everything back for ever."""
-    assert leading(at(500), at(None), a=at(None), b=at(None)) == [set(), set()]
-    assert leading(at(500), at(None), a=at(None), b=at(30)) == [{ORDERS}, set()]
+    assert leading(at(500), at(500), a=at(None, idle=True), b=at(None, idle=True)) == [set(), set()]
+    assert leading(at(500), at(None, idle=True), a=at(None, idle=True), b=at(30)) == [{ORDERS}, set()]
+
+
+def test_a_subtask_without_a_watermark_is_waited_for_and_is_never_on_hold() -> None:
+    """Its topic may not be readable yet, and the other one would run away."""
+    assert leading(at(500), at(None), a=at(None), b=at(490)) == [{ORDERS}, {CUSTOMERS}]
+    assert leading(at(None), at(None), a=at(None), b=at(None)) == [set(), set()]
 
 
 def test_nobody_waits_for_a_subtask_that_has_read_everything_and_it_does_not_keep_others_from_going_on() -> None:
@@ -251,3 +257,5 @@ def test_why_a_subtask_is_on_hold_has_how_far_it_is_ahead_and_of_whom() -> None:
     gating.on_progress(SlotIndex(1), {ORDERS: at(450), CUSTOMERS: at(410)})
     assert gating.holds(SlotIndex(0)) == {ORDERS: LeadHold(JOIN, (CUSTOMERS,), ahead_ms=410, limit_ms=100)}
     assert gating.holds(SlotIndex(1)) == {ORDERS: LeadHold(JOIN, (CUSTOMERS,), ahead_ms=360, limit_ms=100)}
+    gating.on_progress(SlotIndex(1), {CUSTOMERS: at(None)})
+    assert gating.holds(SlotIndex(0)) == {ORDERS: LeadHold(JOIN, (CUSTOMERS,), ahead_ms=None, limit_ms=100)}

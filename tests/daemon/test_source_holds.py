@@ -33,7 +33,7 @@ class Held:
         assert order.attempt == ATTEMPT
         self.sent.append((slot, set(order.sources)))
 
-    def report(self, slot: int, **marks_ms: int) -> None:
+    def report(self, slot: int, **marks_ms: int | None) -> None:
         operators = {OperatorName(name): OperatorCounts(watermark_ms=at_ms) for name, at_ms in marks_ms.items()}
         self.metrics.slot_report(ATTEMPT, slot, SlotReport(operators=operators))
         self.holds.on_report(SlotIndex(slot), operators)
@@ -78,6 +78,8 @@ def test_a_source_that_is_too_far_ahead_is_seen_with_how_far(caplog: pytest.LogC
     why = "while it is 33m20s of event time ahead of customers (`join` allows 10m)"
     assert held.seen(ORDERS) == (why, 2)
     assert held.gauges("lead") == (2, 2)
+    held.report(0, customers=None)
+    assert held.seen(ORDERS)[0] == "until customers has event time for `join`, or is idle"
     held.report(1, customers=400_000)
     held.report(0, customers=400_000)
     assert held.gauges("lead") == (1, 2)

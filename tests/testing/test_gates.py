@@ -122,3 +122,19 @@ def test_a_lead_leaves_out_sources_whose_event_time_a_step_replaces() -> None:
         (frozenset({"orders"}), frozenset()),
         (frozenset(), frozenset({"orders"})),
     }
+
+
+def test_a_lead_leaves_out_a_table_whose_rows_have_no_event_time() -> None:
+    """Its source has no watermark, and would be waited for."""
+    table = """\
+  customers: {topic: customers, schema: {id: bigint, name: string}}
+steps:
+  - {name: customer, from: customers, table: {key: id}}
+  - {name: named, from: orders, lookup: customer, on: {id: id}, add: {name: customer.name}}
+"""
+    text = JOINED.replace("tests:\n", "").replace("steps:\n", table).replace("order: orders", "order: named")
+    _, plan = load("", text)
+    assert {(*one.sources, *one.others) for one in derive_leads(plan)} == {
+        ("orders", "payments"),
+        ("payments", "orders"),
+    }

@@ -9,8 +9,8 @@ time out.
   within an attempt. Checkpoints complete meanwhile, so the next attempt continues where this one was, behind a gate of
   its own.
 - A *lead* (`InputOrder.ahead_ms`) holds a source subtask whose watermark is too far ahead of those of the other inputs.
-  A subtask does not count if it is idle, has ended, waits behind a gate, or has no watermark yet, for example because
-  it has no partitions. So the subtask with the lowest watermark is never on hold.
+  A subtask does not count if it is idle (without partitions it is), has ended, or waits behind a gate. One without a
+  watermark is behind all others, and is never on hold itself. So the last subtask is never on hold.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegate.ids import OperatorName, SlotIndex, VertexId
-from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.plan.gates import Gate, Lead, derive_gates, derive_leads
 from tidegate.plan.graph import Plan
 
@@ -49,8 +49,8 @@ class LeadHold(msgspec.Struct, frozen=True):
     step: VertexId
     sources: tuple[OperatorName, ...]
     """Those that are behind, in order."""
-    ahead_ms: int
-    """How far it is ahead of the last of them, in event time."""
+    ahead_ms: int | None
+    """How far it is ahead of the last of them, in event time; None if one of them has no watermark yet."""
     limit_ms: int
 
 
@@ -105,13 +105,14 @@ class Gating:
         if own is None or own.watermark_ms is None or own.watermark_ms == END_OF_TIME:
             return None
         limit_ms = own.watermark_ms - lead.ahead_ms
-        behind = [
-            (one.watermark_ms, source)
+        awaited = [
+            (LOWEST if one.watermark_ms is None else one.watermark_ms, source)
             for (source, _), one in self._progress.items()
-            if source in lead.others - gated and not one.idle and one.watermark_ms is not None
+            if source in lead.others - gated and not one.idle
         ]
-        behind = [(at_ms, source) for at_ms, source in behind if at_ms < limit_ms]
+        behind = [(at_ms, source) for at_ms, source in awaited if at_ms < limit_ms]
         if not behind:
             return None
-        sources = tuple(sorted({source for _, source in behind}))
-        return LeadHold(lead.vertex, sources, own.watermark_ms - min(behind)[0], lead.ahead_ms)
+        sources, last_ms = tuple(sorted({source for _, source in behind})), min(behind)[0]
+        ahead_ms = None if last_ms == LOWEST else own.watermark_ms - last_ms
+        return LeadHold(lead.vertex, sources, ahead_ms, lead.ahead_ms)

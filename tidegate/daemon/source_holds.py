@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Protocol
 
 from tidegate.config.fields.counts import render_seconds
@@ -93,9 +94,14 @@ def summarise_holds(holds: list[Hold]) -> SourceHold:
     if isinstance(first, GateHold):
         why = f"until `{first.alias}` of `{first.step}` has caught up ({first.caught_up} of {first.subtasks} slots)"
         return SourceHold("gate", why, len(holds))
-    ahead = max((one for one in holds if not isinstance(one, GateHold)), key=lambda one: one.ahead_ms)
+    leads = [one for one in holds if not isinstance(one, GateHold)]
+    waits = next((one for one in leads if one.ahead_ms is None), None)
+    if waits is not None:
+        why = f"until {', '.join(waits.sources)} has event time for `{waits.step}`, or is idle"
+        return SourceHold("lead", why, len(holds))
+    ahead_ms, ahead = max(((one.ahead_ms or 0, one) for one in leads), key=itemgetter(0))
     why = (
-        f"while it is {render_duration(ahead.ahead_ms)} of event time ahead of {', '.join(ahead.sources)} "
+        f"while it is {render_duration(ahead_ms)} of event time ahead of {', '.join(ahead.sources)} "
         f"(`{ahead.step}` allows {render_duration(ahead.limit_ms)})"
     )
     return SourceHold("lead", why, len(holds))

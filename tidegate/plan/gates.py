@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.spec import Requirement
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 
 
@@ -96,7 +97,10 @@ def _upstream(plan: Plan, edge: Edge, *, timed: bool) -> frozenset[OperatorName]
     head = vertex.nodes[0].operator
     if isinstance(head, SourceOperator):
         return frozenset([head.name])
-    return frozenset[OperatorName]().union(*(_upstream(plan, one, timed=timed) for one in plan.inputs_of(vertex.id)))
+    inputs = plan.inputs_of(vertex.id)
+    if timed:  # the event time of a lookup is that of its stream
+        inputs = tuple(one for one in inputs if Requirement.EVENT_TIME in one.carries) or inputs
+    return frozenset[OperatorName]().union(*(_upstream(plan, one, timed=timed) for one in inputs))
 
 
 def _path_to(vertex: Vertex, edge: Edge) -> Iterator[Node]:
