@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from tests.night.story import TRACE, Night, Result
-from tests.support.campaign import GATE_OPENS, Job, Record, deliver, read_rows
+from tests.support.campaign import GATE_OPENS, Job, Record, deliver_parts, read_rows
 from tests.support.daemon_process import DaemonProcess
 from tests.support.join_input import DELAY_MS, PARTITIONS, Chunk, JoinInput
 from tests.support.join_oracle import JOINS, Expected, check_lookups, compare
@@ -153,9 +153,11 @@ class _Campaign:
 
     def _write(self, chunks: Sequence[Chunk]) -> None:
         """Writes the chunks at the rate of the campaign; each is delivered before the next one."""
-        for chunk in chunks:
-            deliver(self._bootstrap, _records(self._prefix, chunk))
-            threading.Event().wait(sum(map(len, chunk.entries.values())) / RATE)
+        deliver_parts(self._bootstrap, map(self._paced, chunks))
+
+    def _paced(self, chunk: Chunk) -> Iterator[Record]:
+        yield from _records(self._prefix, chunk)
+        threading.Event().wait(sum(map(len, chunk.entries.values())) / RATE)
 
     def __enter__(self) -> Self:
         return self

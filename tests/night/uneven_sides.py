@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.night.story import Night, Result
-from tests.support.campaign import Job, Record, deliver, read_rows, resident_mib
+from tests.support.campaign import Job, Record, deliver_parts, read_rows, resident_mib
 from tests.support.daemon_process import DaemonProcess
 from tidegate.dev.broker import DevelopmentBroker
 
@@ -97,13 +97,18 @@ def _load(night: Night, bootstrap: str, daemon: DaemonProcess, seconds: float) -
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     began = time.monotonic()
-    for second in itertools.count():
-        threading.Event().wait(began + second - time.monotonic())
-        if time.monotonic() - began > seconds:
-            break
-        daemon.assert_alive()
-        for topic, rate in (("orders", ORDERS_PER_S), ("payments", PAYMENTS_PER_S)):
-            written[topic] += deliver(bootstrap, _rows(topic, written[topic], rate))
+
+    def parts() -> Iterator[Iterator[Record]]:
+        for second in itertools.count():
+            threading.Event().wait(began + second - time.monotonic())
+            if time.monotonic() - began > seconds:
+                return
+            daemon.assert_alive()
+            for topic, rate in (("orders", ORDERS_PER_S), ("payments", PAYMENTS_PER_S)):
+                yield _rows(topic, written[topic], rate)
+                written[topic] += rate
+
+    deliver_parts(bootstrap, parts())
     stop.set()
     watcher.join(60)
     night.count("seconds", round(time.monotonic() - began))

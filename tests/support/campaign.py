@@ -60,6 +60,11 @@ class Job(NamedTuple):
 
 def deliver(bootstrap: str, records: Iterable[Record]) -> int:
     """Writes the records in order per partition and returns their number once all are delivered."""
+    return deliver_parts(bootstrap, [records])
+
+
+def deliver_parts(bootstrap: str, parts: Iterable[Iterable[Record]]) -> int:
+    """Writes parts one after the other, each delivered before the next is taken; returns the number of records."""
     failed: list[object] = []
     settings = {
         "bootstrap.servers": bootstrap,
@@ -70,10 +75,11 @@ def deliver(bootstrap: str, records: Iterable[Record]) -> int:
         "delivery.report.only.error": True,
         "on_delivery": lambda error, _: failed.append(error) if error is not None else None,
     }
-    producer = clients.producer(settings)
-    count = produce(producer, records)
-    assert producer.flush(300) == 0, "the input was not delivered"
-    assert not failed, failed[:1]
+    producer, count = clients.producer(settings), 0
+    for part in parts:
+        count += produce(producer, part)
+        assert producer.flush(300) == 0, "the input was not delivered"
+        assert not failed, failed[:1]
     return count
 
 
