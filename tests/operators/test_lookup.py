@@ -390,6 +390,15 @@ def test_a_row_of_the_table_that_is_deleted_before_rows_have_left_lets_them_wait
     assert numbers(found) == [(n, None) for n in range(1000 + len(left), 2501)]
 
 
+def test_rows_of_many_keys_that_arrive_together_leave_together(opened: Callable[..., Subtasks]) -> None:
+    found = opened("found", "wait 1m")
+    found.process(stream(*((n, f"k{n}") for n in range(1500))))
+    found.process(table_rows(*((f"k{n}", float(n), None) for n in range(1500))), 1)
+    poll(found)
+    assert len(found.out.batches) == 2, "1000 rows in a call"
+    assert numbers(found) == [(n, float(n)) for n in range(1500)]
+
+
 def test_waiting_ends_at_the_end_of_time_in_parts(opened: Callable[..., Subtasks]) -> None:
     found = opened("found", "wait 1m")
     found.process(stream(*((n, f"k{n}") for n in range(1500))))

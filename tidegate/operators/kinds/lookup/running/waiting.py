@@ -7,6 +7,7 @@ watermark nor a status overtakes waiting rows. At the end of a bounded stream wa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 import polars as pl
@@ -125,18 +126,17 @@ class WaitingLookupRuntime(LookupRuntime):
 
     def _release_ready(self, limit: int, out: Out) -> bool:
         """Emits rows whose row in the table has arrived. A key whose row is gone again goes on waiting."""
-        keys = [key for key, _ in zip(self._ready, range(KEYS_AT_ONCE), strict=False)]
+        keys = [*islice(self._ready, KEYS_AT_ONCE)]
+        taken: list[Key] = []
         for key, value in zip(keys, self._rows.get_many(keys), strict=True):
-            if value is not None and key in self._waiting:
-                if not limit:
-                    return True
-                before = self._waiting.count
-                for frame in self._waiting.take(key, limit):
-                    self._release(frame, out)
-                limit -= before - self._waiting.count
-                if key in self._waiting:
+            if value is not None:
+                rows = self._waiting.rows_of(key)
+                taken += [key] * min(rows, limit - len(taken))
+                if len(taken) == limit:
                     break
             del self._ready[key]
+        for frame in self._waiting.take(taken):
+            self._release(frame, out)
         self._pass_on(out)
         return True
 

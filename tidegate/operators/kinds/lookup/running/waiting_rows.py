@@ -6,7 +6,7 @@ made anew after a restore.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, groupby
@@ -63,6 +63,8 @@ class WaitingStreamRows:
         self._until: list[_Timed] = []
         self._times: list[_Timed] = []
         self._places = count()
+        self._ends: Counter[int] = Counter()
+        """How many rows give up at each time: those of a batch give up together."""
         self._numbers = count()
         self._loaded = False
 
@@ -110,26 +112,28 @@ class WaitingStreamRows:
             self._note(key, entry)
         self.state.put_many(stored, stored.values())
 
-    def take(self, key: Key, limit: int) -> Iterator[pl.DataFrame]:
-        """Removes and returns the first rows of a key."""
-        return self._take([key] * min(limit, len(self._queues[key])))
+    def rows_of(self, key: Key) -> int:
+        """Returns how many rows of a key wait."""
+        return len(self._queues.get(key, ()))
 
     def take_due(self, now_ms: int, limit: int) -> Iterator[pl.DataFrame]:
         """Removes and returns rows that give up until now, those of each key in order."""
         keys: list[Key] = []
         while len(keys) < limit and (first_ms := self.first_until_ms) is not None and first_ms <= now_ms:
             keys.append(heappop(self._until).key)
-        return self._take(keys)
+        return self.take(keys)
 
-    def _take(self, keys: Sequence[Key]) -> Iterator[pl.DataFrame]:
-        """Removes the first row of each of these keys, several if a key is repeated."""
+    def take(self, keys: Sequence[Key]) -> Iterator[pl.DataFrame]:
+        """Removes and returns the first row of each of these keys, several if a key is repeated."""
         entries = [(key, self._queues[key].popleft()) for key in keys]
         for key in dict.fromkeys(keys):
             if not self._queues[key]:
                 del self._queues[key]
         self.count -= len(entries)
-        if any(entry.until_ms >= self.until_ms for _, entry in entries):
-            self.until_ms = max((queue[-1].until_ms for queue in self._queues.values()), default=0)
+        self._ends.subtract(entry.until_ms for _, entry in entries)
+        if not self._ends[self.until_ms]:
+            self._ends = +self._ends
+            self.until_ms = max(self._ends, default=0)
         places = [self._place(key, entry.number) for key, entry in entries]
         values = self.state.get_many(places)
         self.state.delete_many(places)
@@ -170,6 +174,7 @@ class WaitingStreamRows:
         if entry.time_ms is not None:
             heappush(self._times, _Timed(entry.time_ms, entry.number, next(self._places), key))
         self.count += 1
+        self._ends[entry.until_ms] += 1
         self.until_ms = max(self.until_ms, entry.until_ms)
 
     def _first(self, heap: list[_Timed]) -> int | None:
