@@ -227,8 +227,10 @@ class Side:
                 put[key] = (left,)
             else:
                 gone.append(key)
-        self._waiting.put_many(put, put.values())
-        self._waiting.delete_many(gone)
+        if gone:  # first, because they have just been looked up
+            self._waiting.delete_many(gone)
+        if put:
+            self._waiting.put_many(put, put.values())
         return taken
 
     # -- time passes ---------------------------------------------------------------------------------------------------
