@@ -20,6 +20,8 @@ from tidegate.state.base import Share
 from tidegate.state.memory import MemoryState
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
+from tidegate.task.elements import TimeControl
+from tidegate.task.valve import Inputs
 
 Patch = pytest.MonkeyPatch
 
@@ -55,6 +57,27 @@ def table_missing_from_the_snapshot(patch: Patch) -> None:
         real(self, () if self.declaration.name == LATEST else files, share)
 
     patch.setattr(MemoryState, "restore", restore)
+
+
+def idle_input_passed_without_a_question(patch: Patch) -> None:
+    """ADR 52 across inputs: a watermark of one passes another one that was idle when it arrived."""
+    real = Inputs.__init__
+
+    def init(self: Inputs, *arguments: Any, **named: Any) -> None:
+        real(self, *arguments, **named)
+        across = self._across
+        if across is None:
+            return
+        raised = across._raise
+
+        def raise_(time_ms: int) -> list[TimeControl]:
+            for channel in across._channels:
+                channel.sure_ms = max(channel.sure_ms, time_ms)
+            return raised(time_ms)
+
+        across._raise = raise_  # type: ignore[method-assign]  # only for this valve
+
+    patch.setattr(Inputs, "__init__", init)
 
 
 def matched_rows_missing_from_the_snapshot(patch: Patch) -> None:

@@ -58,8 +58,8 @@ def test_a_run_continues_the_table_of_a_former_one(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("content", "options", "words"),
     [
-        ('{"first": 11, "windows": false, "counts": {}}', ["--first", "12"], "it is of seeds from 11 on;"),
-        ('{"first": 11, "windows": true, "counts": {}}', [], "it is of seeds from 11 on with --windows;"),
+        ('{"first": 11, "only": "", "counts": {}}', ["--first", "12"], "it is of seeds from 11 on;"),
+        ('{"first": 11, "only": "windows", "counts": {}}', [], "it is of seeds from 11 on with --only windows;"),
         ('{"first": 1', [], "it is no table of this command"),
         ('{"rows": []}', [], "it is no table of this command"),
     ],
@@ -109,7 +109,7 @@ def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.
     monkeypatch.setattr(campaign, "play", play)
     with_windows = [seed for seed in range(11, 16) if draw_schedule(seed).workload.windows is not None]
     assert 0 < len(with_windows) < 5
-    counts = play_seeds(11, 5, windows=True)
+    counts = play_seeds(11, 5, only="windows")
     assert (counts.drawn, counts.played) == (5, len(with_windows))
     assert played == with_windows
 
@@ -149,5 +149,5 @@ def test_of_windows_alone_it_tells_how_many_seeds_it_has_looked_at(monkeypatch: 
     """Seven in ten are passed over, so what was played never comes near the number of seeds."""
     tallies = [(campaign.CampaignCounts(drawn=150, played=45), 30.0)]
     monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_, **__: iter(tallies))
-    done = CliRunner().invoke(simulate, ["--seeds", "200", "--windows"])
+    done = CliRunner().invoke(simulate, ["--seeds", "200", "--only", "windows"])
     assert done.stderr == "150 of 200 seeds, 45 with windows played, 0 violations, 1.5 schedules/s\n"

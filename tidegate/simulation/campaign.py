@@ -19,6 +19,7 @@ import msgspec
 
 from tidegate.process.parent import die_with_parent
 from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.shapes.registry import JOINED, WINDOWED
 from tidegate.simulation.shrink import Shrinker
 from tidegate.simulation.world import Schedule, ScheduleResult, play
 
@@ -26,6 +27,8 @@ ENOUGH_FAULTS: Final = 5
 """A schedule counts if at least this many of its faults really happened, or half of them if it plans few."""
 ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
 """Planned disturbances that are not counted as faults."""
+ONLY: Final = {"windows": WINDOWED, "joins": JOINED}
+"""Groups of shapes that a campaign may be limited to."""
 CHUNK: Final = 50
 GARBAGE: Final = (2_000_000, 0, 0)
 """Thresholds of the garbage collector.
@@ -97,24 +100,24 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def play_seeds(first: int, count: int, *, windows: bool = False) -> CampaignCounts:
-    """Plays seeds `first` to `first + count - 1` in this process; with `windows` only those that have windows."""
+def play_seeds(first: int, count: int, *, only: str = "") -> CampaignCounts:
+    """Plays seeds `first` to `first + count - 1` in this process, or only those of a group (`ONLY`)."""
     with quiet():
-        return _play_chunk(first, count, windows=windows)
+        return _play_chunk(first, count, only=only)
 
 
 def play_in_processes(
-    first: int, count: int, processes: int, budget_s: float | None, *, windows: bool = False
+    first: int, count: int, processes: int, budget_s: float | None, *, only: str = ""
 ) -> Iterator[tuple[CampaignCounts, float]]:
     """Yields the counts so far and the elapsed seconds after each chunk. Ends early if the budget is used up.
 
-    `windows`: schedules without windows are skipped.
+    `only`: the group of schedules that are played (`ONLY`); others are skipped.
     """
     started = time.monotonic()
     counts = CampaignCounts()
     chunks = [(at, min(CHUNK, first + count - at)) for at in range(first, first + count, CHUNK)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin_chunks) as pool:
-        play_chunk = partial(_play_chunk, windows=windows)
+        play_chunk = partial(_play_chunk, only=only)
         # One chunk more than processes, so that the first idle process has work while the oldest chunk is awaited.
         ahead = processes + 1
         waiting = [pool.submit(play_chunk, at, size) for at, size in chunks[:ahead]]
@@ -146,12 +149,12 @@ def _begin_chunks() -> None:
     _PLAYING.enter_context(quiet())
 
 
-def _play_chunk(first: int, count: int, *, windows: bool) -> CampaignCounts:
+def _play_chunk(first: int, count: int, *, only: str) -> CampaignCounts:
     counts = CampaignCounts()
     for seed in range(first, first + count):
         schedule = draw_schedule(seed)
         counts = counts.plus(CampaignCounts(drawn=1))
-        if windows and schedule.workload.windows is None:
+        if only and schedule.workload.topology not in ONLY[only]:
             continue
         counts = counts.plus(_count(play(schedule)))
     return counts

@@ -10,7 +10,7 @@ from typing import Final
 import click
 import msgspec
 
-from tidegate.simulation.campaign import ENOUGH_FAULTS, CampaignCounts, play_in_processes
+from tidegate.simulation.campaign import ENOUGH_FAULTS, ONLY, CampaignCounts, play_in_processes
 from tidegate.simulation.reach import HEADING, derive_rows
 
 PROGRESS_S: Final = 30.0
@@ -23,7 +23,7 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The contents of the --table file: a run that another one can continue."""
 
     first: int
-    windows: bool
+    only: str
     counts: CampaignCounts
 
 
@@ -32,24 +32,24 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--first", type=int, default=None, help="First seed; random if not given.")
 @click.option("--processes", default=1, show_default=True, help="Number of processes that play them.")
 @click.option("--budget", type=float, default=None, help="Start no more schedules after this many seconds.")
-@click.option("--windows", is_flag=True, help="Pass over the seven in ten that have no windows.")
+@click.option("--only", type=click.Choice([*ONLY]), default=None, help="Pass over the seeds that have none of these.")
 @click.option(
     "--table",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep what was reached in this file; if it exists, continue that run until --seeds in all are played.",
 )
 def simulate(
-    seeds: int, first: int | None, processes: int, budget: float | None, table: Path | None, *, windows: bool
+    seeds: int, first: int | None, processes: int, budget: float | None, table: Path | None, only: str | None
 ) -> None:
     """Play random schedules of records and faults under a virtual clock and check the committed output.
 
     A schedule counts when at least 5 of its faults really happened. Exit code 1 when one was violated (its story and
     the smallest schedule that still fails are printed), or when something was reached less often than required, which
-    is not asked of --windows.
+    is not asked of --only.
     """
-    kept = _read_table(table, first, windows) if table is not None and table.exists() else None
+    kept = _read_table(table, first, only or "") if table is not None and table.exists() else None
     if kept is None:
-        kept = Kept(secrets.randbelow(FIRST_MAX) if first is None else first, windows, CampaignCounts())
+        kept = Kept(secrets.randbelow(FIRST_MAX) if first is None else first, only or "", CampaignCounts())
     if table is not None:
         _write_table(table, kept)
     begin, counts, rate, told_s = kept.first, kept.counts, 0.0, 0.0
@@ -57,19 +57,19 @@ def simulate(
     if counts.drawn:
         click.echo(f"{counts.drawn} of {seeds} are in {table}")
     rest = max(0, seeds - counts.drawn)
-    for more, elapsed_s in play_in_processes(begin + counts.drawn, rest, processes, budget, windows=windows):
+    for more, elapsed_s in play_in_processes(begin + counts.drawn, rest, processes, budget, only=kept.only):
         latest = kept.counts.plus(more)
         for story in latest.stories[len(counts.stories) :]:
             click.echo(story)
         counts, rate = latest, more.played / elapsed_s
         if table is not None:
-            _write_table(table, Kept(begin, windows, counts))
+            _write_table(table, Kept(begin, kept.only, counts))
         if elapsed_s - told_s >= PROGRESS_S:
             told_s = elapsed_s
             violations = len(counts.failed)
             shown = (
-                f"{counts.drawn} of {seeds} seeds, {counts.played} with windows"
-                if windows
+                f"{counts.drawn} of {seeds} seeds, {counts.played} with {only}"
+                if only
                 else f"{counts.played} of {seeds}"
             )
             click.echo(f"{shown} played, {violations} violations, {rate:.1f} schedules/s", err=True)
@@ -83,15 +83,15 @@ def simulate(
     )
     if counts.failed:
         click.echo(f"failed seeds: {', '.join(map(str, counts.failed))}")
-    if missed and not windows:
+    if missed and not only:
         click.echo(f"reached too rarely: {', '.join(missed)}")
     click.echo(
         f"{counts.counted} schedules, {len(counts.failed)} violations, {counts.faults} faults, {rate:.1f} schedules/s"
     )
-    sys.exit(1 if counts.failed or (missed and not windows) else 0)
+    sys.exit(1 if counts.failed or (missed and not only) else 0)
 
 
-def _read_table(file: Path, first: int | None, windows: bool) -> Kept:
+def _read_table(file: Path, first: int | None, only: str) -> Kept:
     """Raises UsageError, FileError."""
     try:
         kept = msgspec.json.decode(file.read_bytes(), type=Kept)
@@ -99,8 +99,8 @@ def _read_table(file: Path, first: int | None, windows: bool) -> Kept:
         raise click.FileError(str(file), error.strerror) from error
     except msgspec.DecodeError as error:
         raise click.UsageError(f"--table {file}: {error}; it is no table of this command, name another file") from error
-    if first not in (None, kept.first) or windows != kept.windows:
-        told = " with --windows" if kept.windows else ""
+    if first not in (None, kept.first) or only != kept.only:
+        told = f" with --only {kept.only}" if kept.only else ""
         raise click.UsageError(
             f"--table {file}: it is of seeds from {kept.first} on{told}; give the same options, or another file"
         )
