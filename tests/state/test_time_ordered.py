@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,21 @@ def test_W21_many_are_taken_in_parts_each_once(held: TimeOrdered, times: int) ->
         taken += part
     assert taken == [(row, values[row]) for row in sorted(rows, key=in_order)]
     assert (len(held), held.first_ms) == (0, None)
+
+
+@pytest.mark.parametrize("limit", [700, 5000, 20_000])
+def test_many_of_one_time_and_group_are_removed_each_once(held: TimeOrdered, limit: int) -> None:
+    rows = [(0, "".join(letters)) for letters in product("aq", repeat=13)]
+    assert {group_of(row) for row in rows} == {group_of((9, "a" * 13))}
+    later = [(9, "a" * 13), (9, "q" * 13)]
+    held.put_many([*rows, *later], [(0,)] * (len(rows) + len(later)))
+    left = len(rows)
+    while left:
+        assert held.remove_due(5, limit) == min(limit, left)
+        left = max(0, left - limit)
+        assert len(held) == left + len(later)
+    assert held.remove_due(5, limit) == 0
+    assert [row for row, _ in held.take_due(9, 99)] == later
 
 
 @pytest.mark.parametrize("limit", [90, 400])

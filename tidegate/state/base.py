@@ -108,3 +108,6 @@ class KeyedState(StoredState[File], Protocol[File]):
         sorted in when their group is scanned. Raises ValueError if `start` is combined with a prefix or with
         `backwards`.
         """
+
+    def scan_keys(self, group: int, start: Row, limit: int) -> list[Key]:
+        """Returns the keys that a scan from `start` yields, without reading their values."""

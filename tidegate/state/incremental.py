@@ -64,6 +64,10 @@ class IncrementalState(ABC, Generic[File]):
         """Does what `scan` does. The prefix is not a complete key."""
 
     @abstractmethod
+    def scan_keys(self, group: int, start: Row, limit: int) -> list[Key]:
+        """Returns the keys that a scan from `start` yields, without reading their values."""
+
+    @abstractmethod
     def _freeze_all(self) -> Encode:
         """Freezes all entries as they are now."""
 

@@ -97,6 +97,10 @@ class MemoryState(IncrementalState[File]):
         found = zip(keys, self._entries.get_many(keys), strict=True)
         return iter([(key, value) for key, value in found if value is not None])
 
+    @override
+    def scan_keys(self, group: int, start: Row, limit: int) -> list[Key]:
+        return self._in_order().between(group, start=start, limit=limit)
+
     def _in_order(self) -> SortedKeys:
         """Returns all keys in order by group, including the new ones."""
         if self._sorted is None:

@@ -220,6 +220,17 @@ class RocksState(IncrementalState[File]):
     def _scan(
         self, group: int, prefix: Row, start: Row, limit: int | None, *, backwards: bool
     ) -> Iterator[tuple[Key, Value]]:
+        walk, low = self._seek(group, prefix, start, backwards=backwards)
+        places = self._walk(walk, low, limit, backwards=backwards)
+        return ((self._key(place), self._decode(cast("bytes", walk.value()))) for place in places)
+
+    @override
+    def scan_keys(self, group: int, start: Row, limit: int) -> list[Key]:
+        walk, low = self._seek(group, (), start, backwards=False)
+        return [self._key(place) for place in self._walk(walk, low, limit, backwards=False)]
+
+    def _seek(self, group: int, prefix: Row, start: Row, *, backwards: bool) -> tuple[RdictIter, bytes]:
+        """Returns where a scan begins, and what its keys begin with."""
         low = _GROUP.pack(group) + self._order.encode_prefix(prefix)
         first = low + self._order.encode_prefix(start)
         try:
@@ -230,10 +241,12 @@ class RocksState(IncrementalState[File]):
                 walk.seek(cast("Any", first))
         except Exception as error:
             raise self._failure(self._directory.path, error) from error
-        return self._walk(walk, low, limit, backwards=backwards)
+        return walk, low
 
-    def _walk(self, walk: RdictIter, low: bytes, limit: int | None, *, backwards: bool) -> Iterator[tuple[Key, Value]]:
-        """Yields entries from here on while their keys begin with `low`. Raises LocalStateFailed if data is damaged."""
+    def _walk(self, walk: RdictIter, low: bytes, limit: int | None, *, backwards: bool) -> Iterator[bytes]:
+        """Yields keys from here on while they begin with `low`; the walk is at the value of each. Raises
+        LocalStateFailed if data is damaged.
+        """
         step = walk.prev if backwards else walk.next
         if backwards and walk.valid() and not cast("bytes", walk.key()).startswith(low):
             step()  # the walk is at the first key after them
@@ -241,7 +254,7 @@ class RocksState(IncrementalState[File]):
             place = cast("bytes", walk.key())
             if not place.startswith(low):
                 break
-            yield self._key(place), self._decode(cast("bytes", walk.value()))
+            yield place
             limit = None if limit is None else limit - 1
             step()
         try:

@@ -124,22 +124,23 @@ class TimeOrdered:
         return taken
 
     def remove_due(self, until_ms: int, limit: int) -> int:
-        """Removes at most `limit` entries due at `until_ms`, in no particular order. Returns how many."""
-        first = self._known()
-        passed: dict[int, list[Row]] = {}
-        count = 0
-        while count < limit and (earliest := self._earliest(first)) is not None and earliest[0] <= until_ms:
+        """Removes at most `limit` entries due at `until_ms`, in no particular order and without reading their values.
+
+        Returns how many. Each group is read once, because its entries exist until the end of the call.
+        """
+        first, left = self._known(), limit
+        due: dict[int, list[Row]] = {}
+        while left > 0 and (earliest := self._earliest(first)) is not None and earliest[0] <= until_ms:
             time, group = earliest
-            size = min(_READ_MOST, limit - count)
-            entries = list(self._state.scan(group, start=(time,), limit=size + 1))
-            due = bisect_right(entries, until_ms, hi=min(len(entries), size), key=_time_of)
-            passed.setdefault(group, []).extend(key for key, _ in entries[:due])
-            count += due
+            keys = self._state.scan_keys(group, (time,), left + 1)
+            count = min(left, bisect_right(keys, until_ms, key=_FIRST))
+            left -= count
+            due[group] = keys[:count]
             del first[group]
-            if due < len(entries):
-                self._note(first, group, _time_of(entries[due]))
-        self._state.delete_scanned({group: keys for group, keys in passed.items() if keys})
-        return count
+            if count < len(keys):
+                self._note(first, group, keys[count][0])
+        self._state.delete_scanned({group: keys for group, keys in due.items() if keys})
+        return limit - left
 
     def _take_next(self, cursors: dict[int, _Cursor], size: int, until: int, limit: int) -> list[Timed]:
         """Returns the next entries, as far as every group that may contain them has been read; none at the end.

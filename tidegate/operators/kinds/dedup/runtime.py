@@ -89,7 +89,7 @@ class DedupRuntime(Runtime, OperatorRuntime):
         if self._over is None:
             return False
         limit, self._new = max(FORGOTTEN_AT_ONCE, self._new), 0
-        if self._seen.take_due(self._over, limit):
+        if self._seen.remove_due(self._over, limit):
             return True
         self._over = None
         return False
