@@ -23,7 +23,7 @@ from tidegate.expressions.aggregates import AGGREGATES
 from tidegate.expressions.compiled import compile_projection
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.functions import REGISTRY
-from tidegate.expressions.parse import ExpressionError, parse_aggregate, parse_expression
+from tidegate.expressions.parse import ExpressionError, parse_aggregate, parse_expression, parse_qualified
 from tidegate.expressions.remarks import find_remarks
 from tidegate.expressions.secrets import put_stand_ins
 from tidegate.formats.columns import polars_type
@@ -181,6 +181,9 @@ def test_every_remedy_is_run_or_says_in_words_what_to_change(monkeypatch: pytest
     monkeypatch.setattr(ExpressionRefusal, "__init__", recording)
     for refused in REFUSED:
         remedy_of(refused)
+    for text in ("order.idd", "order", "idd"):  # `test_parse.py` has what these say
+        with pytest.raises(ExpressionError):
+            parse_qualified(text, {"order": {"id": STRING}})
     assert find_remarks("regexp_replace(s, '(.)', '\\1')")
     left = {place: remedy for place, remedy in sites.all.items() if place not in sites.reached}
     assert {place: remedy for place, remedy in left.items() if remedy not in IN_WORDS} == {}

@@ -74,6 +74,13 @@ def meaning_of(*changes: tuple[str, str]) -> StateFingerprint:
         ("payment: payments}", "payment: payment}", "there is no source or step `payment`"),
         ("payment: payments}", "payment: changes}", "`join` of the inserts, updates and deletes of `changes` needs"),
         ("    on: {id: order_id}\n", "", "`on` is missing; add it"),
+        (
+            "{id: order_id}",
+            "{order_id: id}",
+            "on.order_id: columns of `order` come first, without its name; write {id: ord",
+        ),
+        ("{id: order_id}", "{order.id: payment.order_id}", "come first, without its name; write {id: order_id}"),
+        ("{order: orders", "{order-1: orders", "join: `order-1.id` would be a subtraction; name the side `order_1`"),
         ("{id: order_id}", "{id: order}", "on.id: there is no column `order`; did you mean `order_id`?"),
         (
             "{id: order_id}",
@@ -85,12 +92,20 @@ def meaning_of(*changes: tuple[str, str]) -> StateFingerprint:
         ("    within: {before: 5m, after: 1h}\n", "    window: {sliding: 1h, every: 1s}\n", "in more than 100 windows"),
         ("rows: left\n", "rows: left\n    window: {tumbling: 1m}\n", "both `within` and `window` are given"),
         ("rows: left", "rows: outer", "rows: `outer` is not one of the choices"),
-        ("rows: left", "rows: anti", "select.paid: there is no input `payment`; the inputs are order"),
+        (
+            "rows: left",
+            "rows: anti",
+            "select.paid: `rows: anti` emits rows of `order` only; use columns of `order`, or exchange the inputs",
+        ),
         ("payment.amount > 0", "payment.amount", "where: is double, not boolean"),
         ("payment.amount > 0", "amount > 0", "there is no column `amount`; write `order.amount` or `payment.amount`"),
         ("paid: payment.amount", "paid: payment.sum", "select.paid: `payment` has no column `sum`"),
         ("paid: payment.amount", "paid: window_start", "there is no column `window_start`"),
-        ("{id: order.id, customer: order.customer, paid: payment.amount}", '{"*": all}', "all columns of two inputs"),
+        (
+            "{id: order.id, customer: order.customer, paid: payment.amount}",
+            '{"*": all}',
+            "`all` would take the columns of both inputs",
+        ),
     ],
 )
 def test_what_is_wrong_has_its_place_and_what_to_write(old: str, new: str, problem: str) -> None:

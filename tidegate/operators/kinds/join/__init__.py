@@ -281,7 +281,7 @@ class JoinKind(StepKind):
         rows = JoinRows(step.rows or JoinRows.INNER)
         matching = _derive_matching(step, context)
         bounds = dict(BOUNDS) if matching is not None and matching.size_ms else {}
-        columns = _derive_columns(step, context, aliases if rows.pairs else aliases[:1], bounds)
+        columns = _derive_columns(step, context, aliases, rows, bounds)
         where, sound = _derive_where(step, context, aliases, bounds)
         keys = _match_keys(step, context, aliases, rows)
         late = _derive_late(step, context, aliases)
@@ -316,11 +316,29 @@ class JoinKind(StepKind):
 
 def _match_keys(step: Any, context: StepContext, aliases: tuple[str, ...], rows: JoinRows) -> MatchedKeys | None:
     """Returns the keys with their common types, or None after reporting that there are none."""
+    remedies = {("on", left): _exchanged(left, right, context, aliases) for left, right in step.on.items()}
+    for path, remedy in remedies.items():
+        if remedy:
+            context.problem(path, f"columns of `{aliases[0]}` come first, without its name", remedy, at_key=True)
+    if any(remedies.values()):
+        return None
     preserved = {alias for port, alias in enumerate(aliases) if rows.preserves(port)}
     keys: dict[Path, dict[str, str]] = {
         ("on", left): dict(zip(aliases, (left, right), strict=True)) for left, right in step.on.items()
     }
     return context.match_keys(keys, preserved)
+
+
+def _exchanged(left: str, right: str, context: StepContext, aliases: tuple[str, ...]) -> str:
+    """Returns what to write if columns were given in the wrong order or with their input; empty if they were not."""
+    of_left, of_right = (context.of(alias).columns for alias in aliases)
+    if left in of_left and right in of_right:
+        return ""
+    first, second = (name.removeprefix(f"{alias}.") for name, alias in zip((left, right), aliases, strict=True))
+    for one, other in ((first, second), (second, first)):
+        if one in of_left and other in of_right:
+            return f"write {{{one}: {other}}}"
+    return ""
 
 
 def _derive_matching(step: Any, context: StepContext) -> Matching | None:
@@ -352,15 +370,24 @@ def _derive_matching(step: Any, context: StepContext) -> Matching | None:
 
 
 def _derive_columns(
-    step: Any, context: StepContext, aliases: tuple[str, ...], bounds: Mapping[str, DataType]
+    step: Any, context: StepContext, aliases: tuple[str, ...], rows: JoinRows, bounds: Mapping[str, DataType]
 ) -> dict[str, Expression] | None:
     """Returns the columns of the result, or None after reporting what is wrong."""
     if isinstance(step.select, AllColumns):
-        context.problem(("select",), "all columns of two inputs", "name each: {id: order.id, paid: payment.amount}")
+        remedy = f"name each column, as {{id: {aliases[0]}.id}}"
+        context.problem(("select",), "`all` would take the columns of both inputs", remedy)
         return None
     found = {name: context.qualified(("select", name), text, aliases, bounds) for name, text in step.select.items()}
     typed = {name: one for name, one in found.items() if one is not None}
-    return typed if len(typed) == len(found) else None
+    left, right = aliases
+    hidden = {qualified_name(right, name) for name in context.of(right).columns} if not rows.pairs else set()
+    for name, one in typed.items():
+        if hidden & {*columns_of(one)}:
+            remedy = f"use columns of `{left}`, or exchange the inputs"
+            context.problem(("select", name), f"`rows: {rows}` emits rows of `{left}` only", remedy)
+    return (
+        typed if len(typed) == len(found) and not any(hidden & {*columns_of(one)} for one in typed.values()) else None
+    )
 
 
 def _derive_where(

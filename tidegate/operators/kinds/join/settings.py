@@ -125,10 +125,18 @@ def _sides(value: object) -> dict[str, str]:
         raise refusal(f"expected two inputs, got {describe_value(value)}", remedy)
     if len(value) != 2:
         raise refusal(f"a join has two inputs, not {len(value)}", remedy)
-    found = {check_step_name(alias): require_text(name, "a source or step", remedy) for alias, name in value.items()}
+    found = {_alias(alias): require_text(name, "a source or step", remedy) for alias, name in value.items()}
     if len({alias.lower() for alias in found}) < 2:
         raise refusal("the names of both sides differ only in case", "choose another for one of them")
     return found
+
+
+def _alias(value: object) -> str:
+    """Returns the name of a side, which expressions can write as it is."""
+    alias: str = check_step_name(value)
+    if "-" in alias:
+        raise refusal(f"`{alias}.id` would be a subtraction", f"name the side `{alias.replace('-', '_')}`")
+    return alias
 
 
 _SIDES: Final[Mapping[str, Any]] = {
