@@ -183,7 +183,7 @@ def test_every_remedy_is_run_or_says_in_words_what_to_change(monkeypatch: pytest
         remedy_of(refused)
     for text in ("order.idd", "order", "idd"):  # `test_parse.py` has what these say
         with pytest.raises(ExpressionError):
-            parse_qualified(text, {"order": {"id": STRING}})
+            parse_qualified(text, {"order": {"id": STRING}}, {})
     assert find_remarks("regexp_replace(s, '(.)', '\\1')")
     left = {place: remedy for place, remedy in sites.all.items() if place not in sites.reached}
     assert {place: remedy for place, remedy in left.items() if remedy not in IN_WORDS} == {}
