@@ -19,6 +19,7 @@ from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import StepOperator
 from tidegate.plan.build import check_pipeline
+from tidegate.task.bad_records import BadRecord
 
 SOURCES = (
     HEAD
@@ -432,6 +433,22 @@ def test_dead_letters_have_the_bytes_of_the_record_that_fails_whether_it_is_of_t
         "orders NO_TABLE_ROW",
     ]
     assert all(record_at(history, one) == (one.key, one.value, one.headers) for one in found)
+
+
+def test_each_source_has_its_own_policy() -> None:
+    unknown = (b"k", json.dumps({"id": 2, "customer": "cy", "amount": 1.0}).encode(), ())
+    other = (b"k", json.dumps({"id": 3, "customer": "ann", "amount": 1.0}).encode(), ())
+    gold = json.dumps({"segment": "gold", "country": "ch"}).encode()
+    stopping = DEAD.removesuffix("tests:\n").replace("    bad_records: dead-letter\n", "")  # that of customers: `fail`
+    history: dict[TopicPartition, list[Record]] = {
+        TopicPartition("customers", 0): [(b"ann", gold, ())],
+        TopicPartition("orders", 0): [unknown, other],
+    }
+    written, _ = play(history, stopping)
+    assert [dead_letter_of(one).kind for one in written[DEAD_LETTERS]] == ["NO_TABLE_ROW"]
+    history[TopicPartition("customers", 1)] = [(b"ann", gold, ())]
+    with pytest.raises(BadRecord, match="KEY_IN_TWO_PARTITIONS"):
+        play(history, stopping)
 
 
 RESULTS = (

@@ -62,8 +62,11 @@ class Out(Protocol):
     def side(self, name: str, batch: pl.DataFrame) -> None:
         """Emits rows of a declared side output."""
 
-    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
-        """Reports rows of `batch` that failed; they are in no `emit`. Raises if the policy is to stop."""
+    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0) -> None:
+        """Reports rows of `batch` that failed; they are in no `emit`. `port` is the input that they came from.
+
+        Raises if the policy is to stop.
+        """
 
     def watermark(self, time_ms: int) -> None:
         """Promises that no row up to this event time follows on any output unless it is late; END_OF_TIME: none at all.

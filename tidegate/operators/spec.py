@@ -138,6 +138,10 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         def bad_records(self) -> BadRecordPolicy:
             """What happens to records that fail in this operator."""
 
+    def bad_records_of(self, port: int = 0) -> BadRecordPolicy:  # noqa: ARG002  # for overrides
+        """Returns what happens to records of an input that fail in this operator."""
+        return self.bad_records
+
     @property
     def kind(self) -> str:
         """The name of the kind in `explain` and in metrics."""

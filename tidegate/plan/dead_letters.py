@@ -70,7 +70,14 @@ def _sources(graph: LogicalGraph) -> list[SourceOperator]:
 
 
 def _failing(graph: LogicalGraph) -> list[OperatorName]:
-    return [name for name, node in graph.items() if node.operator.bad_records is BadRecordPolicy.DEAD_LETTER]
+    return [
+        name
+        for name, node in graph.items()
+        if any(
+            node.operator.bad_records_of(port) is BadRecordPolicy.DEAD_LETTER
+            for port in {one.port for one in node.inputs} or (0,)
+        )
+    ]
 
 
 def _naming_topics(node: LogicalNode) -> LogicalNode:

@@ -514,6 +514,8 @@ class _Context(_Input):
             check_operator(operator, _ports_of(self._builder.graph, inputs))
         self._builder.graph[operator.name] = LogicalNode(operator, inputs)
         self._last = operator.name
+        if self._named and operator.preserves_record():  # the records go on that arrived on port 0
+            self._builder.policies[self.name] = next(iter(self._named.values())).policy
         if operator.name != self.name:  # a named input of another step may read it
             self._builder.schemas[operator.name] = dict(operator.output_columns())
             self._builder.policies[operator.name] = self.policy

@@ -343,7 +343,7 @@ class SlotLoop:
         self._decline(subtask, checkpoint, reason, "")
 
     def failed_records(
-        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]
+        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0
     ) -> pl.DataFrame | None:
         """Counts failed rows or stops the pipeline, and returns the dead letters to write.
 
@@ -351,14 +351,14 @@ class SlotLoop:
         in flight from a checkpoint of an older definition in which no later step could fail.
         """
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
-        origins = self.origins.get(operator.name, ())
+        origins, policy = self.origins.get(operator.name, ()), operator.bad_records_of(port)
         for failure in failures:
             topic = _topic_of(frame, failure.row) or " or ".join(origins) or "its source"
             found = _place_of(frame, failure.row, topic)
             told = _describe_result(frame, failure.row) if found is None else _describe_place(found)
             where = f"{place}: record of {topic}, {told}"
-            self.bad_record(operator.name, operator.bad_records, found, where, failure)
-        if operator.bad_records is not BadRecordPolicy.DEAD_LETTER:
+            self.bad_record(operator.name, policy, found, where, failure)
+        if policy is not BadRecordPolicy.DEAD_LETTER:
             return None
         from tidegate.formats.dead_letters.frames import dead_letters_of_rows
 

@@ -89,7 +89,7 @@ class Host(Protocol):
         """Reports to the coordinator that this subtask aborts the checkpoint (B09)."""
 
     def failed_records(
-        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]
+        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0
     ) -> pl.DataFrame | None:
         """Counts failed rows or stops the pipeline, by the operator's policy. Returns the dead letters to write, if
         any.

@@ -19,7 +19,7 @@ from tidegate.datatypes import BIGINT, BINARY
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import ColumnReference, Expression, can_fail, columns_of, text_of
 from tidegate.expressions.parse import qualified_name
-from tidegate.formats.failures import BadRecordPolicy, combine_policies
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest, digest_expression
@@ -95,6 +95,8 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     add: tuple[tuple[str, Expression], ...]
     missing: Missing
     bad_records: BadRecordPolicy
+    """That of the stream."""
+    table_bad_records: BadRecordPolicy
     order: InputOrder = ANY_ORDER
     """That of the table's port."""
     place: tuple[str, ...] = ()
@@ -106,6 +108,10 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     def table(self) -> str:
         """The name of the table."""
         return self.inputs[TABLE]
+
+    @override
+    def bad_records_of(self, port: int = 0) -> BadRecordPolicy:
+        return self.table_bad_records if port == TABLE else self.bad_records
 
     @override
     def output_columns(self, output: str = "") -> Columns:
@@ -330,7 +336,8 @@ class LookupKind(StepKind):
             tuple((name, kind) for name, kind in held.items() if name not in pairs),
             tuple(added.items()),
             missing,
-            combine_policies((stream.policy, table.policy)),
+            stream.policy,
+            table.policy,
             InputOrder(comes_first=step.begin != IMMEDIATELY),
             derive_place(table.origins()),
             row_key.ttl,

@@ -74,7 +74,7 @@ class LookupRuntime(Runtime, OperatorRuntime):
         """Applies rows of the table."""
         changes, failures = self._rows.apply(batch)
         if failures:
-            out.fail(batch, failures)
+            out.fail(batch, failures, TABLE)
         return changes
 
     def _join(self, batch: pl.DataFrame, out: Out) -> None:
