@@ -346,6 +346,20 @@ def test_a_clock_that_goes_back_and_a_shorter_wait_keep_the_order_of_a_key(opene
     assert numbers(found) == [(1, None), (2, None), (4, None)]
 
 
+def test_a_row_waits_no_longer_than_it_may_after_a_restart_where_the_clock_is_behind(
+    opened: Callable[..., Subtasks],
+) -> None:
+    clock = Clock()
+    found = opened("found", "wait 1m", clock=clock)
+    found.process(stream((1, "a")))
+    clock.now_ms -= 2 * 60 * MINUTE_MS
+    found.restart(2)
+    poll(found, clock.now_ms + MINUTE_MS - 1)
+    assert numbers(found) == []
+    poll(found, clock.now_ms + MINUTE_MS)
+    assert numbers(found) == [(1, None)]
+
+
 def test_watermarks_and_a_status_do_not_overtake_waiting_rows(opened: Callable[..., Subtasks]) -> None:
     found = opened("found", "wait 1m")
     (runtime,) = found.runtimes

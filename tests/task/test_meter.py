@@ -74,6 +74,17 @@ def test_rows_that_a_sink_refuses_have_failed_and_do_not_leave() -> None:
     assert meter.counts == [OperatorCounts(rows_in=6, rows_out=3, failed=3)]
 
 
+def test_rows_of_another_input_are_not_filtered() -> None:
+    """They change what is made of those of the first one, as the rows of a table do."""
+    meter = OperatorMeter([Rest.FILTERED], lambda: 0.0)
+    meter.failed(0, 1, port=1)
+    meter.took(0, 10, port=1)
+    meter.gave(0, 3)
+    meter.took(0, 5)
+    (found,) = meter.counts
+    assert (found.rows_in, found.rows_out, found.filtered, found.failed) == (15, 3, 2, 1)
+
+
 def test_rows_that_an_aggregate_folds_are_not_filtered(rig: Rig) -> None:
     source = rig.slots[0].sources["read"]
     source.batches.clear()

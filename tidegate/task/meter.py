@@ -18,12 +18,14 @@ class OperatorMeter:
     never goes back.
     """
 
-    __slots__ = ("_elapsed_ms", "_rests", "_since_ms", "counts")
+    __slots__ = ("_elapsed_ms", "_folded", "_rests", "_since_ms", "counts")
 
     def __init__(self, rests: Sequence[Rest], elapsed_ms: Callable[[], float]) -> None:
         self.counts = [OperatorCounts() for _ in rests]
         """Counts by node."""
         self._rests = rests
+        self._folded = [0] * len(rests)
+        """By node the rows of other ports than 0: they change what is made of those of port 0."""
         self._elapsed_ms = elapsed_ms
         self._since_ms = 0.0
 
@@ -44,9 +46,11 @@ class OperatorMeter:
         self.spent(node)
         self.counts[node].rows_out += rows
 
-    def failed(self, node: int, rows: int) -> None:
+    def failed(self, node: int, rows: int, port: int = 0) -> None:
         """Records rows of the current batch that could not be processed."""
         self.counts[node].failed += rows
+        if port:
+            self._folded[node] -= rows
 
     def blocked(self, waited_ms: float) -> None:
         """Adds time in which nothing leaves the subtask to its first operator, which accepts nothing meanwhile."""
@@ -58,12 +62,14 @@ class OperatorMeter:
         counts.watermarks += 1
         counts.watermark_ms = time_ms
 
-    def took(self, node: int, rows: int) -> float:
+    def took(self, node: int, rows: int, port: int = 0) -> float:
         """Records that the node has finished a batch. Returns the clock."""
         counts, rest = self.counts[node], self._rests[node]
         counts.rows_in += rows
+        if port:
+            self._folded[node] += rows
         if rest is Rest.FILTERED:
-            counts.filtered = counts.rows_in - counts.rows_out - counts.failed
+            counts.filtered = counts.rows_in - counts.rows_out - counts.failed - self._folded[node]
         elif rest is Rest.WRITTEN:
             counts.rows_out = counts.rows_in - counts.failed
         return self.spent(node)

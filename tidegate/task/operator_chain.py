@@ -122,7 +122,8 @@ class OperatorChain:
                 batch, rest = batch.split(batch.frame.height // 2)
                 left.append(rest)
             else:
-                self.pace.observe(batch.frame.height, self.meter.took(0, batch.frame.height) - started)
+                ended = self.meter.took(0, batch.frame.height, port)
+                self.pace.observe(batch.frame.height, ended - started)
                 return left
 
     def hand(self, control: TimeControl | CatchUpMarker) -> None:

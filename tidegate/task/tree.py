@@ -133,7 +133,7 @@ class NodeOut(Out):
 
     @override
     def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0) -> None:
-        self._tree.meter.failed(self._index, len(failures))
+        self._tree.meter.failed(self._index, len(failures), port)
         letters = self._tree.failed(self._operator, batch, failures, port)
         if letters is not None:
             self.side(DEAD, letters)

@@ -68,7 +68,7 @@ class WaitingLookupRuntime(LookupRuntime):
 
     def _load(self) -> None:
         """Reads the waiting rows of a checkpoint. Their rows in the table may have arrived already."""
-        self._ready.update(dict.fromkeys(self._waiting.load()))
+        self._ready.update(dict.fromkeys(self._waiting.load(self._now_ms() + self._wait_ms)))
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:

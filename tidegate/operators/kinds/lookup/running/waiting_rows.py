@@ -68,8 +68,11 @@ class WaitingStreamRows:
         self._numbers = count()
         self._loaded = False
 
-    def load(self) -> Sequence[Key]:
-        """Makes the index of restored rows, once. Returns their keys."""
+    def load(self, latest_ms: int) -> Sequence[Key]:
+        """Makes the index of restored rows, once. Returns their keys.
+
+        None of them waits beyond `latest_ms`: the clock of the machine that wrote them may have been ahead.
+        """
         if self._loaded:
             return ()
         self._loaded = True
@@ -78,7 +81,9 @@ class WaitingStreamRows:
             for stored, value in zip(part, self.state.get_many(part), strict=True):
                 if value is not None:
                     key = stored[0] if self._single else stored[:-1]
-                    found.append((key, _Entry(stored[-1], value[0], _time_of(msgspec.msgpack.decode(value[1])))))
+                    found.append(
+                        (key, _Entry(stored[-1], min(value[0], latest_ms), _time_of(msgspec.msgpack.decode(value[1]))))
+                    )
         for key, entry in sorted(found, key=lambda one: one[1].number):
             self._note(key, entry)
             self._numbers = count(entry.number + 1)
