@@ -22,9 +22,11 @@ from tidegate.coordinator.upgrade import (
     derive_identity,
 )
 from tidegate.coordinator.upgrade_decision import decide_upgrade
+from tidegate.datatypes import BIGINT
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.operators.fingerprint import StateFingerprint
+from tidegate.operators.latest_rows import declare_latest
 from tidegate.plan.graph import UpgradeDirective
 
 NAMES = [OperatorName(name) for name in ("a", "b", "c", "d")]
@@ -371,3 +373,36 @@ def test_a_name_that_the_checkpoint_has_for_something_else_is_taken_over_by_two_
         refusal.message == "`was: totals_v2` at 'totals' cannot be followed: checkpoint 7 holds a 'totals' of its own"
     )
     assert "leave 'totals_v2' under its name, and start once with --drop totals; after a checkpoint" in refusal.remedy
+
+
+def with_table(command_line: CommandLineDirectives | None = None, verb: str = "", source: str = "s") -> Definition:
+    """A step `a` that holds a table of the source `s`."""
+    declared = declare_latest((("id", BIGINT),), (("x", BIGINT),), 128)
+    fingerprints: dict[OperatorName, StateFingerprint] = {name_of("a"): {source: {"what is kept": "2:1"}}}
+    return Definition(
+        fingerprints,
+        {name_of(source): {name_of("s"): 1}},
+        {name_of("a"): (declared,)},
+        frozenset(),
+        {name_of("a"): UpgradeDirective(verb=verb)} if verb else {},
+        command_line or CommandLineDirectives(),
+    )
+
+
+def test_a_table_that_is_added_beside_a_source_that_continues_needs_a_directive() -> None:
+    """The lookup would find nothing of what the source had read before, without a word."""
+    checkpoint = completed(7, at=[positions(name_of("s"), {name_of("s"): {0: 5}})])
+    identity = msgspec.structs.replace(IDENTITY, fingerprints={}, words={})
+    (refusal,) = decide_upgrade(checkpoint, identity, with_table()).refusals
+    assert "step 'a' is new and holds a table, but its source `s` continues where it was" in refusal.message
+    assert "source of another name" in refusal.remedy
+    assert "`state: reset`" in refusal.remedy
+    reset = CommandLineDirectives(reset={name_of("a"): ""})
+    for now in (with_table(reset), with_table(verb="reset")):
+        upgrade = decide_upgrade(checkpoint, identity, now)
+        assert not upgrade.refusals
+        assert [step.outcome for step in upgrade.steps if step.name == "a"] == [UpgradeOutcome.NEW]
+    drop = with_table(CommandLineDirectives(drop=(name_of("s"),)), source="t")
+    assert not decide_upgrade(checkpoint, identity, drop).refusals
+    begun = msgspec.structs.replace(identity, fingerprints=with_table().fingerprints)
+    assert not decide_upgrade(checkpoint, begun, with_table()).refusals

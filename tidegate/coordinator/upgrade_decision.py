@@ -355,7 +355,29 @@ class _Decision:
     def _new_ones(self) -> None:
         known = {step.name for step in self._steps}
         for name in sorted(_in_the_file({*self._now.sources, *self._now.states}) - known):
-            self._steps.append(StepChange(name, UpgradeOutcome.NEW, name in self._now.sources))
+            refused = name in self._now.states and self._lacks_history(name)
+            outcome = UpgradeOutcome.REFUSED if refused else UpgradeOutcome.NEW
+            self._steps.append(StepChange(name, outcome, name in self._now.sources))
+
+    def _lacks_history(self, name: OperatorName) -> bool:
+        """Refuses a new step with a table whose source continues: it would have only what is yet to come."""
+        if name in self._identity.fingerprints or self._verb(name, name)[0] == RESET:
+            return False
+        if not any(one.holds_table for one in self._now.states[name]):
+            return False
+        origins = {self._renamed.get(OperatorName(one), one) for one in self._now.fingerprints.get(name, {})}
+        continued = sorted(origins.intersection(self._sources) - {*self._now.command_line.drop})
+        if not continued:
+            return False
+        self._refuse(
+            name,
+            f"step {str(name)!r} is new and holds a table, but its source {_quoted(continued)} continues where it was: "
+            "what it has read before would be missing from the table",
+            f"Let the table read a source of another name, which begins at its `start`. {say(name, RESET, '')}, with "
+            "which the table begins empty",
+            {RESET: "the table begins empty, and has the rows that are written from now on"},
+        )
+        return True
 
     def _rows_in_flight(self) -> None:
         """Refuses if an edge with rows in the checkpoint no longer exists under its current name."""

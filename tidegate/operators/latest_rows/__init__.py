@@ -22,6 +22,7 @@ from tidegate.state.keygroups import KEY_HASH
 ROWS: Final = "rows"
 """The part after the step's name in the name of the operator that emits the rows of a table."""
 LATEST: Final = StateName("rows")
+_RESET_REMARK: Final = "its table is empty, and what the topic held before is not read again: see `tidegate docs joins`"
 PARTITION: Final = "__tidegate_partition"
 TOPIC: Final = "__tidegate_topic"
 PLACE: Final = (StateField(PARTITION, INT, nullable=False), StateField(TOPIC, STRING, nullable=False))
@@ -38,7 +39,7 @@ def declare_latest(keys: Columns, held: Columns, max_parallelism: int, ttl: Ttl 
         expires=ttl is not None,
         serializer=Serializer(parameters={} if ttl is None else {LASTS: ttl.lasts}),
     )
-    return StateDeclaration(LATEST, shape)
+    return StateDeclaration(LATEST, shape, holds_table=True, reset_remark=_RESET_REMARK)
 
 
 def digest_latest(
