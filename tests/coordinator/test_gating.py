@@ -51,6 +51,30 @@ def at(watermark_ms: int | None, *, idle: bool = False) -> SourceProgress:
 # -- gates -------------------------------------------------------------------------------------------------------------
 
 
+def test_the_tables_of_joins_in_a_row_are_read_at_once() -> None:
+    """orders -> join <- customers, join -> second <- regions: only the orders wait, for both tables."""
+    plan = plan_of(
+        1,
+        [
+            vertex(source_node("orders", edges=(0,))),
+            vertex(source_node("customers", edges=(1,))),
+            vertex(source_node("regions", edges=(3,))),
+            vertex(totals_node("join", edges=(2,))),
+            vertex(totals_node("second")),
+        ],
+        [
+            edge(0, "orders", "join", 0),
+            edge(1, "customers", "join", 1, gates=True),
+            edge(2, "join", "second", 0),
+            edge(3, "regions", "second", 1, gates=True),
+        ],
+    )
+    assert [(str(gate.vertex), set(gate.awaited), set(gate.held)) for gate in derive_gates(plan)] == [
+        ("join", {CUSTOMERS}, {ORDERS}),
+        ("second", {REGIONS}, {ORDERS}),
+    ]
+
+
 def test_the_sources_of_the_other_inputs_are_on_hold_until_every_subtask_has_reported() -> None:
     gating = Gating(join_of(gates=True))
     assert slots(gating) == [{ORDERS}, {ORDERS}]

@@ -41,8 +41,10 @@ def derive_gates(plan: Plan) -> tuple[Gate, ...]:
     gates: dict[tuple[VertexId, int], Gate] = {}  # several edges may feed one port
     for edge in plan.edges:
         if edge.order.comes_first:
-            own, others = _sides(plan, edge)
-            gate = Gate(edge.downstream, edge.port, edge.alias or edge.upstream, own, others - own)
+            own, _ = _sides(plan, edge)
+            others = (one for one in plan.inputs_of(edge.downstream) if one.port != edge.port)
+            held = frozenset[OperatorName]().union(*(_streams(plan, one) for one in others)) - own
+            gate = Gate(edge.downstream, edge.port, edge.alias or edge.upstream, own, held)
             gates.setdefault((gate.vertex, gate.port), gate)
     return tuple(gates.values())
 
@@ -101,6 +103,18 @@ def _upstream(plan: Plan, edge: Edge, *, timed: bool) -> frozenset[OperatorName]
     if timed:  # the event time of a lookup is that of its stream
         inputs = tuple(one for one in inputs if Requirement.EVENT_TIME in one.carries) or inputs
     return frozenset[OperatorName]().union(*(_upstream(plan, one, timed=timed) for one in inputs))
+
+
+def _streams(plan: Plan, edge: Edge) -> frozenset[OperatorName]:
+    """Returns the sources that feed an edge, but not through inputs that come first: the tables of several lookups in a
+    row are read at once.
+    """
+    (vertex,) = (one for one in plan.vertices if one.id == edge.upstream)
+    head = vertex.nodes[0].operator
+    if isinstance(head, SourceOperator):
+        return frozenset([head.name])
+    inputs = (one for one in plan.inputs_of(vertex.id) if not one.order.comes_first)
+    return frozenset[OperatorName]().union(*(_streams(plan, one) for one in inputs))
 
 
 def _path_to(vertex: Vertex, edge: Edge) -> Iterator[Node]:
