@@ -41,6 +41,8 @@ WARM: Final = 50_000
 PER_S: Final = 10_000
 """Orders in a second of event time."""
 BASE_MS: Final = 1_767_225_600_000
+APART_MS: Final = 3_600_000
+"""Event time from the warm-up block to the main block: an idle pipeline has the highest event time that it has read."""
 TIMEOUT_S: Final = 600.0
 POLL_S: Final = 0.03
 CALM_S: Final = 3.0
@@ -180,9 +182,10 @@ def _make_block(first: int, count: int) -> Block:
     orders: list[Record] = []
     paid: list[tuple[int, int, Record]] = []
     expected: dict[str, Counter[tuple[Any, ...]]] = {kind: Counter() for kind in KINDS}
+    begins_ms = BASE_MS + (APART_MS if first else 0)
     for id_ in range(first, first + count):
         customer = dice.randrange(100 if dice.random() < 0.1 else CUSTOMERS)
-        at, price = BASE_MS + id_ * 1000 // PER_S - dice.randrange(200), dice.randrange(100, 20_000)
+        at, price = begins_ms + (id_ - first) * 1000 // PER_S - dice.randrange(200), dice.randrange(100, 20_000)
         value = (
             b'{"id":%d,"at":%d,"customer":"c%07d","sku":"p%05d","quantity":%d,"price":%d,"note":"%s"}'
             % (id_, at, customer, dice.randrange(1000), dice.randrange(1, 10), price, b"n" * 64)
