@@ -110,8 +110,8 @@ def test_a_late_request_changes_nothing_that_was_created_since(
     server: ObjectServer, proxy: StoreProxy, connect: Connect
 ) -> None:
     proxy.script(*[Fate.LATE] * 1000, method="PUT")
-    with pytest.raises(StorageError, match="cannot write journal/1: the connection broke"):
-        connect(HASTY).put_if_absent("journal/1", b"late")
+    with pytest.raises(StorageError, match=r"cannot write journal/1: (?:the connection broke|no answer in time)"):
+        connect(HASTY).put_if_absent("journal/1", b"late")  # which of them depends on the load of the machine
     proxy.script()
     assert connect().put_if_absent("journal/1", b"in time")
     assert set(proxy.land()) == {412}
