@@ -12,6 +12,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
+import msgspec
+
 from tidegate.simulation.lateness import (
     ObservedWatermark,
     RowOutcome,
@@ -64,7 +66,7 @@ class OnTimeOracle:
             return False
         required, _ = self._derive(done, now[LATE_TOPIC], ever[LATE_TOPIC], complete=True)
         return all(
-            name in (ever if one.causes <= done else now)[one.topic]
+            name in (ever if one.is_made_from(done) else now)[one.topic]
             for name, one in required.items()
             if self._is_due(one)
         )
@@ -124,8 +126,8 @@ class OnTimeOracle:
             return least, least
         both = sorted([*sure, *unsure], key=lambda one: one.id)
         most = {one.name: one for one in self._shape.derive(both, self._timing)}
-        required = {name: one for name, one in least.items() if name in most}
-        return required, {**least, **most}
+        required = {name: _with_any_of(one, most[name]) for name, one in least.items() if name in most}
+        return required, {**least, **{name: _with_any_of(one, least.get(name, one)) for name, one in most.items()}}
 
     def _check_late(
         self, late: Sequence[int], done: AbstractSet[int], ever: AbstractSet[Hashable], *, complete: bool
@@ -166,7 +168,9 @@ class OnTimeOracle:
         missing = [
             name
             for name, one in required.items()
-            if one.topic == topic and self._is_due(one) and name not in (ever if one.causes <= history.done else came)
+            if one.topic == topic
+            and self._is_due(one)
+            and name not in (ever if one.is_made_from(history.done) else came)
         ]
         if missing:
             problems.append(f"{topic}: {len(missing)} rows are missing: {missing[:SHOWN]}")
@@ -179,7 +183,7 @@ class OnTimeOracle:
         if one.content != content:
             return f"{content} where {one.content} was expected"
         if one.due_ms is None:
-            return f"{content} came again after going back to a place after it" if one.causes <= done else ""
+            return f"{content} came again after going back to a place after it" if one.is_made_from(done) else ""
         if self._highest is None or one.due_ms > self._highest:
             return f"{content} came out although no watermark has reached {one.due_ms}"
         return ""
@@ -195,6 +199,13 @@ class OnTimeOracle:
                     name = (name, times[name] - 1)
                 names.append((name, content, number))
         return names
+
+
+def _with_any_of(one: Expected, other: Expected) -> Expected:
+    """Returns a record with what is enough for another one: what must have come out may have done so by a partner that
+    may be late, and what must not come out again has had one that is not.
+    """
+    return msgspec.structs.replace(one, any_of=other.any_of)
 
 
 def _contents(partitions: Sequence[Sequence[Any]]) -> list[Any]:

@@ -106,15 +106,22 @@ class _Join(OnTimeShape):
             sides[one.place.topic][one.sku].append(one)
         made: list[Expected] = []
         met: set[int] = set()
+        partners: defaultdict[int, set[int]] = defaultdict(set)
         for sku, lefts in sides[LEFT].items():
             for left in lefts:
                 for right in sides[RIGHT].get(sku, ()):
                     if key_of(left) and key_of(right) and _fulfils(left, right) and self._meets(left, right, timing):
                         if self.rows not in _OF_LEFT:
                             made.append(self._row(left, right))
-                        elif self.rows == "semi" and left.id not in met:
-                            made.append(self._row(left, None))
+                        else:
+                            partners[left.id].add(right.id)
                         met |= {left.id, right.id}
+        if self.rows == "semi":
+            made += [
+                msgspec.structs.replace(self._row(one, None), any_of=frozenset(partners[one.id]))
+                for one in records
+                if one.id in partners
+            ]
         alone = {LEFT: self.rows in _ALONE_LEFT, RIGHT: self.rows in _ALONE_RIGHT}
         for one in records:
             if alone[one.place.topic] and one.id not in met:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -149,6 +150,12 @@ class Expected(msgspec.Struct, frozen=True):
     due_ms: int | None
     """The time that the watermark must have reached; None if it comes out with the last of its causes."""
     content: Content
+    any_of: frozenset[int] = frozenset()
+    """Further input records, of which one is enough."""
+
+    def is_made_from(self, done: AbstractSet[int]) -> bool:
+        """Returns whether these input records are enough for it."""
+        return self.causes <= done and (not self.any_of or not self.any_of.isdisjoint(done))
 
 
 class OnTimeShape(ContentShape):
