@@ -100,5 +100,5 @@ def columns_are_told_apart_by_their_types(patch: Patch) -> None:
 
 def words_forgotten_by_what_a_recovery_appends(patch: Patch) -> None:
     """It repeats the states of a checkpoint, and not the words that are spent with them: they are reset again."""
-    for module in ("choice", "lost_input", "beginning"):
+    for module in ("restore_target", "lost_input", "start_offsets"):
         patch.setattr(f"tidegate.coordinator.{module}.derive_identity", lambda old, now: now)
