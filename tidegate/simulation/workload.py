@@ -249,10 +249,12 @@ def _draw_join(draw: random.Random, workload: Workload) -> Workload:
     if SHAPES[topology].windowed:
         timing = draw_lulls(draw, draw_timing(draw, single=True))
         timing = draw_two_inputs(draw, timing) if len(SHAPES[topology].inputs) > 1 else timing
+    slow = workload.slot_pace >= SLOW_PACE and len(SHAPES[topology].inputs) > 1
     return msgspec.structs.replace(
         workload,
         topology=topology,
         timing=timing,
+        interval_ms=workload.interval_ms * (2 if slow else 1),  # two inputs have twice the channels, and more
         partitions=workload.partitions if timing is None else timing.least(workload.partitions),
         skus=max(workload.skus, SKUS_OF_JOINS),
         exactly_once=True,
