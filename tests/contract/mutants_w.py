@@ -15,7 +15,10 @@ WINDOWS: Final = "operators.kinds.window.running"
 
 TIMERS: Final = (
     Mutant(
-        "W20", f"{WINDOWS}.base:WindowRuntime._go_on", "assert watermark_ms is not None", "out.watermark(watermark_ms)"
+        "W20",
+        "operators.due_results:DueResultsRuntime._go_on",
+        "assert watermark_ms is not None",
+        "out.watermark(watermark_ms)",
     ),
     Mutant("W21", f"{WINDOWS}.tumbling:TumblingRuntime._fire", "parts.sort(self._by)", "parts.sort(self._by)[::-1]"),
     Mutant("W22", f"{WINDOWS}.tumbling:TumblingRuntime.before_snapshot", "self._store.add(parts)", "pass"),

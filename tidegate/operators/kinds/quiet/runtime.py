@@ -15,6 +15,7 @@ from typing_extensions import override
 from tidegate.formats.columns import TIMESTAMP, make_column
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
+from tidegate.operators.due_results import DueResultsRuntime
 from tidegate.operators.event_time import BEHIND, TIME, WATERMARK, EventClock
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.quiet import LAST_AT, QUIET, REPEATS, TIMERS, QuietOperator
@@ -33,7 +34,7 @@ RESULTS_AT_ONCE: Final = 2000
 """The maximum number of timers that fire in one call."""
 
 
-class QuietRuntime(KeyedRuntime[QuietOperator]):
+class QuietRuntime(DueResultsRuntime, KeyedRuntime[QuietOperator]):
     """Detects absence. Results of one watermark are in order of time within each call."""
 
     def __init__(self, operator: QuietOperator, slot: Slot) -> None:
@@ -54,20 +55,11 @@ class QuietRuntime(KeyedRuntime[QuietOperator]):
         )
         self._late = LateRows(self._clock, operator.keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
-        self._waiting: int | None = None
-        """The watermark to pass on once everything that it makes due is emitted."""
-        self._idle: bool | None = None
-        """The status to pass on after that watermark."""
 
     @property
     @override
     def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
         return self._late.count
-
-    @property
-    @override
-    def settled(self) -> bool:
-        return self._waiting is None
 
     @property
     @override
@@ -90,32 +82,6 @@ class QuietRuntime(KeyedRuntime[QuietOperator]):
             if before != after:
                 new[key] = self._reschedule(key, value, after)
         self._put(new)
-
-    @override
-    def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """Emits everything that the watermark makes due before passing it on (W20)."""
-        self._clock.advance(watermark_ms)
-        self._waiting = watermark_ms
-        self._emit_some(out)
-
-    @override
-    def on_status(self, idle: bool, out: Out) -> None:
-        """Holds a status back while a watermark waits, because nothing may be emitted while idle (W05)."""
-        if self._waiting is None:
-            out.status(idle)
-        else:
-            self._idle = idle
-
-    @override
-    def poll(self, rows_max: int, out: Out) -> bool:  # its own limit applies instead of `rows_max`
-        if self._waiting is None:
-            return False
-        self._emit_some(out)
-        return True
-
-    @override
-    def before_snapshot(self) -> None:
-        self._clock.before_snapshot()
 
     # -- timers --------------------------------------------------------------------------------------------------------
 
@@ -147,20 +113,14 @@ class QuietRuntime(KeyedRuntime[QuietOperator]):
 
     # -- results -------------------------------------------------------------------------------------------------------
 
-    def _emit_some(self, out: Out) -> None:
-        watermark_ms = self._waiting
-        assert watermark_ms is not None
+    @override
+    def emit_due(self, watermark_ms: int, rows_max: int, out: Out) -> bool:  # its own limit applies, not `rows_max`
         places = (TIMERS,) if self._clock.ending else (TIMERS, REPEATS)
         taken = self._timers.take_due(places, watermark_ms, RESULTS_AT_ONCE)
-        if taken:
-            self._fire(taken, watermark_ms, out)
-            if self._timers.has_due(places, watermark_ms):
-                return
-        self._waiting = None
-        out.watermark(watermark_ms)
-        if self._idle is not None:
-            idle, self._idle = self._idle, None
-            out.status(idle)
+        if not taken:
+            return False
+        self._fire(taken, watermark_ms, out)
+        return self._timers.has_due(places, watermark_ms)
 
     def _fire(self, taken: Sequence[Row], watermark_ms: int, out: Out) -> None:
         """Emits at most one result per timer, and sets the timer of the next one."""

@@ -21,13 +21,14 @@ from typing_extensions import override
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
+from tidegate.operators.due_results import DueResultsRuntime
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.join import AT, BUCKET, BYTES_MAX, ROWS_MAX, SIDE, JoinOperator
 from tidegate.operators.kinds.join.running.results import Results
 from tidegate.operators.kinds.join.running.side import Pair, Side
 from tidegate.operators.kinds.join.settings import JoinRows, Matching
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out, Runtime
+from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out
 from tidegate.operators.spec import LATE, Slot
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.state.keygroups import key_groups_of_keys
@@ -42,7 +43,7 @@ REMOVED_AT_ONCE: Final = 2_000
 """The number of entries of a side to remove in one turn; more if more were written since the last one."""
 
 
-class JoinRuntime(Runtime, OperatorRuntime):
+class JoinRuntime(DueResultsRuntime, OperatorRuntime):
     """Pairs rows of two sides."""
 
     def __init__(self, operator: JoinOperator, slot: Slot) -> None:
@@ -74,10 +75,6 @@ class JoinRuntime(Runtime, OperatorRuntime):
         self._held_back_ms = max((wait - operator.matching.shift_ms for wait in waits), default=0)
         self._at_once = FIRED_MAX
         """The number of positions and keys in one call, by how many rows they had last."""
-        self._pending_ms: int | None = None
-        """The watermark that waits for the rows that it makes due."""
-        self._idle_after = False
-        """True to become idle as soon as the watermark is passed on."""
         self._over_ms: int | None = None
         """The watermark that was passed on, while entries may be left that it makes useless."""
 
@@ -90,11 +87,6 @@ class JoinRuntime(Runtime, OperatorRuntime):
     @override
     def states(self) -> Mapping[StateName, OperatorState]:
         return self._states
-
-    @property
-    @override
-    def settled(self) -> bool:
-        return self._pending_ms is None
 
     @property
     @override
@@ -207,22 +199,11 @@ class JoinRuntime(Runtime, OperatorRuntime):
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
         self._restore_buckets()
-        self._clock.advance(watermark_ms)
-        self._pending_ms = watermark_ms
-        self._go_on(watermark_ms, FIRED_MAX, out)
-
-    @override
-    def on_status(self, idle: bool, out: Out) -> None:
-        """Holds a status back while a watermark waits, because nothing may be emitted between idle and active (W05)."""
-        if self._pending_ms is None:
-            out.status(idle)
-        else:
-            self._idle_after = idle
+        super().on_watermark(watermark_ms, out)
 
     @override
     def poll(self, rows_max: int, out: Out) -> bool:
-        if self._pending_ms is not None:
-            self._go_on(self._pending_ms, min(rows_max, FIRED_MAX), out)
+        if super().poll(rows_max, out):
             return True
         if self._over_ms is None:
             return False
@@ -231,8 +212,8 @@ class JoinRuntime(Runtime, OperatorRuntime):
             self._over_ms = None
         return any(more)
 
-    def _go_on(self, watermark_ms: int, rows_max: int, out: Out) -> None:
-        """Emits some of the rows that a watermark makes due. Passes it on when there are none left (W20)."""
+    @override
+    def emit_due(self, watermark_ms: int, rows_max: int, out: Out) -> bool:
         limit = min(rows_max, self._at_once)
         for port, side in enumerate(self._sides):
             taken, rows = side.take_unmatched(watermark_ms, limit) if side.preserved else ([], [])
@@ -244,16 +225,14 @@ class JoinRuntime(Runtime, OperatorRuntime):
                 self._at_once = max(1, min(FIRED_MAX, 2 * self._at_once, FIRED_MAX * len(taken) // len(rows)))
             limit -= len(taken)
             if limit <= 0:
-                return
-        self._pending_ms = None
-        if watermark_ms == END_OF_TIME:  # entries stay, because another start may bring more rows
-            out.watermark(watermark_ms)
-        else:
+                return True
+        if watermark_ms != END_OF_TIME:  # entries stay after it, because another start may bring more rows
             self._over_ms = watermark_ms
-            out.watermark(max(LOWEST, watermark_ms - self._held_back_ms))
-        if self._idle_after:
-            self._idle_after = False
-            out.status(idle=True)
+        return False
+
+    @override
+    def passed_on(self, watermark_ms: int) -> int:
+        return watermark_ms if watermark_ms == END_OF_TIME else max(LOWEST, watermark_ms - self._held_back_ms)
 
 
 def _at_newest(matching: Matching, batch: pl.DataFrame) -> pl.DataFrame:

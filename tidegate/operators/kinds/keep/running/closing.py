@@ -14,12 +14,13 @@ from typing_extensions import override
 
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
+from tidegate.operators.due_results import DueResultsRuntime
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Ranking
 from tidegate.operators.kinds.keep.running.frames import cut_rows, frame_of, rows_of
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out
 from tidegate.operators.spec import LATE, Slot
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
@@ -32,7 +33,7 @@ _FIRST_RANKINGS: Final = 16
 """How many rankings are taken from the state before the size of their rows is known."""
 
 
-class ClosingRuntime(Runtime, OperatorRuntime):
+class ClosingRuntime(DueResultsRuntime, OperatorRuntime):
     """Collects rankings and emits those that the watermark closes."""
 
     def __init__(self, operator: RankingOperator, slot: Slot) -> None:
@@ -53,10 +54,6 @@ class ClosingRuntime(Runtime, OperatorRuntime):
         self._at_once = min(_FIRST_RANKINGS, self._at_once_max)
         """How many rankings are taken in one call: fewer if their rows do not fit into one part, more otherwise."""
         self._clock = EventClock(operator.name, slot.own_groups)
-        self._waiting: int | None = None
-        """The watermark to pass on once everything that it closes is emitted."""
-        self._idle: bool | None = None
-        """The status to pass on after that watermark."""
         self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
     @property
@@ -68,11 +65,6 @@ class ClosingRuntime(Runtime, OperatorRuntime):
     @override
     def states(self) -> Mapping[StateName, OperatorState]:
         return {state.declaration.name: state for state in (self._state, self._clock.state)}
-
-    @property
-    @override
-    def settled(self) -> bool:
-        return self._waiting is None
 
     @property
     @override
@@ -100,34 +92,7 @@ class ClosingRuntime(Runtime, OperatorRuntime):
         self._rankings.put_many(changed, [(rankings[key].rows,) for key in changed])
 
     @override
-    def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """Emits everything that the watermark closes before passing it on (W20)."""
-        self._clock.advance(watermark_ms)
-        self._waiting = watermark_ms
-        self._close_some(out)
-
-    @override
-    def on_status(self, idle: bool, out: Out) -> None:
-        """Holds a status back while a watermark waits, because nothing may be emitted while idle (W05)."""
-        if self._waiting is None:
-            out.status(idle)
-        else:
-            self._idle = idle
-
-    @override
-    def poll(self, rows_max: int, out: Out) -> bool:  # its own limit applies instead of `rows_max`
-        if self._waiting is None:
-            return False
-        self._close_some(out)
-        return True
-
-    @override
-    def before_snapshot(self) -> None:
-        self._clock.before_snapshot()
-
-    def _close_some(self, out: Out) -> None:
-        watermark_ms = self._waiting
-        assert watermark_ms is not None
+    def emit_due(self, watermark_ms: int, rows_max: int, out: Out) -> bool:  # its own limit applies, not `rows_max`
         limit = self._at_once
         taken = self._rankings.take_due(watermark_ms, limit)
         if taken:
@@ -142,9 +107,4 @@ class ClosingRuntime(Runtime, OperatorRuntime):
             for part in parts:
                 frame = frame_of(rows[part], ranks[part], self._columns)
                 out.emit(frame.with_columns(pl.Series(TIME, times[part], pl.Int64), pl.lit(0, pl.Int64).alias(BEHIND)))
-        if len(taken) < limit:
-            self._waiting = None
-            out.watermark(watermark_ms)
-            if self._idle is not None:
-                idle, self._idle = self._idle, None
-                out.status(idle)
+        return len(taken) == limit

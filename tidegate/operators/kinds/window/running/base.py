@@ -15,12 +15,13 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.ids import StateName
+from tidegate.operators.due_results import DueResultsRuntime
 from tidegate.operators.event_time import EventClock
 from tidegate.operators.kinds.window.running.emission import EmissionBudget, ResultsOf
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
 from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out, Runtime
+from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out
 from tidegate.operators.spec import LATE
 from tidegate.state.base import KeyedState
 from tidegate.state.keygroups import key_groups_of_keys
@@ -46,7 +47,7 @@ FOLDED_MAX: Final = 2_000
 REASON: Final = "late: its windows were closed"
 
 
-class WindowRuntime(Runtime, OperatorRuntime):
+class WindowRuntime(DueResultsRuntime, OperatorRuntime):
     """The base of all runtimes of windows."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
@@ -75,10 +76,6 @@ class WindowRuntime(Runtime, OperatorRuntime):
         self._states[self._clock.state.declaration.name] = self._clock.state
         self._at_once = FIRED_FIRST if self._aggregates.growing else FIRED_MAX
         """The number of results in one call, adapted to the size of the last ones; at most doubled each time."""
-        self._pending_ms: int | None = None
-        """The watermark that waits for its results."""
-        self._idle_after = False
-        """True to become idle as soon as the watermark is passed on."""
         names = [name for name, _ in self._keys]
         self._late = LateRows(self._clock, names, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
@@ -92,11 +89,6 @@ class WindowRuntime(Runtime, OperatorRuntime):
     def states(self) -> Mapping[StateName, OperatorState]:
         return self._states
 
-    @property
-    @override
-    def settled(self) -> bool:
-        return self._pending_ms is None
-
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         closed = self._late.closed_by(batch)
@@ -107,38 +99,12 @@ class WindowRuntime(Runtime, OperatorRuntime):
         self._relieve()
 
     @override
-    def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        self._clock.advance(watermark_ms)
-        self._pending_ms = watermark_ms
-        self._go_on(FIRED_MAX, out)
-
-    @override
-    def on_status(self, idle: bool, out: Out) -> None:
-        """Holds a status back while a watermark waits, because nothing may be emitted between idle and active (W05)."""
-        if self._pending_ms is None:
-            out.status(idle)
-        else:
-            self._idle_after = idle
-
-    @override
-    def poll(self, rows_max: int, out: Out) -> bool:
-        if self._pending_ms is None:
-            return False
-        self._go_on(min(rows_max, FIRED_MAX), out)
-        return True
-
-    def _go_on(self, limit: int, out: Out) -> None:
-        watermark_ms = self._pending_ms
-        assert watermark_ms is not None
-        if self._fire_some(watermark_ms, limit, out):
-            return
-        self._pending_ms = None
+    def emit_due(self, watermark_ms: int, rows_max: int, out: Out) -> bool:
+        if self._fire_some(watermark_ms, min(rows_max, FIRED_MAX), out):
+            return True
         if watermark_ms == END_OF_TIME and self._lateness_ms:
             self._clock.ended(self._lateness_ms)
-        out.watermark(self._passed(watermark_ms))
-        if self._idle_after:
-            self._idle_after = False
-            out.status(idle=True)
+        return False
 
     def _fire_some(self, watermark_ms: int, limit: int, out: Out) -> bool:
         """Runs `_fire` with a limit that fits in memory, since a group may keep megabytes of values."""
@@ -166,10 +132,6 @@ class WindowRuntime(Runtime, OperatorRuntime):
         if self._clock.ending:
             keyed = pl.DataFrame(key_columns(rows, self._keys))
             self._note_closed(keyed[AT], keyed)
-
-    def _passed(self, watermark_ms: int) -> int:
-        """Returns the watermark to pass on after everything that `watermark_ms` makes due is emitted."""
-        return watermark_ms
 
     # -- implemented by subclasses -------------------------------------------------------------------------------------
 

@@ -198,7 +198,8 @@ class SessionRuntime(WindowRuntime):
 
     # -- results -------------------------------------------------------------------------------------------------------
 
-    def _passed(self, watermark_ms: int) -> int:
+    @override
+    def passed_on(self, watermark_ms: int) -> int:
         return watermark_ms if watermark_ms == END_OF_TIME else watermark_ms - 1
 
     def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
