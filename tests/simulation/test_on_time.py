@@ -15,7 +15,7 @@ from tidegate.simulation.kernel import START_S
 from tidegate.simulation.lateness import ObservedWatermark, time_of
 from tidegate.simulation.on_time import OnTimeOracle
 from tidegate.simulation.oracle import OracleHistory
-from tidegate.simulation.shapes.joined import LEFT, RIGHT, IntervalJoin, Quiet, WindowJoin, _Join, key_of
+from tidegate.simulation.shapes.joined import LEFT, REPEAT_MS, RIGHT, IntervalJoin, Quiet, WindowJoin, _Join, key_of
 from tidegate.simulation.shapes.shape import LATE_TOPIC, Content, OnTimeShape, alternate
 from tidegate.simulation.timing import Timing
 from tidegate.simulation.workload import InputRecord, draw_workload
@@ -257,6 +257,28 @@ def test_absence_is_what_the_event_times_of_a_key_say() -> None:
     assert problems_of("quiet", records, output) == ""
     output["silent"][0].append(rows[0])
     assert "should not be there" in problems_of("quiet", records, output)
+
+
+def test_behind_a_place_to_which_somebody_went_back_a_silence_is_repeated_from_there_on() -> None:
+    """The records do not show where: what came out before may come again, and every repetition must have come out."""
+    times = 4
+    last_ms = 1100 + (times - 1) * REPEAT_MS + TIMING.delay_ms + 1
+    records = [record_of(0, PLACES[0], 1000), record_of(1, PLACES[0], last_ms, "far")]
+
+    def check(before: int, after: int, done: frozenset[int] = frozenset({0})) -> str:
+        silence = Content(b"s0", {"sku": "s0", "quiet": True, "last_ms": 1000})
+        outputs: list[Rows] = [{"silent": [[silence] * count], LATE_TOPIC: [[]]} for count in (before, after)]
+        histories = [
+            OracleHistory(frozenset(), outputs[0]),  # type: ignore[arg-type]  # contents
+            OracleHistory(done, outputs[1]),  # type: ignore[arg-type]  # contents
+        ]
+        return "; ".join(oracle_of("quiet", records).check(histories))
+
+    assert [check(before, times - before) for before in range(times)] == [""] * times
+    assert check(times, times) == check(3, 2) == check(times, 0) == ""
+    assert "missing" in check(1, times - 2)
+    assert "no watermark" in check(1, times + 1)
+    assert "missing" in check(1, times - 1, frozenset())
 
 
 def test_inputs_take_turns_in_being_silent_for_longer_than_it_takes_to_be_idle() -> None:

@@ -102,6 +102,10 @@ class OnTimeOracle:
         """Returns whether the record has come out when everything has been read."""
         return one.due_ms is None or (self._reached is not None and one.due_ms <= self._reached)
 
+    def _may_be_due(self, one: Expected) -> bool:
+        """Returns whether the record may have come out when everything has been read."""
+        return one.due_ms is None or (self._highest is not None and one.due_ms <= self._highest)
+
     def _derive(
         self, done: AbstractSet[int], late: AbstractSet[Hashable], ever: AbstractSet[Hashable], *, complete: bool
     ) -> tuple[_Names, _Names]:
@@ -151,7 +155,7 @@ class OnTimeOracle:
         came = Counter[Hashable]()
         homes: dict[bytes, int] = {}
         newest: dict[bytes | None, int] = {}
-        for name, content, number in self._names_in(topic, history.output[topic]):
+        for name, content, number in self._names_in(topic, history, allowed, ever):
             came[name] += 1
             one = allowed.get(name)
             if problem := self._check_row(one, content, history.done):
@@ -184,21 +188,42 @@ class OnTimeOracle:
             return f"{content} where {one.content} was expected"
         if one.due_ms is None:
             return f"{content} came again after going back to a place after it" if one.is_made_from(done) else ""
-        if self._highest is None or one.due_ms > self._highest:
+        if not self._may_be_due(one):
             return f"{content} came out although no watermark has reached {one.due_ms}"
         return ""
 
-    def _names_in(self, topic: str, partitions: Sequence[Sequence[Any]]) -> list[tuple[Hashable, Content, int]]:
-        names = []
-        times = Counter[Hashable]()
-        for number, partition in enumerate(partitions):
-            for content in partition:
-                name = self._shape.name_of(topic, content)
-                if self._shape.repeats:
-                    times[name] += 1
-                    name = (name, times[name] - 1)
-                names.append((name, content, number))
-        return names
+    def _names_in(
+        self, topic: str, history: ShapeHistory, allowed: _Names, ever: AbstractSet[Hashable]
+    ) -> list[tuple[Hashable, Content, int]]:
+        """Returns the records of a topic with their names and partitions."""
+        names = [
+            (self._shape.name_of(topic, content), content, number)
+            for number, partition in enumerate(history.output[topic])
+            for content in partition
+        ]
+        if not self._shape.repeats:
+            return names
+        numbers = self._first_numbers(Counter(name for name, _, _ in names), history.done, allowed, ever)
+        found: list[tuple[Hashable, Content, int]] = []
+        for name, content, number in names:
+            found.append(((name, numbers[name]), content, number))
+            numbers[name] += 1
+        return found
+
+    def _first_numbers(
+        self, times: Mapping[Hashable, int], done: AbstractSet[int], allowed: _Names, ever: AbstractSet[Any]
+    ) -> dict[Hashable, int]:
+        """Returns the numbers of the first repetitions in a history.
+
+        Where all causes of a record were processed before, a history may begin with any of the repetitions that have
+        come out, and with the one that follows them. It is taken to begin with the last of these that leaves room for
+        the others.
+        """
+        repeated: list[Any] = [
+            name for name, one in allowed.items() if one.is_made_from(done) and self._may_be_due(one)
+        ]
+        possible, before = Counter(name for name, _ in repeated), Counter(name for name, _ in ever)
+        return {name: max(0, min(before[name], possible[name] - times[name])) for name in times}
 
 
 def _with_any_of(one: Expected, other: Expected) -> Expected:

@@ -40,8 +40,8 @@ class Outputs:
         """Topic -> records or windows that have come out at any time."""
         self._next = dict.fromkeys(self.places, 0)
         self._rows: dict[TopicPartition, list[tuple[int, Any]]] = {place: [] for place in self.places}
-        self._times = Counter[Hashable]()
-        """How often a name has come out in the current history, if records are repeated."""
+        self._times: tuple[Counter[Hashable], Counter[Hashable]] = (Counter(), Counter())
+        """How often a name has come out in the current history, and at any time, if records are repeated."""
         self._cuts: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
         """Per history: the records processed before it, and its first offsets."""
 
@@ -64,9 +64,10 @@ class Outputs:
             for offset, record in found.records:
                 row, name = self._read(place, offset, record)
                 self._rows[place].append((offset, row))
+                now, ever = self._times
                 if offset >= begins:
-                    ids.add(name)
-                self.ever[place.topic].add(name)
+                    ids.add(self._number(place.topic, name, now))
+                self.ever[place.topic].add(self._number(place.topic, name, ever))
                 if self._on_row is not None:
                     self._on_row(place.topic, row)
         return whole
@@ -75,13 +76,16 @@ class Outputs:
         """Decodes a record. Returns its row or contents, and its name."""
         if isinstance(self._shape, ContentShape) and place.topic != DEAD_TOPIC:
             content = read_content(record)
-            name = self._shape.name_of(place.topic, content)
-            if isinstance(self._shape, OnTimeShape) and self._shape.repeats and place.topic != LATE_TOPIC:
-                self._times[name] += 1
-                name = (name, self._times[name] - 1)
-            return content, name
+            return content, self._shape.name_of(place.topic, content)
         row = _row_of(place, offset, record)
         return row, id_of(place.topic, row)
+
+    def _number(self, topic: str, name: Hashable, times: Counter[Hashable]) -> Hashable:
+        """Returns the name of a record, with the number of its repetition if records are repeated."""
+        if topic == LATE_TOPIC or not (isinstance(self._shape, OnTimeShape) and self._shape.repeats):
+            return name
+        times[name] += 1
+        return name, times[name] - 1
 
     def empty(self, now_ms: int) -> None:
         """Removes everything that has been read, as retention does, and what leaders know about producers."""
@@ -95,7 +99,7 @@ class Outputs:
         self._cuts.append((done, {place: self._broker.end_offset(place) for place in self.places}))
         for ids in self.ids.values():
             ids.clear()
-        self._times.clear()
+        self._times[0].clear()
 
     def histories(self) -> list[OracleHistory]:
         """Returns all histories, oldest first."""
