@@ -22,12 +22,13 @@ from tidegate.coordinator.ledger import TransactionLedger
 from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
 from tidegate.coordinator.permit import issue_permit
 from tidegate.coordinator.recovery import RestoreFacts
-from tidegate.coordinator.restore_target import RestoreTarget, validate_restore_target
+from tidegate.coordinator.restore_target import Fallback, RestoreTarget
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle, StateKind
 from tidegate.daemon import preflight as looking
 from tidegate.daemon import recovery
 from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.daemon.recovery_stages import OffsetsAssigned, RestorePointAppended
+from tidegate.daemon.restore_point import RestorePointSelector
 from tidegate.daemon.services import Services
 from tidegate.daemon.start_offsets import fix_start_offsets
 from tidegate.errors import TidegateError
@@ -412,11 +413,12 @@ def savepoint_written_before_its_output_is_committed(patch: Patch) -> None:
 
 def wish_carried_out_at_every_start(patch: Patch) -> None:
     """ADR 12."""
+    real = RestorePointSelector.look
 
-    def decide(state: JournalState, wish: RestoreTarget, *, repeat_output: bool) -> bool:
-        return validate_restore_target(msgspec.structs.replace(state, origin=""), wish, repeat_output=repeat_output)
+    async def look(self: RestorePointSelector, state: JournalState) -> RestoreTarget | Fallback | None:
+        return await real(self, msgspec.structs.replace(state, origin=""))
 
-    patch.setattr("tidegate.daemon.restore_point.validate_restore_target", decide)
+    patch.setattr(RestorePointSelector, "look", look)
 
 
 def barrier_overtakes_a_barrier(patch: Patch) -> None:

@@ -37,7 +37,6 @@ COSTLY = {
     "watermark_of_the_operator_not_restored",
     "watermark_passed_on_before_what_it_makes_due",
     "watermarks_of_partitions_not_restored",
-    "wish_carried_out_at_every_start",
     "words_forgotten_by_what_a_recovery_appends",
 }
 """More than half of the time of all: no seed is known that shows them in less than some seconds."""
