@@ -31,6 +31,7 @@ from tidegate.operators.kinds.async_calls import AsyncOperator
 from tidegate.operators.kinds.http_calls import HttpOperator
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.state.backends import choose_backend
+from tidegate.user_code.describe import CodeDescription
 
 CAPACITY = 100
 INPUT = (("k", BIGINT), ("n", BIGINT))
@@ -116,7 +117,9 @@ def main() -> None:
             http = HttpOperator(
                 url=parse_url(url + "{n}"), headers={}, cache_ms=0, missing_fails=False, **common(ordered=ordered)
             )
-            own = AsyncOperator(function=f"{Path(__file__).stem}:at_once", **common(ordered=ordered))
+            own = AsyncOperator(
+                code=CodeDescription(reference=f"{Path(__file__).stem}:at_once", digest=""), **common(ordered=ordered)
+            )
             for name, spec, ask in (("http", http, get), ("at once", own, nothing)):
                 step = min(run_step(spec, rows) for _ in range(3))
                 raw = min(run_raw(ask, rows) for _ in range(3))

@@ -63,11 +63,14 @@ def test_modules_lie_beside_the_file_as_it_was_named_as_schemas_do(tmp_path: Pat
     ("geo", "problem"),
     [
         ("def resolve(row): ...\n", "`resolve` is not async; write `async def resolve(row)`: what blocks would stop"),
-        ("import nowhere\n", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'; put it beside"),
-        ("import os\nos._exit(7)\n", "its import ended the process with code 7; a module"),
-        ("import sys\nsys.exit()\n", "its import ended the process with code 0; a module must do nothing that"),
+        ("import nowhere\n", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'; put it next to"),
+        ("import os\nos._exit(7)\n", "the import of the module `lookup.geo` ended the process with code 7; a module"),
+        (
+            "import sys\nsys.exit()\n",
+            "the module `lookup.geo` ends the process when it is imported: SystemExit; a module",
+        ),
         ("async def f(row:\n", "(geo.py, line 1); correct the module"),
-        ("x = 1\nLIMITS = {}['prices']\n", "KeyError: 'prices'; correct the module, at line 2 of lookup/geo.py"),
+        ("x = 1\nLIMITS = {}['prices']\n", "KeyError: 'prices'; correct the module, at lookup/geo.py:2 in <module>"),
     ],
 )
 def test_a_function_that_run_could_not_use_is_refused_with_its_place(tmp_path: Path, geo: str, problem: str) -> None:

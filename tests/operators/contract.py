@@ -10,12 +10,12 @@ import msgspec
 import polars as pl
 
 from tests.operators.subtasks import GROUPS, Subtasks
+from tests.support.user_code import describe_here
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.expressions.bounds import Bound, derive_identities
 from tidegate.formats.columns import make_column, polars_type
 from tidegate.formats.row_kinds import INSERT, ROW_KIND
 from tidegate.operators.async_queue import PendingCall
-from tidegate.operators.calls.user_code import install_modules
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.fingerprint import Lineage, digest
 from tidegate.operators.runtime import END_OF_TIME, system_columns
@@ -24,6 +24,7 @@ from tidegate.operators.step import StepKind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan, Vertex
 from tidegate.task.elements import Watermark
+from tidegate.user_code.modules import install_modules
 
 _SCHEMA: Final = "{id: bigint, customer: string, amount: double, at: timestamp, tags: array<string>}"
 _FILE: Final = """\
@@ -59,7 +60,9 @@ _Made = tuple[int, pl.DataFrame, list[pl.DataFrame]]
 
 def plan_of(kind: StepKind, example: str, record_format: str = "json") -> Plan:
     """The plan of a pipeline with one step. Raises ConfigErrors where such a step takes no changes."""
-    return build_plan(load(kind, example, record_format))
+    plan = build_plan(load(kind, example, record_format))
+    install_modules(plan.modules)
+    return plan
 
 
 def load(kind: StepKind, example: str, record_format: str = "json") -> LoadedPipeline:
@@ -75,8 +78,8 @@ def load(kind: StepKind, example: str, record_format: str = "json") -> LoadedPip
     if outputs:
         named = "[" + ", ".join(f"tried.{output}" for output in outputs) + "]"
         text = _FILE.format(source=source, more=more, known=known, step=step, outputs=named, late=late)
-        return parse_pipeline(text, "contract.yaml", {})
-    return first
+        first = parse_pipeline(text, "contract.yaml", {})
+    return describe_here(first, kind.example_modules)
 
 
 def tried_of(plan: Plan) -> Iterator[Tried]:
@@ -170,8 +173,6 @@ def find_breaches(spec: StepOperator, ports: Ports) -> list[str]:
     """What an operator does not keep; the same sentence once."""
     ports = _read_of(spec, ports)
     batches = make_batches(spec, ports)
-    for module, _, function in (one.partition(":") for one in spec.user_code()):
-        install_modules({module: f"async def {function}(row):\n    return None\n"})
     try:
         whole, sizes = _run(spec, ports, batches, {})
         restarted, _ = _run(spec, ports, batches, {2: 3, 4: 2})

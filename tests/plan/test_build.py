@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.user_code import with_async_functions
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import parse_pipeline, read_pipeline
 from tidegate.operators.builtin.kafka_sink import SinkOperator
@@ -34,7 +35,7 @@ sources:
 
 
 def check(text: str) -> CheckedPipeline:
-    loaded = parse_pipeline(HEAD + text, "p.yaml", {})
+    loaded = with_async_functions(parse_pipeline(HEAD + text, "p.yaml", {}))
     assert loaded.problems == ()
     return check_pipeline(loaded)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.support.user_code import with_async_functions
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.operators.kinds.http_calls import HttpOperator
 from tidegate.plan.build import build_plan
@@ -39,7 +40,7 @@ def load(tmp_path: Path, last: str = "located", **changes: str) -> LoadedPipelin
     text = TEXT.replace("FILE", str(secret)).replace("LAST", last)
     for old, new in changes.items():
         text = text.replace(old, new)
-    return parse_pipeline(text, "p.yaml", {})
+    return with_async_functions(parse_pipeline(text, "p.yaml", {}))
 
 
 def http_of(plan: Plan) -> HttpOperator:

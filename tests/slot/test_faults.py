@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import AttemptFailed
-from tidegate.operators.calls.user_code import UserCodeProblem, install_modules, load_function, read_modules
 from tidegate.slot.faults import derive_failure, derive_fault
+from tidegate.user_code.modules import UserCodeProblem, install_modules, load, read_modules
 
 
 def _raised(call: Callable[[], object]) -> Exception:
@@ -61,12 +61,12 @@ def test_a_module_of_the_users_that_executors_cannot_import_ends_the_daemon_with
     install_modules(read_modules(tmp_path, ["geo:resolve"]))
     try:
         with pytest.raises(UserCodeProblem) as caught:
-            load_function("geo:resolve")
+            load("geo:resolve")
     finally:
         install_modules({})
     failed = derive_failure(caught.value)
     assert (failed.code, failed.retriable, failed.exit_code) == ("executor-lacks-module", False, 2)
-    assert "No module named 'not_installed_here'; put it beside the pipeline file, or install it" in failed.message
+    assert "No module named 'not_installed_here'; put it next to the pipeline file, or install it" in failed.message
 
 
 def test_a_module_of_the_users_that_fails_for_another_reason_is_tried_again_and_tells_the_remedy() -> None:

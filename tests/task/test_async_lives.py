@@ -19,6 +19,7 @@ from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.calls.url_template import parse_url
 from tidegate.operators.kinds.async_calls import AsyncOperator
 from tidegate.operators.kinds.http_calls import HttpOperator
+from tidegate.user_code.describe import CodeDescription
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ def make(kind: str, server: LookupServer, *, ordered: bool) -> CallOperator:
         "input": COLUMNS,
     }
     if kind == "async":
-        return AsyncOperator(function=f"{__name__}:Price", **common)
+        return AsyncOperator(code=CodeDescription(reference=f"{__name__}:Price", digest=""), **common)
     url = parse_url(f"{server.url}/price/{{n}}")
     return HttpOperator(url=url, headers={}, cache_ms=0, missing_fails=True, **common)
 

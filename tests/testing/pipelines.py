@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.support.user_code import describe_here
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.plan.build import build_plan
@@ -42,6 +43,7 @@ def load(cases: str, pipeline: str = ORDERS) -> tuple[LoadedPipeline, Plan]:
     loaded = parse_pipeline(pipeline + cases, "orders.yaml", {})
     if loaded.problems:
         raise ConfigErrors(loaded.problems)
+    loaded = describe_here(loaded, {})
     return loaded, build_plan(loaded)
 
 

@@ -55,7 +55,7 @@ def preview(lines: Iterable[bytes], *steps: str) -> tuple[list[Previewed], list[
     """What comes out, and what is skipped."""
     loaded, plan = load("", ORDERS.replace("tests:\n", ""))
     if steps:
-        loaded, plan = tap_steps(loaded, plan, steps)
+        loaded, plan = tap_steps(loaded, steps)
     skipped: list[str] = []
     return list(Preview(loaded, plan, skipped.append).run(parse(lines), steps)), skipped
 

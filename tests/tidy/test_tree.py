@@ -14,7 +14,7 @@ from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, repo
 BASE = frozenset({"clock", "committable", "datatypes", "errors", "ids", "modules"})
 EDGE = frozenset({"threads"})
 FIRST = frozenset({"formats", "config.fields", "state", "storage"})
-LANGUAGE = FIRST | {"expressions", "operators"}
+LANGUAGE = FIRST | {"user_code", "expressions", "operators"}
 CORE = BASE | LANGUAGE | {"kafka", "config", "plan", "coordinator", "journal", "task"}
 RUNTIME = frozenset({"kafka", "sinks", "sources"})
 DRIVER = CORE | EDGE | RUNTIME | {"tables", "process", "registry", "slot", "spark"}
@@ -31,8 +31,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "storage": BASE,
     "config.fields": BASE | {"storage"},
     "state": BASE | {"formats", "storage"},
+    "user_code": BASE | FIRST,
     "expressions": BASE | FIRST,
-    "operators": BASE | FIRST | {"expressions"},
+    "operators": BASE | FIRST | {"user_code", "expressions"},
     "kafka": BASE | EDGE | {"formats", "storage"},
     "config": BASE | LANGUAGE | {"kafka"},
     "plan": BASE | LANGUAGE | {"config"},
@@ -67,7 +68,7 @@ PURE = [
 ]
 SINGLE = ["ids.py", "committable.py", "errors.py", "datatypes.py", "modules.py", "__init__.py"]
 LIGHT = [
-    *("expressions", "operators", "config", "plan", "coordinator", "journal", "storage"),
+    *("user_code", "expressions", "operators", "config", "plan", "coordinator", "journal", "storage"),
     *("formats/contract.py", "formats/failures.py", "formats/registry.py"),
     *("process", "registry", "slot", "spark", "checks", "daemon", "cli", "dev", *SINGLE),
 ]

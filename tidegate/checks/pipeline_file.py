@@ -1,7 +1,7 @@
-"""Checks a pipeline file without brokers: its schemas, its plan, and its expressions and functions in child processes.
+"""Checks a pipeline file without brokers: its schemas, its plan, and its expressions and user code in child processes.
 
 Expressions are tried by `expressions/compiled/probe.py`, whose process loads Polars while the file is read: on two
-cores it costs 0.2 s of CPU and almost no elapsed time. User functions are imported by `operators/calls/probe.py`.
+cores it costs 0.2 s of CPU and almost no elapsed time. User code is imported by `user_code/probe.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,18 +18,15 @@ from typing import Final, Self
 import msgspec
 
 from tidegate.checks.schemas import Ask, resolve_schemas
+from tidegate.checks.user_code import resolve_code
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.expressions.expression import Expression
-from tidegate.operators.calls.probe import ProbeFinding, ProbeRequest
-from tidegate.operators.calls.user_code import UserCodeProblem, read_modules
 from tidegate.plan.build import CheckedPipeline, check_pipeline
 from tidegate.plan.graph import Plan
 
 PROBE: Final = "tidegate.expressions.compiled.probe"
 TIME_LIMIT_S: Final = 120.0
-CODE_PROBE: Final = "tidegate.operators.calls.probe"
-CODE_TIME_LIMIT_S: Final = 60.0
 _REMEDY: Final = "write it otherwise: `tidegate docs expressions` says what is supported"
 
 
@@ -54,8 +51,8 @@ class ExpressionCheck:
             self._child.kill()
 
     def check(self, loaded: LoadedPipeline) -> CheckedPipeline:
-        """Check the pipeline, and try its expressions and user code. May be called once."""
-        checked = _check_user_code(loaded, check_pipeline(loaded))
+        """Check the pipeline, and try its expressions. May be called once."""
+        checked = check_pipeline(loaded)
         tried = self._try([one.expression for one in checked.expressions])
         if isinstance(tried, str):
             found = [loaded.problem(("steps",), tried, _REMEDY)]
@@ -81,57 +78,10 @@ class ExpressionCheck:
         return msgspec.json.decode(answer, type=list[str])
 
 
-def _check_user_code(loaded: LoadedPipeline, checked: CheckedPipeline) -> CheckedPipeline:
-    """Add the modules that the user's functions need to the plan, or the problems found in them."""
-    plan = checked.plan
-    references = () if plan is None else tuple(one for node in plan.nodes for one in node.operator.user_code())
-    if plan is None or not references:
-        return checked
-    try:
-        modules = read_modules(Path(loaded.file).parent, references)
-    except UserCodeProblem as problem:
-        found = dict.fromkeys(references, ProbeFinding(problem.message, problem.remedy))
-        return _refuse_code(loaded, checked, found)
-    found = _try_code(ProbeRequest(modules, references))
-    if found:
-        return _refuse_code(loaded, checked, found)
-    return replace(checked, plan=msgspec.structs.replace(plan, modules=modules))
-
-
-def _try_code(request: ProbeRequest) -> dict[str, ProbeFinding]:
-    # -P: no file in the current directory may shadow a module.
-    child = [sys.executable, "-P", "-m", CODE_PROBE]
-    remedy = "a module must do nothing that lasts or ends the process when it is imported"
-    try:
-        ended = subprocess.run(
-            child, input=msgspec.json.encode(request), capture_output=True, timeout=CODE_TIME_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return _fail_all(request.references, f"its import has not ended within {CODE_TIME_LIMIT_S:g} s", remedy)
-    if ended.returncode or not ended.stdout:
-        last = (ended.stderr.decode(errors="replace").splitlines() or [""])[-1]
-        said = f": {last}" if last else ""
-        return _fail_all(request.references, f"its import ended the process with code {ended.returncode}{said}", remedy)
-    return msgspec.json.decode(ended.stdout, type=dict[str, ProbeFinding])
-
-
-def _fail_all(references: Iterable[str], message: str, remedy: str) -> dict[str, ProbeFinding]:
-    return dict.fromkeys(references, ProbeFinding(message, remedy))
-
-
-def _refuse_code(loaded: LoadedPipeline, checked: CheckedPipeline, found: dict[str, ProbeFinding]) -> CheckedPipeline:
-    problems: set[Problem] = set()
-    for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
-        finding = found.get(getattr(step, "async"))
-        if finding is not None:
-            problems.add(loaded.problem(("steps", index, "async"), finding.message, finding.remedy))
-    return replace(checked, plan=None, problems=tuple(sorted({*checked.problems, *problems})))
-
-
 def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tuple[LoadedPipeline, Plan]:
     """Read a file into settings and a plan. Raises ConfigErrors with all problems of the file at once."""
     with ExpressionCheck() as expressions:
-        loaded = resolve_schemas(read_pipeline(path, environ), ask)
+        loaded = resolve_code(resolve_schemas(read_pipeline(path, environ), ask))
         checked = expressions.check(loaded)
     if checked.plan is None:
         raise ConfigErrors(checked.problems)
@@ -147,7 +97,7 @@ def check_file(
     """
     with ExpressionCheck() as expressions:
         try:
-            loaded = resolve_schemas(read_pipeline(path, environ), ask)
+            loaded = resolve_code(resolve_schemas(read_pipeline(path, environ), ask))
             checked = expressions.check(loaded)
         except ConfigErrors as error:
             return None, error.problems

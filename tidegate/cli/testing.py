@@ -130,7 +130,7 @@ def preview(
         if name not in known:
             raise StepUnknown(f"{file} has no step or source {name!r}; it has: {', '.join(known)}")
     if tapped:
-        loaded, plan = tap_steps(loaded, plan, tapped)
+        loaded, plan = tap_steps(loaded, tapped)
     registry = loaded.settings.registry
     copies = None if registry is None else copies_of(registry).of_id
     given, of_file = _read_inputs(loaded, plan, inputs, whole=records)

@@ -29,6 +29,7 @@ from tidegate.config.site import VARIABLE, lay_over
 from tidegate.config.translate import derive_settings
 from tidegate.config.values import Value, ValueOrigin, ValueReader, derive_place_inside
 from tidegate.formats.schemas import SchemaText
+from tidegate.user_code.describe import UserCode
 
 _NAME_SHOWN: Final = 60
 Section = Literal["name", "kafka", "checkpoints", "savepoints", "runtime", "http", "dead_letters"]
@@ -55,6 +56,8 @@ class LoadedPipeline:
     """Positions of `settings.steps` in the file's list, since broken steps are omitted from the settings."""
     schemas: Mapping[Path, SchemaText] = field(default_factory=dict)
     """Schemas from files and the registry that could be read, by the path of the `schema` that names them."""
+    code: UserCode | None = None
+    """The user code that steps name; None before it is resolved (`checks/user_code.py`)."""
     sections: tuple[tuple[str, Problem], ...] = ()
     """Problems that `read_pipeline` has found, with the top-level key that they concern; empty: the whole file."""
 

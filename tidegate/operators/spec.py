@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidegate.operators.calls.caller import OpenCaller, OpenReader
     from tidegate.operators.runtime import OperatorRuntime
     from tidegate.state.backends import OpenState
+    from tidegate.user_code.describe import CodeDescription
 
 Columns = tuple[tuple[str, DataType], ...]
 
@@ -277,9 +278,9 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         """Returns what it does as lines of text."""
         return []
 
-    def user_code(self) -> tuple[str, ...]:
-        """Returns the user's functions that it calls, as `module:function`."""
-        return ()
+    def user_code(self) -> CodeDescription | None:
+        """Returns what user code it runs."""
+        return None
 
     def origins(self) -> tuple[str, ...]:
         """Returns the topics of records in its output, apart from the topics of its inputs."""

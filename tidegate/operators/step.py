@@ -19,6 +19,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import Operator, RowKey
+from tidegate.user_code.describe import CodeDescription
 
 
 class NamedInput(msgspec.Struct, frozen=True):
@@ -147,6 +148,11 @@ class StepContext(InputContext, Protocol):
         port.
         """
 
+    def code(self, path: Path) -> CodeDescription | None:
+        """Returns what the reference at a place of `StepKind.code` names, or None after reporting that it cannot be
+        used.
+        """
+
     def declare_columns(self, columns: Mapping[str, DataType], output: str = "") -> None:
         """Declares the columns of the step, or of a side output, to its readers, which are not checked without it."""
 
@@ -176,6 +182,8 @@ class StepKind:
     """The keys of example steps in a file, which the contract test runs. The input columns are `id bigint, customer
     string, amount double, at timestamp, tags array<string>`.
     """
+    example_modules: ClassVar[Mapping[str, str]] = {}
+    """The user code of the examples: source text by the path of the module."""
     settings: ClassVar[type[Settings]] = Settings
     """Its keys, all optional: they become keys of every step of the file."""
 
@@ -193,6 +201,10 @@ class StepKind:
 
     def aggregates(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for overrides
         """Returns the aggregates of a step, so that their grammar is checked even if the input columns are unknown."""
+        return {}
+
+    def code(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for overrides
+        """Returns the references to user code of a step (`module:name`), by their place."""
         return {}
 
     def outputs(self, step: Any) -> tuple[str, ...]:  # noqa: ARG002  # for overrides

@@ -109,6 +109,7 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         exactly_once=settings.checkpoints.mode == "exactly-once",
         vertices=vertices,
         edges=edges,
+        modules={} if loaded.code is None else dict(loaded.code.modules),
         secrets=builder.secrets,
         masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
         words=derive_directives(loaded),

@@ -97,7 +97,7 @@ class Plan(msgspec.Struct, frozen=True):
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...]
     modules: dict[str, str] = {}
-    """Source texts of the user's modules, see `operators/calls/user_code.py`; not part of the fingerprint."""
+    """Source texts of the user's modules, see `user_code/modules.py`; not part of the fingerprint."""
     secrets: dict[str, str] = {}
     """Keys of `secret(...)` in expressions, by name; never shown, and not part of the fingerprint."""
     masked: tuple[str, ...] = ()

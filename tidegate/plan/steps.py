@@ -45,6 +45,7 @@ from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
 from tidegate.plan.scope import Declared
 from tidegate.plan.written_schema import derive_written_key, derive_written_schema
 from tidegate.state.declaration import ORDERED_KINDS
+from tidegate.user_code.describe import CodeDescription
 
 KEY_KINDS = ORDERED_KINDS
 """Types whose equality is exact: the same on every machine, in every format."""
@@ -104,7 +105,7 @@ class Builder:
             self._sink(one, one.settings, columns)
 
     def check_alone(self, one: Declared) -> None:
-        """Checks grammar and functions of a step whose inputs are unusable and whose columns are therefore unknown."""
+        """Checks grammar, functions and user code of a step whose inputs are unusable, so that it has no columns."""
         step = one.settings
         if isinstance(step, SinkSettings) and step.headers is not None:
             for header, text in step.headers.add.items():
@@ -118,12 +119,23 @@ class Builder:
             texts += [(path, text, True) for path, text in kind.aggregates(step).items()]
             for path, text, aggregate in texts:
                 self._alone((*one.path, *path), text, aggregate=aggregate)
+        for path, reference in choose_step_kind(step).code(step).items():
+            self.code((*one.path, *path), reference)
 
     def _alone(self, path: Path, text: str, *, aggregate: bool = False) -> None:
         try:
             check_alone(text, aggregate=aggregate)
         except ExpressionError as error:
             self._inside(path, text, error)
+
+    def code(self, path: Path, reference: str) -> CodeDescription | None:
+        """Returns what a reference to user code names; None if it cannot be used, which is reported."""
+        assert self.loaded.code is not None, "resolve_code comes first"
+        found = self.loaded.code.found[reference]
+        if isinstance(found, CodeDescription):
+            return found
+        self.problem(path, found.message, found.remedy)
+        return None
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         """Reports a problem at a path of the file."""
@@ -439,6 +451,7 @@ class _Context(_Input):
         }
         self._ports = dict(zip(self._named, ([read] for read in _inputs_of(one)), strict=False))
         """The outputs that arrive on the port of each named input."""
+        self._code = choose_step_kind(one.settings).code(one.settings) if isinstance(one.settings, StepSettings) else {}
         self._last: OperatorName | None = None
         self._given: dict[str, Mapping[str, DataType]] = {}
 
@@ -457,6 +470,9 @@ class _Context(_Input):
     def warn(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         found = self._builder.loaded.problem((*self._one.path, *path), message, remedy, at_key=at_key)
         self._builder.warnings.append((self.name, found))
+
+    def code(self, path: Path) -> CodeDescription | None:
+        return self._builder.code((*self._one.path, *path), self._code[path])
 
     def declare_columns(self, columns: Mapping[str, DataType], output: str = "") -> None:
         name = f"{self.name}.{output}" if output else self.name

@@ -15,7 +15,6 @@ import msgspec
 from tidegate.expressions.secrets import reveal_secrets
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.calls.user_code import install_modules
 from tidegate.plan.graph import Plan
 from tidegate.plan.origins import derive_origins
 from tidegate.slot.parts import SlotParts
@@ -29,6 +28,7 @@ from tidegate.task.dead_letter_limit import DeadLetterCount
 from tidegate.task.inflight import derive_shapes
 from tidegate.task.loop import LoopClock, SlotLoop
 from tidegate.task.messages import Acknowledged, Completed, Deploy, SlotMessage
+from tidegate.user_code.modules import install_modules
 
 logger = logging.getLogger(__name__)
 

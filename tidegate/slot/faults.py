@@ -9,8 +9,8 @@ from typing import Final
 
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.formats.failures import RecordPlace
-from tidegate.operators.calls.user_code import UserCodeProblem
 from tidegate.task.messages import SlotFailed
+from tidegate.user_code.modules import UserCodeProblem
 
 PROGRAM_ERRORS: Final = (
     TypeError,

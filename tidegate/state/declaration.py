@@ -42,7 +42,7 @@ SETTLED: Final = "kept"
 LASTS: Final = "ttl"
 """The parameter that sets how long an entry lives after its last time: milliseconds, then the clock that measures it.
 If it differs, the expiry times of entries are moved."""
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+STATE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class StateForm(StrEnum):
@@ -141,8 +141,8 @@ class StateDeclaration(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raises ValueError for a state that no backend could hold: an error of the operator's author."""
         shape = self.shape
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(f"state name {self.name!r} is not of the form {_NAME.pattern}")
+        if not STATE_NAME.fullmatch(self.name):
+            raise ValueError(f"state name {self.name!r} is not of the form {STATE_NAME.pattern}")
         if bool(shape.keys) is not self.keyed:
             raise ValueError(f"state {self.name} is {shape.form} and has {len(shape.keys)} key columns")
         if self.keyed and not (min(shape.prefix, shape.suffix) >= 0 and shape.prefix + shape.suffix < len(shape.keys)):

@@ -70,18 +70,15 @@ class Previewed(msgspec.Struct, frozen=True):
     record: Record
 
 
-def tap_steps(loaded: LoadedPipeline, plan: Plan, names: Sequence[str]) -> tuple[LoadedPipeline, Plan]:
-    """Returns the pipeline with one more sink after each of these sources and steps.
-
-    `plan` is that of the pipeline without them.
-    """
+def tap_steps(loaded: LoadedPipeline, names: Sequence[str]) -> tuple[LoadedPipeline, Plan]:
+    """Returns the pipeline with one more sink after each of these sources and steps."""
     taps = {
         f"{_STEP_SINK}{number}": SinkSettings.model_validate({"from": name, "topic": "preview", "format": DEFAULT})
         for number, name in enumerate(names)
     }
     sinks = {**loaded.settings.sinks, **taps}
     tapped = replace(loaded, settings=loaded.settings.model_copy(update={"sinks": sinks, "tests": []}))
-    return tapped, msgspec.structs.replace(build_plan(tapped), modules=plan.modules)
+    return tapped, build_plan(tapped)
 
 
 def tappable(loaded: LoadedPipeline) -> list[str]:

@@ -19,6 +19,7 @@ from tidegate.operators.calls.runtime import CallRuntime
 from tidegate.operators.kinds.async_calls import AsyncOperator
 from tidegate.operators.spec import Columns, Slot
 from tidegate.state.backends import choose_backend
+from tidegate.user_code.describe import CodeDescription
 
 POLICY = CallPolicy(timeout_ms=1000, retries=0, backoff_ms=10, budget_ms=1000)
 INPUT: Columns = (("k", BIGINT), ("n", BIGINT))
@@ -79,7 +80,7 @@ def spec_of(*, ordered: bool = True, capacity: int = 100, output: Columns | None
         capacity=capacity,
         policy=POLICY,
         bad_records=BadRecordPolicy.SKIP,
-        function="tests.operators.calls.manual:resolve",
+        code=CodeDescription(reference="tests.operators.calls.manual:resolve", digest=""),
         input=INPUT,
     )
 

@@ -81,7 +81,9 @@ def test_pauses_between_attempts_double() -> None:
 
 def test_the_last_failure_is_reported_with_the_number_of_attempts() -> None:
     answer, at = attempt(ValueError("no such thing"))
-    assert answer == CallFailure(FailureKind.CALL_FAILED, "ValueError: no such thing (4 attempts)")
+    assert answer == CallFailure(
+        FailureKind.CALL_FAILED, "ValueError: no such thing, at test_attempts.py:55 in __call__ (4 attempts)"
+    )
     assert len(at) == 4
 
 
@@ -132,8 +134,8 @@ class Panic(BaseException):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (Unshown(), "Unshown: (its text raises AttributeError) (4 attempts)"),
-        (Panic("index out of bounds"), "Panic: index out of bounds (4 attempts)"),
+        (Unshown(), "Unshown: (its text raises AttributeError), at test_attempts.py:55 in __call__ (4 attempts)"),
+        (Panic("index out of bounds"), "Panic: index out of bounds, at test_attempts.py:55 in __call__ (4 attempts)"),
     ],
 )
 def test_whatever_a_function_raises_is_an_answer(error: BaseException, said: str) -> None:

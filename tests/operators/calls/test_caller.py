@@ -111,7 +111,7 @@ def test_a_failure_comes_back_as_one() -> None:
         assert call.failure is not None
         assert (call.failure.kind, call.failure.message) == (
             FailureKind.CALL_FAILED,
-            "ValueError: as asked (1 attempt)",
+            "ValueError: as asked, at test_caller.py:52 in _ask (1 attempt)",
         )
 
 
@@ -121,7 +121,9 @@ def test_a_call_that_cancels_its_own_task_fails_and_is_not_lost() -> None:
         call, _ = slot.ask("cancel", 2)
         slot.wait_for(2)
         assert call.failure is not None
-        assert call.failure.message == "the call was cancelled from within: CancelledError"
+        assert (
+            call.failure.message == "the call was cancelled from within: CancelledError, at test_caller.py:50 in _ask"
+        )
 
 
 def test_a_call_that_hangs_holds_up_no_other() -> None:

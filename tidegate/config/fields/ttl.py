@@ -31,7 +31,8 @@ class Ttl(msgspec.Struct, frozen=True):
         return f"{render_duration(self.time_ms)} of {'processing' if self.processing else 'event'} time"
 
 
-def _ttl(value: object) -> Ttl:
+def check_ttl(value: object) -> Ttl:
+    """Converts a value of a file, or of a declaration in Python. Raises PydanticCustomError (`refusal`)."""
     if not isinstance(value, Mapping):
         return Ttl(_DURATION.check(value))
     for key in value:
@@ -47,7 +48,7 @@ _TIME: Final = dict(_DURATION.schema)
 TtlKind = Annotated[
     Ttl,
     ValueCheck(
-        _ttl,
+        check_ttl,
         {
             "anyOf": [
                 _TIME,

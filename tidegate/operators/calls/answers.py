@@ -15,7 +15,7 @@ from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder
 from tidegate.formats.kinds.json.types import convert
-from tidegate.operators.calls.attempts import name_error
+from tidegate.user_code.failure import name_error
 
 SHOWN_MAX: Final = 60
 _PLACE: Final = re.compile(r"(?:at|in) `\$\.([^.`\[]+)")

@@ -11,11 +11,10 @@ import msgspec
 from tidegate.config.fields.units import render_duration
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
+from tidegate.user_code.failure import describe_failure, text_of
 
 PAUSE_MAX_MS: Final = 30_000
 """The maximum length of a pause."""
-TEXT_MAX: Final = 300
-"""The maximum number of characters of an error in a message."""
 
 
 class CallPolicy(msgspec.Struct, frozen=True):
@@ -80,36 +79,25 @@ async def _attempt_once(ask: Callable[[], Awaitable[object]], limit_s: float) ->
         async with scope:
             return await ask(), None
     except Refused as error:
-        return CallFailure(error.kind, _text(error)), None
+        return CallFailure(error.kind, text_of(error)), None
     except Unavailable as error:
-        return CallFailure(FailureKind.CALL_FAILED, _text(error)), error.retry_after_s
+        return CallFailure(FailureKind.CALL_FAILED, text_of(error)), error.retry_after_s
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise  # the step is being closed
-        return CallFailure(FailureKind.CALL_FAILED, f"the call was cancelled from within: {name_error(error)}"), 0.0
+        return CallFailure(
+            FailureKind.CALL_FAILED, f"the call was cancelled from within: {describe_failure(error)}"
+        ), 0.0
     except GeneratorExit:
         raise  # nothing waits for the answer any more
     except BaseException as error:  # noqa: BLE001  # whatever a user's function raises, even a panic of a compiled library
         if scope.expired() and isinstance(error, TimeoutError):
             limit = render_duration(max(1, round(limit_s * 1000)))
             return CallFailure(FailureKind.CALL_TIMED_OUT, f"no answer within {limit}"), 0.0
-        return CallFailure(FailureKind.CALL_FAILED, name_error(error)), 0.0
+        return CallFailure(FailureKind.CALL_FAILED, describe_failure(error)), 0.0
 
 
 def _after(failure: CallFailure, attempts: int, why: str) -> CallFailure:
     count = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     return CallFailure(failure.kind, f"{failure.message} ({count}{why})")
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)[:TEXT_MAX]
-    except Exception as another:  # noqa: BLE001  # it may be of the user's code
-        return f"(its text raises {type(another).__name__})"
-
-
-def name_error(error: BaseException) -> str:
-    """Returns the type and the text of an error, truncated."""
-    text = _text(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

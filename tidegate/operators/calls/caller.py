@@ -21,8 +21,9 @@ from typing_extensions import override
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure, PendingCall
-from tidegate.operators.calls.attempts import CallPolicy, attempt_call, name_error
+from tidegate.operators.calls.attempts import CallPolicy, attempt_call
 from tidegate.operators.calls.watch import LOOK_S, CallWatch
+from tidegate.user_code.failure import describe_failure
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ async def open_target(target: CallTarget, *stopping: asyncio.Task[bool]) -> bool
     if opening.done():
         error = _error_of(opening)
         if error is not None:
-            raise CallsFailed(f"`open` failed: {name_error(error)}") from error
+            raise CallsFailed(f"`open` failed: {describe_failure(error)}") from error
         return True
     opening.cancel()
     if any(one.done() for one in stopping):
@@ -101,7 +102,7 @@ async def close_target(target: CallTarget, name: str) -> None:
     if not closing.done():
         logger.warning("`close` of %s has not ended within %g s", name, CLOSE_TIMEOUT_S)
     elif (error := _error_of(closing)) is not None:
-        logger.warning("`close` of %s failed: %s", name, name_error(error))
+        logger.warning("`close` of %s failed: %s", name, describe_failure(error))
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:
@@ -224,7 +225,9 @@ class ThreadCaller(Caller):
         except asyncio.CancelledError as error:
             if self._closing:
                 raise
-            answer = CallFailure(FailureKind.CALL_FAILED, f"the call was cancelled from within: {name_error(error)}")
+            answer = CallFailure(
+                FailureKind.CALL_FAILED, f"the call was cancelled from within: {describe_failure(error)}"
+            )
         if isinstance(answer, CallFailure):
             call.failure = answer
         else:

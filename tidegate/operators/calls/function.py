@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from tidegate.datatypes import DataType, holds_kind
 from tidegate.formats.contract import Columns
-from tidegate.operators.calls.attempts import name_error
 from tidegate.operators.calls.caller import CallsFailed, CallTarget
-from tidegate.operators.calls.user_code import load_function
+from tidegate.user_code.failure import describe_failure
+from tidegate.user_code.modules import load
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,12 +22,12 @@ class FunctionTarget(CallTarget):
 
     def __init__(self, reference: str) -> None:
         """Raises UserCodeProblem, CallsFailed."""
-        found = load_function(reference)
+        found = load(reference)
         self._has_life = isinstance(found, type)
         try:
             self._object: Any = found() if isinstance(found, type) else found
         except Exception as error:
-            raise CallsFailed(f"{reference} cannot be made: {name_error(error)}") from error
+            raise CallsFailed(f"{reference} cannot be made: {describe_failure(error)}") from error
         self._ask = cast("Callable[[object], Awaitable[object]]", self._object)
 
     @override

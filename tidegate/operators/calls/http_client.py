@@ -15,8 +15,9 @@ from yarl import URL
 from tidegate import __version__
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.calls.answer_cache import AnswerCache
-from tidegate.operators.calls.attempts import Refused, Unavailable, name_error
+from tidegate.operators.calls.attempts import Refused, Unavailable
 from tidegate.operators.calls.caller import CallTarget
+from tidegate.user_code.failure import name_error
 
 BODY_BYTES_MAX: Final = 1 << 20
 REDIRECTS_MAX: Final = 5

@@ -9,6 +9,7 @@ import msgspec
 from pydantic import Field, create_model
 from typing_extensions import override
 
+from tidegate.config.fields.base import Path
 from tidegate.config.fields.types import ValueCheck, refusal, require_text
 from tidegate.operators.calls.spec import (
     CallOperator,
@@ -17,11 +18,12 @@ from tidegate.operators.calls.spec import (
     order_refusal,
     policy_of,
 )
-from tidegate.operators.calls.user_code import UserCodeProblem, split_reference
 from tidegate.operators.fingerprint import Lineages, digest
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 from tidegate.operators.step import StepContext, StepKind
+from tidegate.user_code.describe import CodeDescription
+from tidegate.user_code.modules import UserCodeProblem, split_reference
 
 WORD: Final = "async"
 
@@ -51,9 +53,9 @@ AsyncSettings = create_model(
 
 
 class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
-    """Calls `function` with all columns that arrive."""
+    """Calls a user's function with all columns that arrive."""
 
-    function: str
+    code: CodeDescription
     input: Columns
 
     @override
@@ -74,19 +76,19 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
 
     def _digests(self, columns: Mapping[str, str]) -> dict[str, str]:
         row = [f"{name}={columns[name]}" for name, _ in sorted(self.input)]
-        return {name: digest("async", self.function, name, str(kind), *row) for name, kind in self.answers}
+        return {name: digest("async", self.code.reference, name, str(kind), *row) for name, kind in self.answers}
 
     @override
-    def user_code(self) -> tuple[str, ...]:
-        return (self.function,)
+    def user_code(self) -> CodeDescription:
+        return self.code
 
     @override
     def explains(self) -> dict[str, Any]:
-        return {"function": self.function, **super().explains()}
+        return {"function": self.code.reference, **super().explains()}
 
     @override
     def describes(self) -> list[str]:
-        return [f"calls {self.function}", *super().describes()]
+        return [f"calls {self.code.reference}", *super().describes()]
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
@@ -94,8 +96,8 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
         from tidegate.operators.calls.function import FunctionTarget, rows_of
         from tidegate.operators.calls.runtime import CallRuntime
 
-        decoder = DictDecoder(self.answers, self.kept_answers, self.function)
-        return CallRuntime(self, slot, FunctionTarget(self.function), rows_of(self.input), decoder)
+        decoder = DictDecoder(self.answers, self.kept_answers, self.code.reference)
+        return CallRuntime(self, slot, FunctionTarget(self.code.reference), rows_of(self.input), decoder)
 
 
 class AsyncKind(StepKind):
@@ -106,7 +108,13 @@ class AsyncKind(StepKind):
     needs: ClassVar[Mapping[str, str]] = {
         "output": "add the columns that the function answers: `output: {country: string}`"
     }
+    example_modules: ClassVar[Mapping[str, str]] = {"lookups.py": "async def country(row):\n    return None\n"}
     settings = AsyncSettings
+
+    @override
+    def code(self, step: Any) -> Mapping[Path, str]:
+        reference = getattr(step, WORD)
+        return {} if reference is None else {(WORD,): reference}
 
     @override
     def refuses_changes(self, step: Any) -> str:
@@ -114,8 +122,8 @@ class AsyncKind(StepKind):
 
     @override
     def build(self, step: Any, context: StepContext) -> None:
-        output = derive_output(step, context)
-        if output is None:
+        output, code = derive_output(step, context), context.code((WORD,))
+        if code is None or not _is_callable(code, context) or output is None:
             return
         context.declare_columns(output)
         context.add(
@@ -127,10 +135,25 @@ class AsyncKind(StepKind):
                 capacity=step.capacity,
                 policy=policy_of(step),
                 bad_records=context.policy,
-                function=getattr(step, WORD),
+                code=code,
                 input=tuple(context.columns.items()),
             )
         )
+
+
+def _is_callable(code: CodeDescription, context: StepContext) -> bool:
+    """Tells whether calls can use it; if not, reports it."""
+    name = split_reference(code.reference)[1]
+    if code.is_step:
+        context.problem((WORD,), f"`{name}` is a step", f"write `python: {code.reference}`")
+    elif not code.is_async:
+        remedy = f"write `async def {name}(row)`: what blocks would stop all calls"
+        context.problem((WORD,), f"`{name}` is not async", remedy)
+    elif code.takes_settings:
+        context.problem((WORD,), f"`{name}` needs two arguments", "it gets one argument, the row as a dict")
+    else:
+        return True
+    return False
 
 
 KIND = AsyncKind()

@@ -1,4 +1,4 @@
-"""A user's functions: found next to the pipeline file, sent to the slots as text, and imported there.
+"""Modules of users: found next to the pipeline file, sent to the slots as text, and imported there.
 
 `lookup.geo:resolve` is first looked up in the directory of the pipeline file. If it is there, it is read with all
 modules of that directory that it imports, travels in the plan, and is imported from memory in each slot. So nothing is
@@ -13,13 +13,14 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import inspect
 import sys
-import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import CodeType, ModuleType
-from typing import Final
+from typing import Any, Final
+
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.user_code.failure import find_place, name_error
 
 BYTES_MAX: Final = 4 << 20
 """The maximum size of all modules together, because every deployment contains them."""
@@ -29,7 +30,7 @@ Modules = Mapping[str, str]
 
 
 class UserCodeProblem(Exception):
-    """A function that cannot be used: message and remedy."""
+    """User code that cannot be used: message and remedy."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -46,24 +47,41 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 def read_modules(directory: Path, references: Iterable[str]) -> dict[str, str]:
     """Returns the modules below the directory that these references need. Raises UserCodeProblem."""
+
+    def read(top: str) -> Modules:
+        return {path.relative_to(directory).as_posix(): _read(path) for path in _files_of(directory, top)}
+
+    return _collect(references, read)
+
+
+def select_modules(modules: Modules, reference: str) -> dict[str, str]:
+    """Returns those of the modules that a reference needs."""
+    return _collect([reference], lambda top: {path: text for path, text in modules.items() if _top_of(path) == top})
+
+
+def _collect(references: Iterable[str], read: Callable[[str], Modules]) -> dict[str, str]:
+    """Returns the modules of the references, and all that they import. `read` returns those of a top-level name."""
     found: dict[str, str] = {}
     waiting = [split_reference(reference)[0].partition(".")[0] for reference in references]
-    looked: set[str] = set()
+    tried: set[str] = set()
     while waiting:
         top = waiting.pop()
-        if top in looked:
+        if top in tried:
             continue
-        looked.add(top)
-        for path in _files_of(directory, top):
-            source = _read(path)
-            found[path.relative_to(directory).as_posix()] = source
+        tried.add(top)
+        for path, source in read(top).items():
+            found[path] = source
             if sum(map(len, found.values())) > BYTES_MAX:
                 raise UserCodeProblem(
-                    f"the modules beside the pipeline file have more than {BYTES_MAX >> 20} MiB",
+                    f"the modules next to the pipeline file have more than {BYTES_MAX >> 20} MiB",
                     "install them as a package where the daemon and the executors run",
                 )
             waiting += _imported(source)
     return dict(sorted(found.items()))
+
+
+def _top_of(path: str) -> str:
+    return PurePosixPath(path).with_suffix("").parts[0]
 
 
 def _files_of(directory: Path, top: str) -> Sequence[Path]:
@@ -80,7 +98,7 @@ def _files_of(directory: Path, top: str) -> Sequence[Path]:
     if not files or (not whole and _is_installed(top)):
         return []
     if top in sys.stdlib_module_names:
-        raise UserCodeProblem(f"`{top}` beside the pipeline file would stand for Python's own `{top}`", "rename it")
+        raise UserCodeProblem(f"`{top}` next to the pipeline file would stand for Python's own `{top}`", "rename it")
     return files
 
 
@@ -163,60 +181,36 @@ def install_modules(modules: Modules) -> None:
 
 
 def _forget(modules: Modules) -> None:
-    tops = {PurePosixPath(path).with_suffix("").parts[0] for path in modules}
+    tops = set(map(_top_of, modules))
     for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
         del sys.modules[name]
 
 
-def load_function(reference: str) -> object:
-    """Returns an `async def` of one argument, or a class with such a `__call__`. Raises UserCodeProblem."""
+def load(reference: str) -> Any:
+    """Imports what a reference names. Raises UserCodeProblem."""
     module_name, name = split_reference(reference)
     try:
         module = importlib.import_module(module_name)
+    except SystemExit as error:
+        raise UserCodeProblem(
+            f"the module `{module_name}` ends the process when it is imported: {name_error(error)}",
+            "a module must do nothing that lasts or ends the process when it is imported",
+        ) from error
     except Exception as error:
         raise UserCodeProblem(
-            f"the module `{module_name}` cannot be imported: {type(error).__name__}: {error}", _remedy_for(error)
+            f"the module `{module_name}` cannot be imported: {name_error(error)}", _remedy_for(error)
         ) from error
-    found = getattr(module, name, None)
-    if found is None:
-        raise UserCodeProblem(f"`{module_name}` has no `{name}`", f"define `async def {name}(row)` in it")
-    _check(reference, found)
-    return found
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        own = [one for one in vars(module) if not one.startswith("_")]
+        remedy = derive_suggestion(name, own, otherwise=f"define `{name}` in it") if own else f"define `{name}` in it"
+        raise UserCodeProblem(f"`{module_name}` has no `{name}`", remedy) from None
 
 
 def _remedy_for(error: Exception) -> str:
     """Returns the remedy for a module that cannot be imported: it is missing, or something in it fails."""
     if isinstance(error, ModuleNotFoundError):
-        return "put it beside the pipeline file, or install it where the daemon and the executors run"
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
-    if isinstance(error, SyntaxError) or len(frames) < 2:  # the first frame is this module's
-        return "correct the module"
-    return f"correct the module, at line {frames[-1].lineno} of {frames[-1].filename}"
-
-
-def _check(reference: str, found: object) -> None:
-    name = reference.partition(":")[2]
-    asked = found
-    if isinstance(found, type):
-        asked = next((vars(base)["__call__"] for base in found.__mro__ if "__call__" in vars(base)), None)
-        if asked is None:
-            raise UserCodeProblem(f"the class `{name}` has no `__call__`", "define `async def __call__(self, row)`")
-        _accepts(f"the class `{name}`", found, (), "its `__init__` takes no arguments: read settings in `open`")
-    if not inspect.iscoroutinefunction(asked):
-        raise UserCodeProblem(
-            f"`{name}` is not async", f"write `async def {name}(row)`: what blocks would stop all calls"
-        )
-    row: tuple[object, ...] = (None, {}) if isinstance(found, type) else ({},)
-    _accepts(f"`{name}`", asked, row, "it gets one argument, the row as a dict")
-    for method in ("open", "close") if isinstance(found, type) else ():
-        own = getattr(found, method, None)
-        if own is not None and not inspect.iscoroutinefunction(own):
-            raise UserCodeProblem(f"`{method}` of `{name}` is not async", f"write `async def {method}(self)`")
-
-
-def _accepts(what: str, function: object, arguments: Sequence[object], remedy: str) -> None:
-    assert callable(function)
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError as error:
-        raise UserCodeProblem(f"{what} cannot be called: {error}", remedy) from error
+        return "put it next to the pipeline file, or install it where the daemon and the executors run"
+    place = "" if isinstance(error, SyntaxError) else find_place(error)
+    return f"correct the module, at {place}" if place else "correct the module"

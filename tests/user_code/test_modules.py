@@ -1,4 +1,4 @@
-"""The user's functions: read beside the pipeline file, imported from memory, refused with a remedy."""
+"""The user's modules: read next to the pipeline file, imported from memory, refused with a remedy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.operators.calls.user_code import (
+from tidegate.user_code.modules import (
     BYTES_MAX,
     UserCodeProblem,
     install_modules,
-    load_function,
+    load,
     read_modules,
     split_reference,
 )
@@ -50,7 +50,7 @@ def test_a_module_is_read_with_all_that_it_imports_from_beside_the_file(tmp_path
 def test_a_byte_order_mark_is_passed_over_as_by_python(tmp_path: Path) -> None:
     modules = read_modules(write(tmp_path, marked="\ufeffasync def resolve(row): return {}\n"), ["marked:resolve"])
     install_modules(modules)
-    assert callable(load_function("marked:resolve"))
+    assert callable(load("marked:resolve"))
 
 
 def test_a_directory_of_data_does_not_stand_for_the_module_beside_it(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_directory_of_data_does_not_stand_for_the_module_beside_it(tmp_path: P
     found = read_modules(directory, ["geo:resolve", "both:f", "tables.deep:f"])
     assert list(found) == ["both/__init__.py", "both/deep.py", "geo.py", "settings.py", "tables/deep.py"]
     install_modules(found)
-    assert callable(load_function("geo:resolve"))
+    assert callable(load("geo:resolve"))
 
 
 def test_what_is_installed_is_not_read(tmp_path: Path) -> None:
@@ -102,66 +102,10 @@ def test_a_traceback_shows_the_line_of_the_user() -> None:
     assert "lookup.py" in str(caught.traceback[-1].path)
 
 
-GOOD = """
-import functools
-async def one(row): ...
-async def more(row, option=1): ...
-class Called:
-    async def open(self): ...
-    async def __call__(self, row): ...
-class Derived(Called): ...
-"""
-
-
-@pytest.mark.parametrize("name", ["one", "more", "Called", "Derived"])
-def test_what_can_be_called_is_found(name: str) -> None:
-    install_modules({"good.py": GOOD})
-    assert getattr(load_function(f"good:{name}"), "__name__", "") == name
-
-
-BAD = """
-def plain(row): ...
-async def none(): ...
-async def two(row, other): ...
-class Uncalled: ...
-class Plain:
-    def __call__(self, row): ...
-class Wanting:
-    def __init__(self, url): ...
-    async def __call__(self, row): ...
-class Blocking:
-    def open(self): ...
-    async def __call__(self, row): ...
-number = 7
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("plain", "`plain` is not async"),
-        ("none", "`none` cannot be called: too many positional arguments"),
-        ("two", "`two` cannot be called: missing a required argument: 'other'"),
-        ("Uncalled", "the class `Uncalled` has no `__call__`"),
-        ("Plain", "`Plain` is not async"),
-        ("Wanting", "the class `Wanting` cannot be called: missing a required argument: 'url'"),
-        ("Blocking", "`open` of `Blocking` is not async"),
-        ("number", "`number` is not async"),
-        ("missing", "`bad` has no `missing`"),
-    ],
-)
-def test_what_cannot_be_called_is_refused(name: str, message: str) -> None:
-    install_modules({"bad.py": BAD})
-    with pytest.raises(UserCodeProblem) as caught:
-        load_function(f"bad:{name}")
-    assert caught.value.message == message
-    assert caught.value.remedy
-
-
 def test_a_module_that_raises_is_refused_with_what_it_raised() -> None:
     install_modules({"bad.py": "import nowhere\n"})
     with pytest.raises(UserCodeProblem) as caught:
-        load_function("bad:f")
+        load("bad:f")
     assert caught.value.message == (
         "the module `bad` cannot be imported: ModuleNotFoundError: No module named 'nowhere'"
     )
@@ -188,6 +132,6 @@ def test_a_module_that_is_called_like_one_of_pythons_own_is_refused(tmp_path: Pa
     directory = write(tmp_path, geo="import queue\nasync def resolve(row): return {}\n")
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).touch()
-    with pytest.raises(UserCodeProblem, match="`queue` beside the pipeline file would stand for") as caught:
+    with pytest.raises(UserCodeProblem, match="`queue` next to the pipeline file would stand for") as caught:
         read_modules(directory, ["geo:resolve"])
     assert caught.value.remedy == "rename it"

@@ -1,0 +1,30 @@
+"""Describes user code in the process of the test: `resolve_code` without its child process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from tidegate.checks.user_code import find_references
+from tidegate.config.load import LoadedPipeline
+from tidegate.user_code.describe import CodeDescription, UserCode, describe
+from tidegate.user_code.modules import install_modules, read_modules
+
+
+def describe_here(loaded: LoadedPipeline, modules: Mapping[str, str] | None = None) -> LoadedPipeline:
+    """Adds `code`. `modules`: source texts by path, instead of those next to the file. They do not stay installed."""
+    references = find_references(loaded)
+    texts = read_modules(Path(loaded.file).parent, references) if modules is None else dict(modules)
+    with ExitStack() as forgetting:
+        forgetting.callback(install_modules, {})
+        install_modules(texts)
+        found = {reference: describe(reference, texts) for reference in references}
+    return replace(loaded, code=UserCode(texts, found))
+
+
+def with_async_functions(loaded: LoadedPipeline) -> LoadedPipeline:
+    """Adds `code` in which every reference is an `async def` of one argument, without any module."""
+    found = {one: CodeDescription(reference=one, digest="0" * 64, is_async=True) for one in find_references(loaded)}
+    return replace(loaded, code=UserCode({}, {**found}))

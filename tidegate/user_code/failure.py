@@ -1,0 +1,69 @@
+"""Renders exceptions of users' code: type, text, and the line of the user's code that it came from. Bounded."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path, PurePath
+from types import CodeType, TracebackType
+from typing import Final
+
+TEXT_MAX: Final = 300
+"""The maximum number of characters of an error in a message."""
+_INSTALLED: Final = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
+_NO_USERS: Final = (
+    *("<", str(Path(__file__).parents[1]) + os.sep, *_INSTALLED),
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")),
+)
+"""How the file names of code begin that is in no file, Tidegate's, Python's, or a library's."""
+
+
+def describe_failure(error: BaseException) -> str:
+    """Renders an exception of a user's code: `ValueError: no price, at visits.py:14 in process`."""
+    place = find_place(error)
+    return f"{name_error(error)}, at {place}" if place else name_error(error)
+
+
+def name_error(error: BaseException) -> str:
+    """Returns the type and the text of an error, truncated."""
+    text = text_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the text of an error, truncated. It never raises, although the error may be of a class of the user's."""
+    try:
+        return str(error)[:TEXT_MAX]
+    except Exception as another:  # noqa: BLE001  # as above
+        return f"(its text raises {type(another).__name__})"
+
+
+def find_place(error: BaseException) -> str:
+    """Returns the last line of the user's code that the exception passed; empty if there is none.
+
+    Below it there may be frames of libraries that the user calls. If the user's code is installed like a library, it is
+    the line that Tidegate called.
+    """
+    last = called = None
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if is_users(file):
+            last = trace
+        elif called is None and file.startswith(_INSTALLED):
+            called = trace
+        trace = trace.tb_next
+    found = last or called
+    return "" if found is None else render_place(found.tb_frame.f_code, found.tb_lineno)
+
+
+def is_users(file: str) -> bool:
+    """Returns whether code with this file name is neither Tidegate's nor Python's nor installed as a library."""
+    return not file.startswith(_NO_USERS)
+
+
+def render_place(code: CodeType, line: int | None) -> str:
+    """Renders a place in code: `visits.py:14 in process`. Paths on this machine are shortened to the file's name."""
+    path = PurePath(code.co_filename)
+    name = str(path) if not path.is_absolute() else "/".join(path.parts[-2:]) if path.stem == "__init__" else path.name
+    return f"{name}:{line} in {code.co_name}"

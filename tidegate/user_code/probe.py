@@ -1,0 +1,56 @@
+"""Imports and describes user code as a slot imports it, before anything runs.
+
+`python -m tidegate.user_code.probe` reads a JSON object of modules and references, and answers with a JSON object for
+each reference, one a line. It runs in a process of its own, so that importing a user's module has no effect on a
+daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from tidegate.user_code.describe import CodeDescription, CodeProblem, describe
+from tidegate.user_code.modules import install_modules
+
+
+class ProbeRequest(msgspec.Struct, frozen=True):
+    """The user's modules and references in a pipeline."""
+
+    modules: dict[str, str]
+    references: tuple[str, ...]
+
+
+class ProbeAnswer(msgspec.Struct, frozen=True):
+    """What a reference names, or why it cannot be used."""
+
+    reference: str
+    description: CodeDescription | None = None
+    problem: CodeProblem | None = None
+
+
+def answer(request: ProbeRequest) -> Iterator[ProbeAnswer]:
+    """Yields an answer for each reference."""
+    install_modules(request.modules)
+    for reference in request.references:
+        found = describe(reference, request.modules)
+        if isinstance(found, CodeProblem):
+            yield ProbeAnswer(reference, problem=found)
+        else:
+            yield ProbeAnswer(reference, found)
+
+
+def main() -> None:
+    """Answers one request on standard output. What a module prints goes to standard error."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=ProbeRequest)
+    with os.fdopen(os.dup(1), "wb", 0) as lines:
+        os.dup2(2, 1)
+        for one in answer(request):
+            lines.write(msgspec.json.encode(one) + b"\n")
+
+
+if __name__ == "__main__":
+    main()
