@@ -142,7 +142,7 @@ def _describe_callable_class(found: type) -> dict[str, Any]:
     if called is None:
         raise UserCodeProblem(
             f"the class `{name}` has no `__call__`",
-            "derive it from `tidegate.python.Step`, or, for `async`, define `async def _call__(self, row)`",
+            "derive it from `tidegate.python.Step`, or, for `async`, define `async def __call__(self, row)`",
         )
     _require_arguments(f"`{name}`", called, 2, "it gets one argument, the row as a dict")
     is_async = inspect.iscoroutinefunction(called)
@@ -240,10 +240,9 @@ def _version_of(found: type) -> int:
 
 def _declarations(found: type, base: type) -> Iterator[tuple[str, str, Any]]:
     """Yields name, place and declaration, in the order of the source, bases first. Raises UserCodeProblem."""
-    own = found.__mro__[: found.__mro__.index(base)]
     attributes: dict[str, object] = {}
-    for one in reversed(own):
-        attributes |= vars(one)
+    for one in reversed(found.__mro__):
+        attributes |= vars(one) if one not in (base, object) else {}
     seen: dict[int, str] = {}
     for name, value in attributes.items():
         where = f"`{name}` of `{found.__name__}`"

@@ -186,7 +186,8 @@ class _TypeReader:
                 raise TypeProblem("a field needs a name", "write struct<a: int, b: string>", place)
             if name in fields:
                 raise TypeProblem(f"the field `{name[:60]}` is given twice", "remove one", place)
-            self._expect(":")
+            if self._tokens[self._at][0] == ":":  # optional, as in Spark
+                self._next()
             fields[name] = self.type(depth + 1)
             if self._expect(",", ">") == ">":
                 return DataType("struct", fields=tuple(fields.items()))
