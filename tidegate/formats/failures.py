@@ -66,6 +66,7 @@ class FailureKind(StrEnum):
     TOO_MANY_ROWS = "TOO_MANY_ROWS"
     CALL_FAILED = "CALL_FAILED"
     CALL_TIMED_OUT = "CALL_TIMED_OUT"
+    PYTHON_FAILED = "PYTHON_FAILED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
     """A record for which the program raises an unforeseen exception."""
 

@@ -1,0 +1,1 @@
+"""What runs of a Python step in a slot. Imported only there."""
