@@ -274,33 +274,48 @@ def test_the_keys_are_each_there_once_in_the_order_of_their_rows() -> None:
     assert [step.state.get(key) for key in ("b", None, "a")] == [(2,), None, None]
 
 
-def test_state_is_read_and_written_once_per_batch_in_however_many_parts_it_is_processed() -> None:
-    calls = []
+def test_state_is_read_and_written_once_per_call_and_read_only_if_it_is_used() -> None:
+    calls: list[str] = []
 
-    def picky(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
-        _running_sum(total, keys, frame, out)
-        if frame.height > 1 or frame["n"][0] == 5:
-            raise ValueError("one at a time")
+    def use(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
+        if frame["n"][0] == 0:
+            _running_sum(total, keys, frame, out)
+            _running_sum(total, keys, frame, out)
+        else:
+            total.set_many(keys, pl.int_range(keys.height, eager=True))
 
-    step = Step(picky, state=BIGINT, default=0)
-    for name in ("get_many", "put_many"):
-        own = getattr(step.state, name)
-        setattr(step.state, name, lambda *given, own=own, name=name: [calls.append(name), own(*given)][1])
-    step.process(_rows(["a"] * 8))
+    step = Step(use, state=BIGINT, default=0)
+    for name in ("get_many", "put_many", "delete_many"):
+        _record(step.state, name, calls)
+    step.process(_rows(["a", "b"] * 4))
     assert calls == ["get_many", "put_many"]
-    assert [row for row, _ in step.failures()] == [5]
-    assert step.state.get("a") == (sum(range(8)) - 5,)
+    step.process(_rows(["a", "b"] * 4, 1))
+    assert calls[2:] == ["put_many"]
+    assert not step.failures()
+
+
+def _record(state: Any, name: str, calls: list[str]) -> None:
+    own = getattr(state, name)
+
+    def recorded(*given: Any) -> Any:
+        calls.append(name)
+        return own(*given)
+
+    setattr(state, name, recorded)
 
 
 @pytest.mark.parametrize(
     ("use", "reason"),
     [
-        (lambda total, keys: total.get_many(pl.DataFrame({"user": ["z"]})), "ValueError: 'z' is not a key of the rows"),
+        (
+            lambda total, keys: total.get_many(pl.DataFrame({"user": ["z"]})),
+            "ValueError: ('z',) is not the key of a row",
+        ),
         (lambda total, keys: total.get_many(["a"]), "TypeError: keys are a polars.DataFrame with the key columns, not"),
         (lambda total, keys: total.get_many(pl.DataFrame({"x": ["a"]})), "TypeError: the frame of keys has no key col"),
         (
             lambda total, keys: total.get_many(pl.DataFrame({"user": [1]})),
-            "TypeError: `user` of the keys is Int64, not",
+            "TypeError: `user` of the keys is pl.Int64, and the",
         ),
         (lambda total, keys: total.set_many(keys, [1]), "TypeError: values are a polars.Series, not list"),
         (lambda total, keys: total.set_many(keys, pl.Series([1, 2])), "ValueError: there are 2 values for 1 keys"),
@@ -332,7 +347,7 @@ def test_keys_of_an_earlier_batch_are_refused() -> None:
     step.process(_rows(["a"]))
     step.process(_rows(["b"]))
     ((_, message),) = step.failures()
-    assert message.startswith("ValueError: 'a' is not a key of the rows that are processed")
+    assert message.startswith("ValueError: ('a',) is not the key of a row of this call")
 
 
 def test_values_are_structs_decimals_and_moments_as_well() -> None:

@@ -1,11 +1,12 @@
-"""The `Value` states of a step that processes batches: Series by key, read and written once per batch.
+"""The `Value` states of a step that processes batches: a column of values, by key.
 
-Writes wait until the call of user code has succeeded (`keep`) or failed (`undo`), and reach the state at the end of the
-batch, in however many parts it was processed.
+While user code runs, a state is a column with the values of all keys of its rows, read at once when it is first used.
+What is written changes only this column. It reaches the state after the call, or is forgotten if the call has failed.
 """
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any, Final
 
 import polars as pl
@@ -16,152 +17,155 @@ from tidegate.operators.kinds.python.running.frames import FrameConverter
 from tidegate.operators.spec import Columns
 from tidegate.state.base import Key, KeyedState
 
-_REMEDY: Final = "states can only be used for keys of the batch, while it is processed"
+_PLACE: Final = "__tidegate_place"
 
 
 class BatchKeys:
-    """The distinct keys of a batch, and of the part of it that user code is called with."""
+    """The distinct keys of the rows that user code is called with."""
 
     def __init__(self, columns: Columns) -> None:
         """`columns`: the key columns."""
         self._names = [name for name, _ in columns]
-        self._columns = columns
-        self.batch: list[Key] = []
-        """All keys of the batch, each once."""
-        self.frame = pl.DataFrame()
-        """The keys of the part, in order of their first appearance."""
-        self.given = self.frame
-        """The same for user code, which may change it."""
-        self._part: list[Key] = []
-        self._known: frozenset[Key] | None = None
+        self._rows = self._distinct = pl.DataFrame()
+        self.given = pl.DataFrame()
+        """The keys in order of their first appearance, for user code, which may change the frame."""
+        self.keys: list[Key] = []
+        """The same keys as state has them."""
+        self._places: pl.Series | None = None
+        """The key of each row, as its place among the keys. None: not needed so far."""
 
-    def begin(self, batch: pl.DataFrame) -> None:
-        """Begins a batch, which is also its only part unless `narrow` is called."""
-        self.narrow(batch)
-        self.batch = self._part
-
-    def narrow(self, part: pl.DataFrame) -> None:
-        """Begins a part of the batch."""
-        self.frame = part.select(self._names).unique(maintain_order=True)
-        self.given = self.frame.clone()
-        self._part = self._plain(self.frame)
-        self._known = None
+    def begin(self, rows: pl.DataFrame) -> None:
+        """Takes the keys of the rows of a call."""
+        self._rows = rows.select(self._names)
+        self._distinct = self._rows.unique(maintain_order=True)
+        self.given = self._distinct.clone()
+        self.keys = self._plain(self._distinct)
+        self._places = None
 
     def end(self) -> None:
-        """Ends the batch: no key is one of the batch any more."""
-        self.frame = self.given = pl.DataFrame()
-        self._part, self.batch, self._known = [], [], None
+        """Forgets the keys of a call: no key can be used any more."""
+        self._rows = self._distinct = self.given = self._rows.clear()
+        self.keys, self._places = [], None
 
-    def resolve(self, keys: object) -> list[Key]:
-        """Returns the key of each row of a frame with the key columns.
+    def find(self, keys: object) -> pl.Series | None:
+        """Returns the place of the key of each row of a frame with the key columns; None if it has all keys in order.
 
-        Raises TypeError for anything else, and ValueError for a key that is not in the part.
+        Raises TypeError for anything else, and ValueError for a key that no row of the call has.
         """
-        if keys is self.given and self.given.equals(self.frame):
-            return self._part
         if not isinstance(keys, pl.DataFrame):
             raise TypeError(f"keys are a polars.DataFrame with the key columns, not {type(keys).__name__}")
         for name in self._names:
             if name not in keys.columns:
                 raise TypeError(f"the frame of keys has no key column `{name}`")
-            if keys.schema[name] != self.frame.schema.get(name, keys.schema[name]):
-                raise TypeError(f"`{name}` of the keys is {keys.schema[name]!r}, not {self.frame.schema[name]!r}")
-        found = self._plain(keys)
-        if self._known is None:
-            self._known = frozenset(self._part)
-        if not self._known.issuperset(found):
-            other = next(key for key in found if key not in self._known)
-            raise ValueError(f"{other!r} is not a key of the rows that are processed: {_REMEDY}")
-        return found
+        found = keys.select(self._names)
+        if found.equals(self._distinct):
+            return None
+        if found.equals(self._rows):
+            if self._places is None:
+                self._places = self._find(found)
+            return self._places
+        for name, kind in self._distinct.schema.items():
+            if found.schema[name] != kind:
+                raise TypeError(f"`{name}` of the keys is pl.{found.schema[name]!r}, and the key is pl.{kind!r}")
+        places = self._find(found)
+        if places.null_count():
+            other = found.filter(places.is_null()).row(0)
+            raise ValueError(f"{other!r} is not the key of a row of this call, and only their state can be used")
+        return places
+
+    def _find(self, frame: pl.DataFrame) -> pl.Series:
+        numbered = self._distinct.with_row_index(_PLACE)
+        joined = frame.join(numbered, on=self._names, how="left", maintain_order="left", nulls_equal=True)
+        return joined.get_column(_PLACE)
 
     def _plain(self, frame: pl.DataFrame) -> list[Key]:
-        columns = [plain_values(frame[name]) for name in self._names]
+        columns = [plain_values(frame.get_column(name)) for name in self._names]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 class BatchValue:
-    """One state, as user code sees it while a batch is processed: a value per key. NULL is no value."""
+    """One state, as user code sees it while a batch is processed. NULL is no value."""
 
     def __init__(self, name: str, kind: DataType, default: Any, state: KeyedState[Any], keys: BatchKeys) -> None:
         """`default`: what keys without a value have, in the form in which state holds it."""
         self._name = name
         self._kind = kind
+        self._default = None if default is None else make_column(name, kind, [default])
         self._converter = FrameConverter(((name, kind),))
-        self._default = default
         self._state = state
         self._keys = keys
-        self._held: dict[Key, Any] | None = None
-        """The values of all keys of the batch, or the default, with what was kept of its parts. None: not read yet."""
-        self._changed: dict[Key, Any] = {}
-        """What was kept of the parts of the batch."""
-        self._new: dict[Key, Any] = {}
-        """What the present call has written."""
+        self._values: pl.Series | None = None
+        """The value of each key of the call. None: not read yet."""
+        self._written: pl.Series | None = None
+        """Which values the call has written. None: none of them."""
 
     # -- for user code -------------------------------------------------------------------------------------------------
 
     def get_many(self, keys: pl.DataFrame) -> pl.Series:
         """Returns the value of the key of each row; the default where there is none."""
-        wanted = self._keys.resolve(keys)
-        held = self._read() if self._held is None else self._held
-        if self._new:
-            new = self._with_default(self._new)
-            values = [new[key] if key in new else held[key] for key in wanted]
-        else:
-            values = [held[key] for key in wanted]
-        return make_column(self._name, self._kind, values)
+        places = self._keys.find(keys)
+        values = self._read()
+        if self._default is not None and values.null_count():
+            values = values.zip_with(values.is_not_null(), self._default.new_from_index(0, len(values)))
+        return values.clone() if places is None else values.gather(places)
 
     def set_many(self, keys: pl.DataFrame, values: pl.Series) -> None:
         """Sets the value of the key of each row, or removes it if it is NULL. Of rows with the same key the last one
         counts.
         """
-        wanted = self._keys.resolve(keys)
+        places = self._keys.find(keys)
         if not isinstance(values, pl.Series):
             raise TypeError(f"values are a polars.Series, not {type(values).__name__}")
-        if len(values) != len(wanted):
-            raise ValueError(f"there are {len(values)} values for {len(wanted)} keys")
+        if len(values) != keys.height:
+            raise ValueError(f"there are {len(values)} values for {keys.height} keys")
         converted, unfit = self._converter.convert(values.to_frame(self._name))
         for reason in unfit.values():
             raise ValueError(reason)
-        self._new.update(zip(wanted, plain_values(converted[self._name]), strict=True))
+        self._write(places, converted.get_column(self._name))
 
     def clear_many(self, keys: pl.DataFrame) -> None:
         """Removes the value of the key of each row."""
-        self._new.update(dict.fromkeys(self._keys.resolve(keys)))
+        self._write(self._keys.find(keys), self._nothing(keys.height))
 
     # -- for the runtime -----------------------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Keeps what the present call has written."""
-        if self._held is not None:
-            self._held.update(self._with_default(self._new))
-        self._changed.update(self._new)
-        self._new = {}
+        """Ends a call: writes to the state what it has written."""
+        values, written = self._values, self._written
+        self.undo()
+        if values is None or written is None:
+            return
+        keys = self._keys.keys
+        if not written.all():
+            keys, values = list(compress(keys, written.to_list())), values.filter(written)
+        if values.null_count():
+            there = values.is_not_null().to_list()
+            self._state.delete_many([key for key, known in zip(keys, there, strict=True) if not known])
+            keys, values = list(compress(keys, there)), values.drop_nulls()
+        if keys:
+            self._state.put_many(keys, zip(plain_values(values), strict=True))
 
     def undo(self) -> None:
-        """Forgets what the present call has written."""
-        self._new = {}
+        """Forgets what the call has written."""
+        self._values = self._written = None
 
-    def write(self) -> None:
-        """Ends a batch: writes what was kept to the state."""
-        changed, self._changed, self._held = self._changed, {}, None
-        removed = [key for key, value in changed.items() if value is None]
-        if removed:
-            self._state.delete_many(removed)
-            for key in removed:
-                del changed[key]
-        if changed:
-            self._state.put_many(changed, zip(changed.values(), strict=True))
+    def _read(self) -> pl.Series:
+        if self._values is None:
+            stored = self._state.get_many(self._keys.keys)
+            values = [None if value is None else value[0] for value in stored]
+            self._values = make_column(self._name, self._kind, values)
+        return self._values
 
-    def _read(self) -> dict[Key, Any]:
-        keys, default = self._keys.batch, self._default
-        stored = self._state.get_many(keys)
-        held = dict(zip(keys, [default if value is None else value[0] for value in stored], strict=True))
-        held.update(self._with_default(self._changed))
-        self._held = held
-        return held
+    def _write(self, places: pl.Series | None, values: pl.Series) -> None:
+        if places is None:
+            self._values = values
+            self._written = pl.Series([True]).new_from_index(0, len(values))
+            return
+        count = len(self._keys.keys)
+        now = pl.int_range(count, eager=True).scatter(places, pl.int_range(count, count + len(values), eager=True))
+        self._values = pl.concat([self._read(), values]).gather(now)
+        written = now >= count
+        self._written = written if self._written is None else self._written | written
 
-    def _with_default(self, values: dict[Key, Any]) -> dict[Key, Any]:
-        default = self._default
-        if default is None:
-            return values
-        return {key: default if value is None else value for key, value in values.items()}
+    def _nothing(self, height: int) -> pl.Series:
+        return make_column(self._name, self._kind, [None]).new_from_index(0, height)

@@ -120,17 +120,11 @@ class BatchProcessor:
     def process(self, batch: pl.DataFrame, out: Out) -> None:
         """Processes a batch, and reports the rows that fail."""
         frame = batch.select(self._columns)
-        if self._keys is not None:
-            self._keys.begin(frame)
 
         def attempt(start: int, end: int) -> BatchResults:
             return self._attempt(frame, start, end)
 
         parts, raised = self._calls.process(frame.height, attempt)
-        for value in self._values:
-            value.write()
-        if self._keys is not None:
-            self._keys.end()
         failures = [RecordFailure(row, FailureKind.PYTHON_FAILED, reason) for row, reason in raised]
         for start, part in parts:
             failures += [
@@ -147,8 +141,8 @@ class BatchProcessor:
             part = batch.clone()  # user code may change the frame itself, but never the values in it
         else:
             part = batch[start:end]
-            if self._keys is not None:
-                self._keys.narrow(part)
+        if self._keys is not None:
+            self._keys.begin(part)
         rows = part.height if self._same_rows else None
         results = BatchResults(self._converters, rows, fails_rows=self._same_rows and not self._values)
         try:
@@ -162,6 +156,8 @@ class BatchProcessor:
             raise RowFailed(self._explain(error)) from error
         for value in self._values:
             value.keep()
+        if self._keys is not None:
+            self._keys.end()
         return results
 
     def _emit(self, batch: pl.DataFrame, parts: Sequence[tuple[int, BatchResults]], out: Out) -> None:
