@@ -17,7 +17,6 @@ import random
 import statistics
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,17 +24,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from tests.support import clients
-from tests.support.campaign import Record, deliver, produce, read_rows
-from tests.support.daemon_process import DaemonProcess
+from bench.drain import OUTPUT, PARTITIONS, Drain, Outcome, Part
+from tests.support.campaign import Record, read_rows
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.dev.broker.server import create_topics
-from tidegate.spark.processes import find_descendants
 
 HERE: Final = Path(__file__).resolve().parent
 KINDS: Final = ("interval", "lookup", "aggregate")
-TOPICS: Final = ("orders", "payments", "customers", "result")
-PARTITIONS: Final = 4
+TOPICS: Final = ("orders", "payments", "customers", OUTPUT)
 CUSTOMERS: Final = 10_000
 WARM: Final = 50_000
 PER_S: Final = 10_000
@@ -43,11 +38,6 @@ PER_S: Final = 10_000
 BASE_MS: Final = 1_767_225_600_000
 APART_MS: Final = 3_600_000
 """Event time from the warm-up block to the main block: an idle pipeline has the highest event time that it has read."""
-TIMEOUT_S: Final = 600.0
-POLL_S: Final = 0.03
-CALM_S: Final = 3.0
-"""No more output for so long: the run is over."""
-TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Block(NamedTuple):
@@ -56,17 +46,6 @@ class Block(NamedTuple):
     orders: list[Record]
     payments: list[Record]
     expected: dict[str, Counter[tuple[Any, ...]]]
-
-
-class Outcome(NamedTuple):
-    """One run."""
-
-    cpu_s: float
-    """Per million records."""
-    rate: float
-    """Records a second."""
-    others: float
-    """Cores that were used by something else meanwhile, the broker among it."""
 
 
 def main() -> int:
@@ -88,92 +67,9 @@ def main() -> int:
 
 
 def _run(bootstrap: str, directory: Path, kind: str, turn: int, blocks: Sequence[Block]) -> Outcome:
-    name = f"{kind}-{turn}"
-    create_topics(bootstrap, {f"{name}-{topic}": PARTITIONS for topic in TOPICS})
-    warm, main_block = (_inputs(name, kind, block) for block in blocks)
-    deliver(bootstrap, [*_customers(name), *warm])
-    environ = {"KAFKA_BOOTSTRAP": bootstrap, "BENCH_NAME": name, "BENCH_STATE": str(directory / name)}
-    daemon = DaemonProcess(HERE / f"joins_{kind}.yaml", directory / f"{name}.log", environ)
-    try:
-        daemon.start().wait_running()
-        ends = _Ends(bootstrap, f"{name}-result")
-        ends.wait(blocks[0].expected[kind].total())
-        producer = clients.producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 20})
-        producer.init_transactions(60)
-        producer.begin_transaction()
-        produce(producer, main_block)
-        assert producer.flush(300) == 0, "the input was not delivered"
-        outcome = _measure(daemon, ends, producer, len(main_block), blocks[1].expected[kind].total())
-        if daemon.terminate() != 0:
-            raise SystemExit(f"{name} did not end cleanly:\n{daemon.text()[-3000:]}")
-    finally:
-        daemon.destroy()
-    _check(bootstrap, name, kind, blocks)
-    clients.delete_topics(bootstrap, [f"{name}-{topic}" for topic in TOPICS])
-    print(f"{name:>12}: {outcome.cpu_s:.2f} CPU s per million, {outcome.rate:,.0f} records/s, "
-          f"other cores {outcome.others:.2f}", flush=True)  # fmt: skip
-    return outcome
-
-
-def _measure(daemon: DaemonProcess, ends: _Ends, producer: Any, records: int, outputs: int) -> Outcome:
-    """Makes the main block visible and waits for its output."""
-    process = daemon.pid
-    cpu, busy, began = _cpu_s(process), _busy_s(), time.monotonic()
-    base = ends.last
-    producer.commit_transaction(60)
-    samples: list[tuple[float, float, float]] = []
-    ends.wait(base + outputs, lambda: samples.append((time.monotonic(), _cpu_s(process), _busy_s())))
-    ended, used, machine = next((one for one in samples if one[0] >= ends.changed_at), samples[-1])
-    elapsed = ended - began
-    return Outcome(
-        (used - cpu) / records * 1e6, records / (ends.changed_at - began), (machine - busy - used + cpu) / elapsed
-    )
-
-
-class _Ends:
-    """The visible end of a topic, summed over its partitions; it counts transaction markers as well."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        from confluent_kafka import IsolationLevel, TopicPartition
-        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in their __all__
-
-        self._admin = clients.admin({"bootstrap.servers": bootstrap})
-        self._wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
-        self._level = IsolationLevel.READ_COMMITTED
-        self.last = 0
-        self.changed_at = time.monotonic()
-
-    def wait(self, least: int, each: Any = lambda: None) -> None:
-        """Waits until the end is at least here and does not move any more."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while self.last < least or time.monotonic() - self.changed_at < CALM_S:
-            if time.monotonic() > deadline:
-                raise SystemExit(f"only {self.last} of {least} records are visible")
-            futures = self._admin.list_offsets(self._wanted, isolation_level=self._level, request_timeout=30)
-            found = sum(future.result(30).offset for future in futures.values())
-            each()
-            if found != self.last:
-                self.last, self.changed_at = found, time.monotonic()
-            time.sleep(POLL_S)
-
-
-def _cpu_s(root: int) -> float:
-    """User and system time of a process tree."""
-    total = 0
-    for pid in (root, *(process.pid for process in find_descendants(root))):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        except FileNotFoundError:
-            continue
-        total += sum(map(int, fields[11:15]))
-    return total / TICK
-
-
-def _busy_s() -> float:
-    """CPU time of the whole machine that was not idle."""
-    with Path("/proc/stat").open(encoding="ascii") as lines:
-        fields = [int(field) for field in lines.readline().split()[1:9]]
-    return (sum(fields) - fields[3] - fields[4]) / TICK
+    drain = Drain(bootstrap, directory, f"{kind}-{turn}", HERE / f"joins_{kind}.yaml", TOPICS)
+    parts = [Part(_inputs(kind, block), block.expected[kind].total()) for block in blocks]
+    return drain.run(_customers(), *parts, lambda topic: _check(bootstrap, topic, kind, blocks))
 
 
 def _make_block(first: int, count: int) -> Block:
@@ -210,32 +106,31 @@ def _segment(customer: int) -> str:
     return f"s{customer % 13}"
 
 
-def _customers(name: str) -> Iterator[Record]:
+def _customers() -> Iterator[Record]:
     for number in range(CUSTOMERS):
         value = msgspec.json.encode({"segment": _segment(number), "country": ("DE", "FR", "PL")[number % 3]})
-        yield Record(f"{name}-customers", number % PARTITIONS, b"c%07d" % number, value)
+        yield Record("customers", number % PARTITIONS, b"c%07d" % number, value)
 
 
-def _inputs(name: str, kind: str, block: Block) -> list[Record]:
-    """The records of a block for this pipeline's topics."""
-    records = block.orders + (block.payments if kind == "interval" else [])
-    return [record._replace(topic=f"{name}-{record.topic}") for record in records]
+def _inputs(kind: str, block: Block) -> list[Record]:
+    """The records of a block that this pipeline reads."""
+    return block.orders + (block.payments if kind == "interval" else [])
 
 
-def _check(bootstrap: str, name: str, kind: str, blocks: Sequence[Block]) -> None:
+def _check(bootstrap: str, topic: str, kind: str, blocks: Sequence[Block]) -> None:
     """Every output row is there once, with the right values."""
     fields = {
         "interval": ("id", "payment", "price", "paid"),
         "lookup": ("id", "segment"),
         "aggregate": ("last_id",),
     }[kind]
-    rows = (row for part in read_rows(bootstrap, f"{name}-result") for row in part)
+    rows = (row for part in read_rows(bootstrap, topic) for row in part)
     found = Counter(tuple(row[field] for field in fields) for row in rows)
     expected = blocks[0].expected[kind] + blocks[1].expected[kind]
     if found != expected:
         lost, more = expected - found, found - expected
         raise SystemExit(
-            f"{name}: {lost.total()} rows are lost, {more.total()} are too many: {list(lost)[:3]}, {list(more)[:3]}"
+            f"{topic}: {lost.total()} rows are lost, {more.total()} are too many: {list(lost)[:3]}, {list(more)[:3]}"
         )
 
 
