@@ -19,15 +19,17 @@ from tidegate.coordinator.upgrade import (
     Upgrade,
     UpgradeOutcome,
     UpgradeRefusal,
+    WrittenState,
     derive_identity,
 )
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.datatypes import BIGINT
-from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.ids import CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.operators.latest_rows import declare_latest
 from tidegate.plan.graph import UpgradeDirective
+from tidegate.user_code.describe import CodeMark
 
 NAMES = [OperatorName(name) for name in ("a", "b", "c", "d")]
 SOURCES = [OperatorName(name) for name in ("s", "t")]
@@ -406,3 +408,51 @@ def test_a_table_that_is_added_beside_a_source_that_continues_needs_a_directive(
     assert not decide_upgrade(checkpoint, identity, drop).refusals
     begun = msgspec.structs.replace(identity, fingerprints=with_table().fingerprints)
     assert not decide_upgrade(checkpoint, begun, with_table()).refusals
+
+
+PAGES = StateName("pages")
+
+
+def held_states(*states: str) -> CompletedCheckpoint:
+    handles = [msgspec.structs.replace(handle(7), operator=name_of("a"), state=StateName(state)) for state in states]
+    return completed(7, states=handles)
+
+
+def test_a_state_that_a_user_has_named_is_given_up_by_name_and_the_others_stay() -> None:
+    held = held_states("clicks", "pages")
+    two = msgspec.structs.replace(MEANT, fingerprints=meaning_of(clicks="1", pages="1"))
+    headers = {
+        (name_of("a"), PAGES): WrittenState(declare_latest((("id", BIGINT),), (("x", BIGINT),), 128).shape, 3, 40)
+    }
+    (refusal,) = decide_upgrade(held, two, one_step(clicks="1"), headers).refusals
+    assert "has no `pages` any more, which its state holds" in refusal.message
+    assert "`state: {drop: [pages]}`" in refusal.remedy
+    assert "new_name" not in refusal.remedy
+    for stored in (headers, None):
+        upgrade = decide_upgrade(held, two, one_step(UpgradeDirective(drop=("pages",)), clicks="1"), stored)
+        assert not upgrade.refusals
+        assert [one.state for one in upgrade.map_states(held.states)] == ["clicks"]
+
+
+def test_other_code_is_reported_and_refuses_nothing() -> None:
+    first, second = CodeMark("own:Step", "1" * 64), CodeMark("own:Step", "2" * 64)
+    before = msgspec.structs.replace(MEANT, code={name_of("a"): first, name_of("gone"): first})
+    now = msgspec.structs.replace(one_step(x="1"), code={name_of("a"): first, name_of("new"): second})
+    assert decide_upgrade(HELD, before, now).code == ()
+    changed = msgspec.structs.replace(now, code={name_of("a"): second})
+    upgrade = decide_upgrade(HELD, before, changed)
+    assert not upgrade.refusals
+    assert [str(one) for one in upgrade.code] == [
+        "the code of a has changed since checkpoint 7: it was own:Step 111111111111, and is own:Step 222222222222"
+    ]
+    assert derive_identity(before, msgspec.structs.replace(MEANT, code=changed.code)).code == before.code
+
+
+def test_the_code_of_a_renamed_step_is_compared_with_that_of_its_former_name() -> None:
+    first, second = CodeMark("own:Step", "1" * 64), CodeMark("own:Step", "2" * 64, version=2)
+    before = msgspec.structs.replace(MEANT, code={name_of("a"): first})
+    words = {name_of("b"): UpgradeDirective(was=name_of("a"))}
+    now = Definition({}, {}, {name_of("b"): ()}, frozenset(), words, code={name_of("b"): second})
+    (change,) = decide_upgrade(HELD, before, now).code
+    assert (change.name, change.was, change.now) == ("b", first, second)
+    assert str(change).endswith("and is own:Step 222222222222 version 2")

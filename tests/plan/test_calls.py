@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.user_code import with_async_functions
+from tests.support.user_code import describe_here, with_async_functions
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.operators.kinds.http_calls import HttpOperator
 from tidegate.plan.build import build_plan
@@ -107,3 +107,13 @@ def test_what_is_asked_is_part_of_what_a_state_after_it_means(tmp_path: Path) ->
     ]
     assert fingerprints[0] == fingerprints[1]
     assert len({json.dumps(one) for one in fingerprints}) == 3
+
+
+def test_an_explanation_shows_which_code_a_step_runs_and_what_travels(tmp_path: Path) -> None:
+    loaded = describe_here(load(tmp_path), {"lookup/geo.py": "async def resolve(row): ...\n"})
+    explanation = derive_explanation(loaded, build_plan(loaded))
+    text = render_explanation(explanation)
+    (code,) = build_plan(loaded).code.values()
+    assert f"code {code.digest[:12]}" in text
+    assert "modules that are sent to the slots: lookup/geo.py (28 characters)" in text
+    assert explanation["code"] == {"lookup/geo.py": 28}

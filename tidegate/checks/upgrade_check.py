@@ -189,6 +189,7 @@ def derive_offline_facts(
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprints=derive_fingerprints(plan),
+        code=plan.code,
     )
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())

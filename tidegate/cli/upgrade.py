@@ -144,6 +144,7 @@ def derive_notices(loaded: LoadedPipeline, report: Report) -> list[Problem]:
         if told and step.outcome is not UpgradeOutcome.REFUSED:
             kind = "source" if step.source else "step"
             found.append(_notice(loaded, step.name, f"{kind} {step.name}: {told}"))
+    found += [_notice(loaded, change.name, str(change)) for change in report.upgrade.code]
     summary = f"pipeline {report.pipeline}, from {report.target}: {_say_verdict(report)}"
     return [*sorted(found), _notice(loaded, OperatorName(""), summary)]
 
@@ -187,6 +188,7 @@ def _as_json(report: Report, problems: list[Problem]) -> dict[str, object]:
         "from": report.target,
         "fits": report.fits,
         "steps": msgspec.to_builtins(report.upgrade.steps),
+        "code": msgspec.to_builtins(report.upgrade.code),
         "refusals": msgspec.to_builtins(report.refusals),
         "forecast": msgspec.to_builtins(report.forecast),
         "migrated": msgspec.to_builtins(report.migrated),
@@ -200,6 +202,7 @@ def render_report(report: Report, problems: list[Problem]) -> str:
         return _say_nothing_there(report)
     lines = [f"pipeline {report.pipeline}, from {report.target}", ""]
     lines += _table(report)
+    lines += ["", *map(str, report.upgrade.code)] if report.upgrade.code else []
     if report.forecast is not None:
         cast = report.forecast
         told = f"restore: about {cast.restore_s:.1f} s for {cast.state_bytes:,} bytes"

@@ -17,6 +17,7 @@ from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.names import journal_name
+from tidegate.user_code.describe import CodeMark
 
 FORMAT_VERSION: Final = 1
 
@@ -60,6 +61,8 @@ class Identity(msgspec.Struct, frozen=True):
 
     A step whose whole state was reset is listed under an empty name.
     """
+    code: dict[OperatorName, CodeMark] = {}
+    """The user code of each step that runs some. A change is reported and never refused."""
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -70,7 +70,8 @@ class RestoreFacts(msgspec.Struct, frozen=True):
                 if node.operator.name in states:
                     states[node.operator.name] = declare_states(node.operator, self.plan.max_parallelism, words)
         fingerprints = self.identity.fingerprints
-        return Definition(fingerprints, self.sources, states, self.edges, words, self.command_line, self.plan)
+        code = self.identity.code
+        return Definition(fingerprints, self.sources, states, self.edges, words, self.command_line, self.plan, code)
 
 
 class Chosen(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.plan.graph import Plan, UpgradeDirective
 from tidegate.state.declaration import StateDeclaration, StateShape
+from tidegate.user_code.describe import CodeMark
 
 
 class UpgradeOutcome(StrEnum):
@@ -55,6 +56,8 @@ class Definition(msgspec.Struct, frozen=True):
     command_line: CommandLineDirectives = CommandLineDirectives()
     plan: Plan | None = None
     """For fingerprints and edges under former names; None if nothing is renamed."""
+    code: Mapping[OperatorName, CodeMark] = MappingProxyType({})
+    """The user code of each step that runs some."""
 
 
 class WrittenState(msgspec.Struct, frozen=True):
@@ -94,6 +97,19 @@ class StepChange(msgspec.Struct, frozen=True):
     states: tuple[StateChange, ...] = ()
 
 
+class CodeChange(msgspec.Struct, frozen=True):
+    """A step that runs other user code than the one that the checkpoint was made with."""
+
+    name: OperatorName
+    checkpoint: CheckpointId
+    was: CodeMark
+    now: CodeMark
+
+    def __str__(self) -> str:
+        changed = f"the code of {self.name} has changed since checkpoint {self.checkpoint}"
+        return f"{changed}: it was {self.was}, and is {self.now}"
+
+
 class UpgradeRefusal(msgspec.Struct, frozen=True):
     """A change that needs the user's decision, with the choices."""
 
@@ -123,6 +139,10 @@ class Upgrade(msgspec.Struct, frozen=True):
     """Current name -> name in the checkpoint."""
     emptied: frozenset[OperatorName] = frozenset()
     """Names in the checkpoint of sources and steps that are not restored."""
+    given_up: frozenset[tuple[OperatorName, StateName]] = frozenset()
+    """States of kept steps that are not restored, by names in the checkpoint."""
+    code: tuple[CodeChange, ...] = ()
+    """Changes of user code, which need no directive."""
     edges: dict[str, str] = {}
     """Current name -> name in the checkpoint, for edges where they differ."""
     words: dict[OperatorName, tuple[str, ...]] = {}
@@ -145,7 +165,7 @@ class Upgrade(msgspec.Struct, frozen=True):
         return tuple(
             one if one.in_flight else msgspec.structs.replace(one, operator=now.get(one.operator, one.operator))
             for one in states
-            if one.in_flight or one.operator not in self.emptied
+            if one.in_flight or (one.operator not in self.emptied and (one.operator, one.state) not in self.given_up)
         )
 
     def former(self, name: OperatorName) -> OperatorName:
@@ -163,6 +183,7 @@ def derive_identity(old: Identity, now: Identity) -> Identity:
         topic_ids={**old.topic_ids, **now.topic_ids},
         parallelism=old.parallelism,
         fingerprints=old.fingerprints,
+        code=old.code,
         words=old.words,
         begun=old.begun,
     )

@@ -7,7 +7,7 @@ of its step, or under the name that `was` gives. What the two definitions do not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from tidegate.config.fields.suggest import derive_suggestion
@@ -16,6 +16,7 @@ from tidegate.coordinator.applied_directives import directives_for, render_direc
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import (
+    CodeChange,
     Definition,
     StateChange,
     StepChange,
@@ -24,7 +25,7 @@ from tidegate.coordinator.upgrade import (
     UpgradeOutcome,
     UpgradeRefusal,
 )
-from tidegate.ids import CheckpointId, OperatorName
+from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.plan.evolving import state_columns
@@ -91,6 +92,7 @@ class _Decision:
         self._steps: list[StepChange] = []
         self._refusals: list[UpgradeRefusal] = []
         self._emptied: set[OperatorName] = set()
+        self._given_up: set[tuple[OperatorName, StateName]] = set()
         self._begun: dict[OperatorName, dict[str, CheckpointId]] = {}
         self._fingerprints, self._edges = _under_former_names(now, self._renamed)
         here = {*now.sources, *now.states, *now.command_line.drop}
@@ -110,6 +112,8 @@ class _Decision:
             refusals=tuple(self._refusals),
             renamed={new: old for new, old in self._renamed.items() if new in self._of_now(self._renamed)},
             emptied=frozenset(self._emptied),
+            given_up=frozenset(self._given_up),
+            code=tuple(self._code_changes()),
             edges={new: old for new, old in self._edges.items() if new != old},
             words=spend(self._identity.words, self._now, self._names),
             begun=self._carry_begun(),
@@ -161,6 +165,7 @@ class _Decision:
             now.words.get(name, _NOTHING_SAID).columns,
             now.words.get(name, _NOTHING_SAID).drop,
         )
+        self._give_up(name, old)
         states = self._judged(name, old)
         refused = self._refuse_step(name, old, changes, states, (verb, applied))
         if changes.added and not refused:
@@ -216,7 +221,7 @@ class _Decision:
         (verb, applied), before = said, len(self._refusals)
         unfit = [one for one in states if one.verdict == Fit.INCOMPATIBLE]
         lost = [str(one.name) for one in unfit if one.name not in {held.name for held in self._now.states[name]}]
-        if changes.gone and lost:
+        if changes.gone and not {*lost} <= {*changes.gone}:
             self._refuse(
                 name,
                 f"step {str(name)!r} has no {_quoted(changes.gone)} any more, and without that it does not have the "
@@ -229,11 +234,12 @@ class _Decision:
         elif changes.gone:
             listed = ", ".join(changes.gone)
             once = " ".join(f"--drop {name}.{column}" for column in changes.gone)
+            former = f"or say what it is called now, `was: {{columns: {{new_name: {changes.gone[0]}}}}}`"
             self._refuse(
                 name,
                 f"step {str(name)!r} has no {_quoted(changes.gone)} any more, which its state holds",
-                f"Put it back; or give it up by name, `state: {{drop: [{listed}]}}` in the file, or for once {once}; "
-                f"or say what it is called now, `was: {{columns: {{new_name: {changes.gone[0]}}}}}`",
+                f"Put it back; or give it up by name, `state: {{drop: [{listed}]}}` in the file, or for once {once}"
+                + ("" if lost else f"; {former}"),
                 changes=changes.gone,
             )
         elif unfit:
@@ -284,6 +290,9 @@ class _Decision:
         for (operator, state), stored in sorted(self._stored.items()):
             if operator != old:
                 continue
+            if (old, state) in self._given_up:
+                found.append(StateChange(state, GIVEN_UP, "", stored.keys, stored.size_bytes))
+                continue
             if state not in declared:
                 there = ", ".join(sorted(declared)) or "none"
                 verdict = Verdict(Fit.INCOMPATIBLE, f"the step has no such state now (it has: {there})")
@@ -291,6 +300,21 @@ class _Decision:
                 verdict = judge(stored.shape, declared[state])
             found.append(StateChange(state, verdict.fit, verdict.reason, stored.keys, stored.size_bytes))
         return tuple(found)
+
+    def _give_up(self, name: OperatorName, old: OperatorName) -> None:
+        """Gives up states that the file drops by name: those of a `python` step, which a user has named."""
+        named = columns_of(self._identity.fingerprints.get(old, {}))
+        declared = {one.name for one in self._now.states[name]}
+        dropped = named.intersection(self._now.words.get(name, _NOTHING_SAID).drop).difference(declared)
+        held = {one.state for one in self._checkpoint.states if one.operator == old and not one.in_flight}
+        self._given_up |= {(old, state) for state in held.intersection(dropped)}
+
+    def _code_changes(self) -> Iterator[CodeChange]:
+        """Yields the steps whose user code has changed."""
+        for name, now in sorted(self._now.code.items()):
+            was = self._identity.code.get(self._renamed.get(name, name))
+            if was is not None and was != now:
+                yield CodeChange(name, self._checkpoint.id, was, now)
 
     def _states_of(self, old: OperatorName, verdict: str) -> tuple[StateChange, ...]:
         return tuple(

@@ -196,6 +196,7 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
         max_parallelism=plan.max_parallelism,
         fingerprint=fingerprint,
         fingerprints=derive_fingerprints(plan),
+        code=plan.code,
     )
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     partitions = {source: {topic: topics[topic].partitions for topic in names} for source, names in read.items()}

@@ -188,3 +188,5 @@ def _log_restore(placed: OffsetsAssigned, *, begins: bool) -> None:
             was = f" (it was {step.was})" if step.was else ""
             told = f": {'; '.join(step.remarks)}" if step.remarks else ""
             logger.warning("%s %s%s is %s%s", what, step.name, was, step.outcome, told)
+    for change in restore.upgrade.code:
+        logger.info("%s", change)

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.event_time import Idle, render_idle
 from tidegate.config.fields.secrets import REDACTED
 from tidegate.config.fields.types import GiveUpLimit, Unaligned
@@ -24,6 +25,7 @@ from tidegate.operators.spec import LATE, Operator, render_columns, texts_of
 from tidegate.plan.build import check_pipeline
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.plan.steps import PlacedExpression
+from tidegate.user_code.describe import DIGEST_SHOWN
 
 Explanation = dict[str, Any]
 """Plain values, ready for JSON; without secrets."""
@@ -45,6 +47,7 @@ def derive_explanation(
         "max_parallelism": plan.max_parallelism,
         "vertices": [_vertex(vertex, plan, begun) for vertex in plan.vertices],
         "exchanges": [_edge(edge, plan) for edge in plan.edges],
+        "code": {path: len(text) for path, text in plan.modules.items()},
         "settings": [
             {"path": ".".join(map(str, path)), "value": _shown(value), "origin": loaded.origin(path)}
             for path, value in _settings(loaded.settings)
@@ -72,14 +75,17 @@ def _vertex(vertex: Vertex, plan: Plan, begun: Mapping[OperatorName, Mapping[str
 def _node(node: Node, vertex: Vertex, plan: Plan, begun: Mapping[str, int]) -> Explanation:
     operator, late = node.operator, _late_readers(node, vertex, plan)
     marks = [f"{column or 'all of it'} counts from checkpoint {at} on" for column, at in sorted(begun.items())]
+    code = operator.user_code()
+    described = [] if code is None else [f"code {code.digest[:DIGEST_SHOWN]}"]
     return {
         "name": operator.name,
         "kind": operator.kind,
         **operator.explains(),
+        **({} if code is None else {"code": code.digest}),
         "state": _state(operator, plan.max_parallelism),
         "children": list(node.all_children),
         "exchanges": list(node.all_edges),
-        "text": [*operator.describes(), *([f"late rows go to {', '.join(late)}"] if late else []), *marks],
+        "text": [*operator.describes(), *described, *([f"late rows go to {', '.join(late)}"] if late else []), *marks],
         **({"late_rows_to": late} if late else {}),
         **({"counts_from": dict(begun)} if begun else {}),
     }
@@ -178,6 +184,9 @@ def render_explanation(explanation: Explanation) -> str:
             if edge["to"] == vertex["name"]:
                 lines.append(f"  <- {_edge_text(edge)}")
         lines += _tree(vertex["operators"], 0, "  ")
+    if explanation["code"]:
+        modules = (f"{path} ({render_count(size, 'character')})" for path, size in explanation["code"].items())
+        lines += ["", f"modules that are sent to the slots: {', '.join(modules)}"]
     lines += ["", "settings"]
     width = max(len(setting["path"]) for setting in explanation["settings"])
     shown = {setting["path"]: _value_text(setting["value"]) for setting in explanation["settings"]}

@@ -15,6 +15,7 @@ import msgspec
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.registry import operator_union
 from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement
+from tidegate.user_code.describe import CodeMark
 
 T = TypeVar("T")
 
@@ -112,6 +113,12 @@ class Plan(msgspec.Struct, frozen=True):
     def operators(self, kind: type[T]) -> list[T]:
         """Returns all operators of a kind, in the order of the vertices."""
         return [node.operator for node in self.nodes if isinstance(node.operator, kind)]
+
+    @property
+    def code(self) -> dict[OperatorName, CodeMark]:
+        """The user code of each operator that runs some."""
+        described = ((node.operator.name, node.operator.user_code()) for node in self.nodes)
+        return {name: code.mark for name, code in described if code is not None}
 
     @property
     def nodes(self) -> Iterator[Node]:

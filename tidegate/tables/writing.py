@@ -96,7 +96,7 @@ def derive_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -
     Upgrade directives in the file count as applied, because they concern state older than these rows.
     """
     fingerprints = derive_fingerprints(plan)
-    said = Definition(fingerprints, {}, dict.fromkeys(fingerprints, ()), frozenset(), plan.words)
+    said = Definition(fingerprints, {}, dict.fromkeys(fingerprints, ()), frozenset(), words=plan.words)
     return Identity(
         pipeline=plan.pipeline,
         cluster_id=cluster_id,
@@ -104,6 +104,7 @@ def derive_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprints=fingerprints,
+        code=plan.code,
         words=spend({}, said, {}),
     )
 

@@ -27,6 +27,8 @@ from tidegate.state.declaration import ORDERED_KINDS, STATE_NAME
 from tidegate.user_code.failure import name_error
 from tidegate.user_code.modules import Modules, UserCodeProblem, load, select_modules, split_reference
 
+DIGEST_SHOWN: Final = 12
+"""How many digits of a digest are shown."""
 FORMS: Final = ("value", "map", "list", "timer")
 CLOCKS: Final = ("event-time", "clock")
 QUEUES: Final = ("event_timers", "clock_timers")
@@ -84,6 +86,23 @@ class CodeDescription(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     states: tuple[DeclaredState, ...] = ()
     timers: tuple[DeclaredTimer, ...] = ()
+
+    @property
+    def mark(self) -> CodeMark:
+        """What identifies the code."""
+        return CodeMark(self.reference, self.digest, self.version)
+
+
+class CodeMark(msgspec.Struct, frozen=True):
+    """Which user code a step runs, as the journal records it."""
+
+    reference: str
+    digest: str
+    version: int = 1
+
+    def __str__(self) -> str:
+        version = f" version {self.version}" if self.version > 1 else ""
+        return f"{self.reference} {self.digest[:DIGEST_SHOWN]}{version}"
 
 
 class CodeProblem(msgspec.Struct, frozen=True):
