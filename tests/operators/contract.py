@@ -74,9 +74,9 @@ def load(kind: StepKind, example: str, record_format: str = "json") -> LoadedPip
     late = "  late: {topic: late}\n" if "late:" in example else ""
     text = _FILE.format(source=source, more=more, known=known, step=step, outputs="tried", late=late)
     first = parse_pipeline(text, "contract.yaml", {})
-    outputs = kind.outputs(first.settings.steps[0])
-    if outputs:
-        named = "[" + ", ".join(f"tried.{output}" for output in outputs) + "]"
+    readable = kind.readable(first.settings.steps[-1])
+    if readable != ("tried",):
+        named = "[" + ", ".join(readable) + "]"
         text = _FILE.format(source=source, more=more, known=known, step=step, outputs=named, late=late)
         first = parse_pipeline(text, "contract.yaml", {})
     return describe_here(first, kind.example_modules)

@@ -105,7 +105,7 @@ def check_docstrings(text: str) -> list[str]:
     """Requires a docstring for the module, everything public at its top level, and public methods of its public
     classes.
 
-    Methods marked with `@override` are exempt.
+    Methods marked with `@override`, and the variants of an `@overload`, are exempt.
     """
     tree = parse(text)
     missing = [] if ast.get_docstring(tree) else ["no module docstring"]
@@ -116,7 +116,7 @@ def check_docstrings(text: str) -> list[str]:
 
 
 def _is_override(node: Function | ast.ClassDef) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == "override" for one in node.decorator_list)
+    return any(isinstance(one, ast.Name) and one.id in ("override", "overload") for one in node.decorator_list)
 
 
 def _public_definitions(tree: ast.Module) -> Iterator[tuple[str, Function | ast.ClassDef]]:

@@ -102,8 +102,9 @@ def test_the_search_for_words_finds_them_in_every_form() -> None:
 
 
 def test_names_of_public_classes_are_unique() -> None:
+    """The room `python` is what users import, with short names of its own."""
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for file in python_files(PACKAGE):
+    for file in [file for file in python_files(PACKAGE) if PACKAGE / "python" not in file.parents]:
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(file.relative_to(ROOT)))

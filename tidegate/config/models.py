@@ -339,9 +339,6 @@ class SourceSettings(TopicsSettings):
 class BaseStepSettings(Settings):
     """What every step has, whatever its kind."""
 
-    LATER: ClassVar[dict[str, str]] = {
-        "python": "use select with expressions, or `async`, which calls a function of yours",
-    }
     INSIDE: ClassVar[Mapping[str, str]] = STEP_TERMS
     name: Annotated[StepName, Field(description="Name of the step and of its state.")]
     from_: Annotated[

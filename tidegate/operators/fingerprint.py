@@ -33,11 +33,21 @@ EVENT_TIME: Final = "the event time"
 after a change, as totals that get a `ttl` do, there is nothing to compare.
 """
 
+ARRIVING: Final = "what arrives as"
+"""How the names of parts begin that cover a column of which a step does not say whether it uses it. They are compared
+like that of event time: a column that is new or gone is no change.
+"""
+
 Parts = dict[str, str]
 """Maps the selection of records, the keys, and the aggregates or columns of a step to digests."""
 
 StateFingerprint = dict[str, Parts]
 """Parts by what feeds the step: the name of a source or of another step with state."""
+
+
+def is_optional(part: str) -> bool:
+    """Returns whether a part of a fingerprint is compared only if it is in both."""
+    return part == EVENT_TIME or part.startswith(ARRIVING)
 
 
 class Lineage(msgspec.Struct, frozen=True):

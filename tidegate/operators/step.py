@@ -102,6 +102,12 @@ class InputContext(Protocol):
         """Returns where the rows that arrive begin, each with the columns there from which these are computed."""
 
     @property
+    def has_event_time(self) -> bool:
+        """True if the event time of all rows that arrive is declared, by their source or a step on the way. Otherwise
+        it is the Kafka timestamp.
+        """
+
+    @property
     def in_partition_order(self) -> bool:
         """True if rows arrive that are of one record each, those of a partition in its order: they have come on one
         way, and no step in between exchanges or reorders rows.
@@ -207,11 +213,15 @@ class StepKind:
         """Returns the references to user code of a step (`module:name`), by their place."""
         return {}
 
-    def outputs(self, step: Any) -> tuple[str, ...]:  # noqa: ARG002  # for overrides
-        """Returns the outputs of a step that are read as `step.output`. A step that has any is read only through
-        them.
+    def outputs(self, step: Any) -> Mapping[str, Path]:  # noqa: ARG002  # for overrides
+        """Returns the outputs of a step that are read as `step.output`, with the place where each is named."""
+        return {}
+
+    def readable(self, step: Any) -> tuple[str, ...]:
+        """Returns the names by which a step is read. A step with outputs is read only through them unless it has a main
+        output as well.
         """
-        return ()
+        return tuple(f"{step.name}.{output}" for output in self.outputs(step)) or (step.name,)
 
     def inputs(self, step: Any) -> tuple[NamedInput, ...]:  # noqa: ARG002  # for overrides
         """Returns the named inputs of a step, the first on port 0. `from` may be one of them; a step that names others

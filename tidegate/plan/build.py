@@ -184,9 +184,9 @@ def _unread(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> li
     read = {(one.upstream, one.output) for node in reachable.values() for one in node.inputs}
     message = "is read by nobody: its records are dropped, and counted as filtered"
     return [
-        _warning(loaded.problem((*one.path, "route", output), message, "read it, or remove it", at_key=True))
+        _warning(loaded.problem((*one.path, *path), message, "read it, or remove it", at_key=True))
         for name, one in scope.declared.items()
-        for output in one.outputs
+        for output, path in one.outputs.items()
         if name in reachable and (name, output) not in read
     ]
 

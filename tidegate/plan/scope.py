@@ -41,9 +41,9 @@ class Declared:
         return choose_step_kind(self.settings).inputs(self.settings) if isinstance(self.settings, StepSettings) else ()
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """Its outputs that are read as `name.output`; a step with such outputs can be read only through them."""
-        return choose_step_kind(self.settings).outputs(self.settings) if isinstance(self.settings, StepSettings) else ()
+    def outputs(self) -> Mapping[str, Path]:
+        """Its outputs that are read as `name.output`, with their places in the step."""
+        return choose_step_kind(self.settings).outputs(self.settings) if isinstance(self.settings, StepSettings) else {}
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -55,7 +55,9 @@ class Declared:
         """The names by which it can be read; none for a sink."""
         if isinstance(self.settings, SinkSettings):
             return ()
-        return tuple(f"{self.name}.{output}" for output in self.outputs) or (self.name,)
+        if isinstance(self.settings, SourceSettings):
+            return (self.name,)
+        return choose_step_kind(self.settings).readable(self.settings)
 
     def input_path(self, index: int) -> Path:
         """Returns the path of the n-th input; the list's path serves if `from` is a single name."""

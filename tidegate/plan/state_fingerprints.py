@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.operators.fingerprint import EVENT_TIME, Lineages, StateFingerprint, combine_ports
+from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_ports, is_optional
 from tidegate.operators.spec import Operator
 from tidegate.plan.graph import OutputPath, Plan, Vertex
 
@@ -81,14 +81,14 @@ def compare_fingerprints(
             if column is not None and part == f"`{column}`" and current not in now:
                 if column not in dropped and _differ(digest, "", version):
                     gone[column] = None
-            elif (current in now or part != EVENT_TIME) and _differ(digest, now.get(current, ""), version):
+            elif (current in now or not is_optional(part)) and _differ(digest, now.get(current, ""), version):
                 other[f"{current} of {origin}"] = None
         if _versions(parts.values()) == version:  # other versions also have other parts
             for part in [one for one in now if one not in taken]:
                 column = _column_of(part)
                 if column is not None and part == f"`{column}`":
                     added[column] = None
-                elif part != EVENT_TIME:
+                elif not is_optional(part):
                     other[f"{part} of {origin}"] = None
     return FingerprintChanges(tuple(other), tuple(sorted(added)), tuple(gone))
 

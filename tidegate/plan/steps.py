@@ -435,6 +435,10 @@ class _Input:
         return tuple(_origins(self._builder.graph, self._reads, frozenset(columns)))
 
     @property
+    def has_event_time(self) -> bool:
+        return _has_event_time(self._builder.graph, self._reads)
+
+    @property
     def in_partition_order(self) -> bool:
         return _is_in_partition_order(self._builder.graph, self._reads)
 
@@ -608,6 +612,20 @@ def _origins(
 def _names_read(one: Declared) -> tuple[str, ...]:
     """Returns the names of the outputs and operators that it reads."""
     return tuple(named.reads for named in one.named) or one.inputs
+
+
+def _has_event_time(graph: LogicalGraph, inputs: Iterable[Input]) -> bool:
+    """Returns whether the event time of all rows is declared; inputs with a problem of their own do not count."""
+    for one in inputs:
+        node = graph.get(one.upstream)
+        if node is None or node.operator.ASSIGNS_TIME:
+            continue
+        if isinstance(node.operator, SourceOperator):
+            if node.operator.event_time is None or not node.operator.event_time.text:
+                return False
+        elif not _has_event_time(graph, node.passing(one.output)):
+            return False
+    return True
 
 
 def _is_in_partition_order(graph: LogicalGraph, inputs: Sequence[Input]) -> bool:

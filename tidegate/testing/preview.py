@@ -83,8 +83,7 @@ def tap_steps(loaded: LoadedPipeline, names: Sequence[str]) -> tuple[LoadedPipel
 
 def tappable(loaded: LoadedPipeline) -> list[str]:
     """Returns the names of sources, steps and their outputs, in file order."""
-    steps = [(step.name, choose_step_kind(step).outputs(step)) for step in loaded.settings.steps]
-    named = [tuple(f"{name}.{output}" for output in outputs) or (name,) for name, outputs in steps]
+    named = [choose_step_kind(step).readable(step) for step in loaded.settings.steps]
     return [*loaded.settings.sources, *chain.from_iterable(named)]
 
 

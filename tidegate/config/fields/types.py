@@ -475,6 +475,25 @@ MatchingColumns = Annotated[
 ]
 """`on`, the keys of steps that match rows of two inputs."""
 ColumnType = Annotated[DataType, ValueCheck(_type, {"type": "string", "examples": ["bigint", "array<string>"]})]
+StepOutput = Annotated[
+    dict[Column, ColumnType] | None,
+    Field(
+        min_length=1,
+        description="Columns with their types: those that an answer of `async` or `http` adds to its row, or all "
+        "columns that a step with `python` emits.",
+    ),
+]
+StepRows = Annotated[
+    str | None,
+    choice("inner", "left", "right", "full", "semi", "anti", "same"),
+    Field(
+        description="With `join`, `inner` (the default): pairs; `left`, `right`, `full`: also rows of that side, or of "
+        "both, that match nothing, once no match can arrive any more; `semi`: left rows that match, once each; `anti`: "
+        "left rows that match nothing. With `python` and `per: batch`, `same`: row i of a result belongs to row i of "
+        "the batch, and keeps its record and its event time; by default results are new rows without event time."
+    ),
+]
+"""`rows`, which joins and batches of Python steps share: each refuses the words of the other."""
 ExpressionText = Annotated[str, ValueCheck(_expression, _SCALAR)]
 Properties = Annotated[
     dict[str, str | SecretStr], ValueCheck(_properties, {"type": "object", "additionalProperties": _SCALAR})

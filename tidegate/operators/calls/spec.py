@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import Column, ColumnType, choice, duration, integer
+from tidegate.config.fields.types import StepOutput, choice, duration, integer
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BINARY, DataType
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
@@ -43,10 +43,7 @@ def order_refusal(order: str) -> str:
 class CallSettings(Settings):
     """The keys of every step that calls something outside."""
 
-    output: Annotated[
-        dict[Column, ColumnType] | None,
-        Field(min_length=1, description="Columns that an answer adds to its row, with their types."),
-    ] = None
+    output: StepOutput = None
     order: Annotated[
         str,
         choice("ordered", "unordered"),

@@ -67,19 +67,26 @@ def convert(wanted: Any, value: Any) -> Any:
 
 
 def record_type(
-    name: str, fields: Columns, *, strict: bool = False, rest: str = "", own: OwnTypes | None = None
+    name: str,
+    fields: Columns,
+    *,
+    strict: bool = False,
+    rest: str = "",
+    own: OwnTypes | None = None,
+    required: bool = False,
 ) -> type[msgspec.Struct]:
     """Returns a struct with an optional, nullable attribute `f<i>` per field (names in JSON need not be identifiers).
 
     :param strict: other fields are rejected, at any depth.
     :param rest: the field that `keep_rest` fills.
     :param own: types that decode other values than those of JSON.
+    :param required: a field of the record itself that is missing is an error.
     """
     types = [
         msgspec.Raw if field == rest else _python_type(f"{name}_{i}", kind, strict, own and own(field)) | None
         for i, (field, kind) in enumerate(fields)
     ]
-    members = [(f"f{i}", one, None) for i, one in enumerate(types)]
+    members = [(f"f{i}", one) if required else (f"f{i}", one, None) for i, one in enumerate(types)]
     names = {f"f{i}": field for i, (field, _) in enumerate(fields)}
     return msgspec.defstruct(name, members, rename=names, gc=False, forbid_unknown_fields=strict)
 

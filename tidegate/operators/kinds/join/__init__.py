@@ -278,6 +278,9 @@ class JoinKind(StepKind):
     def build(self, step: Any, context: StepContext) -> None:
         assert step.join is not None
         aliases = tuple(step.join)
+        if step.rows is not None and step.rows not in [*JoinRows]:
+            context.problem(("rows",), f"`{step.rows}` is for `python`", f"write one of {', '.join(JoinRows)}")
+            return
         rows = JoinRows(step.rows or JoinRows.INNER)
         matching = _derive_matching(step, context)
         bounds = dict(BOUNDS) if matching is not None and matching.size_ms else {}

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import (
     MatchingColumns,
+    StepRows,
     ValueCheck,
     check_step_name,
-    choice,
     describe_value,
     duration,
     refusal,
@@ -163,15 +163,7 @@ class JoinStepSettings(LateSettings):
         WithinSettings | None,
         Field(description="How far apart in event time the rows of a pair may be; or `window`: rows of one window."),
     ] = None
-    rows: Annotated[
-        str | None,
-        choice(*JoinRows),
-        Field(
-            description="`inner` (the default): pairs; `left`, `right`, `full`: also rows of that side, or of both, "
-            "that match nothing, once no match can arrive any more; `semi`: left rows that match, once each; `anti`: "
-            "left rows that match nothing."
-        ),
-    ] = None
+    rows: StepRows = None
     ahead_ms: Annotated[
         int | None,
         duration("1s", "366d"),

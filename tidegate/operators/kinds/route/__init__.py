@@ -145,8 +145,8 @@ class RouteKind(StepKind):
     settings = RouteSettings
 
     @override
-    def outputs(self, step: RouteSettings) -> tuple[str, ...]:
-        return tuple(step.route or ())
+    def outputs(self, step: RouteSettings) -> Mapping[str, Path]:
+        return {name: ("route", name) for name in step.route or ()}
 
     @override
     def expressions(self, step: RouteSettings) -> Mapping[Path, str]:

@@ -1,1 +1,1 @@
-"""What runs of a Python step in a slot. Imported only there."""
+"""What runs of a Python step. Imported only in slots, because it imports Polars and users' code."""

@@ -1,0 +1,385 @@
+"""`python`: a step in Python, a function or a class with state and timers.
+
+`settings.py` has its keys, `tidegate/python` what users import, and `running/` what runs: `rows.py` calls a step for
+each row, `batches.py` for each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+from typing_extensions import override
+
+from tidegate.config.fields.base import Path
+from tidegate.datatypes import BIGINT, STRING
+from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
+from tidegate.ids import StateName
+from tidegate.operators.event_time import WATERMARK
+from tidegate.operators.fingerprint import (
+    ARRIVING,
+    EVENT_TIME,
+    Lineage,
+    Lineages,
+    StateFingerprint,
+    combine_digests,
+    combine_times,
+    digest,
+)
+from tidegate.operators.keyed import KeyedOperator
+from tidegate.operators.kinds.python.settings import BATCH, ROW, SAME, PythonSettings
+from tidegate.operators.spec import DEAD, LATE, Columns, Emits, Requirement, Rest, Slot, render_columns, texts_of
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.state.declaration import LASTS, Serializer, StateDeclaration, StateField
+from tidegate.state.time_ordered import declare_time_ordered
+from tidegate.user_code.describe import CodeDescription, DeclaredState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidegate.operators.runtime import OperatorRuntime
+
+EVENT_TIMERS: Final = StateName("event_timers")
+CLOCK_TIMERS: Final = StateName("clock_timers")
+RESERVED: Final = frozenset({DEAD, LATE})
+"""Names of outputs that Tidegate itself uses."""
+VALUE_BYTES: Final = 4096
+"""The assumed size of a text that is emitted when batches are sized. Large results leave in parts."""
+
+
+EXAMPLE: Final = """
+from tidegate.python import Step, Value
+
+class Visits(Step):
+    visits = Value("bigint", default=0)
+
+    def open(self, settings):
+        self.first = settings["first"]
+
+    def process(self, row, out):
+        self.visits.set(self.visits.get() + 1)
+        out.emit(customer=row["customer"], visits=self.visits.get() + self.first)
+
+class Sorted(Step):
+    def process(self, row, out):
+        if row["id"] % 2:
+            out.to("odd", row)
+        else:
+            out.emit(id=row["id"])
+
+def tags(row):
+    return [{"customer": row["customer"], "tag": tag} for tag in row["tags"]]
+"""
+"""The user code of the examples, which the contract test runs."""
+
+
+class PythonOperator(KeyedOperator, frozen=True, tag="python"):
+    """Calls a user's code. Without keys, it has neither state nor timers."""
+
+    description: CodeDescription
+    settings: dict[str, Any]
+    main: Columns
+    """All columns of the main output."""
+    others: dict[str, Columns]
+    """The other outputs, with all columns."""
+    timed: bool = False
+    """Whether rows have an event time."""
+    per_batch: bool = False
+    same_rows: bool = False
+    """For batches: whether a result has as many rows as its batch, which it belongs to one by one."""
+    pure: bool = False
+
+    @property
+    def REST(self) -> Rest:  # type: ignore[override]  # noqa: N802  # what rows are depends on the code
+        """What rows are that emit nothing: dropped, or in the state of a step with results of its own."""
+        return Rest.FILTERED if self.preserves_record() else Rest.FOLDED
+
+    @property
+    def reference(self) -> str:
+        """The user's code, as `module:name`."""
+        return self.description.reference
+
+    # -- columns and traits --------------------------------------------------------------------------------------------
+
+    @override
+    def output_columns(self, output: str = "") -> Columns:
+        return self.others.get(output, ()) if output else self.main
+
+    @override
+    def side_outputs(self) -> tuple[str, ...]:
+        return tuple(self.others)
+
+    @override
+    def reads(self, port: int = 0) -> set[str]:
+        """Returns all columns, since the code gets the whole row."""
+        return {name for name, _ in self.columns}
+
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
+        return frozenset({Requirement.EVENT_TIME} if self.timed else ())
+
+    @override
+    def preserves_record(self, output: str = "") -> bool:
+        """Returns True where each row that is emitted belongs to one row: not where timers emit, or batches."""
+        return self.same_rows if self.per_batch else not self.description.timers
+
+    @override
+    def splits_rows(self) -> bool:
+        return not self.same_rows
+
+    @override
+    def selects_by(self) -> frozenset[str] | None:
+        return None if self.same_rows else frozenset(self.reads())
+
+    @override
+    def emits(self) -> Emits:
+        return Emits.PASSED if self.preserves_record() and not self.keys else Emits.INSERTS
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    @override
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        return (
+            *(self._declare(one, max_parallelism) for one in self.description.states),
+            *self._declare_timers(max_parallelism),
+        )
+
+    def _declare(self, one: DeclaredState, max_parallelism: int) -> StateDeclaration:
+        """Declares a state: a value by the keys, or entries by the keys and the key or index of an entry."""
+        value = StateField("value", one.type, nullable=one.form != "value")
+        shape = self.shape((value,), max_parallelism)
+        if one.form != "value":
+            name, kind = ("key", one.key_type or STRING) if one.form == "map" else ("index", BIGINT)
+            entry = StateField(self._free_name(name), kind, nullable=False)
+            shape = msgspec.structs.replace(shape, keys=(*shape.keys, entry), suffix=1)
+        if one.ttl is not None:
+            serializer = Serializer(parameters={LASTS: one.ttl.lasts})
+            shape = msgspec.structs.replace(shape, expires=True, serializer=serializer)
+        return StateDeclaration(StateName(one.name), shape)
+
+    def _free_name(self, name: str) -> str:
+        """Returns a name that no key of the step has."""
+        while name in self.keys:
+            name += "_"
+        return name
+
+    def _declare_timers(self, max_parallelism: int) -> Iterator[StateDeclaration]:
+        """Yields the state of each timer, and a queue of timers in the order of their times for each clock."""
+        timers = self.description.timers
+        for one in timers:
+            fields = (StateField("at_ms", BIGINT, nullable=False), StateField("queued_ms", BIGINT, nullable=False))
+            yield StateDeclaration(StateName(one.name), self.shape(fields, max_parallelism))
+        shape = self.shape((), max_parallelism)
+        name = StateField(self._free_name("timer"), STRING, nullable=False)
+        queue = msgspec.structs.replace(shape, keys=(*shape.keys, name), suffix=1)
+        for state, clock in ((EVENT_TIMERS, False), (CLOCK_TIMERS, True)):
+            if any(one.clock == clock for one in timers):
+                yield declare_time_ordered(StateDeclaration(state, queue))
+        if not all(one.clock for one in timers):
+            yield WATERMARK
+
+    @override
+    def lineage(self, lineages: Lineages) -> Lineages:
+        return self.lineage_at("", lineages)
+
+    @override
+    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
+        """Gives results that depend on state, or are of no record, a new origin. Other results depend on their row."""
+        columns = self.output_columns(output)
+        if self.keys or not self.preserves_record(output):
+            digests = {name: digest(self.kind, self.name, output, name) for name, _ in columns}
+            return (Lineage(self.name, digests, time=combine_times(self.name, lineages)),)
+        return tuple(
+            msgspec.structs.replace(
+                branch,
+                columns={name: digest(*self._row_words(branch), output, name, str(kind)) for name, kind in columns},
+                conditions=branch.conditions | {digest(*self._row_words(branch), output)},
+            )
+            for branch in lineages
+        )
+
+    def _row_words(self, branch: Lineage) -> tuple[str, ...]:
+        """Returns digests of what the results of a row depend on."""
+        return self.kind, self.reference, *(branch.columns[name] for name, _ in sorted(self.columns))
+
+    @override
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint | None:
+        """Returns the version of the code, what arrives, and each state and timer. The code itself is no part of it."""
+        return combine_digests(chain.from_iterable(map(self._parts, lineages))) if self.keys else None
+
+    @override
+    def _parts(self, branch: Lineage) -> Iterator[tuple[str, str, str]]:
+        description, origin = self.description, branch.origin
+        yield origin, "the version of the step", digest("version", str(description.version))
+        keys = (branch.columns[name] for name in self.keys)
+        yield origin, "which rows arrive", digest("python", *keys, *sorted(branch.conditions))
+        for name, _ in self.columns:
+            if name not in self.keys:
+                yield origin, f"{ARRIVING} `{name}`", branch.columns[name]
+        if self.timed:
+            yield origin, EVENT_TIME, branch.time
+        for state in description.states:
+            yield origin, f"the state `{state.name}`", digest(state.form)
+        for timer in description.timers:
+            yield origin, f"the timer `{timer.name}`", digest("clock" if timer.clock else "event time")
+
+    # -- size ----------------------------------------------------------------------------------------------------------
+
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Counts texts that are emitted at a fixed size, because nothing is known of them. Results leave in parts."""
+        outputs = list(chain.from_iterable(map(self.output_columns, ("", *self.side_outputs()))))
+        made = {name: Bound({}, derive_identity(name, kind).constant) for name, kind in outputs}
+        growing = Bound({}, VALUE_BYTES * sum(kind.kind in GROWING for _, kind in outputs))
+        return made, sum_bounds([*columns.values(), *made.values(), growing])
+
+    # -- explanations --------------------------------------------------------------------------------------------------
+
+    @override
+    def explains(self) -> dict[str, Any]:
+        described = self.description
+        return {
+            "python": self.reference,
+            "per": BATCH if self.per_batch else ROW,
+            "key": list(self.keys),
+            "version": described.version,
+            "states": {one.name: _render_state(one) for one in described.states},
+            "timers": {one.name: "clock" if one.clock else "event time" for one in described.timers},
+            "output": texts_of(self.pruned_columns()),
+            "outputs": {name: texts_of(self.pruned_columns(name)) for name in self.others},
+            "bad_records": self.bad_records,
+        }
+
+    @override
+    def describes(self) -> list[str]:
+        described = self.description
+        keys = f" by {', '.join(self.keys)}" if self.keys else ""
+        lines = [f"{self.reference} per {BATCH if self.per_batch else ROW}{keys}, version {described.version}"]
+        lines += [f"state {one.name}: {_render_state(one)}" for one in described.states]
+        lines += [f"timer {one.name} by {'the clock' if one.clock else 'event time'}" for one in described.timers]
+        lines += [f"output {name}: {render_columns(columns)}" for name, columns in self.others.items()]
+        return lines
+
+    @override
+    def user_code(self) -> CodeDescription:
+        return self.description
+
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:
+        from tidegate.operators.kinds.python.running.rows import RowsRuntime
+
+        return RowsRuntime(self, slot)
+
+
+def _render_state(one: DeclaredState) -> str:
+    entry = f"{one.key_type} to {one.type}" if one.form == "map" else str(one.type)
+    default = "" if one.default is None else f", default {one.default}"
+    lasts = "" if one.ttl is None else f", for {one.ttl}"
+    return f"{one.form} of {entry}{default}{lasts}"
+
+
+class PythonKind(StepKind):
+    """The kind of a step with `python`."""
+
+    word = "python"
+    needs: ClassVar[Mapping[str, str]] = {
+        "output": "add all columns that the step emits: `output: {user: string, clicks: bigint}`"
+    }
+    settings = PythonSettings
+    examples = (
+        "python: visits:Visits, key: customer, with: {first: 1}, output: {customer: string, visits: bigint}",
+        "python: visits:tags, output: {customer: string, tag: string}",
+        "python: visits:Sorted, output: {id: bigint}, outputs: {odd: {id: bigint}}",
+    )
+    example_modules: ClassVar[Mapping[str, str]] = {"visits.py": EXAMPLE}
+
+    @override
+    def code(self, step: Any) -> Mapping[Path, str]:
+        return {} if step.python is None else {("python",): step.python}
+
+    @override
+    def outputs(self, step: Any) -> Mapping[str, Path]:
+        return {name: ("outputs", name) for name in step.outputs}
+
+    @override
+    def readable(self, step: Any) -> tuple[str, ...]:
+        return (step.name, *(f"{step.name}.{output}" for output in step.outputs))
+
+    @override
+    def counts(self, step: Any) -> bool:
+        return step.key is not None
+
+    @override
+    def refuses_changes(self, step: Any) -> str:
+        if step.key is not None:
+            return "with `key` needs retraction, which is not supported yet: a delete would be one more row"
+        return "" if step.pure else "needs `pure: true`: the result of a delete has to be that of its insert"
+
+    @override
+    def build(self, step: Any, context: StepContext) -> None:
+        context.declare_columns(step.output)
+        for name, columns in step.outputs.items():
+            context.declare_columns(columns, name)
+        keys: tuple[str, ...] = step.key or ()
+        usable = [context.key(("key", index), key) for index, key in enumerate(keys)]
+        description = context.code(("python",))
+        if description is None or not _check(step, description, context) or not all(usable):
+            return
+        event_timers = any(not one.clock for one in description.timers)
+        operator = PythonOperator(
+            context.name,
+            keys,
+            tuple(context.columns.items()),
+            context.policy,
+            description,
+            getattr(step, "with"),
+            tuple(step.output.items()),
+            {name: tuple(columns.items()) for name, columns in step.outputs.items()},
+            timed=event_timers or context.has_event_time,
+            per_batch=step.per == BATCH,
+            same_rows=step.rows == SAME,
+            pure=step.pure,
+        )
+        context.add(operator, keys)
+
+
+def _check(step: Any, description: CodeDescription, context: StepContext) -> bool:
+    """Reports what does not go together in a step; returns False if anything does not."""
+    found = list(_find_problems(step, description))
+    for path, message, remedy in found:
+        context.problem(path, message, remedy)
+    return not found
+
+
+def _find_problems(step: Any, description: CodeDescription) -> Iterator[tuple[Path, str, str]]:
+    place, name = ("python",), step.python.partition(":")[2]
+    if description.is_async:
+        yield place, f"`{name}` is async", "a step with `async: ...` calls it, or write `def` without `async`"
+        return
+    if description.is_class and not description.is_step:
+        yield place, f"the class `{name}` is no step", "derive it from `tidegate.python.Step`"
+        return
+    for output in step.outputs:
+        if output in RESERVED:
+            yield ("outputs", output), f"`{output}` is an output of Tidegate's own", "choose another name"
+    kept = [*(one.name for one in description.states), *(one.name for one in description.timers)]
+    if kept and step.key is None:
+        yield place, f"`{name}` declares `{kept[0]}`, and the step has no key", "add `key`: state belongs to a key"
+    if description.timers or any(one.form != "value" or one.ttl is not None for one in description.states):
+        yield place, f"`{name}` declares timers, a Map, a List or a `ttl`, which is not supported yet", "use Value"
+    if step.pure and step.key is not None:
+        yield ("pure",), "a step with `key` depends on more than its row", "remove it, or `key`"
+    if step.per == BATCH:
+        yield ("per",), "`per: batch` is not supported yet", "remove it"
+        return
+    if step.rows == SAME:
+        yield ("rows",), "is for `per: batch`: a row may emit any number of rows", "remove it"
+    elif step.rows is not None:
+        yield ("rows",), f"`{step.rows}` is for `join`", "remove it"
+    if description.is_class and "process" not in description.methods:
+        yield place, f"the class `{name}` has no `process`", "define `def process(self, row, out)`"
+
+
+KIND = PythonKind()

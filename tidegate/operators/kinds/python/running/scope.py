@@ -1,0 +1,95 @@
+"""What a step's code may use while it is called: the current key and row, and the undo log of what it writes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import get_ident
+from typing import Any, NoReturn
+
+from typing_extensions import override
+
+from tidegate.datatypes import DataType
+from tidegate.operators.kinds.python.running.values import EPOCH, reader_of
+from tidegate.operators.runtime import END_OF_TIME, LOWEST
+from tidegate.python.step import StepScope
+from tidegate.state.base import Key
+
+Undo = tuple[Callable[[Any, Any], object], Any, Any]
+"""A function that puts an old value back, and its arguments."""
+
+
+class RunningScope(StepScope):
+    """The current call of the step's code. The thread that makes the call is the only one that may use it."""
+
+    def __init__(self, key_kinds: Sequence[DataType], now_ms: Callable[[], int]) -> None:
+        self.thread = 0
+        """The thread in which the step's code is called; 0 between calls."""
+        self.row = 0
+        """A number that no other row and no other timer has."""
+        self.state_key: Key = None
+        """The current key as states have it."""
+        self.time_ms: int | None = None
+        """The event time of the row or of the timer."""
+        self.watermark_ms = LOWEST
+        self.undo: list[Undo] = []
+        """What the current row has changed first, in this order."""
+        self.emitted_many = False
+        """True if what has been emitted should leave before the next row is processed."""
+        self.now_ms = now_ms
+        self._readers = [reader_of(kind) for kind in key_kinds]
+
+    def begin(self) -> None:
+        """Begins the calls of a batch, in this thread."""
+        self.thread = get_ident()
+
+    def end(self) -> None:
+        """Ends the calls of a batch."""
+        self.thread = 0
+        self.state_key = None
+
+    def roll_back(self) -> None:
+        """Undoes what the current row has written."""
+        for put, key, old in reversed(self.undo):
+            put(key, old)
+        self.undo.clear()
+
+    def refuse(self) -> NoReturn:
+        """Raises RuntimeError for a use outside a call of the step's code."""
+        if self.thread:
+            raise RuntimeError(
+                "state, timers and outputs belong to the thread that calls `process`: give other threads values, and "
+                "use what they return here"
+            )
+        raise RuntimeError("state, timers and outputs can be used only in `process` and `on_timer`, while they run")
+
+    @property
+    @override
+    def key(self) -> tuple[Any, ...]:
+        if self.thread != get_ident():
+            self.refuse()
+        if not self._readers:
+            raise RuntimeError("this step has no key: add `key` in the pipeline file")
+        values = (self.state_key,) if len(self._readers) == 1 else self.state_key
+        return tuple(
+            value if value is None or read is None else read(value)
+            for read, value in zip(self._readers, values, strict=True)
+        )
+
+    @property
+    @override
+    def watermark(self) -> dt.datetime | None:
+        if self.watermark_ms == LOWEST:
+            return None
+        if self.watermark_ms == END_OF_TIME:
+            return dt.datetime.max.replace(tzinfo=dt.UTC)
+        return EPOCH + dt.timedelta(milliseconds=self.watermark_ms)
+
+    @override
+    def now(self) -> dt.datetime:
+        return EPOCH + dt.timedelta(milliseconds=self.now_ms())
+
+    @override
+    def file(self, name: str) -> Path:
+        raise RuntimeError(f"`{name}`: files of a pipeline are not supported yet")

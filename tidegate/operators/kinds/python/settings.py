@@ -1,0 +1,115 @@
+"""The keys of a step in Python."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field, create_model
+
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import (
+    Column,
+    ColumnType,
+    Flag,
+    GroupKeys,
+    StepName,
+    StepOutput,
+    StepRows,
+    ValueCheck,
+    choice,
+    describe_value,
+    refusal,
+    require_text,
+)
+from tidegate.user_code.modules import UserCodeProblem, split_reference
+
+ROW: Final = "row"
+BATCH: Final = "batch"
+SAME: Final = "same"
+
+
+def _reference(value: object) -> str:
+    text = require_text(value, "`module:Class` or `module:function`", "for instance visits:Visits")
+    try:
+        split_reference(text)
+    except UserCodeProblem as problem:
+        raise refusal(problem.message, "for instance visits:Visits") from problem
+    return text
+
+
+def _settings(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise refusal(f"{describe_value(value)} is not a mapping", "for instance {gap: 30m}")
+    for name, one in value.items():
+        if not isinstance(name, str):
+            raise refusal(f"the name {describe_value(name)} is not a text", "write it in quotes")
+        _check_plain(name, one)
+    return value
+
+
+def _check_plain(name: str, value: object) -> None:
+    """Refuses values that a plan could not carry to the slots as they are, such as dates."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if not isinstance(key, str):
+                raise refusal(f"the name {describe_value(key)} is not a text", "write it in quotes", at=name)
+            _check_plain(name, one)
+    elif isinstance(value, list):
+        for one in value:
+            _check_plain(name, one)
+    elif value is not None and not isinstance(value, str | int | float | bool):
+        raise refusal(
+            f"{describe_value(value)} is neither a text, a number, true nor false", "write it in quotes", at=name
+        )
+
+
+_REFERENCE = Annotated[
+    str | None,
+    ValueCheck(_reference, {"type": "string", "examples": ["visits:Visits"]}),
+    Field(
+        description="`module:Class`, derived from `tidegate.python.Step`, or `module:function`: a function that gets a "
+        "row as a dict and returns a dict, a list of dicts, or None (`tidegate docs python`)."
+    ),
+]
+_WITH = Annotated[
+    dict[str, Any],
+    ValueCheck(_settings, {"type": "object"}),
+    Field(description="Settings that `open` gets, or a function as its second argument: `{gap: 30m}`."),
+]
+
+
+class OutputSettings(Settings):
+    """The keys of a step that declares the columns of its outputs."""
+
+    key: GroupKeys = None
+    output: StepOutput = None
+    outputs: Annotated[
+        dict[StepName, dict[Column, ColumnType]],
+        Field(
+            description="Further outputs by name, each with all its columns. An output is read as `step.output`, for "
+            "instance `visits.ended`."
+        ),
+    ] = {}  # noqa: RUF012  # pydantic copies it
+    per: Annotated[
+        str,
+        choice(ROW, BATCH),
+        Field(
+            description="`row`: the code is called for each row. `batch`: for all rows of a batch together, as a "
+            "Polars frame."
+        ),
+    ] = ROW
+    rows: StepRows = None
+    pure: Annotated[
+        Flag,
+        Field(
+            description="The result of a row depends on its values alone, and is the same each time. Required for the "
+            "changes of a table."
+        ),
+    ] = False
+
+
+_FIELDS: dict[str, Any] = {"python": (_REFERENCE, None), "with": (_WITH, {})}
+PythonSettings = create_model(
+    "PythonSettings", __base__=OutputSettings, __doc__="The keys of a step in Python.", **_FIELDS
+)
+"""Created dynamically, since `with` is a Python keyword and cannot be the name of a declared attribute."""
