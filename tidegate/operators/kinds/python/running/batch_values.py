@@ -36,7 +36,7 @@ class BatchKeys:
 
     def begin(self, rows: pl.DataFrame) -> None:
         """Takes the keys of the rows of a call."""
-        self._rows = rows.select(self._names)
+        self._rows = rows[self._names]
         self._distinct = self._rows.unique(maintain_order=True)
         self.given = self._distinct.clone()
         self.keys = self._plain(self._distinct)
@@ -57,7 +57,7 @@ class BatchKeys:
         for name in self._names:
             if name not in keys.columns:
                 raise TypeError(f"the frame of keys has no key column `{name}`")
-        found = keys.select(self._names)
+        found = keys[self._names]
         if found.equals(self._distinct):
             return None
         if found.equals(self._rows):

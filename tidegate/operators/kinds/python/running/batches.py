@@ -119,7 +119,7 @@ class BatchProcessor:
 
     def process(self, batch: pl.DataFrame, out: Out) -> None:
         """Processes a batch, and reports the rows that fail."""
-        frame = batch.select(self._columns)
+        frame = batch[self._columns]
 
         def attempt(start: int, end: int) -> BatchResults:
             return self._attempt(frame, start, end)
@@ -166,7 +166,7 @@ class BatchProcessor:
             if not frames:
                 continue
             made = pl.concat([frame for _, frame in frames]) if len(frames) > 1 else frames[0][1]
-            made = made[read]
+            made = made if made.columns == read else made[read]
             if self._same_rows and not output:
                 out.emit(self._with_records(made, batch, parts))
                 continue
@@ -185,4 +185,4 @@ class BatchProcessor:
             places = [start + row for start, part in parts for row in range(part.height)]
             kept = [index for index, place in enumerate(places) if place not in failed]
             made, batch = made[kept], batch[[places[index] for index in kept]]
-        return pl.DataFrame([*made.get_columns(), *batch[system_columns(batch)].get_columns()])
+        return pl.DataFrame([*made.get_columns(), *map(batch.get_column, system_columns(batch))])
