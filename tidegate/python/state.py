@@ -79,12 +79,22 @@ class Value(Generic[T]):
         _refuse_use()
 
     def get_many(self, keys: polars.DataFrame) -> polars.Series:
-        """Returns the values of several keys, in `process_batch`. Keys without a value have the default."""
+        """Returns the value of the key of each row, in `process_batch`; the default where there is none.
+
+        `keys` has the key columns: the keys of the batch, some of them, or its rows.
+        """
         _refuse_use(keys)
 
     def set_many(self, keys: polars.DataFrame, values: polars.Series) -> None:
-        """Sets the values of several keys, in `process_batch`. NULL removes a value."""
+        """Sets the value of the key of each row, in `process_batch`. NULL removes a value.
+
+        Of rows with the same key, the last one counts.
+        """
         _refuse_use(keys, values)
+
+    def clear_many(self, keys: polars.DataFrame) -> None:
+        """Removes the value of the key of each row, in `process_batch`."""
+        _refuse_use(keys)
 
 
 class List(Generic[T]):

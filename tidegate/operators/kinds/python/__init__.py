@@ -268,6 +268,10 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
+        if self.per_batch:
+            from tidegate.operators.kinds.python.running.batches import BatchesRuntime
+
+            return BatchesRuntime(self, slot)
         from tidegate.operators.kinds.python.running.rows import RowsRuntime
 
         return RowsRuntime(self, slot)

@@ -7,15 +7,19 @@ What is written changes only this column. It reaches the state after the call, o
 from __future__ import annotations
 
 from itertools import compress
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import polars as pl
+from typing_extensions import override
 
-from tidegate.datatypes import DataType
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.kinds.python.running.frames import FrameConverter
+from tidegate.operators.kinds.python.running.scope import RunningScope
+from tidegate.operators.kinds.python.running.values import converter_of
 from tidegate.operators.spec import Columns
+from tidegate.python import Value
 from tidegate.state.base import Key, KeyedState
+from tidegate.user_code.describe import DeclaredState
 
 _PLACE: Final = "__tidegate_place"
 
@@ -83,17 +87,18 @@ class BatchKeys:
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-class BatchValue:
+class BatchValue(Value[Any]):
     """One state, as user code sees it while a batch is processed. NULL is no value."""
 
-    def __init__(self, name: str, kind: DataType, default: Any, state: KeyedState[Any], keys: BatchKeys) -> None:
-        """`default`: what keys without a value have, in the form in which state holds it."""
-        self._name = name
-        self._kind = kind
-        self._default = None if default is None else make_column(name, kind, [default])
-        self._converter = FrameConverter(((name, kind),))
+    def __init__(self, declared: DeclaredState, state: KeyedState[Any], keys: BatchKeys, scope: RunningScope) -> None:
+        self._name = declared.name
+        self._kind = declared.type
+        default = None if declared.default is None else converter_of(declared.name, declared.type)(declared.default)
+        self._default = None if default is None else make_column(self._name, self._kind, [default])
+        self._converter = FrameConverter(((self._name, self._kind),))
         self._state = state
         self._keys = keys
+        self._scope = scope
         self._values: pl.Series | None = None
         """The value of each key of the call. None: not read yet."""
         self._written: pl.Series | None = None
@@ -101,18 +106,18 @@ class BatchValue:
 
     # -- for user code -------------------------------------------------------------------------------------------------
 
+    @override
     def get_many(self, keys: pl.DataFrame) -> pl.Series:
-        """Returns the value of the key of each row; the default where there is none."""
+        self._scope.check()
         places = self._keys.find(keys)
         values = self._read()
         if self._default is not None and values.null_count():
             values = values.zip_with(values.is_not_null(), self._default.new_from_index(0, len(values)))
         return values.clone() if places is None else values.gather(places)
 
+    @override
     def set_many(self, keys: pl.DataFrame, values: pl.Series) -> None:
-        """Sets the value of the key of each row, or removes it if it is NULL. Of rows with the same key the last one
-        counts.
-        """
+        self._scope.check()
         places = self._keys.find(keys)
         if not isinstance(values, pl.Series):
             raise TypeError(f"values are a polars.Series, not {type(values).__name__}")
@@ -123,9 +128,26 @@ class BatchValue:
             raise ValueError(reason)
         self._write(places, converted.get_column(self._name))
 
+    @override
     def clear_many(self, keys: pl.DataFrame) -> None:
-        """Removes the value of the key of each row."""
+        self._scope.check()
         self._write(self._keys.find(keys), self._nothing(keys.height))
+
+    @override
+    def get(self) -> Any:
+        _refuse_single()
+
+    @override
+    def set(self, value: Any) -> None:
+        _refuse_single()
+
+    @override
+    def clear(self) -> None:
+        _refuse_single()
+
+    @override
+    def take(self) -> Any:
+        _refuse_single()
 
     # -- for the runtime -----------------------------------------------------------------------------------------------
 
@@ -169,3 +191,7 @@ class BatchValue:
 
     def _nothing(self, height: int) -> pl.Series:
         return make_column(self._name, self._kind, [None]).new_from_index(0, height)
+
+
+def _refuse_single() -> NoReturn:
+    raise RuntimeError("a batch has rows of several keys: use `get_many(keys)`, `set_many(keys, values)`, `clear_many`")

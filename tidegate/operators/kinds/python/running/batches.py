@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, cast
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.errors import TidegateError
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import cut_frame
+from tidegate.ids import StateName
+from tidegate.operators.keyed.runtime import KeyedRuntime
+from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.batch_values import BatchKeys, BatchValue
+from tidegate.operators.kinds.python.running.code import close_code, open_code
 from tidegate.operators.kinds.python.running.frames import FrameConverter, Unfit
 from tidegate.operators.kinds.python.running.parts import PartwiseCalls, RowFailed
-from tidegate.operators.runtime import Out, system_columns
-from tidegate.operators.spec import Columns
+from tidegate.operators.kinds.python.running.scope import RunningScope
+from tidegate.operators.runtime import Out as StepOut
+from tidegate.operators.runtime import system_columns
+from tidegate.operators.spec import Slot
+from tidegate.python import Out, Settings
+from tidegate.state.base import KeyedState
+from tidegate.user_code.describe import DeclaredState
+from tidegate.user_code.failure import describe_failure
 
-Call = Callable[[pl.DataFrame, "BatchOut"], None]
-"""Calls user code with the rows of a part."""
-
-_SAME: Final = "with `rows: same`, emit one frame, with a row for each row of the batch, in the same order"
+_SAME: Final = "with `rows: same`, a batch has one result, with a row for each of its rows, in their order"
 
 
 class BatchResults:
@@ -67,58 +75,63 @@ class BatchResults:
             raise ValueError(f"the result has {frame.height} rows, and the batch {rows}: {_SAME}")
 
 
-class BatchOut:
-    """Receives the frames that user code emits while it processes a batch."""
+class BatchOut(Out):
+    """What user code emits to while it processes a batch."""
 
-    def __init__(self, results: BatchResults, outputs: Collection[str]) -> None:
+    def __init__(self, results: BatchResults, outputs: Collection[str], scope: RunningScope) -> None:
         self._results = results
         self._outputs = outputs
+        self._scope = scope
 
-    def emit(self, frame: pl.DataFrame) -> None:
-        """Emits the rows of a frame with the columns of `output`."""
-        self._results.add("", frame)
+    @override
+    def emit(self, row: Any = None, /, **columns: Any) -> None:
+        self._add("", row, columns)
 
-    def to(self, output: str, frame: pl.DataFrame) -> None:
-        """Emits the rows of a frame on one of `outputs`."""
+    @override
+    def to(self, output: str, row: Any = None, /, **columns: Any) -> None:
         if output not in self._outputs or not output:
             names = ", ".join(f"`{name}`" for name in self._outputs if name) or "none"
-            raise ValueError(f"there is no output {output!r}: `outputs` has {names}")
+            raise ValueError(f"there is no output {output!r}: declare it under `outputs` (there: {names})")
+        self._add(output, row, columns)
+
+    def _add(self, output: str, frame: Any, columns: Mapping[str, Any]) -> None:
+        self._scope.check()
+        if columns:
+            raise TypeError("a batch emits frames, not single rows: emit a polars.DataFrame")
         self._results.add(output, frame)
 
 
-class BatchProcessor:
-    """Processes the batches of a step in one slot."""
+class BatchesRuntime(KeyedRuntime[PythonOperator]):
+    """Calls `process_batch` of a step, or a function, with all rows of a batch."""
 
-    def __init__(
-        self,
-        *,
-        columns: Columns,
-        outputs: Mapping[str, Columns],
-        emitted: Mapping[str, Columns],
-        same_rows: bool,
-        call: Call,
-        explain: Callable[[BaseException], str],
-        keys: BatchKeys | None = None,
-        values: Sequence[BatchValue] = (),
-        rows_max: int,
-        bytes_max: int,
-    ) -> None:
-        """`columns`: those that user code gets. `outputs`: declared columns by output, the main one under the empty
-        name. `emitted`: which of them are read.
-        """
-        self._columns = [name for name, _ in columns]
+    def __init__(self, operator: PythonOperator, slot: Slot) -> None:
+        """Raises StepFailed."""
+        super().__init__(operator, slot)
+        kinds = dict(operator.columns)
+        self._columns = list(kinds)
+        self._scope = RunningScope([], slot.now_ms)
+        self._keys = BatchKeys(tuple((key, kinds[key]) for key in operator.keys)) if operator.keys else None
+        self._values = {one.name: self._open_value(one) for one in operator.description.states}
+        outputs = {"": operator.main, **operator.others}
         self._converters = {output: FrameConverter(declared) for output, declared in outputs.items()}
-        self._emitted = {output: [name for name, _ in read] for output, read in emitted.items()}
-        self._same_rows = same_rows
-        self._call = call
-        self._explain = explain
-        self._keys = keys
-        self._values = values
-        self._rows_max, self._bytes_max = rows_max, bytes_max
+        self._emitted = {output: [name for name, _ in operator.pruned_columns(output)] for output in outputs}
+        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
         self._calls = PartwiseCalls()
+        self._settings = Settings(operator.settings)
+        self._code = open_code(operator, self._scope, self._values, self._settings)
 
-    def process(self, batch: pl.DataFrame, out: Out) -> None:
-        """Processes a batch, and reports the rows that fail."""
+    def _open_value(self, declared: DeclaredState) -> BatchValue:
+        assert self._keys is not None, "a step without key has no state"
+        state = cast("KeyedState[Any]", self._states[StateName(declared.name)])
+        return BatchValue(declared, state, self._keys, self._scope)
+
+    @override
+    def on_watermark(self, watermark_ms: int, out: StepOut) -> None:
+        self._scope.watermark_ms = max(self._scope.watermark_ms, watermark_ms)
+        super().on_watermark(watermark_ms, out)
+
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: StepOut) -> None:
         frame = batch[self._columns]
 
         def attempt(start: int, end: int) -> BatchResults:
@@ -143,31 +156,50 @@ class BatchProcessor:
             part = batch[start:end]
         if self._keys is not None:
             self._keys.begin(part)
-        rows = part.height if self._same_rows else None
-        results = BatchResults(self._converters, rows, fails_rows=self._same_rows and not self._values)
+        same_rows = self.operator.same_rows
+        results = BatchResults(
+            self._converters, part.height if same_rows else None, fails_rows=same_rows and not self._values
+        )
+        self._scope.begin()
         try:
-            self._call(part, BatchOut(results, self._converters))
+            self._call(part, results)
             results.check_complete()
         except BaseException as error:
-            for value in self._values:
+            for value in self._values.values():
                 value.undo()
             if isinstance(error, TidegateError):
                 raise
-            raise RowFailed(self._explain(error)) from error
-        for value in self._values:
+            raise RowFailed(describe_failure(error)) from error
+        finally:
+            self._scope.end()
+        for value in self._values.values():
             value.keep()
         if self._keys is not None:
             self._keys.end()
         return results
 
-    def _emit(self, batch: pl.DataFrame, parts: Sequence[tuple[int, BatchResults]], out: Out) -> None:
+    def _call(self, frame: pl.DataFrame, results: BatchResults) -> None:
+        """Calls user code."""
+        operator, code = self.operator, self._code
+        if operator.description.is_class:
+            out = BatchOut(results, self._converters, self._scope)
+            if self._keys is None:
+                code.process_batch(frame, out)
+            else:
+                code.process_batch(self._keys.given, frame, out)
+            return
+        result = code(frame, self._settings) if operator.description.takes_settings else code(frame)
+        if result is not None:
+            results.add("", result)
+
+    def _emit(self, batch: pl.DataFrame, parts: Sequence[tuple[int, BatchResults]], out: StepOut) -> None:
         for output, read in self._emitted.items():
-            frames = [(start, frame) for start, part in parts for frame in part.frames.get(output, ())]
-            if not frames:
+            frames = [frame for _, part in parts for frame in part.frames.get(output, ())]
+            if not frames or not read:
                 continue
-            made = pl.concat([frame for _, frame in frames]) if len(frames) > 1 else frames[0][1]
+            made = pl.concat(frames) if len(frames) > 1 else frames[0]
             made = made if made.columns == read else made[read]
-            if self._same_rows and not output:
+            if self.operator.same_rows and not output:
                 out.emit(self._with_records(made, batch, parts))
                 continue
             for piece in cut_frame(made, self._rows_max, self._bytes_max):
@@ -186,3 +218,8 @@ class BatchProcessor:
             kept = [index for index, place in enumerate(places) if place not in failed]
             made, batch = made[kept], batch[[places[index] for index in kept]]
         return pl.DataFrame([*made.get_columns(), *map(batch.get_column, system_columns(batch))])
+
+    @override
+    def close(self) -> None:
+        close_code(self.operator, self._code)
+        super().close()

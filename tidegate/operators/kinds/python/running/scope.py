@@ -55,6 +55,11 @@ class RunningScope(StepScope):
             put(key, old)
         self.undo.clear()
 
+    def check(self) -> None:
+        """Raises RuntimeError for a use outside a call of the step's code."""
+        if self.thread != get_ident():
+            self.refuse()
+
     def refuse(self) -> NoReturn:
         """Raises RuntimeError for a use outside a call of the step's code."""
         if self.thread:

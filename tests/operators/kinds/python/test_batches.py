@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 import pytest
 
 from tests.depth import DEPTH
-from tests.operators.driven import Collected
+from tests.operators.kinds.python.batch_steps import BatchStep, declare
 from tidegate.datatypes import BIGINT, DOUBLE, STRING, DataType, decimal_of
 from tidegate.errors import AttemptFailed
-from tidegate.formats.failures import FailureKind
-from tidegate.ids import OperatorName, StateName
-from tidegate.operators.kinds.python.running.batch_values import BatchKeys, BatchValue
-from tidegate.operators.kinds.python.running.batches import BatchOut, BatchProcessor, Call
-from tidegate.operators.spec import Columns
-from tidegate.state.backends import choose_backend
-from tidegate.state.declaration import StateDeclaration, StateField, StateShape
-from tidegate.state.keygroups import KEY_HASH, key_groups_of_keys
+from tidegate.python import Out, Value
 
-COLUMNS: Columns = (("user", STRING), ("n", BIGINT))
 OFFSET = "__tidegate_offset"
 
 
@@ -34,67 +26,7 @@ def _rows(users: Sequence[str | None], first: int = 0) -> pl.DataFrame:
     )
 
 
-class Step:
-    """A step with a total per key, or without state."""
-
-    def __init__(
-        self,
-        call: Callable[..., None],
-        main: Columns = COLUMNS,
-        *,
-        others: Mapping[str, Columns] | None = None,
-        same_rows: bool = False,
-        state: DataType | None = None,
-        default: Any = None,
-        backend: str = "memory",
-        rows_max: int = 1 << 31,
-    ) -> None:
-        keys = BatchKeys((("user", STRING),)) if state is not None else None
-        self.out = Collected()
-        self.values: list[BatchValue] = []
-        if state is not None and keys is not None:
-            shape = StateShape((StateField("user", STRING),), (StateField("value", state),), KEY_HASH, 16)
-            self.state = choose_backend(backend, 1)(
-                OperatorName("s"),
-                StateDeclaration(StateName("total"), shape),
-                lambda rows: key_groups_of_keys(rows, [STRING], 16),
-            )
-            self.values = [BatchValue("total", state, default, self.state, keys)]
-
-        def whole(frame: pl.DataFrame, out: BatchOut) -> None:
-            if keys is None:
-                call(frame, out)
-            else:
-                call(self.values[0], keys.given, frame, out)
-
-        outputs = {"": main, **(others or {})}
-        self.processor = BatchProcessor(
-            columns=COLUMNS,
-            outputs=outputs,
-            emitted=outputs,
-            same_rows=same_rows,
-            call=cast("Call", whole),
-            explain=lambda error: f"{type(error).__name__}: {error}",
-            keys=keys,
-            values=self.values,
-            rows_max=rows_max,
-            bytes_max=1 << 20,
-        )
-
-    def process(self, batch: pl.DataFrame) -> pl.DataFrame:
-        """What it emits of a batch."""
-        self.processor.process(batch, self.out)
-        taken, self.out.batches = self.out.batches, []
-        return pl.concat(taken) if taken else pl.DataFrame()
-
-    def failures(self) -> list[tuple[int, str]]:
-        """Rows of the last batch that failed."""
-        taken, self.out.failures = self.out.failures, []
-        assert {one.kind for one in taken} <= {FailureKind.PYTHON_FAILED}
-        return [(one.row, one.message) for one in taken]
-
-
-def _running_sum(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
+def _running_sum(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
     result = frame.select("user", n=total.get_many(frame) + pl.col("n").cum_sum().over("user"))
     total.set_many(result, result["n"])
     out.emit(result)
@@ -104,7 +36,7 @@ def _running_sum(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out
 
 
 def test_results_of_the_same_rows_keep_the_columns_of_the_engine_and_the_order() -> None:
-    step = Step(lambda frame, out: out.emit(frame.with_columns(pl.col("n") * 2)), same_rows=True)
+    step = BatchStep(lambda frame, out: out.emit(frame.with_columns(pl.col("n") * 2)), same_rows=True)
     result = step.process(_rows(["a", "b", "a"]))
     assert result.to_dicts() == [
         {"user": "a", "n": 0, OFFSET: 100},
@@ -114,36 +46,37 @@ def test_results_of_the_same_rows_keep_the_columns_of_the_engine_and_the_order()
 
 
 def test_other_results_are_new_rows_without_the_columns_of_the_engine() -> None:
-    def count(frame: pl.DataFrame, out: BatchOut) -> None:
+    def count(frame: pl.DataFrame, out: Out) -> None:
         assert frame.columns == ["user", "n"]
         out.emit(frame.group_by("user", maintain_order=True).agg(n=pl.len()))
         out.emit(frame[:0])
         out.to("odd", frame.filter(pl.col("n") % 2 == 1))
 
-    step = Step(count, others={"odd": (("n", BIGINT),)})
+    step = BatchStep(count, others={"odd": (("n", BIGINT),)})
     result = step.process(_rows(["a", "b", "a"]))
     assert result.to_dicts() == [{"user": "a", "n": 2}, {"user": "b", "n": 1}]
     assert [frame.to_dicts() for frame in step.out.sides["odd"]] == [[{"n": 1}]]
 
 
 def test_many_new_rows_are_emitted_in_pieces_that_fit_downstream() -> None:
-    step = Step(lambda frame, out: out.emit(pl.concat([frame] * 5)), rows_max=4)
-    step.processor.process(_rows(["a", "b"]), step.out)
-    assert [batch.height for batch in step.out.batches] == [4, 4, 2]
+    step = BatchStep(lambda frame, out: out.emit(pl.concat([frame] * 5)), rows_max=4)
+    many = _rows(["a", "b"])
+    assert step.process(many).height == 10
+    assert [batch.height for batch in step.out.order if isinstance(batch, pl.DataFrame)] == [4, 4, 2]
 
 
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (lambda frame, out: None, "ValueError: there is no result: with `rows: same`, emit one frame"),
+        (lambda frame, out: None, "ValueError: there is no result: with `rows: same`, a batch has one"),
         (lambda frame, out: [out.emit(frame), out.emit(frame)], "ValueError: there is a second result: with"),
         (lambda frame, out: out.emit(pl.concat([frame, frame])), "ValueError: the result has 2 rows, and the batch 1"),
         (lambda frame, out: out.emit(frame.lazy()), "TypeError: got a LazyFrame: return `frame.collect()`"),
-        (lambda frame, out: out.to("other", frame), "ValueError: there is no output 'other': `outputs` has none"),
+        (lambda frame, out: out.to("other", frame), "ValueError: there is no output 'other': declare it under"),
     ],
 )
 def test_a_call_that_breaks_the_contract_fails_its_rows(call: Any, reason: str) -> None:
-    step = Step(call, same_rows=True)
+    step = BatchStep(call, same_rows=True)
     assert step.process(_rows(["a", "b"])).is_empty()
     failures = step.failures()
     assert [row for row, _ in failures] == [0, 1]
@@ -157,13 +90,13 @@ def test_a_call_that_breaks_the_contract_fails_its_rows(call: Any, reason: str) 
 def test_rows_that_raise_fail_alone_and_the_others_keep_their_order(same_rows: bool) -> None:
     draw = random.Random(3)
 
-    def picky(frame: pl.DataFrame, out: BatchOut) -> None:
+    def picky(frame: pl.DataFrame, out: Out) -> None:
         for user in frame["user"]:
             if user == "bad":
                 raise SystemExit(1) if draw.random() < 0.5 else ValueError("bad")
         out.emit(frame)
 
-    step = Step(picky, same_rows=same_rows)
+    step = BatchStep(picky, same_rows=same_rows)
     for _ in range(5 * DEPTH):
         users = ["bad" if draw.random() < 0.1 else "a" for _ in range(200)]
         result = step.process(_rows(users))
@@ -177,11 +110,11 @@ def test_rows_that_raise_fail_alone_and_the_others_keep_their_order(same_rows: b
 def test_values_that_do_not_fit_fail_by_row_in_one_call() -> None:
     calls = []
 
-    def scale(frame: pl.DataFrame, out: BatchOut) -> None:
+    def scale(frame: pl.DataFrame, out: Out) -> None:
         calls.append(frame.height)
         out.emit(frame.select("user", n=pl.col("n").cast(pl.Decimal(38, 0))))
 
-    step = Step(scale, (("user", STRING), ("n", decimal_of(1))), same_rows=True)
+    step = BatchStep(scale, (("user", STRING), ("n", decimal_of(1))), same_rows=True)
     result = step.process(_rows(["a"] * 12))
     assert calls == [12]
     assert step.failures() == [(row, f"`n` is {row}, which does not fit decimal(1,0)") for row in (10, 11)]
@@ -189,7 +122,7 @@ def test_values_that_do_not_fit_fail_by_row_in_one_call() -> None:
 
 
 def test_values_of_new_rows_that_do_not_fit_fail_the_rows_they_are_made_of() -> None:
-    step = Step(
+    step = BatchStep(
         lambda frame, out: out.emit(frame.select("user", n=pl.col("n").cast(pl.Decimal(38, 0)))),
         (("user", STRING), ("n", decimal_of(1))),
     )
@@ -198,17 +131,17 @@ def test_values_of_new_rows_that_do_not_fit_fail_the_rows_they_are_made_of() -> 
 
 
 def test_an_error_of_tidegate_ends_the_attempt() -> None:
-    def lose(frame: pl.DataFrame, out: BatchOut) -> None:
+    def lose(frame: pl.DataFrame, out: Out) -> None:
         raise AttemptFailed("the disk is gone")
 
     with pytest.raises(AttemptFailed):
-        Step(lose).process(_rows(["a"]))
+        BatchStep(lose).process(_rows(["a"]))
 
 
 def test_code_that_changes_its_frame_or_keeps_frames_changes_nothing_else() -> None:
     kept: list[pl.DataFrame] = []
 
-    def change(frame: pl.DataFrame, out: BatchOut) -> None:
+    def change(frame: pl.DataFrame, out: Out) -> None:
         kept.append(frame)
         if frame.height > 2:
             frame[0, "user"] = "changed"
@@ -216,7 +149,7 @@ def test_code_that_changes_its_frame_or_keeps_frames_changes_nothing_else() -> N
             raise ValueError("too many")
         out.emit(frame[:])
 
-    step = Step(change, same_rows=True)
+    step = BatchStep(change, same_rows=True)
     batch = _rows(["a", "b", "c", "d"])
     before = batch.clone()
     assert step.process(batch).equals(before)
@@ -232,12 +165,12 @@ def test_code_that_changes_its_frame_or_keeps_frames_changes_nothing_else() -> N
 def test_a_running_sum_is_that_of_a_loop_whatever_the_batches_are_and_whichever_rows_raise(backend: str) -> None:
     draw = random.Random(4)
 
-    def picky(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
+    def picky(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
         _running_sum(total, keys, frame, out)
         if (frame["n"] % 17 == 3).any():
             raise ValueError("seventeen")
 
-    step = Step(picky, state=BIGINT, default=0, same_rows=True, backend=backend)
+    step = BatchStep(picky, keyed=True, same_rows=True, backend=backend)
     sums: dict[str | None, int] = {}
     number = 0
     for _ in range(15 * DEPTH):
@@ -256,7 +189,7 @@ def test_a_running_sum_is_that_of_a_loop_whatever_the_batches_are_and_whichever_
 
 
 def test_the_keys_are_each_there_once_in_the_order_of_their_rows() -> None:
-    def check(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
+    def check(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
         assert keys.to_dicts() == [{"user": "b"}, {"user": None}, {"user": "a"}]
         assert total.get_many(keys).to_list() == [7, 7, 7]
         total.set_many(keys, pl.Series([1, 2, 3]))
@@ -268,7 +201,7 @@ def test_the_keys_are_each_there_once_in_the_order_of_their_rows() -> None:
         assert total.get_many(keys).to_list() == [2, 7, 7], "what has no value has the default"
         out.emit(frame)
 
-    step = Step(check, state=BIGINT, default=7)
+    step = BatchStep(check, state=declare(BIGINT, 7))
     step.process(_rows(["b", None, "b", "a"]))
     assert not step.failures()
     assert [step.state.get(key) for key in ("b", None, "a")] == [(2,), None, None]
@@ -277,14 +210,14 @@ def test_the_keys_are_each_there_once_in_the_order_of_their_rows() -> None:
 def test_state_is_read_and_written_once_per_call_and_read_only_if_it_is_used() -> None:
     calls: list[str] = []
 
-    def use(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
+    def use(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
         if frame["n"][0] == 0:
             _running_sum(total, keys, frame, out)
             _running_sum(total, keys, frame, out)
         else:
             total.set_many(keys, pl.int_range(keys.height, eager=True))
 
-    step = Step(use, state=BIGINT, default=0)
+    step = BatchStep(use, keyed=True)
     for name in ("get_many", "put_many", "delete_many"):
         _record(step.state, name, calls)
     step.process(_rows(["a", "b"] * 4))
@@ -327,10 +260,10 @@ def _record(state: Any, name: str, calls: list[str]) -> None:
     ],
 )
 def test_state_of_other_keys_and_values_that_do_not_fit_are_refused(use: Any, reason: str) -> None:
-    def call(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
+    def call(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
         use(total, keys)
 
-    step = Step(call, state=BIGINT)
+    step = BatchStep(call, state=declare(BIGINT))
     step.process(_rows(["a"]))
     ((_, message),) = step.failures()
     assert message.startswith(reason)
@@ -339,11 +272,11 @@ def test_state_of_other_keys_and_values_that_do_not_fit_are_refused(use: Any, re
 def test_keys_of_an_earlier_batch_are_refused() -> None:
     kept: list[pl.DataFrame] = []
 
-    def call(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
+    def call(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
         kept.append(keys)
         total.get_many(kept[0])
 
-    step = Step(call, state=BIGINT)
+    step = BatchStep(call, state=declare(BIGINT))
     step.process(_rows(["a"]))
     step.process(_rows(["b"]))
     ((_, message),) = step.failures()
@@ -353,14 +286,14 @@ def test_keys_of_an_earlier_batch_are_refused() -> None:
 def test_values_are_structs_decimals_and_moments_as_well() -> None:
     kind = DataType("struct", fields=(("last", BIGINT), ("mean", DOUBLE)))
 
-    def fold(total: BatchValue, keys: pl.DataFrame, frame: pl.DataFrame, out: BatchOut) -> None:
+    def fold(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
         values = total.get_many(frame)
         total.set_many(
             frame, frame.select(pl.struct(pl.col("n").alias("last"), (pl.col("n") / 2).alias("mean"))).to_series()
         )
         out.emit(frame.select("user", n=values.struct.field("last")))
 
-    step = Step(fold, state=kind)
+    step = BatchStep(fold, state=declare(kind))
     assert step.process(_rows(["a", "b"]))["n"].to_list() == [None, None]
     assert step.process(_rows(["b", "a"], 10))["n"].to_list() == [1, 0]
     assert step.state.get("a") == ((11, 5.5),)
