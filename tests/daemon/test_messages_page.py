@@ -19,7 +19,14 @@ from tidegate.errors import TidegateError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "messages.md").read_text("utf-8")
 TOOLS = (
-    *("tidegate.dev.", "tidegate.simulation.", "tidegate.tables.", "tidegate.testing.", "tidegate.expressions."),
+    *(
+        "tidegate.api.",
+        "tidegate.dev.",
+        "tidegate.simulation.",
+        "tidegate.tables.",
+        "tidegate.testing.",
+        "tidegate.expressions.",
+    ),
     *("tidegate.cli.dead_letters.", "tidegate.cli.docs", "tidegate.cli.daemon_address", "tidegate.checks.dry_run"),
     *(
         "tidegate.spark.state_source",

@@ -127,7 +127,7 @@ def test_a_case_runs_in_several_slots_with_channels_between_them(parallelism: in
 
 def test_the_parallelism_of_a_case_counts_more_than_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    monkeypatch.setattr("tidegate.testing.cases.Harness.settle", lambda self: seen.append(self.plan.parallelism))
+    monkeypatch.setattr("tidegate.testing.playing.Harness.settle", lambda self: seen.append(self.plan.parallelism))
     for case, option in (("parallelism: 3, ", 2), ("", 2), ("", None)):
         assert not run_one(f"{case}expect: {{out: [{{key: ann}}]}}", parallelism=option).passed
     assert seen == [3, 2, 1]

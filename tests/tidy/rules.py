@@ -105,17 +105,17 @@ def check_docstrings(text: str) -> list[str]:
     """Requires a docstring for the module, everything public at its top level, and public methods of its public
     classes.
 
-    Methods marked with `@override`, and the variants of an `@overload`, are exempt.
+    Methods marked with `@override` or `@overload` are exempt.
     """
     tree = parse(text)
     missing = [] if ast.get_docstring(tree) else ["no module docstring"]
     for owner, node in _public_definitions(tree):
-        if not ast.get_docstring(node) and not _is_override(node):
+        if not ast.get_docstring(node) and not _is_exempt(node):
             missing.append(f"line {node.lineno}: {owner}{node.name} has no docstring")
     return missing
 
 
-def _is_override(node: Function | ast.ClassDef) -> bool:
+def _is_exempt(node: Function | ast.ClassDef) -> bool:
     return any(isinstance(one, ast.Name) and one.id in ("override", "overload") for one in node.decorator_list)
 
 

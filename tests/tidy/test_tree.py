@@ -51,10 +51,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": CORE | EDGE | {"tables", "process", "slot"},
     "checks": DRIVER | {"__version__"},
     "daemon": DRIVER | {"checks", "__version__"},
+    "api": DRIVER | {"testing", "checks"},
     "cli": DRIVER | {"testing", "checks", "daemon", "__version__"},
     "dev": DRIVER | {"checks", "daemon", "cli"},
     "simulation": DRIVER | {"daemon", "__version__"},
-    "__init__": frozenset(),
+    "__init__": frozenset({"api", "config", "errors"}),
     "__main__": frozenset({"cli"}),
 }
 """Maps a room to the rooms that it may import besides itself. A room may only import rooms that are listed above it."""
@@ -71,7 +72,7 @@ SINGLE = ["ids.py", "committable.py", "errors.py", "datatypes.py", "modules.py",
 LIGHT = [
     *("user_code", "expressions", "operators", "config", "plan", "coordinator", "journal", "storage"),
     *("formats/contract.py", "formats/failures.py", "formats/registry.py"),
-    *("process", "registry", "slot", "spark", "checks", "daemon", "cli", "dev", *SINGLE),
+    *("process", "registry", "slot", "spark", "checks", "daemon", "api", "cli", "dev", *SINGLE),
 ]
 RUNNING = (
     *("expressions/compiled/", "operators/aggregates/columnar/", "operators/rowwise.py", "operators/lateness.py"),

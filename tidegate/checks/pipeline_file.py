@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -78,11 +78,16 @@ class ExpressionCheck:
         return msgspec.json.decode(answer, type=list[str])
 
 
+def read_checked(read: Callable[[], LoadedPipeline], ask: Ask = Ask.COPY) -> tuple[LoadedPipeline, CheckedPipeline]:
+    """Read a pipeline with its schemas and user code, and check it. Raises ConfigErrors if it cannot be read at all."""
+    with ExpressionCheck() as expressions:
+        loaded = resolve_code(resolve_schemas(read(), ask))
+        return loaded, expressions.check(loaded)
+
+
 def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tuple[LoadedPipeline, Plan]:
     """Read a file into settings and a plan. Raises ConfigErrors with all problems of the file at once."""
-    with ExpressionCheck() as expressions:
-        loaded = resolve_code(resolve_schemas(read_pipeline(path, environ), ask))
-        checked = expressions.check(loaded)
+    loaded, checked = read_checked(lambda: read_pipeline(path, environ), ask)
     if checked.plan is None:
         raise ConfigErrors(checked.problems)
     return loaded, checked.plan
@@ -95,10 +100,8 @@ def check_file(
 
     Raises RegistryUnavailable if the registry is asked.
     """
-    with ExpressionCheck() as expressions:
-        try:
-            loaded = resolve_code(resolve_schemas(read_pipeline(path, environ), ask))
-            checked = expressions.check(loaded)
-        except ConfigErrors as error:
-            return None, error.problems
+    try:
+        loaded, checked = read_checked(lambda: read_pipeline(path, environ), ask)
+    except ConfigErrors as error:
+        return None, error.problems
     return loaded, (*checked.problems, *checked.warnings)

@@ -47,7 +47,7 @@ def decide_case_problems(
         for name, elements in case.given.items():
             source = settings.sources.get(name)
             for place, element in enumerate(elements):
-                yield from _given((*path, "given", name, place), element, source)
+                yield from derive_given_problems((*path, "given", name, place), element, source)
         for name, expected in case.expect.items():
             yield from _expected((*path, "expect", name), expected, settings.sinks.get(name))
 
@@ -85,7 +85,8 @@ def _end(path: Path, case: CaseSettings) -> Iterator[PathProblem]:
                 yield PathProblem((*path, "bad_records", kind), message, remedy, at_key=True)
 
 
-def _given(path: Path, element: GivenSettings, source: SourceSettings | None) -> Iterator[PathProblem]:
+def derive_given_problems(path: Path, element: GivenSettings, source: SourceSettings | None) -> Iterator[PathProblem]:
+    """Yields what is wrong with an element of a case's input. `source` is None if the file has none of its name."""
     if not element.is_record:
         time = "watermark" if "watermark" in element.written else "advance"
         for field in sorted(element.written - {time, "advance_ms" if time == "advance" else time}):

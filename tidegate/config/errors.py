@@ -83,6 +83,10 @@ class ConfigErrors(TidegateError):
         self.problems = tuple(sorted(set(problems)))
         super().__init__("\n".join(map(str, self.problems)), problems=len(self.problems))
 
+    def _render_traceback_(self) -> list[str]:
+        """Returns what a notebook shows instead of a traceback (IPython)."""
+        return [f"{type(self).__name__}:", *map(str, self.problems)]
+
 
 def render_problems(problems: Sequence[Problem], style: str) -> str:
     """Renders problems as `text` (one line each), `json` (a list of objects) or `github` (workflow commands)."""

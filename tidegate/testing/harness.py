@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Final
 
 import msgspec
+import polars as pl
 
 from tidegate.coordinator.gating import Gating
 from tidegate.coordinator.types import Ack, SourcePositions
@@ -232,6 +233,20 @@ class Harness:
             for sink in parts.sinks:
                 found.setdefault(sink.operator.name, []).extend(take(sink))
         return {name: [one for _, one in sorted(records, key=itemgetter(0))] for name, records in found.items()}
+
+    def keep_rows(self) -> None:
+        """Keeps the rows that sinks write from now on."""
+        for parts in self._parts:
+            for sink in parts.sinks:
+                sink.kept = []
+
+    def rows(self) -> dict[OperatorName, list[pl.DataFrame]]:
+        """Returns the kept rows by sink in the order of writing."""
+        found: dict[OperatorName, list[tuple[int, pl.DataFrame]]] = {}
+        for parts in self._parts:
+            for sink in parts.sinks:
+                found.setdefault(sink.operator.name, []).extend(sink.kept or ())
+        return {name: [frame for _, frame in sorted(frames, key=itemgetter(0))] for name, frames in found.items()}
 
     def bad_records(self) -> dict[FailureKind, int]:
         """Returns the number of skipped records by kind."""

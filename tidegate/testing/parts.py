@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import polars as pl
 from typing_extensions import override
 
 from tidegate.clock import Clock
 from tidegate.coordinator.types import SourcePositions
-from tidegate.formats.failures import BadRecordPolicy
+from tidegate.formats.failures import BadRecordPolicy, RecordFailure
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import OutputRecords
 from tidegate.formats.schemas import Schemas
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from tidegate.coordinator.types import StateHandle
 
 NO_LIMIT: Final = 1 << 40
+TOPIC_COLUMN: Final = "topic"
+"""The column of kept rows with the topic that their sink has chosen, unless it is a column of theirs."""
 
 
 class VirtualClock(Clock):
@@ -241,6 +245,8 @@ class Collector(SinkRuntime):
 
     numbers: Iterator[int]
     """Numbers for the records of all sinks, in the order of writing."""
+    kept: list[tuple[int, pl.DataFrame]] | None = None
+    """The rows that it has written, with numbers as those of records; None if nobody wants them."""
     _written: list[Numbered]
     _before: list[Numbered]
     _prepared: list[Prepared]
@@ -270,6 +276,17 @@ class Collector(SinkRuntime):
         for key, value, timestamp_ms, headers, partition in zip(rows.keys or none, rows.values, *sent, strict=True):
             record = WrittenRecord(key, value, timestamp_ms, tuple(headers or ()), partition, rows.topic)
             self._written.append((next(self.numbers), record))
+
+    @override
+    def _write(self, batch: pl.DataFrame, topic: str, *, chosen: bool = False) -> list[RecordFailure]:
+        failures = super()._write(batch, topic, chosen=chosen)
+        if self.kept is not None:
+            failed = [failure.row for failure in failures]
+            good = batch.filter(~pl.int_range(pl.len()).is_in(failed)) if failed else batch
+            if chosen and TOPIC_COLUMN not in good.columns:
+                good = good.with_columns(pl.lit(topic).alias(TOPIC_COLUMN))
+            self.kept.append((next(self.numbers), good))
+        return failures
 
     @override
     def turn(self) -> bool:
@@ -335,14 +352,14 @@ class PromptCaller(Caller):
             return []
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._loop.run_until_complete(open_target(self._target))
-        self._loop.run_until_complete(self._answer(asked))
+            _finish(self._loop, open_target(self._target))
+        _finish(self._loop, self._answer(asked))
         return [call for call, _ in asked]
 
     @override
     def close(self) -> None:
         if self._loop is not None:
-            self._loop.run_until_complete(close_target(self._target, self._name))
+            _finish(self._loop, close_target(self._target, self._name))
             self._loop.close()
             self._loop = None
 
@@ -355,6 +372,17 @@ class PromptCaller(Caller):
             call.failure = answer
         else:
             call.answer = answer
+
+
+def _finish(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, object]) -> None:
+    """Runs a coroutine to its end; on another thread if this one runs a loop already, as that of a notebook does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        loop.run_until_complete(work)
+    else:
+        with ThreadPoolExecutor(1) as other:
+            other.submit(loop.run_until_complete, work).result()
 
 
 class BenchParts(SlotParts):

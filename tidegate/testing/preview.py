@@ -30,13 +30,13 @@ from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.testing.cases import describe_waiting
 from tidegate.testing.compare import JsonText, Record, derive_written
 from tidegate.testing.feed import NO_TIMESTAMP, Copies, ProducedRecord, derive_ends
 from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
+from tidegate.testing.playing import describe_waiting
 
 CHUNK: Final = 1000
 """Number of lines that are read before the pipeline runs."""
@@ -72,13 +72,18 @@ class Previewed(msgspec.Struct, frozen=True):
 
 def tap_steps(loaded: LoadedPipeline, names: Sequence[str]) -> tuple[LoadedPipeline, Plan]:
     """Returns the pipeline with one more sink after each of these sources and steps."""
-    taps = {
-        f"{_STEP_SINK}{number}": SinkSettings.model_validate({"from": name, "topic": "preview", "format": DEFAULT})
+    taps: dict[str, SinkSettings] = {
+        tapping_sink(number): SinkSettings.model_validate({"from": name, "topic": "preview", "format": DEFAULT})
         for number, name in enumerate(names)
     }
     sinks = {**loaded.settings.sinks, **taps}
     tapped = replace(loaded, settings=loaded.settings.model_copy(update={"sinks": sinks, "tests": []}))
     return tapped, build_plan(tapped)
+
+
+def tapping_sink(number: int) -> OperatorName:
+    """Returns the sink that `tap_steps` adds for the name of this number."""
+    return OperatorName(f"{_STEP_SINK}{number}")
 
 
 def tappable(loaded: LoadedPipeline) -> list[str]:
@@ -115,7 +120,7 @@ class Preview:
         self._copies = copies
         self._schema = None if of_file is None else of_file[1]
         named = "" if of_file is None else of_file[0]
-        self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=_bounded(plan, named))
+        self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=bound_sources(plan, named))
         self._on_skipped = on_skipped
         self.late: dict[str, int] = {}
         """Step -> number of late records, after the run."""
@@ -174,7 +179,7 @@ def render_field(value: Any) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
-def _bounded(plan: Plan, named: str) -> tuple[Any, ...]:
+def bound_sources(plan: Plan, named: str = "") -> tuple[Any, ...]:
     """Returns the vertices with bounded sources. Values of the source `named` begin with their schema id."""
     return tuple(
         msgspec.structs.replace(

@@ -164,7 +164,7 @@ def write_junit(file: Path, loaded: LoadedPipeline, results: Sequence[CaseResult
             time=f"{result.seconds:.4f}",
         )
         if not result.passed:
-            text = loaded.secrets("\n".join(line for failure in result.failures for line in _lines(failure)))
+            text = render_failures(loaded, result)
             ET.SubElement(case, "failure", message=_xml_text(text.splitlines()[0])).text = _xml_text(text)
     root = ET.Element("testsuites")
     root.append(suite)
@@ -172,7 +172,13 @@ def write_junit(file: Path, loaded: LoadedPipeline, results: Sequence[CaseResult
     ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
 
 
-def _lines(failure: CaseFailure) -> list[str]:
+def render_failures(loaded: LoadedPipeline, result: CaseResult) -> str:
+    """Renders why a case has failed; empty if it has passed."""
+    return loaded.secrets("\n".join(line for failure in result.failures for line in render_failure(failure)))
+
+
+def render_failure(failure: CaseFailure) -> list[str]:
+    """Renders one reason as lines."""
     head = f"sink {failure.sink}: " if failure.sink else ""
     return [
         f"{head}{failure.message}",

@@ -1,0 +1,173 @@
+"""Plays an input on new harnesses: as it is, and with a restart in its middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+import polars as pl
+
+from tidegate.formats.schemas import SchemaText
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.early_event_times import derive_remedy, describe_early
+from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import Requirement
+from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
+from tidegate.plan.graph import Plan
+from tidegate.task.report import OperatorCounts
+from tidegate.testing.feed import Copies, FeedEvent
+from tidegate.testing.flow_text import render_moment
+from tidegate.testing.harness import Harness, HarnessSnapshot
+from tidegate.testing.log import Log
+from tidegate.testing.parts import VirtualClock, WrittenRecord
+
+Output = Mapping[OperatorName, Sequence[WrittenRecord]]
+
+
+class PlayedInput(msgspec.Struct, frozen=True):
+    """What is played."""
+
+    events: Sequence[FeedEvent]
+    ends: Mapping[TopicPartition, int]
+    """The final number of records of each partition."""
+    begins_ms: int
+    """The time of the clock at the beginning."""
+    at_once: int = 1
+    """Number of records that arrive before the pipeline runs; more take less time."""
+    schema: SchemaText | None = None
+    """The schema of the file that the records are from."""
+    copies: Copies | None = None
+    """Copies of a registry's schemas, whose ids the records have."""
+
+
+class Played(msgspec.Struct, frozen=True):
+    """The outcome of a run without a restart."""
+
+    written: Output
+    rows: Mapping[OperatorName, Sequence[pl.DataFrame]]
+    """The rows that each sink has written, if they were asked for."""
+    bad: dict[str, int]
+    late: dict[str, int]
+    notes: list[str]
+    """Notes that may explain missing records."""
+
+
+class Run:
+    """Plays one input on a plan. `on_skipped` receives a line for each bad record that is skipped."""
+
+    def __init__(self, plan: Plan, given: PlayedInput, on_skipped: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._given = given
+        self._on_skipped = on_skipped
+
+    def play(self, *, rows: bool = False) -> Played:
+        """Plays the input without a restart. `rows`: keeps the rows that sinks write."""
+        log, clock = self._begin()
+        harness = Harness(self._plan, log, clock, self._on_skipped)
+        try:
+            if rows:
+                harness.keep_rows()
+            self._feed(harness, log, self._given.events)
+            bad = {str(kind): count for kind, count in harness.bad_records().items()}
+            counts = harness.counts()
+            late = {str(name): one.late for name, one in counts.items() if one.late}
+            notes = [*_describe_time(self._plan, counts), *describe_waiting(self._plan, counts)]
+            return Played(harness.written(), harness.rows(), bad, late, notes)
+        finally:
+            harness.close()
+
+    def play_with_restart(self) -> Output:
+        """Plays the input with a restart after half of the events, while the last of them is in flight."""
+        events = self._given.events
+        middle = max(0, (len(events) - 1) // 2)
+        log, clock = self._begin()
+        snapshot = self._play_until(middle, log, clock)
+        harness = Harness(self._plan, log, clock, _ignore, snapshot)
+        try:
+            harness.settle()
+            self._feed(harness, log, events[middle + 1 :])
+            return harness.written()
+        finally:
+            harness.close()
+
+    def _begin(self) -> tuple[Log, VirtualClock]:
+        given = self._given
+        return Log(given.ends, given.schema, given.copies), VirtualClock(given.begins_ms)
+
+    def _play_until(self, middle: int, log: Log, clock: VirtualClock) -> HarnessSnapshot:
+        harness = Harness(self._plan, log, clock, _ignore)
+        try:
+            self._feed(harness, log, self._given.events[:middle])
+            for event in self._given.events[middle : middle + 1]:
+                self._happen(harness, log, event)
+            harness.turn()
+            return harness.snapshot()
+        finally:
+            harness.close()
+
+    def _feed(self, harness: Harness, log: Log, events: Sequence[FeedEvent]) -> None:
+        for number, event in enumerate(events, 1):
+            self._happen(harness, log, event)
+            if number % self._given.at_once == 0:
+                harness.settle()
+        harness.settle()
+
+    def _happen(self, harness: Harness, log: Log, event: FeedEvent) -> None:
+        at_ms = self._given.begins_ms + event.after_ms
+        if at_ms > harness.clock.time_ms:
+            harness.settle()
+            harness.advance(at_ms)
+        if event.watermark_ms is not None:
+            harness.settle()
+            harness.watermark(OperatorName(event.source), event.watermark_ms)
+        if event.record is not None:
+            one = event.record
+            at_ms = at_ms if one.timestamp_ms is None else one.timestamp_ms
+            log.append(one.partition, one.key, one.value, at_ms, one.headers)
+
+
+def _ignore(where: str) -> None:
+    """Ignores a bad record, which the run without a restart has already reported."""
+
+
+def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
+    """Yields notes on late records and, for steps that use event time, on what they hold and their watermarks."""
+    remedies = {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
+    timed = {node.operator.name for node in plan.nodes if Requirement.EVENT_TIME in node.operator.requires()}
+    for name, one in counts.items():
+        if one.late:
+            yield f"{name}: {one.late} record{'s' if one.late != 1 else ''} came too late"
+        if name in timed:
+            held = [
+                f"{number} {_gauge_text(gauge, number)}"
+                for gauge, number in one.gauges.items()
+                if number and gauge not in (WAITING_ROWS, WAITING_UNTIL)
+            ]
+            if held or one.watermark_ms != END_OF_TIME:
+                yield f"{name}: {', '.join([*held, f'its watermark is {_moment(one.watermark_ms)}'])}"
+        if one.before_1971:
+            yield describe_early(name, one.before_1971, remedies[name])
+    for name, one in counts.items() if timed else ():
+        if one.held_back_by:
+            yield f"{name}: its watermark is {_moment(one.watermark_ms)}, held back by {one.held_back_by}"
+
+
+def describe_waiting(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
+    """Yields, for each step that keeps rows until another input has rows for them, what waits for what."""
+    for node in plan.nodes:
+        waits = node.operator.waits()
+        text = "" if waits is None else waits.describe(counts[node.operator.name].gauges, render_moment)
+        if text:
+            yield f"{node.operator.name}: {text}"
+
+
+def _gauge_text(gauge: str, number: int) -> str:
+    words = gauge.replace("_", " ")
+    return words.removesuffix("s") if number == 1 else words
+
+
+def _moment(watermark_ms: int | None) -> str:
+    if watermark_ms is None:
+        return "not there yet"
+    return "the end of time" if watermark_ms == END_OF_TIME else str(render_moment(watermark_ms))
