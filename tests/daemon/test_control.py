@@ -249,6 +249,32 @@ def test_a_slot_whose_loop_is_stuck_is_lost_although_it_answers() -> None:
     serve(scenario)
 
 
+@pytest.mark.parametrize(
+    ("user_code", "ending"),
+    [
+        (
+            "visits (visits.py:14 in process)",
+            "; at its last heartbeat it ran the code of visits (visits.py:14 in process)",
+        ),
+        ("", "; it ran the code of visits, scored"),
+    ],
+)
+def test_a_lost_slot_is_reported_with_the_user_code_that_it_ran(user_code: str, ending: str) -> None:
+    """That may be why the process has ended: memory, a crash of a library, `os._exit`."""
+
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        _, writer = await connect(server, heard, hello())
+        await heard.until(lambda: bool(heard.slots))
+        heard.slots[0].code_steps = ("visits", "scored")
+        writer.write(encode_message(Heartbeat(500, SlotReport(), {}, user_code)))
+        await heard.until(lambda: bool(heard.messages))
+        writer.close()
+        await heard.until(lambda: bool(heard.lost))
+        assert heard.lost[0].message.endswith(f"was lost: its control connection ended (IncompleteReadError){ending}")
+
+    serve(scenario)
+
+
 def test_X34_with_a_key_of_the_daemon_control_connections_are_encrypted_and_others_turned_away() -> None:
     """Several orders may come in one record, which the system's readiness does not show."""
     key, orders = make_channel_key(), [Completed(ATTEMPT, CheckpointId(n), frozenset()) for n in range(1, 6)]

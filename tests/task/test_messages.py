@@ -68,7 +68,7 @@ FROM_SLOT: list[SlotMessage] = [
     Acknowledged(ACK),
     Declined(Decline(ATTEMPT, CheckpointId(2), SUBTASK, "declined", "why")),
     SourceFinished(OperatorName("read")),
-    Heartbeat(3, SlotReport(), {VertexId("total"): 5, VertexId("again"): None}),
+    Heartbeat(3, SlotReport(), {VertexId("total"): 5, VertexId("again"): None}, "visits (visits.py:14 in process)"),
     SlotFailed("code", "message", True, 1, "trace"),
     SlotFailed("bad-record", "message", False, 4, record=RecordPlace("orders", 0, 7)),
     LogRecord(30, "tidegate", "größer", 1),

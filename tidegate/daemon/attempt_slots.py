@@ -139,8 +139,10 @@ class AttemptSlots:
     async def _deploy(self) -> None:
         await self._services.in_journal_thread(self._proof.write_daemons)
         peers = tuple(PeerAddress(slot.hello.host, slot.hello.data_port) for slot in self._connections)
+        code_steps = tuple(node.operator.name for node in self._plan.nodes if node.operator.user_code() is not None)
         for slot, restore in zip(self._connections, self._restore.slots, strict=True):
             logger.info("%s is deployed", slot)
+            slot.code_steps = code_steps
             slot.begin_watch(asyncio.get_running_loop().time())
             slot.send(
                 Deploy(

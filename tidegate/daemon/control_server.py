@@ -41,6 +41,10 @@ class SlotConnection:
         self.index: SlotIndex | None = None
         self.heard_at: float | None = None
         """None while it waits for its deployment, when it sends nothing."""
+        self.code_steps: tuple[str, ...] = ()
+        """The steps whose user code it runs; that code may end the process without any report."""
+        self.user_code = ""
+        """The user code that ran at the last heartbeat."""
         self.stopped = False
         self.closed = asyncio.Event()
         """Set when the connection has ended: the process is gone or about to be."""
@@ -60,6 +64,12 @@ class SlotConnection:
     def begin_watch(self, now: float) -> None:
         """Starts to expect heartbeats, because the slot has been deployed."""
         self.heard_at = now
+
+    def describe_code(self) -> str:
+        """Returns what is known of the user code that ran last, to be added to a message; empty if there is none."""
+        if self.user_code:
+            return f"; at its last heartbeat it ran the code of {self.user_code}"
+        return f"; it ran the code of {', '.join(self.code_steps)}" if self.code_steps else ""
 
     def close(self) -> None:
         """Closes the connection."""
@@ -176,7 +186,10 @@ class ControlServer:
         return True
 
     def _check_loop(self, slot: SlotConnection, message: SlotMessage) -> None:
-        if isinstance(message, Heartbeat) and message.loop_age_ms > LOOP_STUCK_MS:
+        if not isinstance(message, Heartbeat):
+            return
+        slot.user_code = message.user_code
+        if message.loop_age_ms > LOOP_STUCK_MS:
             self._report_lost(slot, f"its loop has not turned for {message.loop_age_ms / 1000:.0f} s")
 
     def _report_lost(self, slot: SlotConnection, reason: str) -> None:
@@ -184,7 +197,7 @@ class ControlServer:
             return
         del self._slots[slot]
         if self._listener is not None and not slot.stopped:
-            self._listener.lost(SlotLost(f"{slot} was lost: {reason}", slot=str(slot)))
+            self._listener.lost(SlotLost(f"{slot} was lost: {reason}{slot.describe_code()}", slot=str(slot)))
 
     async def _watch_slots(self) -> None:
         while True:

@@ -29,6 +29,7 @@ from tidegate.slot.channel_sockets import EncryptedSockets
 from tidegate.slot.control_link import ControlLink
 from tidegate.slot.faults import ForkServerFrozen, derive_failure, is_of_the_work
 from tidegate.slot.fork_guard import FROZEN, read_state
+from tidegate.slot.printed_lines import log_printed_lines
 from tidegate.slot.transport import SOCKETS, DataTransport
 from tidegate.slot.wake_pipe import WakePipe
 from tidegate.slot.worker_logs import SlotLogHandler
@@ -48,6 +49,7 @@ from tidegate.task.messages import (
     Stopped,
     Trigger,
 )
+from tidegate.user_code.running import BlockingWatch
 
 if TYPE_CHECKING:
     from tidegate.slot.bootstrap import SlotBootstrap
@@ -130,21 +132,23 @@ class SlotProcess:
         self._deployment: Deployment | None = None
         self._stopping = False
         self._frozen_looks = 0
+        self._blocking = BlockingWatch(deploy.settings.heartbeat_interval_ms / 1000)
 
     def serve(self) -> None:
         """Runs until Stop. Any error is reported to the daemon, which ends the attempt."""
         settings = self._deploy.settings
         self._forward_logs(settings.pipeline_log_level)
         self._link.start(self._heartbeat, settings.heartbeat_interval_ms / 1000, settings.lease_ms / 1000)
-        try:
-            self._build()
-            self._run()
-        except BaseException as error:
-            if not is_of_the_work(error):
-                raise
-            self._report(error)
-        finally:
-            self._close()
+        with log_printed_lines():
+            try:
+                self._build()
+                self._run()
+            except BaseException as error:
+                if not is_of_the_work(error):
+                    raise
+                self._report(error)
+            finally:
+                self._close()
 
     def _forward_logs(self, level: int) -> None:
         SlotLogHandler(self._link.send, self._link.waiting).install(level)
@@ -242,10 +246,11 @@ class SlotProcess:
 
         self._check_parent()
         age_ms = 0 if self._turned_at is None else int((self._clock.monotonic() - self._turned_at) * 1000)
+        user_code = self._blocking.look(self._turned_at)
         if self._deployment is None:
-            return Heartbeat(age_ms, SlotReport(), {})
+            return Heartbeat(age_ms, SlotReport(), {}, user_code)
         reporter = self._deployment.reporter
-        return Heartbeat(age_ms, reporter.report(), reporter.open_transactions())
+        return Heartbeat(age_ms, reporter.report(), reporter.open_transactions(), user_code)
 
     def _check_parent(self) -> None:
         """Reports a frozen fork server to the daemon, since the next attempt could not start from it.

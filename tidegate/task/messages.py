@@ -81,6 +81,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     report: SlotReport
     open_transactions: dict[VertexId, int | None]
     """Per vertex with sinks: ms since the oldest unfinished transaction received its first record, or None."""
+    user_code: str = ""
+    """The step whose code the loop runs at this moment, and where it is: `visits (visits.py:14 in process)`."""
 
 
 class SlotFailed(msgspec.Struct, frozen=True, tag="failed"):
