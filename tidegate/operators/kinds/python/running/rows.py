@@ -34,6 +34,7 @@ from tidegate.python.step import bind
 from tidegate.state.base import Key, KeyedState
 from tidegate.user_code.failure import describe_failure
 from tidegate.user_code.modules import load
+from tidegate.user_code.running import RUNNING
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
         """Raises StepFailed."""
         super().__init__(operator, slot)
         kinds = dict(operator.columns)
-        self._scope = RunningScope([kinds[key] for key in operator.keys], slot.now_ms)
+        self._scope = RunningScope(operator.name, [kinds[key] for key in operator.keys], slot.now_ms)
         self._emitted = RowOut(operator, self._scope)
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
         self._handles: dict[str, StateHandle] = {
@@ -68,6 +69,7 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
         """Loads the user's code and returns the step, if it is one, and what processes a row."""
         operator = self.operator
         settings = Settings(operator.settings)
+        RUNNING.enter(operator.name)
         try:
             found: Any = load(operator.reference)
             if not operator.description.is_class:
@@ -78,6 +80,8 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
         except BaseException as error:
             failure = describe_failure(error)
             raise StepFailed(f"step {operator.name}: {operator.reference} cannot be opened: {failure}") from error
+        finally:
+            RUNNING.leave()
         return step, step.process
 
     @override

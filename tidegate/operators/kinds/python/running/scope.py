@@ -15,6 +15,7 @@ from tidegate.operators.kinds.python.running.values import EPOCH, reader_of
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.python.step import StepScope
 from tidegate.state.base import Key
+from tidegate.user_code.running import RUNNING
 
 Undo = tuple[Callable[[Any, Any], object], Any, Any]
 """A function that puts an old value back, and its arguments."""
@@ -23,7 +24,8 @@ Undo = tuple[Callable[[Any, Any], object], Any, Any]
 class RunningScope(StepScope):
     """The current call of the step's code. The thread that makes the call is the only one that may use it."""
 
-    def __init__(self, key_kinds: Sequence[DataType], now_ms: Callable[[], int]) -> None:
+    def __init__(self, step: str, key_kinds: Sequence[DataType], now_ms: Callable[[], int]) -> None:
+        self._step = step
         self.thread = 0
         """The thread in which the step's code is called; 0 between calls."""
         self.row = 0
@@ -43,9 +45,11 @@ class RunningScope(StepScope):
     def begin(self) -> None:
         """Begins the calls of a batch, in this thread."""
         self.thread = get_ident()
+        RUNNING.enter(self._step)
 
     def end(self) -> None:
         """Ends the calls of a batch."""
+        RUNNING.leave()
         self.thread = 0
         self.state_key = None
 
