@@ -18,9 +18,9 @@ from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.aggregate import AggregateOperator
-from tidegate.operators.kinds.aggregate.expiry import SWEPT_AT_ONCE
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Requirement
+from tidegate.operators.sweep import SWEPT_AT_ONCE
 
 TTL = 10
 X = ColumnReference("x", BIGINT)

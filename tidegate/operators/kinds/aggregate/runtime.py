@@ -27,7 +27,7 @@ from tidegate.operators.aggregates.contract import Aggregate, Numbers
 from tidegate.operators.aggregates.filtering import derive_choice
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.aggregate import AggregateOperator
-from tidegate.operators.kinds.aggregate.expiry import SWEPT_AT_ONCE, SWEPT_FOR_NEW, Sweep, split_lives
+from tidegate.operators.kinds.aggregate.expiry import split_lives
 from tidegate.operators.runtime import (
     END_OF_TIME,
     LOWEST,
@@ -39,6 +39,7 @@ from tidegate.operators.runtime import (
     system_columns,
 )
 from tidegate.operators.spec import Slot
+from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW, Sweep
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.snapshot import Value
 
