@@ -24,6 +24,8 @@ TIME: Final = "__tidegate_time"
 """The column of a row's event time, ms since 1970, never NULL."""
 BEHIND: Final = "__tidegate_behind"
 """By how many ms the watermark of the row's own partition had passed its event time when it was read; 0: it had not."""
+TIMER: Final = "__tidegate_timer"
+"""The column with the name of a timer, in rows that stand for timers whose call has failed."""
 WATERMARK: Final = declare_list(
     "watermark",
     tuple(StateField(name, BIGINT, nullable=False) for name in ("first_group", "end_group", "watermark_ms")),

@@ -200,6 +200,10 @@ class Map(Generic[K, T]):
         """Returns the keys of all entries, in their order."""
         _refuse_use()
 
+    def __len__(self) -> int:  # noqa: PLE0303  # it raises
+        """Returns the number of entries of the current key."""
+        _refuse_use()
+
     def __contains__(self, key: object) -> bool:
         """Returns True if there is such an entry."""
         _refuse_use(key)

@@ -20,6 +20,7 @@ from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure, RecordPlace
 from tidegate.ids import Attempt, CheckpointId, OperatorName, StateId, StateName, SubtaskId
 from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.event_time import TIMER
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.task.bad_records import FatalRecords
 from tidegate.task.barriers.handler import AbortReason, Notify
@@ -408,6 +409,8 @@ def _describe_place(place: RecordPlace) -> str:
 
 
 def _describe_result(frame: pl.DataFrame, row: int) -> str:
+    if TIMER in frame.columns:
+        return f"the timer `{frame[TIMER][row]}` of a key"
     if "window_end" in frame.columns:
         return f"a result of several records: the window that ends at {_moment_of(frame['window_end'], row)}"
     return (

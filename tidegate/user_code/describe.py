@@ -31,8 +31,8 @@ DIGEST_SHOWN: Final = 12
 """How many digits of a digest are shown."""
 FORMS: Final = ("value", "map", "list", "timer")
 CLOCKS: Final = ("event-time", "clock")
-QUEUES: Final = ("event_timers", "clock_timers")
-"""Names of the states that hold the timers of a step in the order of their times."""
+QUEUES: Final = ("event_timers", "held_timers", "clock_timers", "watermark")
+"""Names of the states that hold the timers of a step in the order of their times, and its watermark."""
 ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "process": "self, row, out",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ def taken(tasks: Subtasks, *names: str) -> list[Any]:
 
 
 def messages(tasks: Subtasks) -> list[tuple[int, str]]:
-    """The failed rows since the last call, with the reasons."""
-    found = [(one.row, one.message) for one in tasks.out.failures]
+    """The failed rows since the last call, with the reasons; the lines of `steps.py` are left out."""
+    found = [(one.row, re.sub(r"steps\.py:\d+", "steps.py", one.message)) for one in tasks.out.failures]
     tasks.out.failures.clear()
     return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from tidegate.python import Out, Row, Settings, Step, Value
+from tidegate.python import List, Map, Out, Row, Settings, Step, Timer, Value
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Visits(Step):
@@ -173,3 +175,106 @@ def wrong(row: Row) -> Any:
 def later(row: Row) -> dict[str, Any]:
     """The event time in an hour."""
     return {"user": (row.time + timedelta(hours=1)).isoformat(), "clicks": 1}
+
+
+class Sessions(Step):
+    """Counts the rows of a session, which ends when no row has come for a time."""
+
+    rows = Value("bigint", default=0)
+    quiet = Timer("event-time")
+
+    @override
+    def open(self, settings: Settings) -> None:
+        self.gap = settings.duration("gap")
+
+    @override
+    def process(self, row: Row, out: Out) -> None:
+        if row["n"] == 0:
+            self.quiet.clear()
+            return
+        self.rows.set(self.rows.get() + 1)
+        self.quiet.set(row.time + self.gap)
+        if row["n"] < 0:
+            raise ValueError("a row that fails")
+
+    @override
+    def on_timer(self, name: str, at: datetime, out: Out) -> None:
+        if self.rows.get() == 13:
+            self.rows.set(0)
+            self.quiet.set(at)
+            out.emit(user="nobody", clicks=0)
+            raise ValueError("a timer that fails")
+        out.emit(user=self.key[0], clicks=self.rows.take())
+        if self.quiet.get() is not None:
+            raise AssertionError("it is gone when it fires")
+
+
+class Beats(Step):
+    """Emits a row each second of event time and each minute of the clock, three times."""
+
+    beats = Value("bigint", default=0)
+    later = Timer("event-time")
+    minute = Timer("clock")
+
+    @override
+    def process(self, row: Row, out: Out) -> None:
+        self.later.set(row.time + timedelta(seconds=row["n"]))
+        self.minute.set(self.now() + timedelta(minutes=1))
+
+    @override
+    def on_timer(self, name: str, at: datetime, out: Out) -> None:
+        self.beats.set(self.beats.get() + 1)
+        out.emit(user=name, clicks=int(at.timestamp()))
+        if name == "later" and self.beats.get() < 1000:
+            self.later.set(at + timedelta(seconds=1))
+        if name == "minute":
+            self.minute.set(at)
+
+
+class Seen(Step):
+    """Knows the values of `n` of a key with a map, and their order with a list."""
+
+    seen: Map[int, datetime] = Map("bigint", "timestamp")
+    order = List("bigint")
+
+    @override
+    def process(self, row: Row, out: Out) -> None:
+        n = row["n"]
+        if n == 100:
+            self.seen.clear()
+            self.order.clear()
+        elif n == 101:
+            self.order.set(self.order.get()[-2:])
+        elif n == 102:
+            for key in list(self.seen):
+                if key % 2:
+                    del self.seen[key]
+        elif n > 102:
+            self.seen[n] = EPOCH
+            self.seen.delete(1)
+            self.order.set([n])
+            self.order.append(n)
+            raise ValueError("a row that fails")
+        elif n not in self.seen:
+            self.seen[n] = EPOCH + timedelta(days=n)
+            self.order.append(n)
+        shown = ",".join(f"{key}:{value.day}" for key, value in self.seen.items())
+        out.emit(user=f"{shown} {self.order.get()}", clicks=len(self.order) + len(self.seen))
+
+
+class Forgetting(Step):
+    """Counts rows, and forgets them after ten seconds of event time or of the clock."""
+
+    by_time = Value("bigint", default=0, ttl="10s")
+    by_clock = Value("bigint", default=0, ttl={"processing_time": "10s"})
+    pages: Map[str, int] = Map("string", "bigint", ttl="10s")
+    recent = List("bigint", ttl="10s")
+
+    @override
+    def process(self, row: Row, out: Out) -> None:
+        self.by_time.set(self.by_time.get() + 1)
+        self.by_clock.set(self.by_clock.get() + 1)
+        self.pages[f"p{row['n']}"] = row["n"]
+        self.recent.append(row["n"])
+        shown = f"{self.by_time.get()} {self.by_clock.get()} {self.pages.keys()} {self.recent.get()}"
+        out.emit(user=shown, clicks=len(self.pages) + len(self.recent))

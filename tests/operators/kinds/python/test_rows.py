@@ -42,8 +42,8 @@ def test_a_row_that_raises_writes_and_emits_nothing() -> None:
     tasks.process(rows(("a", 1), ("a", -1), ("a", 1), ("b", -2)))
     assert taken(tasks, "user", "clicks", PLACE) == [("a", 1, 0), ("a", 2, 2)]
     assert messages(tasks) == [
-        (1, "ValueError: no -1, at steps.py:25 in process"),
-        (3, "ValueError: no -2, at steps.py:25 in process"),
+        (1, "ValueError: no -1, at steps.py in process"),
+        (3, "ValueError: no -2, at steps.py in process"),
     ]
     (state,) = tasks.runtimes[0].states.values()
     assert {key: state.get(key) for key in state.keys()} == {"a": (2,)}  # noqa: SIM118  # a state, no dict
@@ -76,7 +76,7 @@ def test_what_a_step_may_not_do_fails_its_row_with_the_place(what: str, reason: 
     assert taken(tasks, "clicks") == [1, 2]
     ((row, message),) = messages(tasks)
     assert (row, message[: len(reason)]) == (1, reason)
-    assert ", at steps.py:" in message
+    assert ", at steps.py in " in message
     tasks.close()
 
 
@@ -144,7 +144,7 @@ def test_a_function_gets_settings_and_yields_rows() -> None:
     tasks = Subtasks(operator("repeat", (), settings={"times": 2}), ())
     tasks.process(rows(("a", 1), ("b", -1), ("c", 1)))
     assert taken(tasks, "user", "clicks") == [("a", 0), ("a", 1), ("c", 0), ("c", 1)]
-    assert messages(tasks) == [(1, "KeyError: 'below zero', at steps.py:160 in repeat")]
+    assert messages(tasks) == [(1, "KeyError: 'below zero', at steps.py in repeat")]
     tasks.close()
 
 

@@ -14,7 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path
-from tidegate.datatypes import BIGINT, STRING
+from tidegate.datatypes import BIGINT, BOOLEAN, STRING
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
@@ -42,7 +42,18 @@ if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime
 
 EVENT_TIMERS: Final = StateName("event_timers")
+HELD_TIMERS: Final = StateName("held_timers")
+"""Timers in event time that were set while those of an end of time fired: only a watermark makes them due. Otherwise a
+timer that sets itself again would fire until the end of the calendar.
+"""
 CLOCK_TIMERS: Final = StateName("clock_timers")
+_TIMER: Final = (
+    StateField("at_ms", BIGINT, nullable=False),
+    StateField("queued_ms", BIGINT, nullable=False),
+    StateField("row_ms", BIGINT),
+    StateField("held", BOOLEAN, nullable=False),
+)
+"""When a timer is due, its time in the queue, the event time of the row that has set it, and which queue it is in."""
 RESERVED: Final = frozenset({DEAD, LATE})
 """Names of outputs that Tidegate itself uses."""
 VALUE_BYTES: Final = 4096
@@ -50,7 +61,9 @@ VALUE_BYTES: Final = 4096
 
 
 EXAMPLE: Final = """
-from tidegate.python import Step, Value
+from datetime import timedelta
+
+from tidegate.python import List, Map, Step, Timer, Value
 
 class Visits(Step):
     visits = Value("bigint", default=0)
@@ -61,6 +74,24 @@ class Visits(Step):
     def process(self, row, out):
         self.visits.set(self.visits.get() + 1)
         out.emit(customer=row["customer"], visits=self.visits.get() + self.first)
+
+class Sessions(Step):
+    visits = Value("bigint", default=0, ttl="1h")
+    pages = Map("bigint", "double")
+    recent = List("string")
+    quiet = Timer("event-time")
+
+    def process(self, row, out):
+        self.visits.set(self.visits.get() + 1)
+        self.pages[row["id"] % 3] = row["amount"]
+        self.recent.append(row["customer"])
+        self.quiet.set(row.time + timedelta(seconds=2))
+
+    def on_timer(self, name, at, out):
+        out.emit(u=self.key[0], n=self.visits.take())
+        out.to("ended", u=self.key[0], n=len(self.pages) + len(self.recent))
+        self.pages.clear()
+        self.recent.clear()
 
 class Sorted(Step):
     def process(self, row, out):
@@ -169,15 +200,14 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
         """Yields the state of each timer, and a queue of timers in the order of their times for each clock."""
         timers = self.description.timers
         for one in timers:
-            fields = (StateField("at_ms", BIGINT, nullable=False), StateField("queued_ms", BIGINT, nullable=False))
-            yield StateDeclaration(StateName(one.name), self.shape(fields, max_parallelism))
+            yield StateDeclaration(StateName(one.name), self.shape(_TIMER, max_parallelism))
         shape = self.shape((), max_parallelism)
         name = StateField(self._free_name("timer"), STRING, nullable=False)
         queue = msgspec.structs.replace(shape, keys=(*shape.keys, name), suffix=1)
-        for state, clock in ((EVENT_TIMERS, False), (CLOCK_TIMERS, True)):
+        for state, clock in ((EVENT_TIMERS, False), (HELD_TIMERS, False), (CLOCK_TIMERS, True)):
             if any(one.clock == clock for one in timers):
                 yield declare_time_ordered(StateDeclaration(state, queue))
-        if not all(one.clock for one in timers):
+        if timers:
             yield WATERMARK
 
     @override
@@ -221,9 +251,9 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
         if self.timed:
             yield origin, EVENT_TIME, branch.time
         for state in description.states:
-            yield origin, f"the state `{state.name}`", digest(state.form)
+            yield origin, f"`{state.name}`", digest("state", state.form)
         for timer in description.timers:
-            yield origin, f"the timer `{timer.name}`", digest("clock" if timer.clock else "event time")
+            yield origin, f"`{timer.name}`", digest("timer", "clock" if timer.clock else "event time")
 
     # -- size ----------------------------------------------------------------------------------------------------------
 
@@ -272,6 +302,10 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
             from tidegate.operators.kinds.python.running.batches import BatchesRuntime
 
             return BatchesRuntime(self, slot)
+        if self.description.timers:
+            from tidegate.operators.kinds.python.running.timers import TimersRuntime
+
+            return TimersRuntime(self, slot)
         from tidegate.operators.kinds.python.running.rows import RowsRuntime
 
         return RowsRuntime(self, slot)
@@ -294,6 +328,7 @@ class PythonKind(StepKind):
     settings = PythonSettings
     examples = (
         "python: visits:Visits, key: customer, with: {first: 1}, output: {customer: string, visits: bigint}",
+        "python: visits:Sessions, key: customer, output: {u: string, n: int}, outputs: {ended: {u: string, n: int}}",
         "python: visits:tags, output: {customer: string, tag: string}",
         "python: visits:Sorted, output: {id: bigint}, outputs: {odd: {id: bigint}}",
     )
@@ -331,7 +366,6 @@ class PythonKind(StepKind):
         description = context.code(("python",))
         if description is None or not _check(step, description, context) or not all(usable):
             return
-        event_timers = any(not one.clock for one in description.timers)
         operator = PythonOperator(
             context.name,
             keys,
@@ -341,12 +375,18 @@ class PythonKind(StepKind):
             getattr(step, "with"),
             tuple(step.output.items()),
             {name: tuple(columns.items()) for name, columns in step.outputs.items()},
-            timed=event_timers or context.has_event_time,
+            timed=_uses_event_time(description) or context.has_event_time,
             per_batch=step.per == BATCH,
             same_rows=step.rows == SAME,
             pure=step.pure,
         )
         context.add(operator, keys)
+
+
+def _uses_event_time(description: CodeDescription) -> bool:
+    """Returns whether a timer or the `ttl` of a state is in event time."""
+    ttls = [one.ttl for one in description.states if one.ttl is not None]
+    return not all(one.clock for one in description.timers) or not all(ttl.processing for ttl in ttls)
 
 
 def _check(step: Any, description: CodeDescription, context: StepContext) -> bool:
@@ -371,8 +411,6 @@ def _find_problems(step: Any, description: CodeDescription) -> Iterator[tuple[Pa
     kept = [*(one.name for one in description.states), *(one.name for one in description.timers)]
     if kept and step.key is None:
         yield place, f"`{name}` declares `{kept[0]}`, and the step has no key", "add `key`: state belongs to a key"
-    if description.timers or any(one.form != "value" or one.ttl is not None for one in description.states):
-        yield place, f"`{name}` declares timers, a Map, a List or a `ttl`, which is not supported yet", "use Value"
     if step.pure and step.key is not None:
         yield ("pure",), "a step with `key` depends on more than its row", "remove it, or `key`"
     if step.per == BATCH:

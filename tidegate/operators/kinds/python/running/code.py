@@ -14,6 +14,7 @@ from tidegate.python import Settings, Step
 from tidegate.python.step import bind
 from tidegate.user_code.failure import describe_failure
 from tidegate.user_code.modules import load
+from tidegate.user_code.running import RUNNING
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ def open_code(operator: PythonOperator, scope: RunningScope, handles: Mapping[st
 
     Raises StepFailed.
     """
+    RUNNING.enter(operator.name)
     try:
         found: Any = load(operator.reference)
         if not operator.description.is_class:
@@ -42,6 +44,8 @@ def open_code(operator: PythonOperator, scope: RunningScope, handles: Mapping[st
     except BaseException as error:
         failure = describe_failure(error)
         raise StepFailed(f"step {operator.name}: {operator.reference} cannot be opened: {failure}") from error
+    finally:
+        RUNNING.leave()
     return step
 
 

@@ -6,16 +6,14 @@ leave as frames, with the system columns of the rows that have emitted them.
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, Protocol, cast
 
 import polars as pl
 from typing_extensions import override
 
 from tidegate.datatypes import DataType
-from tidegate.errors import AttemptFailed
 from tidegate.formats.columns import plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import cut_frame
@@ -23,30 +21,30 @@ from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.python import PythonOperator
+from tidegate.operators.kinds.python.running.code import close_code, open_code
 from tidegate.operators.kinds.python.running.emitted import RowOut
+from tidegate.operators.kinds.python.running.expiry import Removal
 from tidegate.operators.kinds.python.running.scope import RunningScope
-from tidegate.operators.kinds.python.running.states import StateHandle, ValueHandle
+from tidegate.operators.kinds.python.running.states import open_handle
 from tidegate.operators.kinds.python.running.values import reader_of
-from tidegate.operators.runtime import Out, system_columns
+from tidegate.operators.runtime import LOWEST, Out, system_columns
 from tidegate.operators.spec import Columns, Slot
-from tidegate.python import Row, Settings, Step
-from tidegate.python.step import bind
+from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW
+from tidegate.python import Row, Settings
 from tidegate.state.base import Key, KeyedState
 from tidegate.user_code.failure import describe_failure
-from tidegate.user_code.modules import load
-from tidegate.user_code.running import RUNNING
 
-logger = logging.getLogger(__name__)
-
-CLOSE_S: Final = 10.0
-"""How long `close` of a step may take."""
 Process = Callable[[Row, RowOut], object]
 
 
-class StepFailed(AttemptFailed):
-    """A step cannot be created, or its `open` raises."""
+class Handle(Protocol):
+    """What gives a step access to a declared state or timer."""
 
-    code = "python-step-failed"
+    def load(self, keys: Collection[Key]) -> None:
+        """Reads what is needed for the keys of a batch."""
+
+    def flush(self) -> int:
+        """Writes what the batch has changed. Returns the number of entries."""
 
 
 class RowsRuntime(KeyedRuntime[PythonOperator]):
@@ -59,30 +57,27 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
         self._scope = RunningScope(operator.name, [kinds[key] for key in operator.keys], slot.now_ms)
         self._emitted = RowOut(operator, self._scope)
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
-        self._handles: dict[str, StateHandle] = {
-            one.name: ValueHandle(one, cast("KeyedState[Any]", self._states[StateName(one.name)]), self._scope)
-            for one in operator.description.states
-        }
-        self._step, self._process = self._open_code()
-
-    def _open_code(self) -> tuple[Step | None, Process]:
-        """Loads the user's code and returns the step, if it is one, and what processes a row."""
-        operator = self.operator
+        self._now_ms = slot.now_ms
+        self._handles: dict[str, Handle] = {}
+        self._removals: list[Removal] = []
+        self._open_handles(slot)
+        ttls = [one.ttl for one in operator.description.states if one.ttl is not None]
+        self._needs_clock = any(ttl.processing for ttl in ttls)
         settings = Settings(operator.settings)
-        RUNNING.enter(operator.name)
-        try:
-            found: Any = load(operator.reference)
-            if not operator.description.is_class:
-                return None, _make_process(found, settings, takes_settings=operator.description.takes_settings)
-            step = found()
-            bind(step, self._scope, self._handles)
-            step.open(settings)
-        except BaseException as error:
-            failure = describe_failure(error)
-            raise StepFailed(f"step {operator.name}: {operator.reference} cannot be opened: {failure}") from error
-        finally:
-            RUNNING.leave()
-        return step, step.process
+        self._code = open_code(operator, self._scope, self._handles, settings)
+        self._process: Process = (
+            self._code.process
+            if operator.description.is_class
+            else _make_process(self._code, settings, takes_settings=operator.description.takes_settings)
+        )
+
+    def _open_handles(self, slot: Slot) -> None:  # noqa: ARG002  # for timers
+        """Makes what gives the step access to its declared states."""
+        for one in self.operator.description.states:
+            state = cast("KeyedState[Any]", self._states[StateName(one.name)])
+            self._handles[one.name] = open_handle(one, state, self._scope)
+            if one.ttl is not None:
+                self._removals.append(Removal(one.ttl, state))
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
@@ -94,13 +89,18 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
         scope, emitted, process = self._scope, self._emitted, self._process
         keys = self.keys_of(batch) if self.operator.keys else [None] * batch.height
         self._load(keys)
+        if self._needs_clock:
+            scope.wall_ms = self._now_ms()
         failures: list[RecordFailure] = []
         first = scope.row + 1
         scope.begin()
         try:
-            for row, key in zip(_rows_of(batch, self.operator.columns), keys, strict=True):
+            rows = _rows_of(batch, self.operator.columns)
+            for row, key, time_ms, reached_ms in zip(rows, keys, *_times_of(batch), strict=False):
                 scope.row += 1
                 scope.state_key = key
+                scope.time_ms = time_ms
+                scope.reached_ms = reached_ms
                 try:
                     process(row, emitted)
                 except BaseException as error:  # noqa: BLE001  # SystemExit and panics of libraries fail their row, too
@@ -115,8 +115,7 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
                         self._hand_on(batch, first, out)
         finally:
             scope.end()
-        for handle in self._handles.values():
-            handle.flush()
+        self._flush()
         if failures:
             out.fail(batch, failures)
         self._hand_on(batch, first, out)
@@ -151,27 +150,27 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
             else:
                 out.emit(part)
 
+    def _flush(self) -> None:
+        """Writes what a batch has changed, and removes some of the entries that have ended."""
+        written = sum(handle.flush() for handle in self._handles.values())
+        if written and self._removals:
+            self._remove(SWEPT_FOR_NEW * written)
+
+    @override
+    def before_snapshot(self) -> None:
+        self._remove(SWEPT_AT_ONCE)
+        super().before_snapshot()
+
+    def _remove(self, entries: int) -> None:
+        if self._removals:
+            watermark_ms, wall_ms = self._scope.watermark_ms, self._now_ms() if self._needs_clock else 0
+            for one in self._removals:
+                one.go_on(entries, watermark_ms, wall_ms)
+
     @override
     def close(self) -> None:
-        if self._step is not None and "close" in self.operator.description.methods:
-            close_step(self.operator.name, self._step)
+        close_code(self.operator, self._code)
         super().close()
-
-
-def close_step(name: str, step: Step) -> None:
-    """Calls `close` of a step, and waits for it for a bounded time."""
-
-    def run() -> None:
-        try:
-            step.close()
-        except BaseException as error:  # noqa: BLE001  # of the user's code: the attempt ends anyway
-            logger.warning("`close` of step %s has failed: %s", name, describe_failure(error))
-
-    thread = threading.Thread(target=run, name=f"close of {name}", daemon=True)
-    thread.start()
-    thread.join(CLOSE_S)
-    if thread.is_alive():
-        logger.warning("`close` of step %s has not ended after %g s, and is left behind", name, CLOSE_S)
 
 
 def _make_process(function: Any, settings: Settings, *, takes_settings: bool) -> Process:
@@ -183,16 +182,21 @@ def _make_process(function: Any, settings: Settings, *, takes_settings: bool) ->
 
 def _rows_of(batch: pl.DataFrame, columns: Columns) -> Iterator[Row]:
     names = [name for name, _ in columns]
-    values = [_values_of(batch[name], kind) for name, kind in columns]
-    rows = zip(*values, strict=True)
+    values = zip(*(_values_of(batch[name], kind) for name, kind in columns), strict=True)
+    rows = map(Row, map(zip, repeat(names), values))
+    return rows if TIME not in batch.columns else map(_with_time, rows, batch[TIME].to_list())
+
+
+def _with_time(row: Row, time_ms: int) -> Row:
+    row.time_ms = time_ms
+    return row
+
+
+def _times_of(batch: pl.DataFrame) -> tuple[Iterable[int | None], Iterable[int]]:
+    """Returns the event time of each row, and that time or the later watermark of its partition when it was read."""
     if TIME not in batch.columns:
-        for found in rows:
-            yield Row(zip(names, found, strict=True))
-        return
-    for found, time_ms in zip(rows, batch[TIME].to_list(), strict=True):
-        row = Row(zip(names, found, strict=True))
-        row.time_ms = time_ms
-        yield row
+        return repeat(None), repeat(LOWEST)
+    return batch[TIME].to_list(), (batch[TIME] + batch[BEHIND]).to_list()
 
 
 def _values_of(column: pl.Series, kind: DataType) -> Sequence[Any]:

@@ -34,7 +34,15 @@ class RunningScope(StepScope):
         """The current key as states have it."""
         self.time_ms: int | None = None
         """The event time of the row or of the timer."""
+        self.reached_ms = LOWEST
+        """The event time of the row, or the watermark of its partition when it was read if that was later."""
+        self.wall_ms = 0
+        """The slot's clock at the beginning of the batch; 0 if no state needs it."""
         self.watermark_ms = LOWEST
+        self.ending = False
+        """Whether the timers of an end of time fire."""
+        self.rescheduled: list[tuple[str, Key]] = []
+        """The timers that the current call has set, by name and key, in order."""
         self.undo: list[Undo] = []
         """What the current row has changed first, in this order."""
         self.emitted_many = False

@@ -1,22 +1,28 @@
 """The declared states of a step while it runs: read for a batch, changed by its rows, and written at its end.
 
-Values are read once per batch for all its keys. What a row writes is in these dicts until the batch ends; the old value
-goes to the undo log before the first write of a row.
+Values are read once per batch for all its keys; entries of maps and lists when they are first used. What a row writes
+is in these dicts until the batch ends. The old value goes to the undo log before the first write of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from threading import get_ident
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import override
 
+from tidegate.operators.kinds.python.running.expiry import Expiry
 from tidegate.operators.kinds.python.running.scope import RunningScope
 from tidegate.operators.kinds.python.running.values import converter_of, reader_of
-from tidegate.python import Value
+from tidegate.python import List, Map, Value
 from tidegate.state.base import Key, KeyedState
+from tidegate.state.order import Row
+from tidegate.state.snapshot import Value as Entry
 from tidegate.user_code.describe import DeclaredState
+
+_UNREAD: Final[Any] = object()
+"""Stands for an entry of a map that has not been read."""
 
 
 class ValueHandle(Value[Any]):
@@ -25,11 +31,13 @@ class ValueHandle(Value[Any]):
     def __init__(self, declared: DeclaredState, state: KeyedState[Any], scope: RunningScope) -> None:
         self._state = state
         self._scope = scope
+        self._expiry = Expiry(declared.ttl, scope)
+        self._lasting = declared.ttl is None
         self._read = reader_of(declared.type)
         self._convert = converter_of(declared.name, declared.type)
         self._default = None if declared.default is None else self._convert(declared.default)
         self._name = declared.name
-        self._cached: dict[Key, tuple[Any, ...] | None] = {}
+        self._cached: dict[Key, Entry | None] = {}
         """The state's value for each key of the batch, with what was written."""
         self._put = self._cached.__setitem__
         self._written: set[Key] = set()
@@ -40,8 +48,8 @@ class ValueHandle(Value[Any]):
         """Reads the values of all keys of a batch."""
         self._cached.update(zip(keys, self._state.get_many(keys), strict=True))
 
-    def flush(self) -> None:
-        """Writes what the batch has changed."""
+    def flush(self) -> int:
+        """Writes what the batch has changed. Returns the number of entries."""
         written, cached = self._written, self._cached
         if written:
             new = {key: value for key in written if (value := cached[key]) is not None}
@@ -49,8 +57,10 @@ class ValueHandle(Value[Any]):
                 self._state.put_many(new, new.values())
             if len(new) < len(written):
                 self._state.delete_many([key for key in written if cached[key] is None])
-            written.clear()
+        count = len(written)
+        written.clear()
         cached.clear()
+        return count
 
     @override
     def get(self) -> Any:
@@ -58,13 +68,16 @@ class ValueHandle(Value[Any]):
         if scope.thread != get_ident():
             scope.refuse()
         found = self._cached[scope.state_key]
+        if not self._lasting:
+            found = self._expiry.visible(found)
         value = self._default if found is None else found[0]
         return value if value is None or self._read is None else self._read(value)
 
     @override
     def set(self, value: Any) -> None:
         if value is not None:
-            self._write((self._convert(value),))
+            plain = self._convert(value)
+            self._write((plain,) if self._lasting else self._renew(plain))
         elif self._default is None:
             self._write(None)
         else:
@@ -80,7 +93,11 @@ class ValueHandle(Value[Any]):
         self._write(None)
         return found
 
-    def _write(self, value: tuple[Any, ...] | None) -> None:
+    def _renew(self, plain: Any) -> Entry:
+        before = self._cached.get(self._scope.state_key)
+        return self._expiry.stored(plain, self._expiry.visible(before))
+
+    def _write(self, value: Entry | None) -> None:
         scope = self._scope
         if scope.thread != get_ident():
             scope.refuse()
@@ -93,4 +110,310 @@ class ValueHandle(Value[Any]):
         cached[key] = value
 
 
-StateHandle = ValueHandle
+def row_of(key: Key) -> Row:
+    """Returns the columns of a key."""
+    return key if isinstance(key, tuple) else (key,)
+
+
+class _MapEntries:
+    """The entries of one key that a batch has used."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Entry | None] = {}
+        """Entries by their key, as the state has them or as they were written. None: there is none."""
+        self.complete = False
+        """Whether an entry that is not known does not exist."""
+
+    def restore(self, key: Any, entry: Entry | None) -> None:
+        """Puts an old entry back."""
+        if entry is _UNREAD:
+            del self.known[key]
+            self.complete = False
+        else:
+            self.known[key] = entry
+
+
+class MapHandle(Map[Any, Any]):
+    """The entries of a state `Map`."""
+
+    def __init__(self, declared: DeclaredState, state: KeyedState[Any], scope: RunningScope) -> None:
+        assert declared.key_type is not None
+        self._state = state
+        self._scope = scope
+        self._expiry = Expiry(declared.ttl, scope)
+        self._read_key, self._read = reader_of(declared.key_type), reader_of(declared.type)
+        self._convert = converter_of(declared.name, declared.type)
+        self._convert_key = converter_of(f"key of {declared.name}", declared.key_type)
+        self._name = declared.name
+        self._maps: dict[Key, _MapEntries] = {}
+        self._written: dict[Key, dict[Any, None]] = {}
+        self._touched: set[Any] = set()
+        """The keys of entries that the current row has written."""
+        self._row = -1
+
+    def load(self, keys: Collection[Key]) -> None:
+        """Reads nothing: entries are read when they are used."""
+
+    def flush(self) -> int:
+        """Writes what the batch has changed. Returns the number of entries."""
+        new: dict[Row, Entry] = {}
+        gone: list[Row] = []
+        for key, entries in self._written.items():
+            row, known = row_of(key), self._maps[key].known
+            for entry_key in entries:
+                entry = known.get(entry_key, _UNREAD)
+                if entry is None:
+                    gone.append((*row, entry_key))
+                elif entry is not _UNREAD:
+                    new[(*row, entry_key)] = entry
+        if new:
+            self._state.put_many(new, new.values())
+        if gone:
+            self._state.delete_many(gone)
+        self._maps.clear()
+        self._written.clear()
+        return len(new) + len(gone)
+
+    @override
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = self._find(self._key_of(key))
+        return default if found is None else self._value_of(found)
+
+    @override
+    def set(self, key: Any, value: Any) -> None:
+        entry_key = self._key_of(key)
+        plain = None if value is None else self._convert(value)
+        before = None if self._expiry.lasting else self._find(entry_key)
+        self._write(entry_key, self._expiry.stored(plain, before))
+
+    @override
+    def delete(self, key: Any) -> None:
+        self._write(self._key_of(key), None)
+
+    @override
+    def clear(self) -> None:
+        for entry_key, _ in self._all():
+            self._write(entry_key, None)
+
+    @override
+    def items(self) -> list[tuple[Any, Any]]:
+        return [(self._user_key(key), self._value_of(entry)) for key, entry in self._all()]
+
+    @override
+    def keys(self) -> list[Any]:
+        return [self._user_key(key) for key, _ in self._all()]
+
+    @override
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @override
+    def __contains__(self, key: object) -> bool:
+        return self._find(self._key_of(key)) is not None
+
+    @override
+    def __getitem__(self, key: Any) -> Any:
+        found = self._find(self._key_of(key))
+        if found is None:
+            raise KeyError(key)
+        return self._value_of(found)
+
+    @override
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.set(key, value)
+
+    @override
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self.delete(key)
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def _key_of(self, key: Any) -> Any:
+        if key is None:
+            raise TypeError(f"the key of an entry of `{self._name}` is None: use another value")
+        return self._convert_key(key)
+
+    def _user_key(self, key: Any) -> Any:
+        return key if self._read_key is None else self._read_key(key)
+
+    def _value_of(self, entry: Entry) -> Any:
+        return entry[0] if self._read is None or entry[0] is None else self._read(entry[0])
+
+    def _entries(self) -> _MapEntries:
+        self._scope.check()
+        return self._maps.setdefault(self._scope.state_key, _MapEntries())
+
+    def _find(self, entry_key: Any) -> Entry | None:
+        """Returns an entry that has not ended."""
+        entries = self._entries()
+        found = entries.known.get(entry_key, _UNREAD)
+        if found is _UNREAD:
+            row = (*row_of(self._scope.state_key), entry_key)
+            found = entries.known[entry_key] = None if entries.complete else self._state.get(row)
+        return self._expiry.visible(found)
+
+    def _all(self) -> list[tuple[Any, Entry]]:
+        """Returns all entries that have not ended, in the order of their keys."""
+        entries = self._entries()
+        known = entries.known
+        if not entries.complete:
+            row = row_of(self._scope.state_key)
+            (group,) = self._state.groups_of([row])
+            for found, entry in self._state.scan(group, row):
+                known.setdefault(found[-1], entry)
+            entries.complete = True
+        visible = ((key, self._expiry.visible(known[key])) for key in sorted(known))
+        return [(key, entry) for key, entry in visible if entry is not None]
+
+    def _write(self, entry_key: Any, entry: Entry | None) -> None:
+        entries, scope = self._entries(), self._scope
+        if self._row != scope.row:
+            self._row = scope.row
+            self._touched.clear()
+        if entry_key not in self._touched:
+            self._touched.add(entry_key)
+            scope.undo.append((entries.restore, entry_key, entries.known.get(entry_key, _UNREAD)))
+            self._written.setdefault(scope.state_key, {})[entry_key] = None
+        entries.known[entry_key] = entry
+
+
+class _Elements:
+    """The list of one key, as far as a batch has used it."""
+
+    def __init__(self, count: int) -> None:
+        """`count`: the index after the last element in the state."""
+        self.stored = count
+        self.first_new = count
+        """The index of the first element of `added`."""
+        self.kept: list[Entry] | None = None
+        """The elements before those in `added`. None: those of the state, which have not been read."""
+        self.added: list[Entry] = []
+
+    def state_of(self) -> tuple[Any, ...]:
+        """Returns what `restore` needs."""
+        return self.first_new, self.kept, self.added, len(self.added)
+
+    def restore(self, before: tuple[Any, ...], _: object) -> None:
+        """Puts an old list back."""
+        self.first_new, self.kept, self.added, count = before
+        del self.added[count:]
+
+
+class ListHandle(List[Any]):
+    """The elements of a state `List`. Each is an entry of the state, by its index."""
+
+    def __init__(self, declared: DeclaredState, state: KeyedState[Any], scope: RunningScope) -> None:
+        self._state = state
+        self._scope = scope
+        self._expiry = Expiry(declared.ttl, scope)
+        self._read = reader_of(declared.type)
+        self._convert = converter_of(declared.name, declared.type)
+        self._name = declared.name
+        self._lists: dict[Key, _Elements] = {}
+        self._written: dict[Key, None] = {}
+        self._row = -1
+
+    def load(self, keys: Collection[Key]) -> None:
+        """Reads nothing: lists are read when they are used."""
+
+    def flush(self) -> int:
+        """Writes what the batch has changed. Returns the number of entries."""
+        new: dict[Row, Entry] = {}
+        gone: list[Row] = []
+        for key in self._written:
+            row, elements = row_of(key), self._lists[key]
+            new.update({(*row, elements.first_new + place): entry for place, entry in enumerate(elements.added)})
+            if elements.first_new < elements.stored:  # it was cleared
+                stored = (found for found, _ in self._scan(row))
+                gone += [found for found in stored if found not in new]
+        if new:
+            self._state.put_many(new, new.values())
+        if gone:
+            self._state.delete_many(gone)
+        self._lists.clear()
+        self._written.clear()
+        return len(new) + len(gone)
+
+    @override
+    def append(self, element: Any) -> None:
+        plain = self._plain(element)
+        self._begin_write().added.append(self._expiry.stored(plain, None))
+
+    @override
+    def extend(self, elements: Iterable[Any]) -> None:
+        plain = [self._expiry.stored(self._plain(one), None) for one in elements]
+        self._begin_write().added.extend(plain)
+
+    @override
+    def get(self) -> list[Any]:
+        read = self._read
+        values = [entry[0] for entry in self._visible(self._elements())]
+        return values if read is None else [None if value is None else read(value) for value in values]
+
+    @override
+    def set(self, elements: Iterable[Any]) -> None:
+        plain = [self._expiry.stored(self._plain(one), None) for one in elements]
+        self._replace(plain)
+
+    @override
+    def clear(self) -> None:
+        self._replace([])
+
+    @override
+    def __len__(self) -> int:
+        elements = self._elements()
+        if self._expiry.lasting:
+            return elements.first_new + len(elements.added)
+        return len(self._visible(elements))
+
+    def _plain(self, element: Any) -> Any:
+        return None if element is None else self._convert(element)
+
+    def _replace(self, entries: list[Entry]) -> None:
+        elements = self._begin_write()
+        elements.first_new, elements.kept, elements.added = 0, [], entries
+
+    def _begin_write(self) -> _Elements:
+        """Returns the list of the current key, after adding it to the undo log."""
+        elements, scope = self._elements(), self._scope
+        if self._row != scope.row:
+            self._row = scope.row
+            scope.undo.append((elements.restore, elements.state_of(), None))
+            self._written[scope.state_key] = None
+        return elements
+
+    def _elements(self) -> _Elements:
+        self._scope.check()
+        key = self._scope.state_key
+        found = self._lists.get(key)
+        if found is None:
+            last = next(self._scan(row_of(key), backwards=True, limit=1), None)
+            found = self._lists[key] = _Elements(0 if last is None else last[0][-1] + 1)
+        return found
+
+    def _visible(self, elements: _Elements) -> list[Entry]:
+        if elements.kept is None:
+            row = row_of(self._scope.state_key)
+            elements.kept = [entry for _, entry in self._scan(row)] if elements.stored else []
+        entries = [*elements.kept, *elements.added]
+        return entries if self._expiry.lasting else [one for one in entries if self._expiry.visible(one) is not None]
+
+    def _scan(self, row: Row, *, backwards: bool = False, limit: int | None = None) -> Iterator[tuple[Key, Entry]]:
+        (group,) = self._state.groups_of([row])
+        return self._state.scan(group, row, backwards=backwards, limit=limit)
+
+
+StateHandle = ValueHandle | MapHandle | ListHandle
+
+
+def open_handle(declared: DeclaredState, state: KeyedState[Any], scope: RunningScope) -> StateHandle:
+    """Returns what gives a step access to one of its states."""
+    if declared.form == "map":
+        return MapHandle(declared, state, scope)
+    if declared.form == "list":
+        return ListHandle(declared, state, scope)
+    return ValueHandle(declared, state, scope)
