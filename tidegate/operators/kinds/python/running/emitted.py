@@ -107,7 +107,7 @@ class RowOut(Out):
         """Emits what a function has returned: a mapping, several of them, or None."""
         if found is None:
             return
-        if isinstance(found, Mapping):
+        if isinstance(found, dict | Mapping):  # a dict is recognized faster
             self.emit(found)
         elif isinstance(found, Iterable) and not isinstance(found, str | bytes):
             for one in found:
@@ -128,6 +128,6 @@ class RowOut(Out):
 
 
 def _join(row: Any, columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(row, Mapping):
+    if not isinstance(row, dict | Mapping):
         raise TypeError(f"{show(row)} is no row: emit a mapping, or the columns as keywords")
     return {**row, **columns} if columns or not isinstance(row, dict) else row

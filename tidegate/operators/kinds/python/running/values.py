@@ -211,7 +211,10 @@ def reader_of(kind: DataType) -> Convert | None:
             return lambda value: {key(one): below(other) for one, other in value}
         case "struct":
             parts = [(name, _readable(part)) for name, part in kind.fields]
-            return lambda value: {name: read(one) for (name, read), one in zip(parts, value, strict=True)}
+            if all(reader_of(part) is None for _, part in kind.fields):
+                names = [name for name, _ in kind.fields]
+                return lambda value: dict(zip(names, value))  # noqa: B905  # of one length; the check costs more
+            return lambda value: {name: read(one) for (name, read), one in zip(parts, value)}  # noqa: B905  # as above
     return None
 
 
