@@ -11,8 +11,8 @@ import ast
 import hashlib
 import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import starmap
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,13 +23,16 @@ from tidegate.config.fields.columns import TypeProblem, derive_type
 from tidegate.config.fields.ttl import Ttl, check_ttl
 from tidegate.datatypes import DataType
 from tidegate.formats.kinds.json.types import convert, record_type
+from tidegate.python import List, Map, Step, Timer, Value
 from tidegate.state.declaration import ORDERED_KINDS, STATE_NAME
 from tidegate.user_code.failure import name_error
 from tidegate.user_code.modules import Modules, UserCodeProblem, load, select_modules, split_reference
 
 DIGEST_SHOWN: Final = 12
 """How many digits of a digest are shown."""
-FORMS: Final = ("value", "map", "list", "timer")
+DECLARATIONS: Final = (Value, Map, List, Timer)
+State = Value[Any] | Map[Any, Any] | List[Any]
+Declaration = State | Timer
 CLOCKS: Final = ("event-time", "clock")
 QUEUES: Final = ("event_timers", "held_timers", "clock_timers", "watermark")
 """Names of the states that hold the timers of a step in the order of their times, and its watermark."""
@@ -145,12 +148,11 @@ def _describe_function(reference: str, found: object) -> dict[str, Any]:
 
 
 def _describe_class(found: type) -> dict[str, Any]:
-    base = getattr(sys.modules.get("tidegate.python"), "Step", None)
     _require_arguments(
         f"the class `{found.__name__}`", found, 0, "its `__init__` takes no arguments: read settings in `open`"
     )
-    if base is not None and issubclass(found, base):
-        return _describe_step(found, base)
+    if issubclass(found, Step):
+        return _describe_step(found)
     return _describe_callable_class(found)
 
 
@@ -196,11 +198,12 @@ def _require_arguments(what: str, function: Callable[..., object], arguments: in
 # -- classes of steps --------------------------------------------------------------------------------------------------
 
 
-def _describe_step(found: type, base: type) -> dict[str, Any]:
+def _describe_step(found: type[Step]) -> dict[str, Any]:
     """Returns what a step class defines, as fields of `CodeDescription`. Raises UserCodeProblem."""
-    methods = _describe_methods(found, base)
-    declared = list(_declarations(found, base))
-    timers = tuple(DeclaredTimer(name, _is_clock(where, one)) for name, where, one in declared if one.form == "timer")
+    methods = _describe_methods(found)
+    declared = list(_declarations(found))
+    timers = [(name, where, one) for name, where, one in declared if isinstance(one, Timer)]
+    states = [(name, where, one) for name, where, one in declared if not isinstance(one, Timer)]
     if timers and "on_timer" not in methods:
         remedy = f"define `def on_timer({ARGUMENTS['on_timer']})`"
         raise UserCodeProblem(f"`{found.__name__}` declares timers and has no `on_timer`", remedy)
@@ -208,21 +211,21 @@ def _describe_step(found: type, base: type) -> dict[str, Any]:
         "is_class": True,
         "is_step": True,
         "methods": methods,
-        "takes_keys": "process_batch" in methods and _accepts(_method(found, base, "process_batch"), 4),
+        "takes_keys": "process_batch" in methods and _accepts(_method(found, "process_batch"), 4),
         "version": _version_of(found),
-        "states": tuple(_describe_state(name, where, one) for name, where, one in declared if one.form != "timer"),
-        "timers": timers,
+        "states": tuple(starmap(_describe_state, states)),
+        "timers": tuple(DeclaredTimer(name, _is_clock(where, one)) for name, where, one in timers),
     }
 
 
-def _method(found: type, base: type, name: str) -> Any:
+def _method(found: type[Step], name: str) -> Any:
     """Returns a method that the class or a base of it below `Step` defines; None if there is none."""
-    own = found.__mro__[: found.__mro__.index(base)]
+    own = found.__mro__[: found.__mro__.index(Step)]
     return next((vars(one)[name] for one in own if name in vars(one)), None)
 
 
-def _describe_methods(found: type, base: type) -> tuple[str, ...]:
-    methods = tuple(name for name in ARGUMENTS if _method(found, base, name) is not None)
+def _describe_methods(found: type[Step]) -> tuple[str, ...]:
+    methods = tuple(name for name in ARGUMENTS if _method(found, name) is not None)
     if "process" not in methods and "process_batch" not in methods:
         raise UserCodeProblem(
             f"the step `{found.__name__}` has no `process`",
@@ -230,7 +233,7 @@ def _describe_methods(found: type, base: type) -> tuple[str, ...]:
             f"`def process_batch({ARGUMENTS['process_batch']})`",
         )
     for name in methods:
-        _check_method(found.__name__, name, _method(found, base, name))
+        _check_method(found.__name__, name, _method(found, name))
     return methods
 
 
@@ -257,19 +260,19 @@ def _version_of(found: type) -> int:
     return version
 
 
-def _declarations(found: type, base: type) -> Iterator[tuple[str, str, Any]]:
+def _declarations(found: type[Step]) -> Iterator[tuple[str, str, Declaration]]:
     """Yields name, place and declaration, in the order of the source, bases first. Raises UserCodeProblem."""
     attributes: dict[str, object] = {}
     for one in reversed(found.__mro__):
-        attributes |= vars(one) if one not in (base, object) else {}
+        attributes |= vars(one) if one not in (Step, object) else {}
     seen: dict[int, str] = {}
     for name, value in attributes.items():
         where = f"`{name}` of `{found.__name__}`"
-        if isinstance(value, type) and getattr(value, "form", "") in FORMS:
+        if isinstance(value, type) and issubclass(value, DECLARATIONS):
             raise UserCodeProblem(f"{where} is the class `{value.__name__}`", 'write its type: `Value("bigint")`')
-        if getattr(value, "form", "") not in FORMS:
+        if not isinstance(value, DECLARATIONS):
             continue
-        if hasattr(base, name) or name in getattr(base, "__annotations__", ()) or name in ARGUMENTS:
+        if hasattr(Step, name) or name in ARGUMENTS:
             raise UserCodeProblem(f"{where} hides `{name}` of every step", "give it another name")
         if name in QUEUES:
             raise UserCodeProblem(f"{where} has the name of a state that holds timers", "give it another name")
@@ -282,19 +285,19 @@ def _declarations(found: type, base: type) -> Iterator[tuple[str, str, Any]]:
         yield name, where, value
 
 
-def _is_clock(where: str, timer: Any) -> bool:
+def _is_clock(where: str, timer: Timer) -> bool:
     if timer.clock not in CLOCKS:
         raise UserCodeProblem(f"{where}: {_shown(timer.clock)} is not a clock", 'write "event-time" or "clock"')
-    return bool(timer.clock == "clock")
+    return timer.clock == "clock"
 
 
-def _describe_state(name: str, where: str, one: Any) -> DeclaredState:
+def _describe_state(name: str, where: str, one: State) -> DeclaredState:
     kind = _type_of(where, one.type)
-    key = _type_of(f"the key of {where}", one.key_type) if one.form == "map" else None
+    key = _type_of(f"the key of {where}", one.key_type) if isinstance(one, Map) else None
     if key is not None and key.kind not in ORDERED_KINDS:
         message = f"the key of {where} is {key}, whose values cannot be compared exactly"
         raise UserCodeProblem(message, "use another type for the key, such as bigint, decimal or string")
-    default = _default_of(where, kind, one.default) if one.form == "value" else None
+    default = _default_of(where, kind, one.default) if isinstance(one, Value) else None
     return DeclaredState(name, one.form, kind, key, default, _ttl_of(where, one.ttl))
 
 
@@ -315,7 +318,8 @@ def _default_of(where: str, kind: DataType, default: object) -> Any:
     try:
         plain = msgspec.json.decode(msgspec.json.encode(default))
         if plain is not None:
-            msgspec.convert({"default": plain}, record_type("Default", (("default", kind),)), dec_hook=convert)
+            record = record_type("Default", (("default", kind),))
+            msgspec.convert({"default": plain}, record, dec_hook=convert, str_keys=True)
             return plain
     except (TypeError, ValueError, OverflowError, RecursionError) as error:  # msgspec's errors are among them
         raise UserCodeProblem(message, "write a plain value of that type, or leave it out for None") from error
