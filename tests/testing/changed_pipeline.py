@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from tests.coordinator.values import ME
+from tests.support.user_code import describe_here
 from tidegate.checks.unfit_state import refuse_unfit_rows
 from tidegate.checks.upgrade_check import Report, Target, check_upgrade, derive_offline_facts
 from tidegate.config.load import parse_pipeline
@@ -68,6 +70,11 @@ class Restored(Harness):
         )
 
 
+def plan_of(text: str, modules: Mapping[str, str]) -> Plan:
+    """The plan of a file and the user's modules. Raises ConfigErrors."""
+    return build_plan(describe_here(parse_pipeline(HEAD + text, "shop.yaml", {}), modules))
+
+
 class Life:
     """One attempt of a file. `topics` are those of all lives, of one partition each, and their records stay."""
 
@@ -79,9 +86,10 @@ class Life:
         *,
         backend: str = "memory",
         size: int = 500,
+        modules: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Raises RestoreRefused and others, as a start."""
-        self.plan = give_up_columns(build_plan(parse_pipeline(HEAD + text, "shop.yaml", {})), command_line.columns)
+        """Raises RestoreRefused and others, as a start. `modules`: the user's, by path."""
+        self.plan = give_up_columns(plan_of(text, modules), command_line.columns)
         self.state: JournalState = EMPTY if before is None else before.state
         self.storage = MemoryStorage()
         topics = {topic for source in self.plan.operators(SourceOperator) for topic in source.topics}
@@ -104,6 +112,7 @@ class Life:
             derive_fingerprints(self.plan),
             words,
             begun,
+            self.plan.code,
         )
         self._harness = Restored(self.plan, self._log, self.storage, self.restore, backend)
 
@@ -171,9 +180,16 @@ class Life:
         """What a sink has written in this life before its checkpoint."""
         return self.written.get(OperatorName(sink), [])
 
-    def check(self, text: str, command_line: CommandLineDirectives = NOTHING, *, migrate: str = "") -> Report:
+    def check(
+        self,
+        text: str,
+        command_line: CommandLineDirectives = NOTHING,
+        *,
+        migrate: str = "",
+        modules: Mapping[str, str] = MappingProxyType({}),
+    ) -> Report:
         """What `upgrade` says of another file."""
-        plan = build_plan(parse_pipeline(HEAD + text, "shop.yaml", {}))
+        plan = plan_of(text, modules)
         newest, identity = self.state.newest_checkpoint, self.state.identity
         assert newest is not None
         assert identity is not None

@@ -251,9 +251,9 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
         if self.timed:
             yield origin, EVENT_TIME, branch.time
         for state in description.states:
-            yield origin, f"`{state.name}`", digest("state", state.form)
+            yield origin, f"`{state.name}`", digest(state.form)
         for timer in description.timers:
-            yield origin, f"`{timer.name}`", digest("timer", "clock" if timer.clock else "event time")
+            yield origin, f"`{timer.name}`", digest("clock" if timer.clock else "event time")
 
     # -- size ----------------------------------------------------------------------------------------------------------
 
