@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tidegate.checks import user_code
 from tidegate.checks.pipeline_file import check_file, plan_file
+from tidegate.checks.user_code import probe
 from tidegate.config.errors import ConfigErrors
 
 pytestmark = pytest.mark.slow
 
+CHILD: Final = probe
+"""Tests replace it (`tests/support/trying.py`)."""
 TEXT = """
 version: 1
 name: p
@@ -25,6 +30,11 @@ sinks:
 """
 
 
+@pytest.fixture
+def _in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_code, "probe", CHILD)
+
+
 def write(directory: Path, geo: str) -> Path:
     (directory / "lookup").mkdir()
     (directory / "lookup" / "geo.py").write_text(geo)
@@ -33,6 +43,7 @@ def write(directory: Path, geo: str) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("_in_a_child")
 def test_the_modules_of_a_good_function_are_in_the_plan(tmp_path: Path) -> None:
     source = "print('imported')\nasync def resolve(row): return None\n"
     path = write(tmp_path, source)
@@ -64,7 +75,6 @@ def test_modules_lie_beside_the_file_as_it_was_named_as_schemas_do(tmp_path: Pat
     [
         ("def resolve(row): ...\n", "`resolve` is not async; write `async def resolve(row)`: what blocks would stop"),
         ("import nowhere\n", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'; put it next to"),
-        ("import os\nos._exit(7)\n", "the import of the module `lookup.geo` ended the process with code 7; a module"),
         (
             "import sys\nsys.exit()\n",
             "the module `lookup.geo` ends the process when it is imported: SystemExit; a module",
@@ -80,3 +90,40 @@ def test_a_function_that_run_could_not_use_is_refused_with_its_place(tmp_path: P
     assert problem in str(found)
     with pytest.raises(ConfigErrors):
         plan_file(path, {})
+
+
+WAITING = "import threading\nstarted = threading.Event()\n"
+
+
+@pytest.mark.usefixtures("_in_a_child")
+def test_a_module_that_does_not_end_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_code, "TIME_LIMIT_S", 1.0)
+    path = write(tmp_path, f"{WAITING}started.wait()\n")
+    _, (found,) = check_file(path, {})
+    assert "the import of the module `lookup.geo` has not ended within 1 s; a module must do nothing that" in str(found)
+
+
+@pytest.mark.usefixtures("_in_a_child")
+def test_a_thread_that_a_module_starts_holds_up_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, f"{WAITING}threading.Thread(target=started.wait).start()\nasync def resolve(row): ...\n")
+    assert check_file(path, {})[1] == ()
+
+
+@pytest.mark.usefixtures("_in_a_child")
+def test_of_two_references_the_one_that_answers_is_described(tmp_path: Path) -> None:
+    """Whatever the other module does to the process."""
+    path = write(tmp_path, "async def resolve(row): ...\n")
+    (tmp_path / "bad.py").write_text("import os\nos._exit(7)\n")
+    more = "  - {name: more, from: located, async: bad:f, output: {b: string}}\nsinks:"
+    path.write_text(TEXT.replace("sinks:", more, 1).replace("from: located, topic", "from: more, topic"))
+    _, (found,) = check_file(path, {})
+    assert "steps.more.async: the import of the module `bad` ended the process with code 7" in str(found)
+
+
+def test_user_code_is_checked_although_the_step_has_another_problem(tmp_path: Path) -> None:
+    path = write(tmp_path, "def resolve(row): ...\n")
+    path.write_text(
+        TEXT.replace("resolve, output", "resolved, output").replace("from: orders, async", "from: order, async")
+    )
+    _, found = check_file(path, {})
+    assert sorted(one.path for one in found) == ["steps.located.async", "steps.located.from"]

@@ -1,4 +1,4 @@
-"""Tries expressions in the test process: a child process would load Polars for every file read, 0.3 s each time."""
+"""Tries expressions and describes user code in the test process: a child process takes 0.3 s for every file read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Self
 from unittest import mock
 
-from tidegate.checks import pipeline_file
+from tests.support.user_code import describe_modules
+from tidegate.checks import pipeline_file, user_code
 from tidegate.checks.pipeline_file import ExpressionCheck
 from tidegate.expressions.expression import Expression
 
@@ -29,6 +30,9 @@ class TriedHere(ExpressionCheck):
 
 @contextmanager
 def tried_here() -> Iterator[None]:
-    """Replaces the expression check within the block."""
-    with mock.patch.object(pipeline_file, "ExpressionCheck", TriedHere):
+    """Replaces both checks within the block."""
+    with (
+        mock.patch.object(pipeline_file, "ExpressionCheck", TriedHere),
+        mock.patch.object(user_code, "probe", lambda request: describe_modules(request.references, request.modules)),
+    ):
         yield

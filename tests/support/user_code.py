@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from tidegate.checks.user_code import find_references
 from tidegate.config.load import LoadedPipeline
-from tidegate.user_code.describe import CodeDescription, UserCode, describe
+from tidegate.user_code.describe import CodeDescription, CodeProblem, UserCode, describe
 from tidegate.user_code.modules import install_modules, read_modules
 
 
@@ -17,11 +17,15 @@ def describe_here(loaded: LoadedPipeline, modules: Mapping[str, str] | None = No
     """Adds `code`. `modules`: source texts by path, instead of those next to the file. They do not stay installed."""
     references = find_references(loaded)
     texts = read_modules(Path(loaded.file).parent, references) if modules is None else dict(modules)
+    return replace(loaded, code=UserCode(texts, describe_modules(references, texts)))
+
+
+def describe_modules(references: Iterable[str], modules: Mapping[str, str]) -> dict[str, CodeDescription | CodeProblem]:
+    """Describes references. The modules are installed only meanwhile."""
     with ExitStack() as forgetting:
         forgetting.callback(install_modules, {})
-        install_modules(texts)
-        found = {reference: describe(reference, texts) for reference in references}
-    return replace(loaded, code=UserCode(texts, found))
+        install_modules(modules)
+        return {reference: describe(reference, modules) for reference in references}
 
 
 def with_async_functions(loaded: LoadedPipeline) -> LoadedPipeline:

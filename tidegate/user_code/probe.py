@@ -44,12 +44,14 @@ def answer(request: ProbeRequest) -> Iterator[ProbeAnswer]:
 
 
 def main() -> None:
-    """Answers one request on standard output. What a module prints goes to standard error."""
+    """Answers one request on standard output, and ends. What a module prints goes to standard error."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=ProbeRequest)
     with os.fdopen(os.dup(1), "wb", 0) as lines:
         os.dup2(2, 1)
         for one in answer(request):
             lines.write(msgspec.json.encode(one) + b"\n")
+    sys.stderr.flush()
+    os._exit(0)  # without waiting for threads that a module has started
 
 
 if __name__ == "__main__":
