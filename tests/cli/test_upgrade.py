@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.coordinator.values import ME
+from tests.testing import test_changed_code as changed_code
 from tests.testing.changed_pipeline import HEAD, Life
 from tests.testing.test_changed_pipelines import MEANT, ORDERS, RENAMED, TOTALS
 from tidegate.checks.pipeline_file import plan_file
@@ -293,3 +294,45 @@ def test_explain_marks_what_counts_from_a_change_on(
     found = json.loads(capsys.readouterr().out)
     (sums,) = [one for vertex in found["vertices"] for one in vertex["operators"] if one["name"] == "sums"]
     assert sums["counts_from"] == {"net": 12}
+
+
+def test_changed_code_an_added_value_and_a_raised_version_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = Life(changed_code.text(), modules={"visits.py": changed_code.CODE})
+    life.produce("clicks", *changed_code.CLICKS)
+    directory = Directory(tmp_path, life.checkpoint())
+    file, code = directory.file(changed_code.text()), tmp_path / "visits.py"
+    was = life.identity.code[OperatorName("visits")]
+
+    def upgrade(old: str, new: str, *options: str) -> tuple[int, str]:
+        code.write_text(changed_code.changed(old, new)["visits.py"], encoding="utf-8")
+        return run_command(["upgrade", *options, file]), capsys.readouterr().out
+
+    exit_code, told = upgrade("+ 1", "+ 2")
+    assert exit_code == 0
+    assert f"the code of visits has changed since checkpoint 1: it was {was}, and is visits:Visits " in told
+    _, told = upgrade("+ 1", "+ 2", "--format", "github")
+    assert "::notice file=" in told
+    assert "the code of visits has changed" in told
+    _, told = upgrade("+ 1", "+ 2", "--format", "json")
+    (change,) = json.loads(told)["code"]
+    assert (change["name"], change["was"]["digest"]) == ("visits", was.digest)
+
+    exit_code, told = upgrade("default=0)\n", 'default=0)\n    bonus = Value("bigint", default=40)\n')
+    assert exit_code == 0
+    assert "bonus begins at checkpoint 1" in told
+
+    exit_code, told = upgrade("    clicks =", "    version = 2\n    clicks =")
+    assert exit_code == 4
+    assert "what has changed: the version of the step of clicks" in told
+    assert run_command(["upgrade", "--reset", "visits", file]) == 0
+    assert "version 2" in capsys.readouterr().out
+
+    code.write_text(changed_code.CODE)
+    assert run_command(["upgrade", file]) == 0
+    assert "has changed" not in capsys.readouterr().out
+    assert run_command(["explain", file]) == 0
+    told = capsys.readouterr().out
+    assert f"code {was.digest[:12]}" in told
+    assert "modules that are sent to the slots: visits.py" in told
