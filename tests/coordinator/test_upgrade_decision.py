@@ -448,6 +448,20 @@ def test_other_code_is_reported_and_refuses_nothing() -> None:
     assert derive_identity(before, msgspec.structs.replace(MEANT, code=changed.code)).code == before.code
 
 
+def test_changes_of_files_are_reported_by_name_and_refuse_nothing() -> None:
+    one, two = "1" * 64, "2" * 64
+    before = msgspec.structs.replace(MEANT, files={"model.bin": one, "old.whl": one, "same.bin": one})
+    now = msgspec.structs.replace(one_step(x="1"), files={"model.bin": two, "new.whl": two, "same.bin": one})
+    upgrade = decide_upgrade(HELD, before, now)
+    assert not upgrade.refusals
+    assert [str(one) for one in upgrade.files] == [
+        "the file model.bin has changed since checkpoint 7: it was 111111111111, and is 222222222222",
+        "the file new.whl is new since checkpoint 7",
+        "the file old.whl is gone since checkpoint 7",
+    ]
+    assert derive_identity(before, msgspec.structs.replace(MEANT, files=now.files)).files == before.files
+
+
 def test_the_code_of_a_renamed_step_is_compared_with_that_of_its_former_name() -> None:
     first, second = CodeMark("own:Step", "1" * 64), CodeMark("own:Step", "2" * 64, version=2)
     before = msgspec.structs.replace(MEANT, code={name_of("a"): first})

@@ -26,6 +26,7 @@ from tidegate.slot.restored_files import RestoredFiles
 from tidegate.state import parts
 from tidegate.state.base import Share
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageError
+from tidegate.storage.temporary import STALE_S
 
 MANY = 1 << 40
 ALL = range(GROUPS)
@@ -282,7 +283,7 @@ def test_folders_that_nobody_uses_are_removed_after_a_day(tmp_path: Path) -> Non
     used, left, fresh = (opened(tmp_path, owner) for owner in ("used", "left", "fresh"))
     for copies in (used, left, fresh):
         copies.keep(name(7), b"data")
-    long_ago = SYSTEM_CLOCK.now_ms() / 1000 - module.STALE_S - 60
+    long_ago = SYSTEM_CLOCK.now_ms() / 1000 - STALE_S - 60
     left.close()
     fresh.close()
     for copies in (used, left):

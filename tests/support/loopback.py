@@ -60,6 +60,7 @@ from tidegate.task.messages import (
     decode_slot_message,
     encode_message,
 )
+from tidegate.user_code.files import LocalFile
 
 T = TypeVar("T")
 
@@ -205,12 +206,13 @@ class Loopback:
         options: StartOptions = NO_OPTIONS,
         copies_max_bytes: int = 0,
         kafka: LoopKafka | None = None,
+        files: Sequence[LocalFile] = (),
     ) -> None:
         """Creates a daemon; `before` is an earlier daemon of the same pipeline, whose storage and broker it shares.
 
-        `kafka` replaces the broker of one topic with `history`.
+        `files` are those of `code`. `kafka` replaces the broker of one topic with `history`.
         """
-        self.plan = plan
+        self.plan = plan = msgspec.structs.replace(plan, files=tuple(one.file for one in files))
         self.objects: SharedObjects = SharedObjects() if before is None else before.objects
         self.kafka: LoopKafka = before.kafka if before is not None else kafka or LoopKafka(plan, history)
         self.wires = Wires()
@@ -235,6 +237,7 @@ class Loopback:
             InlineExecutor(1),
             cast("Any", self.kafka),
             metrics=PipelineMetrics(plan.pipeline, "0"),
+            files=tuple(files),
         )
         limits = (900_000, NEVER_MS, 1000, 60_000, 100, 2)
         slots = SlotSettings(

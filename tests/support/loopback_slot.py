@@ -224,9 +224,10 @@ class LoopSlot(SlotProcess):
         self._close()
 
     def release(self) -> None:
-        """Unlocks the local copies, as the kernel does when a process ends."""
+        """Unlocks the local copies and files, as the kernel does when a process ends."""
         if self._deployment is not None:
             self._deployment._copies.close()
+            self._deployment.subtasks.code.close()
 
     def _make_deployment(self) -> Deployment:
         parts = LoopParts(self._storage)

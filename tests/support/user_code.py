@@ -10,14 +10,21 @@ from pathlib import Path
 from tidegate.checks.user_code import find_references
 from tidegate.config.load import LoadedPipeline
 from tidegate.user_code.describe import CodeDescription, CodeProblem, UserCode, describe
+from tidegate.user_code.files import read_code_files
 from tidegate.user_code.modules import install_modules, read_modules
+from tidegate.user_code.shipping import local_code
+from tidegate.user_code.wheels import install_wheels
 
 
 def describe_here(loaded: LoadedPipeline, modules: Mapping[str, str] | None = None) -> LoadedPipeline:
     """Adds `code`. `modules`: source texts by path, instead of those next to the file. They do not stay installed."""
     references = find_references(loaded)
     texts = read_modules(Path(loaded.file).parent, references) if modules is None else dict(modules)
-    return replace(loaded, code=UserCode(texts, describe_modules(references, texts)))
+    files, _ = read_code_files(Path(loaded.file).parent, loaded.settings.code)
+    with ExitStack() as forgetting:
+        forgetting.callback(install_wheels, ())
+        install_wheels(local_code(files).wheels)
+        return replace(loaded, code=UserCode(texts, describe_modules(references, texts), files))
 
 
 def describe_modules(references: Iterable[str], modules: Mapping[str, str]) -> dict[str, CodeDescription | CodeProblem]:

@@ -353,7 +353,7 @@ def _play(
     from tidegate.api.frames import Frames, gather_rows
     from tidegate.testing.cases import compare_restarted
     from tidegate.testing.feed import derive_ends
-    from tidegate.testing.playing import PlayedInput, Run
+    from tidegate.testing.playing import PlayedInput, Run, open_code
     from tidegate.testing.preview import bound_sources
     from tidegate.testing.render import render_failure
 
@@ -364,7 +364,8 @@ def _play(
     registry = loaded.settings.registry
     copies = None if registry is None else copies_of(registry).of_id
     skipped: list[str] = []
-    run = Run(plan, PlayedInput(events, ends, begins_ms, AT_ONCE, schema, copies), skipped.append)
+    given = PlayedInput(events, ends, begins_ms, AT_ONCE, schema, copies)
+    run = Run(plan, given, skipped.append, open_code(loaded))
     played = run.play(rows=True)
     if restart:
         compared = {name: sink for name, sink in places.items() if name != DEAD_LETTERS}

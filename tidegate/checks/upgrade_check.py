@@ -190,6 +190,7 @@ def derive_offline_facts(
         max_parallelism=plan.max_parallelism,
         fingerprints=derive_fingerprints(plan),
         code=plan.code,
+        files=plan.digests,
     )
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())

@@ -14,8 +14,10 @@ import msgspec
 from tidegate.config.load import LoadedPipeline
 from tidegate.operators.registry import choose_step_kind
 from tidegate.user_code.describe import CodeDescription, CodeProblem, UserCode
+from tidegate.user_code.files import read_code_files
 from tidegate.user_code.modules import UserCodeProblem, read_modules, split_reference
 from tidegate.user_code.probe import ProbeAnswer, ProbeRequest
+from tidegate.user_code.shipping import NoRoomForCode, local_code
 
 PROBE: Final = "tidegate.user_code.probe"
 TIME_LIMIT_S: Final = 60.0
@@ -26,15 +28,33 @@ Found = dict[str, CodeDescription | CodeProblem]
 
 def resolve_code(loaded: LoadedPipeline) -> LoadedPipeline:
     """Add `code` to a pipeline file. What cannot be used is reported by the steps that name it."""
-    references = find_references(loaded)
-    if not references:
+    references, paths = find_references(loaded), loaded.settings.code
+    if not references and not paths:
         return loaded
+    directory = Path(loaded.file).parent
+    files, refused = read_code_files(directory, paths)
+    problems = [loaded.problem(("code", place), one.message, one.remedy) for place, one in refused.items()]
     try:
-        modules = read_modules(Path(loaded.file).parent, references)
+        wheels = local_code(files).wheels
+    except NoRoomForCode as error:
+        problems.append(loaded.problem(("code",), error.message, "set TMPDIR to a directory with room"))
+        wheels = ()
+    code = _describe(directory, references, wheels)
+    return replace(
+        loaded,
+        code=msgspec.structs.replace(code, files=files),
+        problems=tuple(sorted({*loaded.problems, *problems})),
+    )
+
+
+def _describe(directory: Path, references: tuple[str, ...], wheels: Iterable[Path]) -> UserCode:
+    try:
+        modules = read_modules(directory, references)
     except UserCodeProblem as problem:
-        refused: Found = dict.fromkeys(references, CodeProblem(problem.message, problem.remedy))
-        return replace(loaded, code=UserCode({}, refused))
-    return replace(loaded, code=UserCode(modules, probe(ProbeRequest(modules, references))))
+        return UserCode({}, dict.fromkeys(references, CodeProblem(problem.message, problem.remedy)))
+    if not references:
+        return UserCode(modules)
+    return UserCode(modules, probe(ProbeRequest(modules, references, tuple(map(str, wheels)))))
 
 
 def find_references(loaded: LoadedPipeline) -> tuple[str, ...]:

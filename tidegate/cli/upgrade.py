@@ -18,6 +18,7 @@ from tidegate.cli.output import render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.start_options import add_start_options, read_directives
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
+from tidegate.config.fields.base import Path as SettingPath
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.upgrade_directives import KEEP
 from tidegate.config.load import LoadedPipeline
@@ -145,12 +146,17 @@ def derive_notices(loaded: LoadedPipeline, report: Report) -> list[Problem]:
             kind = "source" if step.source else "step"
             found.append(_notice(loaded, step.name, f"{kind} {step.name}: {told}"))
     found += [_notice(loaded, change.name, str(change)) for change in report.upgrade.code]
+    found += [_notice_at(loaded, ("code",), str(change)) for change in report.upgrade.files]
     summary = f"pipeline {report.pipeline}, from {report.target}: {_say_verdict(report)}"
     return [*sorted(found), _notice(loaded, OperatorName(""), summary)]
 
 
 def _notice(loaded: LoadedPipeline, name: OperatorName, told: str) -> Problem:
     return msgspec.structs.replace(place_refusal(loaded, UpgradeRefusal(name, told, "")), severity="notice")
+
+
+def _notice_at(loaded: LoadedPipeline, path: SettingPath, told: str) -> Problem:
+    return msgspec.structs.replace(loaded.problem(path, told, at_key=True), severity="notice")
 
 
 def _say_change(step: StepChange) -> str:
@@ -189,6 +195,7 @@ def _as_json(report: Report, problems: list[Problem]) -> dict[str, object]:
         "fits": report.fits,
         "steps": msgspec.to_builtins(report.upgrade.steps),
         "code": msgspec.to_builtins(report.upgrade.code),
+        "files": msgspec.to_builtins(report.upgrade.files),
         "refusals": msgspec.to_builtins(report.refusals),
         "forecast": msgspec.to_builtins(report.forecast),
         "migrated": msgspec.to_builtins(report.migrated),
@@ -202,7 +209,8 @@ def render_report(report: Report, problems: list[Problem]) -> str:
         return _say_nothing_there(report)
     lines = [f"pipeline {report.pipeline}, from {report.target}", ""]
     lines += _table(report)
-    lines += ["", *map(str, report.upgrade.code)] if report.upgrade.code else []
+    changes = (*report.upgrade.code, *report.upgrade.files)
+    lines += ["", *map(str, changes)] if changes else []
     if report.forecast is not None:
         cast = report.forecast
         told = f"restore: about {cast.restore_s:.1f} s for {cast.state_bytes:,} bytes"

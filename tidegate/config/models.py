@@ -29,6 +29,7 @@ from tidegate.config.fields.serving import HttpSettings, LoggingSettings
 from tidegate.config.fields.storage import StorageSettings
 from tidegate.config.fields.topics import SinkTopic, TopicChoiceSettings, TopicsSettings
 from tidegate.config.fields.types import (
+    CodePaths,
     Column,
     Directories,
     Directory,
@@ -502,6 +503,13 @@ class PipelineSettings(Settings):
         RegistrySettings | None, Field(description="The schema registry, for formats with schemas.")
     ] = None
     secrets: Secrets = {}
+    code: Annotated[
+        CodePaths,
+        Field(
+            description="Wheels of pure Python, whose modules functions and steps of yours can import, and data files, "
+            'which steps open by `self.file("model.bin")`. Paths are relative to the directory of this file.'
+        ),
+    ] = ()
     sources: Annotated[dict[StepName, SourceSettings], Field(description="Kafka sources by name.")]
     steps: Annotated[
         list[StepSettings], Field(max_length=1000, description="The steps between sources and sinks, in any order.")

@@ -63,6 +63,8 @@ class Identity(msgspec.Struct, frozen=True):
     """
     code: dict[OperatorName, CodeMark] = {}
     """The user code of each step that runs some. A change is reported and never refused."""
+    files: dict[str, str] = {}
+    """The files of `code:` by name, with the SHA-256 of their content. A change is reported and never refused."""
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -69,9 +69,18 @@ class RestoreFacts(msgspec.Struct, frozen=True):
             for node in self.plan.nodes:
                 if node.operator.name in states:
                     states[node.operator.name] = declare_states(node.operator, self.plan.max_parallelism, words)
-        fingerprints = self.identity.fingerprints
-        code = self.identity.code
-        return Definition(fingerprints, self.sources, states, self.edges, words, self.command_line, self.plan, code)
+        one = self.identity
+        return Definition(
+            one.fingerprints,
+            self.sources,
+            states,
+            self.edges,
+            words,
+            self.command_line,
+            self.plan,
+            one.code,
+            one.files,
+        )
 
 
 class Chosen(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.plan.graph import Plan, UpgradeDirective
 from tidegate.state.declaration import StateDeclaration, StateShape
-from tidegate.user_code.describe import CodeMark
+from tidegate.user_code.describe import DIGEST_SHOWN, CodeMark
 
 
 class UpgradeOutcome(StrEnum):
@@ -58,6 +58,8 @@ class Definition(msgspec.Struct, frozen=True):
     """For fingerprints and edges under former names; None if nothing is renamed."""
     code: Mapping[OperatorName, CodeMark] = MappingProxyType({})
     """The user code of each step that runs some."""
+    files: Mapping[str, str] = MappingProxyType({})
+    """The files of `code:` by name, with the SHA-256 of their content."""
 
 
 class WrittenState(msgspec.Struct, frozen=True):
@@ -110,6 +112,21 @@ class CodeChange(msgspec.Struct, frozen=True):
         return f"{changed}: it was {self.was}, and is {self.now}"
 
 
+class FileChange(msgspec.Struct, frozen=True):
+    """A file of `code:` that has changed since the checkpoint. `was` is empty if it is new, `now` if it is gone."""
+
+    name: str
+    checkpoint: CheckpointId
+    was: str
+    now: str
+
+    def __str__(self) -> str:
+        if not (self.was and self.now):
+            return f"the file {self.name} is {'new' if self.now else 'gone'} since checkpoint {self.checkpoint}"
+        was, now = self.was[:DIGEST_SHOWN], self.now[:DIGEST_SHOWN]
+        return f"the file {self.name} has changed since checkpoint {self.checkpoint}: it was {was}, and is {now}"
+
+
 class UpgradeRefusal(msgspec.Struct, frozen=True):
     """A change that needs the user's decision, with the choices."""
 
@@ -143,6 +160,8 @@ class Upgrade(msgspec.Struct, frozen=True):
     """States of kept steps that are not restored, by names in the checkpoint."""
     code: tuple[CodeChange, ...] = ()
     """Changes of user code, which need no directive."""
+    files: tuple[FileChange, ...] = ()
+    """Changes of wheels and data files."""
     edges: dict[str, str] = {}
     """Current name -> name in the checkpoint, for edges where they differ."""
     words: dict[OperatorName, tuple[str, ...]] = {}
@@ -184,6 +203,7 @@ def derive_identity(old: Identity, now: Identity) -> Identity:
         parallelism=old.parallelism,
         fingerprints=old.fingerprints,
         code=old.code,
+        files=old.files,
         words=old.words,
         begun=old.begun,
     )

@@ -18,6 +18,7 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import (
     CodeChange,
     Definition,
+    FileChange,
     StateChange,
     StepChange,
     StoredStates,
@@ -114,6 +115,7 @@ class _Decision:
             emptied=frozenset(self._emptied),
             given_up=frozenset(self._given_up),
             code=tuple(self._code_changes()),
+            files=tuple(self._file_changes()),
             edges={new: old for new, old in self._edges.items() if new != old},
             words=spend(self._identity.words, self._now, self._names),
             begun=self._carry_begun(),
@@ -315,6 +317,13 @@ class _Decision:
             was = self._identity.code.get(self._renamed.get(name, name))
             if was is not None and was != now:
                 yield CodeChange(name, self._checkpoint.id, was, now)
+
+    def _file_changes(self) -> Iterator[FileChange]:
+        """Yields the files whose content has changed, and those that are only in one of the definitions."""
+        old, now = self._identity.files, self._now.files
+        for name in sorted({*old, *now}):
+            if old.get(name) != now.get(name):
+                yield FileChange(name, self._checkpoint.id, old.get(name, ""), now.get(name, ""))
 
     def _states_of(self, old: OperatorName, verdict: str) -> tuple[StateChange, ...]:
         return tuple(

@@ -197,6 +197,7 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
         fingerprint=fingerprint,
         fingerprints=derive_fingerprints(plan),
         code=plan.code,
+        files=plan.digests,
     )
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     partitions = {source: {topic: topics[topic].partitions for topic in names} for source, names in read.items()}

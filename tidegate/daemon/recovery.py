@@ -32,6 +32,7 @@ from tidegate.kafka.errors import KafkaRefused
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
+from tidegate.user_code.shipping import put_code
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ async def recover(
     decided = await look.restore_point.go_back(ended)
     placed = await fix_start_offsets(plan, services, decided)
     recovered = await clear(plan, services, ownership, placed, hanging)
+    await _ship_code(services)
     _log_restore(placed, begins=decided.restore.checkpoint is None)
     return recovered
 
@@ -173,6 +175,15 @@ async def _tidy(services: Services) -> None:
     logger.debug("%s removed that no checkpoint needs", render_count(swept + removed, "file"))
 
 
+async def _ship_code(services: Services) -> None:
+    """Puts the files of `code:` where the slots fetch them. Raises CodeFileChanged, StorageError."""
+    files = services.files
+    if files is not None:
+        written = await services.in_journal_thread(lambda: put_code(services.storage, files))
+        if written:
+            logger.info("%d bytes of `code` were put into %s", written, services.storage.location)
+
+
 def _log_restore(placed: OffsetsAssigned, *, begins: bool) -> None:
     """Logs what is restored. `begins` means that no checkpoint existed before the one with the starting offsets."""
     restore, checkpoint = placed.restore, placed.checkpoint
@@ -188,5 +199,5 @@ def _log_restore(placed: OffsetsAssigned, *, begins: bool) -> None:
             was = f" (it was {step.was})" if step.was else ""
             told = f": {'; '.join(step.remarks)}" if step.remarks else ""
             logger.warning("%s %s%s is %s%s", what, step.name, was, step.outcome, told)
-    for change in restore.upgrade.code:
+    for change in (*restore.upgrade.code, *restore.upgrade.files):
         logger.info("%s", change)

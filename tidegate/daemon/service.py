@@ -366,6 +366,7 @@ class Daemon:
             kafka=KafkaEdge(reveal(settings.kafka)),
             open_storage=derive_opener(settings),
             metrics=self._metrics,
+            files=() if loaded.code is None else loaded.code.files,
             schemas=SchemaService(
                 self._registry, self._metrics.registry_says, count_unfit=self._metrics.schemas_do_not_fit
             ),

@@ -10,12 +10,15 @@ from tidegate.daemon.progress_lines import ProgressLines
 from tidegate.daemon.schema_service import SchemaService
 from tidegate.daemon.stores import Stores
 from tidegate.spark.host import SparkHost
+from tidegate.user_code.files import LocalFile
 
 
 class Services(Stores, frozen=True, kw_only=True):
     """The stores with their metrics: all that recovery and housekeeping need."""
 
     metrics: PipelineMetrics
+    files: tuple[LocalFile, ...] | None = None
+    """The files of `code:` on this machine; None in the simulation, which has none and never looks for any."""
     schemas: SchemaService = msgspec.field(default_factory=SchemaService)
     progress: ProgressLines = msgspec.field(default_factory=ProgressLines)
 

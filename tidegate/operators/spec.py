@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.fingerprint import Lineages, StateFingerprint
 from tidegate.operators.waiting import Waiting
 from tidegate.state.declaration import StateDeclaration
+from tidegate.user_code.files import NO_FILES
 
 if TYPE_CHECKING:
     from tidegate.expressions.expression import Expression
@@ -320,6 +322,8 @@ class Slot(msgspec.Struct, frozen=True):
     """Wall clock, ms since 1970."""
     open_reader: OpenReader | None = None
     """Opens what reads single records again, for dead letters."""
+    files: Callable[[str], Path] = NO_FILES.path
+    """Returns the path of a data file of `code:`. Raises FileNotFoundError."""
     rows_max: int = 1 << 31
     """The maximum number of rows that the operators downstream in the vertex take at a time."""
     bytes_max: int = BATCH_BYTES_MAX

@@ -90,6 +90,7 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         *_loops(loaded, reachable),
         *_unordered(loaded, scope, reachable),
         *_unasked(loaded),
+        *_unopened(loaded),
         *_unbraked(loaded),
         *_undeleted(loaded, scope, reachable, builder.changelogs | builder.corrections),
         *_crossing(loaded, scope, reachable),
@@ -110,6 +111,7 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         vertices=vertices,
         edges=edges,
         modules={} if loaded.code is None else dict(loaded.code.modules),
+        files=() if loaded.code is None else tuple(one.file for one in loaded.code.files),
         secrets=builder.secrets,
         masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
         words=derive_directives(loaded),
@@ -166,6 +168,14 @@ def _unasked(loaded: LoadedPipeline) -> list[Problem]:
         return []
     message, remedy = "no source and no sink has a format with schemas: it is never asked", "remove it"
     return [_warning(loaded.problem(("registry",), message, remedy, at_key=True))]
+
+
+def _unopened(loaded: LoadedPipeline) -> list[Problem]:
+    """Warns of wheels and data files in a pipeline without user code."""
+    if loaded.code is None or not loaded.code.files or loaded.code.found:
+        return []
+    message = "no step runs code of yours: these files are never opened"
+    return [_warning(loaded.problem(("code",), message, "remove it", at_key=True))]
 
 
 def _unbraked(loaded: LoadedPipeline) -> list[Problem]:

@@ -48,6 +48,7 @@ def derive_explanation(
         "vertices": [_vertex(vertex, plan, begun) for vertex in plan.vertices],
         "exchanges": [_edge(edge, plan) for edge in plan.edges],
         "code": {path: len(text) for path, text in plan.modules.items()},
+        "files": {file.name: {"sha256": file.sha256, "bytes": file.size_bytes} for file in plan.files},
         "settings": [
             {"path": ".".join(map(str, path)), "value": _shown(value), "origin": loaded.origin(path)}
             for path, value in _settings(loaded.settings)
@@ -187,6 +188,12 @@ def render_explanation(explanation: Explanation) -> str:
     if explanation["code"]:
         modules = (f"{path} ({render_count(size, 'character')})" for path, size in explanation["code"].items())
         lines += ["", f"modules that are sent to the slots: {', '.join(modules)}"]
+    if explanation["files"]:
+        files = (
+            f"{name} {file['sha256'][:DIGEST_SHOWN]} ({render_count(file['bytes'], 'byte')})"
+            for name, file in explanation["files"].items()
+        )
+        lines += ["", f"files that the slots fetch: {', '.join(files)}"]
     lines += ["", "settings"]
     width = max(len(setting["path"]) for setting in explanation["settings"])
     shown = {setting["path"]: _value_text(setting["value"]) for setting in explanation["settings"]}

@@ -16,6 +16,7 @@ from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.registry import operator_union
 from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement
 from tidegate.user_code.describe import CodeMark
+from tidegate.user_code.files import CodeFile
 
 T = TypeVar("T")
 
@@ -99,6 +100,8 @@ class Plan(msgspec.Struct, frozen=True):
     edges: tuple[Edge, ...]
     modules: dict[str, str] = {}
     """Source texts of the user's modules, see `user_code/modules.py`; not part of the fingerprint."""
+    files: tuple[CodeFile, ...] = ()
+    """Wheels and data files that user code needs, without their content; not part of the fingerprint."""
     secrets: dict[str, str] = {}
     """Keys of `secret(...)` in expressions, by name; never shown, and not part of the fingerprint."""
     masked: tuple[str, ...] = ()
@@ -119,6 +122,11 @@ class Plan(msgspec.Struct, frozen=True):
         """The user code of each operator that runs some."""
         described = ((node.operator.name, node.operator.user_code()) for node in self.nodes)
         return {name: code.mark for name, code in described if code is not None}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The files of `code:` by name, with the SHA-256 of their content."""
+        return {file.name: file.sha256 for file in self.files}
 
     @property
     def nodes(self) -> Iterator[Node]:

@@ -13,12 +13,10 @@ not written to for a day is removed by the next slot that starts.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
 import shutil
-import stat
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
@@ -34,19 +32,16 @@ from tidegate.storage.base import StorageError
 from tidegate.storage.files import read_all, read_range, write_all
 from tidegate.storage.names import checkpoint_of_state
 from tidegate.storage.problems import describe_failure
+from tidegate.storage.temporary import own_root, sweep_folders, take_folder
 
 logger = logging.getLogger(__name__)
 
 PREFIX: Final = "tidegate-copies-"
-STALE_S: Final = 86_400.0
-SWEPT_MAX: Final = 1000
 FREE_SHARE: Final = 0.1
 """Free share of the file system, where RocksDB and Spark also write."""
 ACKED_MAX: Final = 50
 """Checkpoints that were acknowledged and not completed; more cannot be in flight."""
-_TRIES: Final = 10
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Copies:
@@ -102,10 +97,10 @@ class LocalCopies(Copies):
         self._own: set[str] = set()
         self._reported: set[str] = set()
         try:
-            root = _own_root(base)
+            root = own_root(base, PREFIX)
             sweep_copies(base, clock)
             self._folder = root / hashlib.sha256(owner.encode()).hexdigest()[:32]
-            self._release = weakref.finalize(self, os.close, _take_folder(self._folder))
+            self._release = weakref.finalize(self, os.close, take_folder(self._folder))
         except OSError as failure:
             raise describe_failure(self.location, "make", "a folder for copies of state", failure) from failure
 
@@ -236,49 +231,7 @@ def open_copies(owner: str, bytes_max: int) -> Copies:
 
 def sweep_copies(base: Path, clock: Clock = SYSTEM_CLOCK) -> list[Path]:
     """Removes this user's unused folders below `base`; returns those removed."""
-    removed: list[Path] = []
-    for entry in sorted((base / f"{PREFIX}{os.geteuid()}").glob("*"))[:SWEPT_MAX]:
-        try:
-            descriptor = os.open(entry, _FOLDER)
-        except OSError:
-            continue  # gone meanwhile, or not ours
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = os.fstat(descriptor)
-            if found.st_uid == os.geteuid() and found.st_mtime < clock.now_ms() / 1000 - STALE_S:
-                shutil.rmtree(entry, ignore_errors=True)
-                removed.append(entry)
-        except BlockingIOError:
-            continue  # a slot uses it
-        finally:
-            os.close(descriptor)
-    return removed
-
-
-def _own_root(base: Path) -> Path:
-    """Returns a folder that only this user may write to, since temporary directories are shared. Raises OSError."""
-    root = base / f"{PREFIX}{os.geteuid()}"
-    with suppress(FileExistsError):
-        root.mkdir(0o700)
-    found = root.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(1, f"{root.name} is not a directory of this user alone")
-    return root
-
-
-def _take_folder(folder: Path) -> int:
-    """Returns a descriptor that holds a shared lock on the folder. Raises OSError."""
-    for _ in range(_TRIES):
-        with suppress(FileExistsError):
-            folder.mkdir(0o700)
-        descriptor = os.open(folder, _FOLDER)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        with suppress(OSError):
-            os.utime(folder)
-            if folder.stat().st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        os.close(descriptor)  # it was removed before it was locked
-    raise FileNotFoundError(2, f"{folder} was removed again and again")
+    return sweep_folders(base, PREFIX, clock)
 
 
 def _size_of(entry: os.DirEntry[str]) -> int:

@@ -29,6 +29,7 @@ from tidegate.task.inflight import derive_shapes
 from tidegate.task.loop import LoopClock, SlotLoop
 from tidegate.task.messages import Acknowledged, Completed, Deploy, SlotMessage
 from tidegate.user_code.modules import install_modules
+from tidegate.user_code.wheels import install_wheels
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +85,11 @@ class Deployment:
     def open(self) -> None:
         """Builds all subtasks of this slot, upstream channels first, and restores their state."""
         plan = self._deploy.plan
-        install_modules(plan.modules)
         proof = Proof(self._storage, self._deploy.attempt, self._deploy.proof, self._parts.tools.clock)
         proof.answer(self._deploy.slot, self._host)
+        self.subtasks.code = self._parts.open_code(self._storage, plan)
+        install_wheels(self.subtasks.code.wheels)
+        install_modules(plan.modules)
         for vertex in plan.vertices:
             self.loop.tasks.append(self.subtasks.build(vertex))
         self.subtasks.wait_ready()
@@ -107,6 +110,7 @@ class Deployment:
     def close(self) -> None:
         """Closes sources first, so that no new records arrive; prepared transactions stay prepared."""
         with ExitStack() as closing:  # in reverse: a failure to close leaves nothing else open
+            closing.callback(self.subtasks.code.close)
             closing.callback(self.subtasks.close_states)
             closing.callback(self._copies.close)
             closing.callback(self.uploads.close, CLOSE_TIMEOUT_S)

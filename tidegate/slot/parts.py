@@ -17,6 +17,7 @@ from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.caller import Caller, OpenCaller, ThreadCaller
+from tidegate.plan.graph import Plan
 from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.copies import NO_COPIES, Copies, open_copies
@@ -28,6 +29,8 @@ from tidegate.state.local_directory import sweep
 from tidegate.storage.open import open_storage
 from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.messages import Deploy, SlotSettings
+from tidegate.user_code.files import CodeFiles
+from tidegate.user_code.shipping import fetch_code
 
 if TYPE_CHECKING:
     from tidegate.storage.base import Storage
@@ -62,6 +65,10 @@ class SlotParts:
         if not settings.local_copies_max_bytes:
             return NO_COPIES
         return open_copies(f"{settings.storage_url}\n{journal}", settings.local_copies_max_bytes)
+
+    def open_code(self, storage: Storage, plan: Plan) -> CodeFiles:
+        """Opens the files of `code:` on this machine."""
+        return fetch_code(storage, plan.files)
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """Returns the thread that makes state durable."""

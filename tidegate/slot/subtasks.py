@@ -38,6 +38,7 @@ from tidegate.task.operator_chain import Runtimes
 from tidegate.task.ports import OperatorState, Sink
 from tidegate.task.restore import as_declared, restore_states
 from tidegate.task.vertex import VertexTask
+from tidegate.user_code.files import NO_FILES, CodeFiles
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,8 @@ class Subtasks:
         self.sources: list[SourceRuntime] = []
         self.sinks: list[SinkRuntime] = []
         self.states: dict[StateId, OperatorState] = {}
+        self.code: CodeFiles = NO_FILES
+        """The files of `code:`; set before the first subtask is built."""
         self._operators: list[OperatorRuntime] = []
         self._deploy = deploy
         self._parts = parts
@@ -153,6 +156,7 @@ class Subtasks:
                 wake=self._wake,
                 open_caller=self._parts.open_caller,
                 open_reader=self._parts.open_reader,
+                files=self.code.path,
                 rows_max=limits.rows,
                 bytes_max=limits.size_bytes,
             )

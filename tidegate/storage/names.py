@@ -7,6 +7,7 @@
     state/000000000007/<operator>-<subtask>.<state>.1.state  a further part, if one file would be too large
     state/000000000007/<vertex>-<subtask>.input              rows in flight in front of a subtask
     state/000000000007/<vertex>-<subtask>.output             rows in flight behind it (both with unaligned barriers)
+    code/<sha256>/000000                                     a part of a file of `code:`, by the content of the file
     shared/000000000012-slot-0                               during the start of attempt 12: proof of a shared directory
     restoring/0123456789abcdef                               while a savepoint is copied into the directory
 
@@ -25,6 +26,7 @@ JOURNAL_PREFIX: Final = "journal/"
 STATE_PREFIX: Final = "state/"
 PROOF_PREFIX: Final = "shared/"
 RESTORING_PREFIX: Final = "restoring/"
+CODE_PREFIX: Final = "code/"
 
 _JOURNAL = re.compile(r"journal/([0-9]{12})\.json")
 _STATE = re.compile(r"state/([0-9]{12})/.+")
@@ -44,6 +46,11 @@ def journal_sequence(name: str) -> JournalSequence | None:
 def state_name(checkpoint: CheckpointId, operator: OperatorName, subtask: SlotIndex, suffix: str = "state") -> str:
     """Returns the object name of a part of an operator's state in one subtask."""
     return f"{STATE_PREFIX}{checkpoint:012d}/{operator}-{subtask}.{suffix}"
+
+
+def code_name(sha256: str, part: int) -> str:
+    """Returns the object name of a part of a file of `code:`."""
+    return f"{CODE_PREFIX}{sha256}/{part:06d}"
 
 
 def checkpoint_of_state(name: str) -> CheckpointId | None:

@@ -105,6 +105,7 @@ def derive_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -
         max_parallelism=plan.max_parallelism,
         fingerprints=fingerprints,
         code=plan.code,
+        files=plan.digests,
         words=spend({}, said, {}),
     )
 

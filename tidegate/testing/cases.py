@@ -17,7 +17,7 @@ from tidegate.plan.gates import derive_turns
 from tidegate.plan.graph import Plan
 from tidegate.testing.compare import Difference, Record, compare, compare_runs, derive_expected, derive_records
 from tidegate.testing.feed import derive_ends, derive_events, plain_key_options, plain_options
-from tidegate.testing.playing import Output, PlayedInput, Run
+from tidegate.testing.playing import Output, PlayedInput, Run, open_code
 
 SKIPPED_SHOWN: Final = 5
 
@@ -59,6 +59,7 @@ class CaseRunner:
         self._options, self._key_options = plain_options(plan), plain_key_options(plan)
         self._turns = derive_turns(plan)
         self._parallelism = parallelism
+        self._code = open_code(loaded)
         sinks = {sink.name: sink for sink in plan.operators(SinkOperator)}
         self._sinks: dict[str, SinkOperator] = {name: sinks[OperatorName(name)] for name in loaded.settings.sinks}
 
@@ -79,7 +80,7 @@ class CaseRunner:
         events = derive_events(case.given, self._sources, self._options, self._key_options, self._turns)
         skipped: list[str] = []
         ends = derive_ends((one.record for one in events if one.record is not None), self._sources.values())
-        run = Run(self._plan_of(case), PlayedInput(events, ends, case.begins_ms), skipped.append)
+        run = Run(self._plan_of(case), PlayedInput(events, ends, case.begins_ms), skipped.append, self._code)
         played = run.play()
         if case.fails is not None:
             return played.written, [CaseFailure(f"the pipeline did not fail; expected a message with {case.fails!r}")]

@@ -43,6 +43,7 @@ from tidegate.task.report import OperatorCounts
 from tidegate.task.wire import Frame, decode_element
 from tidegate.testing.log import Log
 from tidegate.testing.parts import BenchParts, Collector, MemoryStorage, Numbered, VirtualClock, WrittenRecord
+from tidegate.user_code.files import NO_FILES, CodeFiles
 
 QUIET_MS: Final = 1000 * int(STAYS_SECONDS)
 """A source then checks whether a partition is still at its end."""
@@ -75,6 +76,7 @@ class Harness:
         clock: VirtualClock,
         on_skipped: Callable[[str], None],
         snapshot: HarnessSnapshot | None = None,
+        code: CodeFiles = NO_FILES,
     ) -> None:
         self.plan = plan
         self.clock = clock
@@ -86,7 +88,9 @@ class Harness:
         proof = Proof(self._storage, self._attempt, "", clock)
         proof.write_daemons()
         numbers = count()
-        self._parts = [BenchParts(log, clock, self._storage, numbers, on_skipped) for _ in range(plan.parallelism)]
+        self._parts = [
+            BenchParts(log, clock, self._storage, numbers, on_skipped, code) for _ in range(plan.parallelism)
+        ]
         partitions = _assign(plan, log)
         self._slots = [
             Deployment(self._deploy(slot, partitions, snapshot), clock, self._receiver(slot), _nothing, parts)

@@ -27,6 +27,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.attempts import CallPolicy, attempt_call
 from tidegate.operators.calls.caller import Asked, Caller, CallTarget, close_target, open_target
 from tidegate.operators.runtime import ROWS_MAX
+from tidegate.plan.graph import Plan
 from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.parts import SlotParts, reading_of
@@ -43,6 +44,7 @@ from tidegate.task.ports import Prepared
 from tidegate.testing.feed import plain_schemas
 from tidegate.testing.log import Log, LogConsumer, LogRecords
 from tidegate.threads import Condition
+from tidegate.user_code.files import NO_FILES, CodeFiles
 
 if TYPE_CHECKING:
     from tidegate.coordinator.types import StateHandle
@@ -397,6 +399,7 @@ class BenchParts(SlotParts):
         storage: MemoryStorage,
         numbers: Iterator[int],
         on_skipped: Callable[[str], None],
+        code: CodeFiles = NO_FILES,
     ) -> None:
         self.tools = BenchTools(clock)
         self.sources: list[LogSource] = []
@@ -406,6 +409,11 @@ class BenchParts(SlotParts):
         self._storage = storage
         self._numbers = numbers
         self._on_skipped = on_skipped
+        self._code = code
+
+    @override
+    def open_code(self, storage: Storage, plan: Plan) -> CodeFiles:
+        return self._code
 
     @override
     def open_storage(self, settings: SlotSettings) -> Storage:

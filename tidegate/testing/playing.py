@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 import polars as pl
 
+from tidegate.config.load import LoadedPipeline
 from tidegate.formats.schemas import SchemaText
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -21,6 +22,8 @@ from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock, WrittenRecord
+from tidegate.user_code.files import NO_FILES, CodeFiles
+from tidegate.user_code.shipping import local_code
 
 Output = Mapping[OperatorName, Sequence[WrittenRecord]]
 
@@ -56,15 +59,18 @@ class Played(msgspec.Struct, frozen=True):
 class Run:
     """Plays one input on a plan. `on_skipped` receives a line for each bad record that is skipped."""
 
-    def __init__(self, plan: Plan, given: PlayedInput, on_skipped: Callable[[str], None]) -> None:
+    def __init__(
+        self, plan: Plan, given: PlayedInput, on_skipped: Callable[[str], None], code: CodeFiles = NO_FILES
+    ) -> None:
         self._plan = plan
         self._given = given
         self._on_skipped = on_skipped
+        self._code = code
 
     def play(self, *, rows: bool = False) -> Played:
         """Plays the input without a restart. `rows`: keeps the rows that sinks write."""
         log, clock = self._begin()
-        harness = Harness(self._plan, log, clock, self._on_skipped)
+        harness = Harness(self._plan, log, clock, self._on_skipped, code=self._code)
         try:
             if rows:
                 harness.keep_rows()
@@ -83,7 +89,7 @@ class Run:
         middle = max(0, (len(events) - 1) // 2)
         log, clock = self._begin()
         snapshot = self._play_until(middle, log, clock)
-        harness = Harness(self._plan, log, clock, _ignore, snapshot)
+        harness = Harness(self._plan, log, clock, _ignore, snapshot, self._code)
         try:
             harness.settle()
             self._feed(harness, log, events[middle + 1 :])
@@ -96,7 +102,7 @@ class Run:
         return Log(given.ends, given.schema, given.copies), VirtualClock(given.begins_ms)
 
     def _play_until(self, middle: int, log: Log, clock: VirtualClock) -> HarnessSnapshot:
-        harness = Harness(self._plan, log, clock, _ignore)
+        harness = Harness(self._plan, log, clock, _ignore, code=self._code)
         try:
             self._feed(harness, log, self._given.events[:middle])
             for event in self._given.events[middle : middle + 1]:
@@ -125,6 +131,11 @@ class Run:
             one = event.record
             at_ms = at_ms if one.timestamp_ms is None else one.timestamp_ms
             log.append(one.partition, one.key, one.value, at_ms, one.headers)
+
+
+def open_code(loaded: LoadedPipeline) -> CodeFiles:
+    """Opens the files of `code` where they are on this machine."""
+    return NO_FILES if loaded.code is None else local_code(loaded.code.files)
 
 
 def _ignore(where: str) -> None:

@@ -36,7 +36,7 @@ from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
-from tidegate.testing.playing import describe_waiting
+from tidegate.testing.playing import describe_waiting, open_code
 
 CHUNK: Final = 1000
 """Number of lines that are read before the pipeline runs."""
@@ -122,6 +122,7 @@ class Preview:
         named = "" if of_file is None else of_file[0]
         self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=bound_sources(plan, named))
         self._on_skipped = on_skipped
+        self._code = open_code(loaded)
         self.late: dict[str, int] = {}
         """Step -> number of late records, after the run."""
         self.early: list[str] = []
@@ -135,7 +136,7 @@ class Preview:
         ends = derive_ends(produced, self._loaded.settings.sources.values())
         log, clock = Log(ends, self._schema, self._copies), VirtualClock(moment_ms(NOW))
         sinks = {sink.name: sink for sink in self._plan.operators(SinkOperator)}
-        harness = Harness(self._plan, log, clock, self._on_skipped)
+        harness = Harness(self._plan, log, clock, self._on_skipped, code=self._code)
         try:
             for start in range(0, max(1, len(produced)), CHUNK):
                 for one in produced[start : start + CHUNK]:

@@ -26,6 +26,7 @@ from tidegate.formats.kinds.json.types import convert, record_type
 from tidegate.python import List, Map, Step, Timer, Value
 from tidegate.state.declaration import ORDERED_KINDS, STATE_NAME
 from tidegate.user_code.failure import name_error
+from tidegate.user_code.files import LocalFile
 from tidegate.user_code.modules import Modules, UserCodeProblem, load, select_modules, split_reference
 
 DIGEST_SHOWN: Final = 12
@@ -122,6 +123,8 @@ class UserCode(msgspec.Struct, frozen=True):
     """The modules that travel with the plan."""
     found: dict[str, CodeDescription | CodeProblem] = {}
     """By reference."""
+    files: tuple[LocalFile, ...] = ()
+    """The wheels and data files that `code` of the pipeline file lists."""
 
 
 def describe(reference: str, modules: Modules) -> CodeDescription | CodeProblem:

@@ -211,6 +211,9 @@ def load(reference: str) -> Any:
 def _remedy_for(error: Exception) -> str:
     """Returns the remedy for a module that cannot be imported: it is missing, or something in it fails."""
     if isinstance(error, ModuleNotFoundError):
-        return "put it next to the pipeline file, or install it where the daemon and the executors run"
+        return (
+            "put it next to the pipeline file, list its wheel under `code`, or install it where the daemon and the "
+            "executors run"
+        )
     place = "" if isinstance(error, SyntaxError) else find_place(error)
     return f"correct the module, at {place}" if place else "correct the module"

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
 from tidegate.user_code.describe import CodeDescription, CodeProblem, describe
 from tidegate.user_code.modules import install_modules
+from tidegate.user_code.wheels import install_wheels
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):
@@ -22,6 +24,8 @@ class ProbeRequest(msgspec.Struct, frozen=True):
 
     modules: dict[str, str]
     references: tuple[str, ...]
+    wheels: tuple[str, ...] = ()
+    """Directories with the unpacked wheels of the pipeline."""
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
@@ -34,6 +38,7 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
 
 def answer(request: ProbeRequest) -> Iterator[ProbeAnswer]:
     """Yields an answer for each reference."""
+    install_wheels(tuple(map(Path, request.wheels)))
     install_modules(request.modules)
     for reference in request.references:
         found = describe(reference, request.modules)

@@ -426,6 +426,22 @@ def _directories(value: object) -> tuple[str, ...]:
     return tuple(_directory(item) for item in (value if isinstance(value, list) else [value]))
 
 
+CODE_FILES_MAX: Final = 100
+"""The maximum number of files of `code:`."""
+
+
+def _code_paths(value: object) -> tuple[str, ...]:
+    remedy = "for instance libs/scoring-1.2-py3-none-any.whl"
+    items = value if isinstance(value, list) else [value]
+    paths = [require_text(item, "a file or a list of files", remedy) for item in items]
+    for path in paths:
+        if not path.strip() or "\0" in path:
+            raise refusal(f"{path[:60]!r} is not a path", remedy)
+    if len(paths) > CODE_FILES_MAX:
+        raise refusal(f"has more than {CODE_FILES_MAX} files", "put them into one wheel or archive")
+    return tuple(paths)
+
+
 def _file(value: object) -> str:
     text = require_text(value, "a file", "for instance /etc/tidegate/orders.token")
     if not text.startswith("/") or "\0" in text:
@@ -516,6 +532,7 @@ UnalignedMode = Annotated[
     ),
 ]
 File = Annotated[str, ValueCheck(_file, _WORDS)]
+CodePaths = Annotated[tuple[str, ...], ValueCheck(_code_paths, _WORD_OR_LIST)]
 Directories = Annotated[tuple[str, ...], ValueCheck(_directories, _WORD_OR_LIST)]
 Directory = Annotated[
     str,

@@ -109,7 +109,7 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
         super().__init__(operator, slot)
         kinds = dict(operator.columns)
         self._columns = list(kinds)
-        self._scope = RunningScope(operator.name, [], slot.now_ms)
+        self._scope = RunningScope(operator.name, [], slot)
         self._keys = BatchKeys(tuple((key, kinds[key]) for key in operator.keys)) if operator.keys else None
         self._values = {one.name: self._open_value(one) for one in operator.description.states}
         outputs = {"": operator.main, **operator.others}

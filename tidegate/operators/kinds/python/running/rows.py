@@ -54,7 +54,7 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
         """Raises StepFailed."""
         super().__init__(operator, slot)
         kinds = dict(operator.columns)
-        self._scope = RunningScope(operator.name, [kinds[key] for key in operator.keys], slot.now_ms)
+        self._scope = RunningScope(operator.name, [kinds[key] for key in operator.keys], slot)
         self._emitted = RowOut(operator, self._scope)
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
         self._now_ms = slot.now_ms

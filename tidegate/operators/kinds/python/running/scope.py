@@ -13,6 +13,7 @@ from typing_extensions import override
 from tidegate.datatypes import DataType
 from tidegate.operators.kinds.python.running.values import EPOCH, reader_of
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
+from tidegate.operators.spec import Slot
 from tidegate.python.step import StepScope
 from tidegate.state.base import Key
 from tidegate.user_code.running import RUNNING
@@ -24,7 +25,7 @@ Undo = tuple[Callable[[Any, Any], object], Any, Any]
 class RunningScope(StepScope):
     """The current call of the step's code. The thread that makes the call is the only one that may use it."""
 
-    def __init__(self, step: str, key_kinds: Sequence[DataType], now_ms: Callable[[], int]) -> None:
+    def __init__(self, step: str, key_kinds: Sequence[DataType], slot: Slot) -> None:
         self._step = step
         self.thread = 0
         """The thread in which the step's code is called; 0 between calls."""
@@ -47,7 +48,8 @@ class RunningScope(StepScope):
         """What the current row has changed first, in this order."""
         self.emitted_many = False
         """True if what has been emitted should leave before the next row is processed."""
-        self.now_ms = now_ms
+        self.now_ms = slot.now_ms
+        self._files = slot.files
         self._readers = [reader_of(kind) for kind in key_kinds]
 
     def begin(self) -> None:
@@ -109,4 +111,4 @@ class RunningScope(StepScope):
 
     @override
     def file(self, name: str) -> Path:
-        raise RuntimeError(f"`{name}`: files of a pipeline are not supported yet")
+        return self._files(name)
