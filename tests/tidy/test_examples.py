@@ -11,6 +11,7 @@ from tests.packaging.test_chart_files import problems
 from tests.tidy.examples import find_examples, find_modules
 from tests.tidy.pages import USED
 from tests.tidy.tree import ROOT, report
+from tests.user_code.made_wheels import make_code_files
 from tidegate.checks.pipeline_file import check_file
 from tidegate.checks.schemas import Ask
 from tidegate.cli.main import run_command
@@ -33,6 +34,7 @@ def test_every_example_of_a_page_is_valid(page: Path, tmp_path: Path) -> None:
         if example.pipeline is None:
             wrong += [f"{place}: {problem}" for problem in problems(example.values)]
             continue
+        make_code_files(tmp_path, example.pipeline.get("code", []))
         file = tmp_path / "page.yaml"
         file.write_text(yaml.safe_dump(example.pipeline, sort_keys=False), encoding="utf-8")
         _, found = check_file(file, {}, Ask.COPY)

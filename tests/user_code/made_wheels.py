@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -17,3 +17,13 @@ def make_wheel(directory: Path, files: Mapping[str, str | bytes], name: str = "s
         for member, content in {**files, **metadata}.items():
             wheel.writestr(zipfile.ZipInfo(member), content)
     return path
+
+
+def make_code_files(directory: Path, paths: Iterable[str]) -> None:
+    """Writes an empty file, or a wheel with an empty module, to each of these paths."""
+    for path in paths:
+        if path.endswith(".whl"):
+            make_wheel((directory / path).parent, {f"{Path(path).name.split('-')[0]}.py": ""}, Path(path).name)
+        else:
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).touch()
