@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.depth import DEPTH
-from tidegate.operators.kinds.python.running.parts import PartwiseCalls, RowFailed
+from tidegate.operators.kinds.python.running.parts import CallRaised, PartwiseCalls
 
 HEIGHT = 4000
 
@@ -28,7 +28,7 @@ class Calls:
         self.rows += end - start
         for row in range(start, end):
             if self.raises(row):
-                raise RowFailed(f"row {row}")
+                raise CallRaised(f"row {row}")
         self.processed += range(start, end)
         return end - start
 
@@ -91,7 +91,7 @@ def test_code_that_raises_only_sometimes_fails_rows_only_if_they_raise_alone() -
     def attempt(start: int, end: int) -> range:
         if draw.random() < 0.3:
             alone.extend(range(start, end) if end - start == 1 else ())
-            raise RowFailed("now and then")
+            raise CallRaised("now and then")
         return range(start, end)
 
     results, failed = PartwiseCalls().process(300, attempt)

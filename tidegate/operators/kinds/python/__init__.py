@@ -29,8 +29,9 @@ from tidegate.operators.fingerprint import (
     digest,
 )
 from tidegate.operators.keyed import KeyedOperator
+from tidegate.operators.kinds.python.checks import find_problems
 from tidegate.operators.kinds.python.settings import BATCH, ROW, SAME, PythonSettings
-from tidegate.operators.spec import DEAD, LATE, Columns, Emits, Requirement, Rest, Slot, render_columns, texts_of
+from tidegate.operators.spec import Columns, Emits, Requirement, Rest, Slot, render_columns, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.state.declaration import LASTS, Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
@@ -54,8 +55,6 @@ _TIMER: Final = (
     StateField("held", BOOLEAN, nullable=False),
 )
 """When a timer is due, its time in the queue, the event time of the row that has set it, and which queue it is in."""
-RESERVED: Final = frozenset({DEAD, LATE})
-"""Names of outputs that Tidegate itself uses."""
 VALUE_BYTES: Final = 4096
 """The assumed size of a text that is emitted when batches are sized. Large results leave in parts."""
 
@@ -391,37 +390,10 @@ def _uses_event_time(description: CodeDescription) -> bool:
 
 def _check(step: Any, description: CodeDescription, context: StepContext) -> bool:
     """Reports what does not go together in a step; returns False if anything does not."""
-    found = list(_find_problems(step, description))
+    found = list(find_problems(step, description))
     for path, message, remedy in found:
         context.problem(path, message, remedy)
     return not found
-
-
-def _find_problems(step: Any, description: CodeDescription) -> Iterator[tuple[Path, str, str]]:
-    place, name = ("python",), step.python.partition(":")[2]
-    if description.is_async:
-        yield place, f"`{name}` is async", "a step with `async: ...` calls it, or write `def` without `async`"
-        return
-    if description.is_class and not description.is_step:
-        yield place, f"the class `{name}` is no step", "derive it from `tidegate.python.Step`"
-        return
-    for output in step.outputs:
-        if output in RESERVED:
-            yield ("outputs", output), f"`{output}` is an output of Tidegate's own", "choose another name"
-    kept = [*(one.name for one in description.states), *(one.name for one in description.timers)]
-    if kept and step.key is None:
-        yield place, f"`{name}` declares `{kept[0]}`, and the step has no key", "add `key`: state belongs to a key"
-    if step.pure and step.key is not None:
-        yield ("pure",), "a step with `key` depends on more than its row", "remove it, or `key`"
-    if step.per == BATCH:
-        yield ("per",), "`per: batch` is not supported yet", "remove it"
-        return
-    if step.rows == SAME:
-        yield ("rows",), "is for `per: batch`: a row may emit any number of rows", "remove it"
-    elif step.rows is not None:
-        yield ("rows",), f"`{step.rows}` is for `join`", "remove it"
-    if description.is_class and "process" not in description.methods:
-        yield place, f"the class `{name}` has no `process`", "define `def process(self, row, out)`"
 
 
 KIND = PythonKind()

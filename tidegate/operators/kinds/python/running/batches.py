@@ -17,7 +17,7 @@ from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.batch_values import BatchKeys, BatchValue
 from tidegate.operators.kinds.python.running.code import close_code, open_code
 from tidegate.operators.kinds.python.running.frames import FrameConverter, Unfit
-from tidegate.operators.kinds.python.running.parts import PartwiseCalls, RowFailed
+from tidegate.operators.kinds.python.running.parts import CallRaised, PartwiseCalls
 from tidegate.operators.kinds.python.running.scope import RunningScope
 from tidegate.operators.runtime import Out as StepOut
 from tidegate.operators.runtime import system_columns
@@ -149,7 +149,7 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
         self._emit(batch, parts, out)
 
     def _attempt(self, batch: pl.DataFrame, start: int, end: int) -> BatchResults:
-        """Calls user code with some rows, all or nothing. Raises RowFailed."""
+        """Calls user code with some rows, all or nothing. Raises CallRaised."""
         if end - start == batch.height:
             part = batch.clone()  # user code may change the frame itself, but never the values in it
         else:
@@ -169,7 +169,7 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
                 value.undo()
             if isinstance(error, TidegateError):
                 raise
-            raise RowFailed(describe_failure(error)) from error
+            raise CallRaised(describe_failure(error)) from error
         finally:
             self._scope.end()
         for value in self._values.values():

@@ -21,7 +21,7 @@ _SHARE: Final = 0.7
 """Half of all parts of this share of the mean distance have no row that raises."""
 
 
-class RowFailed(Exception):
+class CallRaised(Exception):
     """User code raised for some of the rows that it was called with. The call has had no effect."""
 
     def __init__(self, reason: str) -> None:
@@ -46,7 +46,7 @@ class PartwiseCalls:
         """Calls `attempt(start, end)` until each row has been processed or has failed.
 
         Returns the results, each with its first row, and the rows that failed with the reason. `attempt` raises
-        RowFailed; any other exception is passed on.
+        CallRaised; any other exception is passed on.
         """
         results: list[tuple[int, T]] = []
         failed: list[tuple[int, str]] = []
@@ -64,7 +64,7 @@ class PartwiseCalls:
             rows = (suspects + 1) // 2 if suspects else min(max(1, int(self._rows)), height - position)
             try:
                 result = attempt(position, position + rows)
-            except RowFailed as failure:
+            except CallRaised as failure:
                 suspects, reason = rows, failure.reason
                 continue
             results.append((position, result))
