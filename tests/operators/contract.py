@@ -67,7 +67,7 @@ def plan_of(kind: StepKind, example: str, record_format: str = "json") -> Plan:
 
 def load(kind: StepKind, example: str, record_format: str = "json") -> LoadedPipeline:
     """A pipeline with one step."""
-    step = example if "from:" in example or "rows" in example else f"from: rows, {example}"
+    step = example if "from:" in example or "rows" in example.replace("rows:", "") else f"from: rows, {example}"
     source = f"{{topic: rows, format: {record_format}, schema: {_SCHEMA}}}"
     known = f"  - {_KNOWN}\n" if "known" in example else ""
     more = f"  more: {source}\n" if "more" in example or known else ""

@@ -199,6 +199,13 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         """Returns True if each row of an output has the source record and the system columns of a row on port 0."""
         return False
 
+    def loses_time(self, output: str = "") -> bool:  # noqa: ARG002  # for overrides
+        """Returns True if rows of an output have the event time of other rows, which were processed with them.
+
+        Only operators that need no event time, or that assign one (`ASSIGNS_TIME`), may read them.
+        """
+        return False
+
     def keeps_order(self) -> bool:
         """Returns True if rows leave in the order in which they arrive. Behind an exchange it does not matter."""
         return True

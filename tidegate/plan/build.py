@@ -36,7 +36,7 @@ from tidegate.plan.gates import derive_gates, find_deadlock
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_planned, derive_reachable
-from tidegate.plan.results import find_counted_again, find_withheld
+from tidegate.plan.results import find_counted_again, find_untimed, find_withheld
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
 from tidegate.plan.upgrade_directives import derive_directives, find_directive_problems
@@ -80,6 +80,7 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
     wrong = [
         *_unrepeatable(loaded, scope, reachable),
         *_disordered(loaded, scope, reachable),
+        *_untimed(loaded, scope, reachable),
         *find_directive_problems(loaded, reachable),
     ]
     if wrong:
@@ -325,6 +326,19 @@ def _unrepeatable(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph)
             at_key=True,
         )
         for name, part, (of, column) in find_unrepeatable(reachable)
+    ]
+
+
+def _untimed(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
+    """Refuses steps that need event time, and read results of batches, which have none."""
+    return [
+        loaded.problem(
+            scope.declared[name.partition(".")[0]].path,
+            f"needs event time, and the results of `{of}` are new rows, which have none",
+            f"add `rows: same` to `{of}` if each result belongs to one row, or add a step `event_time` behind it",
+            at_key=True,
+        )
+        for name, of in find_untimed(reachable)
     ]
 
 

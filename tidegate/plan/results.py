@@ -1,4 +1,6 @@
-"""Results of aggregating steps that are emitted again or retracted, which not every step can handle. Pure."""
+"""Results that not every step can handle: those that are emitted again or retracted, and those without event time.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from tidegate.expressions.expression import columns_of
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import DELETED
-from tidegate.operators.spec import LATE, Emits, Operator
+from tidegate.operators.spec import LATE, Emits, Operator, Requirement
 from tidegate.plan.changes import leads_to_tombstones
 from tidegate.plan.logical import LogicalGraph, LogicalNode
 
@@ -38,6 +40,26 @@ def find_counted_again(graph: LogicalGraph, words: Mapping[str, str]) -> Iterato
             givers[name] = name
         elif emits in (Emits.PASSED, Emits.LATEST) and of is not None:
             givers[name] = of
+
+
+def find_untimed(graph: LogicalGraph) -> Iterator[tuple[OperatorName, OperatorName]]:
+    """Yields steps that need the event time of rows that have none, with the step whose results these rows are."""
+    untimed: dict[tuple[OperatorName, str], OperatorName] = {}
+    for name, node in graph.items():
+        operator = node.operator
+        for output in ("", *operator.side_outputs()):
+            of = next(
+                (untimed[key] for one in node.passing(output) if (key := (one.upstream, one.output)) in untimed), None
+            )
+            if operator.loses_time(output):
+                untimed[name, output] = name
+            elif of is not None and not operator.ASSIGNS_TIME:
+                untimed[name, output] = of
+        if operator.ASSIGNS_TIME:
+            continue
+        for one in node.inputs:
+            if (one.upstream, one.output) in untimed and Requirement.EVENT_TIME in operator.requires(one.port):
+                yield name, untimed[one.upstream, one.output]
 
 
 def find_withheld(graph: LogicalGraph, corrections: Mapping[str, str], words: Mapping[str, str]) -> Iterator[Found]:

@@ -101,6 +101,18 @@ class Sorted(Step):
 
 def tags(row):
     return [{"customer": row["customer"], "tag": tag} for tag in row["tags"]]
+
+class Totals(Step):
+    total = Value("bigint", default=0)
+
+    def process_batch(self, keys, frame, out):
+        counts = frame.group_by("customer", maintain_order=True).len()
+        totals = self.total.get_many(counts) + counts["len"]
+        self.total.set_many(counts, totals)
+        out.emit(counts.with_columns(total=totals))
+
+def double(frame):
+    return frame.select("id", twice=frame["amount"] * 2)
 """
 """The user code of the examples, which the contract test runs."""
 
@@ -153,7 +165,13 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
     @override
     def preserves_record(self, output: str = "") -> bool:
         """Returns True where each row that is emitted belongs to one row: not where timers emit, or batches."""
-        return self.same_rows if self.per_batch else not self.description.timers
+        if self.per_batch:
+            return self.same_rows and not output
+        return not self.description.timers
+
+    @override
+    def loses_time(self, output: str = "") -> bool:
+        return self.per_batch and not self.preserves_record(output)
 
     @override
     def splits_rows(self) -> bool:
@@ -330,6 +348,8 @@ class PythonKind(StepKind):
         "python: visits:Sessions, key: customer, output: {u: string, n: int}, outputs: {ended: {u: string, n: int}}",
         "python: visits:tags, output: {customer: string, tag: string}",
         "python: visits:Sorted, output: {id: bigint}, outputs: {odd: {id: bigint}}",
+        "python: visits:Totals, key: customer, per: batch, output: {customer: string, total: bigint}",
+        "python: visits:double, per: batch, rows: same, output: {id: bigint, twice: double}",
     )
     example_modules: ClassVar[Mapping[str, str]] = {"visits.py": EXAMPLE}
 
@@ -374,7 +394,7 @@ class PythonKind(StepKind):
             getattr(step, "with"),
             tuple(step.output.items()),
             {name: tuple(columns.items()) for name, columns in step.outputs.items()},
-            timed=_uses_event_time(description) or context.has_event_time,
+            timed=_uses_event_time(description) or (step.per == ROW and context.has_event_time),
             per_batch=step.per == BATCH,
             same_rows=step.rows == SAME,
             pure=step.pure,

@@ -46,11 +46,6 @@ class BatchKeys:
         self.keys = self._plain(self._distinct)
         self._places = None
 
-    def end(self) -> None:
-        """Forgets the keys of a call: no key can be used any more."""
-        self._rows = self._distinct = self.given = self._rows.clear()
-        self.keys, self._places = [], None
-
     def find(self, keys: object) -> pl.Series | None:
         """Returns the place of the key of each row of a frame with the key columns; None if it has all keys in order.
 

@@ -12,6 +12,7 @@ from tidegate.errors import TidegateError
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
+from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.batch_values import BatchKeys, BatchValue
@@ -33,8 +34,10 @@ _SAME: Final = "with `rows: same`, a batch has one result, with a row for each o
 class BatchResults:
     """Collects what user code makes of a part of a batch."""
 
-    def __init__(self, converters: Mapping[str, FrameConverter], rows: int | None, *, fails_rows: bool) -> None:
-        """`rows`: how many rows the result has, one for each row of the part; None: any number of new rows.
+    def __init__(
+        self, converters: Mapping[str, FrameConverter], rows: int, *, same_rows: bool, fails_rows: bool
+    ) -> None:
+        """`rows`: those of the part. `same_rows`: the main output has one row for each of them.
 
         `fails_rows`: values that do not fit fail their row instead of being an error of the call.
         """
@@ -42,14 +45,15 @@ class BatchResults:
         """By output."""
         self.unfit: Unfit = {}
         """Rows of the main output that fail by their values, and why."""
+        self.rows = rows
         self._converters = converters
-        self._rows = rows
+        self._same_rows = same_rows
         self._fails_rows = fails_rows
 
     def add(self, output: str, frame: object) -> None:
         """Adds a frame. Raises TypeError and ValueError for one that does not fit the output."""
-        if self._rows is not None and not output:
-            self._check_rows(frame, self._rows)
+        if self._same_rows and not output:
+            self._check_rows(frame)
         converted, unfit = self._converters[output].convert(frame)
         if unfit and not (self._fails_rows and not output):
             row, reason = next(iter(unfit.items()))
@@ -65,14 +69,14 @@ class BatchResults:
 
     def check_complete(self) -> None:
         """Raises ValueError if the result of the rows is missing."""
-        if self._rows is not None and "" not in self.frames:
+        if self._same_rows and "" not in self.frames:
             raise ValueError(f"there is no result: {_SAME}")
 
-    def _check_rows(self, frame: object, rows: int) -> None:
+    def _check_rows(self, frame: object) -> None:
         if "" in self.frames:
             raise ValueError(f"there is a second result: {_SAME}")
-        if isinstance(frame, pl.DataFrame) and frame.height != rows:
-            raise ValueError(f"the result has {frame.height} rows, and the batch {rows}: {_SAME}")
+        if isinstance(frame, pl.DataFrame) and frame.height != self.rows:
+            raise ValueError(f"the result has {frame.height} rows, and the batch {self.rows}: {_SAME}")
 
 
 class BatchOut(Out):
@@ -157,9 +161,8 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
         if self._keys is not None:
             self._keys.begin(part)
         same_rows = self.operator.same_rows
-        results = BatchResults(
-            self._converters, part.height if same_rows else None, fails_rows=same_rows and not self._values
-        )
+        fails_rows = same_rows and not self._values
+        results = BatchResults(self._converters, part.height, same_rows=same_rows, fails_rows=fails_rows)
         self._scope.begin()
         try:
             self._call(part, results)
@@ -174,8 +177,6 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
             self._scope.end()
         for value in self._values.values():
             value.keep()
-        if self._keys is not None:
-            self._keys.end()
         return results
 
     def _call(self, frame: pl.DataFrame, results: BatchResults) -> None:
@@ -194,14 +195,14 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
 
     def _emit(self, batch: pl.DataFrame, parts: Sequence[tuple[int, BatchResults]], out: StepOut) -> None:
         for output, read in self._emitted.items():
-            frames = [frame for _, part in parts for frame in part.frames.get(output, ())]
+            frames = [(start, part.rows, frame) for start, part in parts for frame in part.frames.get(output, ())]
             if not frames or not read:
                 continue
-            made = pl.concat(frames) if len(frames) > 1 else frames[0]
-            made = made if made.columns == read else made[read]
-            if self.operator.same_rows and not output:
-                out.emit(self._with_records(made, batch, parts))
+            if self.operator.preserves_record(output):
+                made = _join([frame for *_, frame in frames])
+                out.emit(self._with_records(made if made.columns == read else made[read], batch, parts))
                 continue
+            made = _join([_with_time(frame[read], batch[start : start + rows]) for start, rows, frame in frames])
             for piece in cut_frame(made, self._rows_max, self._bytes_max):
                 if output:
                     out.side(output, piece)
@@ -223,3 +224,14 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
     def close(self) -> None:
         close_code(self.operator, self._code)
         super().close()
+
+
+def _join(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(frames) if len(frames) > 1 else frames[0]
+
+
+def _with_time(made: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns new rows, if rows have event time with the latest one of the rows that they were made of."""
+    if TIME not in rows.columns:
+        return made
+    return made.with_columns(pl.lit(rows[TIME].max(), pl.Int64).alias(TIME), pl.lit(0, pl.Int64).alias(BEHIND))

@@ -89,7 +89,9 @@ class RunningScope(StepScope):
         if self.thread != get_ident():
             self.refuse()
         if not self._readers:
-            raise RuntimeError("this step has no key: add `key` in the pipeline file")
+            raise RuntimeError(
+                "there is no current key: the step has no `key`, or gets batches with rows of several keys"
+            )
         values = (self.state_key,) if len(self._readers) == 1 else self.state_key
         return tuple(
             value if value is None or read is None else read(value)
