@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.user_code import with_async_functions
+from tests.support.user_code import describe_here
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.load import read_pipeline
 from tidegate.plan.build import check_pipeline
@@ -20,7 +20,7 @@ def broken_files() -> list[Path]:
 def problems(path: Path) -> tuple[Problem, ...]:
     """Everything that is said of a file when no variable is set."""
     try:
-        checked = check_pipeline(with_async_functions(read_pipeline(path, {})))
+        checked = check_pipeline(describe_here(read_pipeline(path, {})))
     except ConfigErrors as error:
         return error.problems
     return (*checked.problems, *checked.warnings)

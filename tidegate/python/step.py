@@ -78,7 +78,8 @@ class Settings(Mapping[str, Any]):
 
     @override
     def __repr__(self) -> str:
-        return f"Settings({self._values!r})"
+        """Names the settings only, because a value may be a secret."""
+        return f"Settings({', '.join(self._values)})"
 
     def duration(self, name: str, default: str | None = None) -> timedelta:
         """Returns a setting such as `30m` as a timedelta. Raises KeyError, TypeError and ValueError."""

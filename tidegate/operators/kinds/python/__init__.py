@@ -14,6 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path
+from tidegate.config.fields.secrets import reveal
 from tidegate.datatypes import BIGINT, BOOLEAN, STRING
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.ids import StateName
@@ -294,6 +295,7 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
             "version": described.version,
             "states": {one.name: _render_state(one) for one in described.states},
             "timers": {one.name: "clock" if one.clock else "event time" for one in described.timers},
+            "with": list(self.settings),
             "output": texts_of(self.pruned_columns()),
             "outputs": {name: texts_of(self.pruned_columns(name)) for name in self.others},
             "bad_records": self.bad_records,
@@ -373,6 +375,8 @@ class PythonKind(StepKind):
     def refuses_changes(self, step: Any) -> str:
         if step.key is not None:
             return "with `key` needs retraction, which is not supported yet: a delete would be one more row"
+        if step.per == BATCH and step.rows != SAME:
+            return "needs `rows: same`: the result of a delete has to be known"
         return "" if step.pure else "needs `pure: true`: the result of a delete has to be that of its insert"
 
     @override
@@ -391,7 +395,7 @@ class PythonKind(StepKind):
             tuple(context.columns.items()),
             context.policy,
             description,
-            getattr(step, "with"),
+            reveal(getattr(step, "with")),
             tuple(step.output.items()),
             {name: tuple(columns.items()) for name, columns in step.outputs.items()},
             timed=_uses_event_time(description) or (step.per == ROW and context.has_event_time),

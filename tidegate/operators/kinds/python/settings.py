@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field, create_model
+from pydantic import Field, SecretStr, create_model
 
 from tidegate.config.fields.base import Settings
+from tidegate.config.fields.secrets import is_secret_key
 from tidegate.config.fields.types import (
     Column,
     ColumnType,
@@ -38,13 +39,17 @@ def _reference(value: object) -> str:
 
 
 def _settings(value: object) -> dict[str, Any]:
+    """Checks `with`. Secrets are values of the mapping itself, where the file's loader finds them to mask them."""
     if not isinstance(value, dict):
         raise refusal(f"{describe_value(value)} is not a mapping", "for instance {gap: 30m}")
+    found: dict[str, Any] = {}
     for name, one in value.items():
         if not isinstance(name, str):
             raise refusal(f"the name {describe_value(name)} is not a text", "write it in quotes")
-        _check_plain(name, one)
-    return value
+        if not isinstance(one, SecretStr):
+            _check_plain(name, one)
+        found[name] = SecretStr(one) if isinstance(one, str) and is_secret_key(name) else one
+    return found
 
 
 def _check_plain(name: str, value: object) -> None:
@@ -57,6 +62,8 @@ def _check_plain(name: str, value: object) -> None:
     elif isinstance(value, list):
         for one in value:
             _check_plain(name, one)
+    elif isinstance(value, SecretStr):
+        raise refusal("a secret is within a list or a mapping", "write it directly under `with`: {token: ...}", at=name)
     elif value is not None and not isinstance(value, str | int | float | bool):
         raise refusal(
             f"{describe_value(value)} is neither a text, a number, true nor false", "write it in quotes", at=name
@@ -74,7 +81,10 @@ _REFERENCE = Annotated[
 _WITH = Annotated[
     dict[str, Any],
     ValueCheck(_settings, {"type": "object"}),
-    Field(description="Settings that `open` gets, or a function as its second argument: `{gap: 30m}`."),
+    Field(
+        description="Settings that `open` gets, or a function as its second argument: `{gap: 30m}`. "
+        "Secrets by `${file:...}`, which are never shown."
+    ),
 ]
 
 
@@ -84,7 +94,7 @@ class OutputSettings(Settings):
     key: GroupKeys = None
     output: StepOutput = None
     outputs: Annotated[
-        dict[StepName, dict[Column, ColumnType]],
+        dict[StepName, Annotated[dict[Column, ColumnType], Field(min_length=1)]],
         Field(
             description="Further outputs by name, each with all its columns. An output is read as `step.output`, for "
             "instance `visits.ended`."
