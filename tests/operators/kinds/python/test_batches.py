@@ -13,6 +13,7 @@ from tests.depth import DEPTH
 from tests.operators.kinds.python.batch_steps import BatchStep, declare
 from tidegate.datatypes import BIGINT, DOUBLE, STRING, DataType, decimal_of
 from tidegate.errors import AttemptFailed
+from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.python import Out, Value
 
 OFFSET = "__tidegate_offset"
@@ -56,6 +57,23 @@ def test_other_results_are_new_rows_without_the_columns_of_the_engine() -> None:
     result = step.process(_rows(["a", "b", "a"]))
     assert result.to_dicts() == [{"user": "a", "n": 2}, {"user": "b", "n": 1}]
     assert [frame.to_dicts() for frame in step.out.sides["odd"]] == [[{"n": 1}]]
+
+
+def test_new_rows_have_the_latest_event_time_of_the_rows_they_are_made_of_where_rows_have_one() -> None:
+    def pick(frame: pl.DataFrame, out: Out) -> None:
+        if frame["n"][0] == 0 and frame.height > 2:
+            raise ValueError("too many")
+        out.emit(frame[:1])
+
+    step = BatchStep(pick)
+    rows = _rows(["a", "b", "c", "d"]).with_columns(
+        pl.Series(TIME, [5, 8, 1, 3], dtype=pl.Int64), pl.Series(BEHIND, [0, 0, 2, 0], dtype=pl.Int64)
+    )
+    assert step.process(rows).to_dicts() == [
+        {"user": "a", "n": 0, TIME: 8, BEHIND: 0},
+        {"user": "c", "n": 2, TIME: 1, BEHIND: 0},
+        {"user": "d", "n": 3, TIME: 3, BEHIND: 0},
+    ]
 
 
 def test_many_new_rows_are_emitted_in_pieces_that_fit_downstream() -> None:
