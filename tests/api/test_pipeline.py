@@ -336,6 +336,18 @@ def test_functions_run_within_a_loop_and_are_read_again_when_they_change(tmp_pat
     assert asyncio.run(cell(20)) == [(4, 80)]
 
 
+def test_what_a_module_keeps_is_lost_in_a_restart_and_the_message_says_so(tmp_path: Path) -> None:
+    source = "calls = []\nasync def double(row):\n    calls.append(row)\n    return {'twice': len(calls)}\n"
+    (tmp_path / "doubling.py").write_text(source, encoding="utf-8")
+    pipeline = tidegate.loads(CALLING, directory=tmp_path)
+    rows = [{"n": n} for n in range(4)]
+    with pytest.raises(tidegate.TidegateError, match="the code of doubled must keep its state in a Value, List, Map"):
+        pipeline.test({"rows": rows})
+    for _ in range(2):
+        assert pipeline.test({"rows": rows}, restart=False)["out"]["twice"].to_list() == [1, 2, 3, 4]
+    assert "doubling" not in sys.modules
+
+
 # -- preview and cases -------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from tidegate.user_code.modules import (
     BYTES_MAX,
     UserCodeProblem,
     install_modules,
+    isolate_modules,
     load,
     read_modules,
     split_reference,
@@ -135,3 +136,20 @@ def test_a_module_that_is_called_like_one_of_pythons_own_is_refused(tmp_path: Pa
     with pytest.raises(UserCodeProblem, match="`queue` next to the pipeline file would stand for") as caught:
         read_modules(directory, ["geo:resolve"])
     assert caught.value.remedy == "rename it"
+
+
+def test_within_a_block_modules_are_imported_anew_and_after_it_those_of_before_are_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "counted_rows.py").write_text("seen = ['own']\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = importlib.import_module("counted_rows")
+    monkeypatch.setitem(sys.modules, "counted_rows", own)
+    for _ in range(2):
+        with isolate_modules({"counted_rows.py": "seen = []\n"}):
+            install_modules({"counted_rows.py": "seen = []\n"})
+            found = importlib.import_module("counted_rows")
+            assert found.seen == []
+            found.seen.append("row")
+        assert importlib.import_module("counted_rows") is own
+    assert own.seen == ["own"]

@@ -135,13 +135,15 @@ def compare_restarted(
         restarted = run.play_with_restart()
     except TidegateError as error:
         return [CaseFailure(f"with a restart in the middle of the case the pipeline fails: {error.message}")]
+    message = "a restart changes the result: - is without, + with a restart in the middle of the case"
+    if run.user_code:
+        message += f"; the code of {', '.join(run.user_code)} must keep its state in a Value, List, Map or Timer"
     failures: list[CaseFailure] = []
     for name, sink in sinks.items():
         before = derive_records(plain.get(sink.name, ()), sink)
         after = derive_records(restarted.get(sink.name, ()), sink)
         difference = compare_runs(before, after, ordered=name not in unordered)
         if difference is not None:
-            message = "a restart changes the result: - is without, + with a restart in the middle of the case"
             failures.append(CaseFailure(message, name, difference))
     return failures
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import polars as pl
@@ -23,6 +24,7 @@ from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock, WrittenRecord
 from tidegate.user_code.files import NO_FILES, CodeFiles
+from tidegate.user_code.modules import isolate_modules
 from tidegate.user_code.shipping import local_code
 
 Output = Mapping[OperatorName, Sequence[WrittenRecord]]
@@ -64,14 +66,15 @@ class Run:
     ) -> None:
         self._plan = plan
         self._given = given
+        self.user_code = [node.operator.name for node in plan.nodes if node.operator.user_code() is not None]
+        """The steps that run user code."""
         self._on_skipped = on_skipped
         self._code = code
 
     def play(self, *, rows: bool = False) -> Played:
         """Plays the input without a restart. `rows`: keeps the rows that sinks write."""
         log, clock = self._begin()
-        harness = Harness(self._plan, log, clock, self._on_skipped, code=self._code)
-        try:
+        with self._attempt(log, clock, self._on_skipped) as harness:
             if rows:
                 harness.keep_rows()
             self._feed(harness, log, self._given.events)
@@ -80,8 +83,6 @@ class Run:
             late = {str(name): one.late for name, one in counts.items() if one.late}
             notes = [*_describe_time(self._plan, counts), *describe_waiting(self._plan, counts)]
             return Played(harness.written(), harness.rows(), bad, late, notes)
-        finally:
-            harness.close()
 
     def play_with_restart(self) -> Output:
         """Plays the input with a restart after half of the events, while the last of them is in flight."""
@@ -89,28 +90,34 @@ class Run:
         middle = max(0, (len(events) - 1) // 2)
         log, clock = self._begin()
         snapshot = self._play_until(middle, log, clock)
-        harness = Harness(self._plan, log, clock, _ignore, snapshot, self._code)
-        try:
+        with self._attempt(log, clock, _ignore, snapshot) as harness:
             harness.settle()
             self._feed(harness, log, events[middle + 1 :])
             return harness.written()
-        finally:
-            harness.close()
 
     def _begin(self) -> tuple[Log, VirtualClock]:
         given = self._given
         return Log(given.ends, given.schema, given.copies), VirtualClock(given.begins_ms)
 
     def _play_until(self, middle: int, log: Log, clock: VirtualClock) -> HarnessSnapshot:
-        harness = Harness(self._plan, log, clock, _ignore, code=self._code)
-        try:
+        with self._attempt(log, clock, _ignore) as harness:
             self._feed(harness, log, self._given.events[:middle])
             for event in self._given.events[middle : middle + 1]:
                 self._happen(harness, log, event)
             harness.turn()
             return harness.snapshot()
-        finally:
-            harness.close()
+
+    @contextmanager
+    def _attempt(
+        self, log: Log, clock: VirtualClock, on_skipped: Callable[[str], None], snapshot: HarnessSnapshot | None = None
+    ) -> Iterator[Harness]:
+        """Opens a harness, and imports the user's modules for it anew."""
+        with isolate_modules(self._plan.modules):
+            harness = Harness(self._plan, log, clock, on_skipped, snapshot, self._code)
+            try:
+                yield harness
+            finally:
+                harness.close()
 
     def _feed(self, harness: Harness, log: Log, events: Sequence[FeedEvent]) -> None:
         for number, event in enumerate(events, 1):

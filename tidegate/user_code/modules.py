@@ -15,6 +15,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from types import CodeType, ModuleType
 from typing import Any, Final
@@ -178,6 +179,26 @@ def install_modules(modules: Modules) -> None:
     if modules:
         _forget(modules)
         sys.meta_path.insert(0, _Finder(dict(modules)))
+
+
+@contextmanager
+def isolate_modules(modules: Modules) -> Iterator[None]:
+    """Within the block, these modules are imported anew; after it, the modules of before are back.
+
+    So an attempt in the process of a test or a notebook begins without what the code of the last one has kept.
+    """
+    tops = set(map(_top_of, modules))
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
+    finders = [one for one in sys.meta_path if isinstance(one, _Finder)]
+    sys.meta_path[:] = [one for one in sys.meta_path if one not in finders]
+    _forget(modules)
+    try:
+        yield
+    finally:
+        install_modules({})
+        _forget(modules)
+        sys.modules.update(before)
+        sys.meta_path[:0] = finders
 
 
 def _forget(modules: Modules) -> None:
