@@ -292,6 +292,11 @@ def test_records_that_cannot_be_given_are_refused(shop: tidegate.Pipeline, recor
     assert message in str(raised.value)
 
 
+def test_partitions_are_read_in_the_same_order_with_a_restart(shop: tidegate.Pipeline) -> None:
+    rows = [order(n, "ann", 100 + n, n, part=n % 2) for n in range(9)]
+    assert shop.test({"orders": rows})["big"]["id"].to_list() == [0, 2, 1, 3, 4, 6, 8, 5, 7]
+
+
 def _no_states(runtime: AggregateRuntime) -> dict[str, object]:
     return {}
 

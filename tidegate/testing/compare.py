@@ -184,11 +184,16 @@ def compare(expected: Sequence[Record], actual: Sequence[Record], *, ordered: bo
 
 def compare_runs(before: Sequence[Record], after: Sequence[Record], *, ordered: bool) -> Difference | None:
     """Compares two runs of a case in every field. Absent fields only equal absent fields."""
-    return compare([_whole(one) for one in before], after, ordered=ordered)
+    found = compare([_UNSET | one for one in before], after, ordered=ordered)
+    return found and [Line(one.sign, _without_unset(one.record), one.fields) for one in found]
 
 
-def _whole(record: Record) -> Record:
-    return {"headers": [], "timestamp": None, "partition": None, "topic": None, **record}
+_UNSET: Final[Record] = {"headers": [], "timestamp": None, "partition": None, "topic": None}
+"""Fields as they are compared where a record does not have them."""
+
+
+def _without_unset(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name not in _UNSET or value != _UNSET[name]}
 
 
 def _key(record: Record) -> Any:

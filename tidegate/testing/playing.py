@@ -66,6 +66,9 @@ class Run:
     ) -> None:
         self._plan = plan
         self._given = given
+        middle = max(0, (len(given.events) - 1) // 2)
+        self._parts = (given.events[:middle], given.events[middle : middle + 1], given.events[middle + 1 :])
+        """The events before the one that is in flight at a restart, that one, and those after it."""
         self.user_code = [node.operator.name for node in plan.nodes if node.operator.user_code() is not None]
         """The steps that run user code."""
         self._on_skipped = on_skipped
@@ -77,7 +80,8 @@ class Run:
         with self._attempt(log, clock, self._on_skipped) as harness:
             if rows:
                 harness.keep_rows()
-            self._feed(harness, log, self._given.events)
+            for part in self._parts:  # as with a restart: what arrives together is read by partition
+                self._feed(harness, log, part)
             bad = {str(kind): count for kind, count in harness.bad_records().items()}
             counts = harness.counts()
             late = {str(name): one.late for name, one in counts.items() if one.late}
@@ -86,23 +90,22 @@ class Run:
 
     def play_with_restart(self) -> Output:
         """Plays the input with a restart after half of the events, while the last of them is in flight."""
-        events = self._given.events
-        middle = max(0, (len(events) - 1) // 2)
         log, clock = self._begin()
-        snapshot = self._play_until(middle, log, clock)
+        snapshot = self._play_until_restart(log, clock)
         with self._attempt(log, clock, _ignore, snapshot) as harness:
             harness.settle()
-            self._feed(harness, log, events[middle + 1 :])
+            self._feed(harness, log, self._parts[-1])
             return harness.written()
 
     def _begin(self) -> tuple[Log, VirtualClock]:
         given = self._given
         return Log(given.ends, given.schema, given.copies), VirtualClock(given.begins_ms)
 
-    def _play_until(self, middle: int, log: Log, clock: VirtualClock) -> HarnessSnapshot:
+    def _play_until_restart(self, log: Log, clock: VirtualClock) -> HarnessSnapshot:
+        before, in_flight, _ = self._parts
         with self._attempt(log, clock, _ignore) as harness:
-            self._feed(harness, log, self._given.events[:middle])
-            for event in self._given.events[middle : middle + 1]:
+            self._feed(harness, log, before)
+            for event in in_flight:
                 self._happen(harness, log, event)
             harness.turn()
             return harness.snapshot()
