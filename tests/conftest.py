@@ -8,6 +8,7 @@ testcontainers is installed; the development broker. A test that stops or kills 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import uuid
@@ -21,6 +22,7 @@ from hypothesis import settings
 
 from tests.depth import DEPTH
 from tests.scheduling import ByRoom, derive_rank
+from tests.support.compiled_tests import compile_share
 from tests.support.formatting import formatted_once
 from tests.support.leaks import LeakCheck
 from tests.support.spark_session import spark
@@ -52,6 +54,19 @@ KEPT = {"retention.ms": "-1"}
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LeakCheck())
+    compile_share(config, Path(__file__).parent)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collects without the garbage collector, and keeps it from walking the collected tests again and again later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # after the shuffling, whose order remains within a room
