@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.depth import DEPTH
 from tidegate.simulation.campaign import play_seeds
 
-PER_TEST = 20
+PER_TEST = 12
 TESTS = DEPTH
 """Of each file."""
 
