@@ -33,7 +33,7 @@ from tidegate.dev.broker.server import create_topics
 __all__ = ["spark"]
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("tidegate", deadline=None, max_examples=50 * DEPTH)
+settings.register_profile("tidegate", deadline=None, max_examples=30 * DEPTH)
 settings.load_profile("tidegate")
 
 DOCKER_SOCKET = "/var/run/docker.sock"

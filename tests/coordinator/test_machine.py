@@ -341,7 +341,7 @@ class World(WorldBase):
 def build() -> Any:
     case = World.TestCase
     case.settings = settings(
-        max_examples=100 * DEPTH,
+        max_examples=50 * DEPTH,
         stateful_step_count=60,
         deadline=None,
         derandomize=True,

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.depth import DEPTH
 from tests.operators.driven import Driven, drive
 from tests.operators.rows import make_frame, result_type
 from tests.operators.subtasks import Subtasks
@@ -223,7 +224,7 @@ def changes_of(draw: random.Random, table: Table, *, special: bool) -> list[tupl
 
 
 @pytest.mark.parametrize("backend", ["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2 * DEPTH))
 def test_totals_are_those_of_the_table_after_any_history_and_any_restart(seed: int, backend: str) -> None:
     draw = random.Random(seed)
     subtasks, table, view = Subtasks(operator_of(CALLS | FILTERED), ["k"], backend), Table(), View()

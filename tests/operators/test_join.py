@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, BOOLEAN, STRING, DataType
 from tidegate.expressions.parse import parse_qualified
@@ -184,7 +185,7 @@ JOINS = st.builds(join, st.sampled_from(list(JoinRows)), st.sampled_from(MATCHIN
 
 
 @given(JOINS, STEPS)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=70 * DEPTH)
 def test_a_join_is_the_sql_join_over_rows_that_are_not_late(operator: JoinOperator, steps: list[Any]) -> None:
     play(operator, steps)
 
@@ -192,13 +193,13 @@ def test_a_join_is_the_sql_join_over_rows_that_are_not_late(operator: JoinOperat
 @pytest.mark.deep
 @pytest.mark.slow
 @given(JOINS, STEPS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30 * DEPTH)
 def test_a_join_is_the_sql_join_over_rows_that_are_not_late_on_disk(operator: JoinOperator, steps: list[Any]) -> None:
     play(operator, steps, "rocksdb")
 
 
 @given(JOINS, STEPS)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15 * DEPTH)
 def test_limits_of_pieces_change_nothing(operator: JoinOperator, steps: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(side, "PAIRS_AT_ONCE", 2)

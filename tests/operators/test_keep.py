@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.operators.driven import Collected, drive
 from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP, DataType, decimal_of, decimal_of_units, map_of
@@ -158,7 +159,7 @@ def play_running(spec: RankingOperator, steps: list[Any], backend: str) -> None:
 
 
 @given(SPECS, STEPS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30 * DEPTH)
 def test_the_newest_record_of_each_rank_is_the_ranking_of_everything(spec: RankingOperator, steps: list[Any]) -> None:
     play_running(spec, steps, "memory")
 
@@ -191,7 +192,7 @@ def test_a_row_with_a_rank_is_emitted_with_those_it_moves_down_and_its_own_time(
 
 
 @given(RECORDS, st.lists(st.integers(1, 24), max_size=4), SPECS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20 * DEPTH)
 def test_how_rows_are_cut_into_batches_does_not_matter(rows: list[Any], cuts: list[int], spec: RankingOperator) -> None:
     for one in (spec, LAST):
         whole, cut = Subtasks(one, ["k", "day"]), Subtasks(one, ["k", "day"])
@@ -208,7 +209,7 @@ def test_how_rows_are_cut_into_batches_does_not_matter(rows: list[Any], cuts: li
 
 
 @given(STEPS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20 * DEPTH)
 def test_the_last_record_passes_whenever_it_changes(steps: list[Any]) -> None:
     tasks, lasts = Subtasks(LAST, ["k", "day"]), dict[Any, int]()
     for step in steps:
@@ -267,7 +268,7 @@ CLOSING = st.builds(ranking, st.sampled_from(["x", "name"]), st.integers(1, 3), 
 
 
 @given(CLOSING, CLOSING_STEPS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30 * DEPTH)
 def test_W21_W22_each_ranking_is_emitted_once_as_the_watermark_passes(spec: RankingOperator, steps: list[Any]) -> None:
     play_closing(spec, steps, "memory")
 

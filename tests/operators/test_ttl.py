@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.operators.subtasks import Subtasks
 from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import BIGINT
@@ -112,7 +113,7 @@ def play(steps: list[Any], backend: str) -> None:
 
 
 @given(STEPS)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40 * DEPTH)
 def test_a_key_begins_again_after_the_ttl_wherever_batches_and_restarts_are(steps: list[Any]) -> None:
     play(steps, "memory")
 
@@ -126,7 +127,7 @@ def test_a_key_begins_again_after_the_ttl_on_disk(steps: list[Any]) -> None:
 
 
 @given(ROWS, st.lists(st.integers(1, 19), max_size=4))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20 * DEPTH)
 def test_how_rows_are_cut_into_batches_does_not_matter(rows: list[Any], cuts: list[int]) -> None:
     records = Partition().read(rows)
     whole, cut = Subtasks(SPEC, ["k"]), Subtasks(SPEC, ["k"])

@@ -11,7 +11,7 @@ import pytest
 from tests.depth import DEPTH
 from tests.tidy.tree import ROOT
 
-SEEDS = 12 * DEPTH
+SEEDS = 6 * DEPTH
 
 
 @pytest.mark.slow

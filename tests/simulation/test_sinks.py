@@ -7,11 +7,12 @@ from itertools import count, islice
 import msgspec
 import pytest
 
+from tests.depth import DEPTH
 from tidegate.simulation.campaign import quiet, tell
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.world import Schedule, play
 
-SCHEDULES = {"letters": 12, "halves": 5}
+SCHEDULES = {"letters": 6 * DEPTH, "halves": 3 * DEPTH}
 
 
 def schedules() -> list[Schedule]:

@@ -189,7 +189,7 @@ BETWEEN = pytest.param(600, marks=pytest.mark.deep)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("credit", [1, BETWEEN, 2 << 20])
-@settings(max_examples=6 * DEPTH, deadline=None)
+@settings(max_examples=3 * DEPTH, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_every_completed_checkpoint_restores_every_row_once_and_in_order(credit: int, seed: int) -> None:
     story = run(shuffle_plan, seed, credit)
@@ -204,7 +204,7 @@ def by_owner(story: Story) -> list[list[Row]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("credit", [1, BETWEEN])
-@settings(max_examples=4 * DEPTH, deadline=None)
+@settings(max_examples=3 * DEPTH, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_two_exchanges_and_two_sources_restore_every_row_once(credit: int, seed: int) -> None:
     story = run(join_plan, seed, credit)
@@ -226,7 +226,7 @@ def mixed_plan(parallelism: int) -> Plan:
 
 
 @pytest.mark.slow
-@settings(max_examples=4 * DEPTH, deadline=None)
+@settings(max_examples=3 * DEPTH, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_rows_of_a_forward_edge_are_never_in_flight_and_those_by_key_beside_it_are_restored_once(
     seed: int,

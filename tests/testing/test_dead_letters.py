@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.depth import DEPTH
 from tests.testing.lettered import (
     BEGIN_MS,
     FILTERED,
@@ -63,7 +64,7 @@ def mixed(records: int, seed: int, share: float) -> tuple[dict[TopicPartition, l
     return history, bad
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3 * DEPTH))
 def test_letters_are_exact_however_often_the_pipeline_dies(seed: int) -> None:
     """Bytes, order and count; with one record in four bad, barriers that overtake, and calls under way."""
     history, bad = mixed(300, seed, 0.25)

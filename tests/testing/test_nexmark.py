@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples.nexmark.generate import Event, generate, generate_side_input
+from tests.depth import DEPTH
 from tests.testing.nexmark import QUERIES, UPDATED, Row, load, plain, query
 from tidegate.config.load import read_pipeline
 from tidegate.ids import TopicPartition
@@ -18,17 +19,17 @@ from tidegate.testing.feed import ProducedRecord
 from tidegate.testing.preview import Preview
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "nexmark"
-EVENTS = 20_000
+EVENTS = 8_000 * DEPTH
 SIDE_INPUT = 1_500
 """Rows of the side input: fewer than there are auctions, so some bids find none."""
 
 
-FEWER = {"q23": 2_000}
-"""Events of queries whose output grows faster than their input."""
+OTHERS = {"q15": 20_000, "q23": 2_000}
+"""Events of a query that needs two days, and of one whose output grows faster than its input."""
 
 
 def events_of(name: str) -> list[Event]:
-    return [*generate_side_input(SIDE_INPUT), *generate(FEWER.get(name, EVENTS))]
+    return [*generate_side_input(SIDE_INPUT), *generate(OTHERS.get(name, EVENTS))]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def run(name: str, events: Sequence[Event], columns: Sequence[str]) -> list[Row]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_pipeline_gives_what_sqlite_gives(name: str, events: Sequence[Event], database: sqlite3.Connection) -> None:
-    if name in FEWER:
+    if name in OTHERS:
         events = events_of(name)
         database = load(events)
     columns, expected = query(database, name)

@@ -7,13 +7,14 @@ import random
 
 import pytest
 
+from tests.depth import DEPTH
 from tests.support.tables import SINKS, SOURCE, STEPS, draw_history, expected_view, make_sinks, newest
 from tests.testing.pipelines import HEAD, messages, run_one
 
 PARTITIONS = 3
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(DEPTH))
 @pytest.mark.parametrize(("parallelism", "changes"), [(1, "debezium"), (3, "debezium"), (3, "debezium-avro")])
 def test_a_pipeline_follows_a_table_with_any_number_of_slots_and_over_a_restart(
     seed: int, parallelism: int, changes: str

@@ -41,7 +41,7 @@ TABLES = {
 }
 OWN = {"uuid5", "secret"}
 """What Spark does not have; `test_own_functions.py` looks at it."""
-ALONE = 4
+ALONE = 2
 """About so many rows of each table are also evaluated alone, spread over the table."""
 EACH = [
     pytest.param(case, id=f"{table}-{index}") for table, cases in TABLES.items() for index, case in enumerate(cases)

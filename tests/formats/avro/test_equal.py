@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from tests.depth import DEPTH
 from tests.formats.avro.any_avro import Refused, batches, decoder_of, evolutions, reference, text_of
 from tests.formats.avro.readers import READERS, reading_by
 from tidegate.formats.contract import Decoded
@@ -32,7 +33,7 @@ def decode(schema: Any, messages: list[bytes]) -> Decoded:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
-@settings(max_examples=40, deadline=None, print_blob=True)
+@settings(max_examples=20 * DEPTH, deadline=None, print_blob=True)
 @given(batches())
 def test_every_record_is_what_fastavro_reads(reader: str, batch: tuple[dict[str, Any], list[bytes]]) -> None:
     schema, messages = batch
@@ -44,7 +45,7 @@ def test_every_record_is_what_fastavro_reads(reader: str, batch: tuple[dict[str,
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, print_blob=True)
+@settings(max_examples=20 * DEPTH, deadline=None, print_blob=True)
 @given(batches())
 def test_what_is_decoded_is_encoded_to_the_bytes_that_it_had(batch: tuple[dict[str, Any], list[bytes]]) -> None:
     schema, messages = batch
@@ -63,7 +64,7 @@ def test_what_is_decoded_is_encoded_to_the_bytes_that_it_had(batch: tuple[dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", READERS)
-@settings(max_examples=50, deadline=None, print_blob=True)
+@settings(max_examples=25 * DEPTH, deadline=None, print_blob=True)
 @given(evolutions())
 def test_a_reader_with_another_schema_reads_what_fastavro_reads(
     by: str,

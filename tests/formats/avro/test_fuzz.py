@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import DEPTH
 from tests.formats.avro.any_avro import Refused, decoder_of, encode, record_of, reference
 from tidegate.formats.contract import Decoded
 
@@ -102,7 +103,7 @@ def without_logical_decimal(schema: Any, message: bytes) -> list[Any] | None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4 * DEPTH))
 @pytest.mark.parametrize("share", [0.02, 1.0])
 @pytest.mark.usefixtures("reader_name")
 def test_nothing_is_accepted_that_fastavro_refuses(name: str, seed: int, share: float) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.formats.avro.any_avro import (
     PREFIX,
     batches,
@@ -70,7 +71,7 @@ def check(made: AvroDecoder, messages: Sequence[bytes | None]) -> tuple[int, int
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=30 * DEPTH, deadline=None, print_blob=True)
 @given(batches(), st.integers(0, 2**32))
 def test_any_record_has_the_same_fate(batch: tuple[dict[str, Any], list[bytes]], seed: int) -> None:
     """Good, odd and damaged ones together."""
@@ -81,7 +82,7 @@ def test_any_record_has_the_same_fate(batch: tuple[dict[str, Any], list[bytes]],
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=30 * DEPTH, deadline=None, print_blob=True)
 @given(evolutions(), st.integers(0, 2**32))
 def test_any_record_has_the_same_fate_with_a_schema_of_the_readers(
     drawn: tuple[dict[str, Any], dict[str, Any], list[bytes]], seed: int

@@ -74,7 +74,7 @@ def draw_output(draw: random.Random, columns: Columns) -> Columns:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30 * DEPTH))
+@pytest.mark.parametrize("seed", range(12 * DEPTH))
 def test_the_same_events_in_both_encodings(seed: int) -> None:
     print(f"seed {seed}")
     draw = random.Random(seed)

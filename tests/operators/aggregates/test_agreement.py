@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.depth import DEPTH
 from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, STRING, TIMESTAMP, DataType
 from tidegate.expressions.expression import AggregateCall, ColumnReference
@@ -109,7 +110,7 @@ def play(spec: StepOperator, records: Sequence[Record], chance: random.Random, k
     return {row["k"]: {name: repr(row[name]) for name in CALLS | MOMENTS if name in row} for row in rows}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2 * DEPTH))
 def test_all_ways_to_aggregate_agree_to_the_last_bit(seed: int) -> None:
     chance = random.Random(seed)
     records = draw_records(chance)

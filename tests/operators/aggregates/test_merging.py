@@ -225,7 +225,7 @@ MODEL: dict[str, Callable[[Sequence[Row]], Any]] = {
 
 @pytest.mark.parametrize(("function", "kind"), CASES, ids=str)
 @given(data=st.data())
-@settings(max_examples=5 * DEPTH, deadline=None)
+@settings(max_examples=3 * DEPTH, deadline=None)
 def test_any_way_of_merging_gives_the_result_of_the_model(function: str, kind: DataType, data: st.DataObject) -> None:
     by = data.draw(st.sampled_from([BIGINT, DOUBLE, STRING]))
     row = st.tuples(st.integers(0, 3), st.none() | VALUES[kind], st.none() | VALUES[by])

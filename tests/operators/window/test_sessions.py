@@ -105,7 +105,7 @@ def assert_nothing_follows_its_watermark(step: Subtasks) -> None:
             assert one["__tidegate_time"].min() > passed  # type: ignore[operator]  # Int64
 
 
-@pytest.mark.parametrize("seed", range(5 * DEPTH))
+@pytest.mark.parametrize("seed", range(3 * DEPTH))
 def test_sessions_are_those_of_the_model_whatever_the_batches_restarts_and_parallelism(seed: int) -> None:
     chance = random.Random(seed)
     delay, gap = chance.choice([0, 3, 10]), chance.choice([1, 4, 9])
@@ -119,7 +119,7 @@ def test_sessions_are_those_of_the_model_whatever_the_batches_restarts_and_paral
         assert_late_rows(step, late)
 
 
-@pytest.mark.parametrize("seed", range(6 * DEPTH))
+@pytest.mark.parametrize("seed", range(3 * DEPTH))
 def test_the_newest_results_are_those_of_all_rows_that_are_not_too_late(seed: int) -> None:
     chance = random.Random(seed + 1000)
     delay, gap = chance.choice([0, 0, 3]), chance.choice([1, 4, 9])
@@ -140,7 +140,7 @@ def test_the_newest_results_are_those_of_all_rows_that_are_not_too_late(seed: in
         assert not any(kept.values())
 
 
-@pytest.mark.parametrize("seed", range(3 * DEPTH))
+@pytest.mark.parametrize("seed", range(2 * DEPTH))
 def test_W20_a_session_is_given_before_a_watermark_that_has_passed_it(seed: int) -> None:
     chance = random.Random(seed)
     partitions = make_partitions(seed, 2, 80, 3, 8, 6)

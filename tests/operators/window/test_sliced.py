@@ -65,7 +65,7 @@ def derive_early(partitions: Sequence[Sequence[Record]], window: Windowing) -> W
 WINDOWS = [Windowing(10, 5), Windowing(10, 1), Windowing(10, 3), Windowing(10, 7, 2), Windowing(12, 4, 3)]
 
 
-@pytest.mark.parametrize("seed", range(5 * DEPTH))
+@pytest.mark.parametrize("seed", range(3 * DEPTH))
 def test_windows_are_those_of_the_model_whatever_the_batches_restarts_and_parallelism(seed: int) -> None:
     chance = random.Random(seed)
     delay, window = chance.choice([0, 3, 10]), WINDOWS[seed % len(WINDOWS)]
@@ -85,7 +85,7 @@ def test_windows_are_those_of_the_model_whatever_the_batches_restarts_and_parall
         assert all(starts == sorted(starts) for starts in by_key.values())
 
 
-@pytest.mark.parametrize("seed", range(5 * DEPTH))
+@pytest.mark.parametrize("seed", range(3 * DEPTH))
 def test_the_last_of_corrected_results_is_that_of_the_model(seed: int) -> None:
     chance = random.Random(seed)
     delay, window = chance.choice([0, 3]), [*WINDOWS, Windowing(10, 10), Windowing(7, 7, 3)][seed % 7]
@@ -103,7 +103,7 @@ def test_the_last_of_corrected_results_is_that_of_the_model(seed: int) -> None:
         seen[row[:3]] = row[3]
 
 
-@pytest.mark.parametrize("seed", range(4 * DEPTH))
+@pytest.mark.parametrize("seed", range(3 * DEPTH))
 def test_early_results_hold_what_is_older_than_the_time_they_are_due(seed: int) -> None:
     chance = random.Random(seed)
     delay, window = chance.choice([0, 3, 10]), [Windowing(12, 12, 0, "", 4), Windowing(10, 10, 3, "", 2)][seed % 2]

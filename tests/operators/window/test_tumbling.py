@@ -56,7 +56,7 @@ def derive_expected(partitions: Sequence[Sequence[Record]], size: int, offset: i
     return {key: aggregate(rows) for key, rows in windows.items()}, late
 
 
-@pytest.mark.parametrize("seed", range(6 * DEPTH))
+@pytest.mark.parametrize("seed", range(4 * DEPTH))
 def test_windows_are_those_of_the_model_whatever_the_batches_restarts_and_parallelism(seed: int) -> None:
     chance = random.Random(seed)
     delay, size = chance.choice([0, 3, 10]), chance.choice([1, 5, 10, 37])
@@ -215,7 +215,7 @@ def test_what_is_late_for_what_an_end_of_time_has_closed_does_not_depend_on_the_
     assert (not windowing.session) <= found[0][0] < 6  # a record may begin a session of its own
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4 * DEPTH))
 @pytest.mark.parametrize(
     "windowing",
     [Windowing(10, 10), Windowing(10, 5), Windowing(10, 10, early_ms=5), Windowing(10, 5, early_ms=5)],

@@ -45,10 +45,10 @@ TEXTS = {
     "all": "collect_list(n)",
 }
 RECORDS = {
-    "tumbling": 4_000 * DEPTH,
-    "corrected": 4_000 * DEPTH,
-    "sliding": 1_500 * DEPTH,
-    "sessions": 1_500 * DEPTH,
+    "tumbling": 2_000 * DEPTH,
+    "corrected": 2_000 * DEPTH,
+    "sliding": 800 * DEPTH,
+    "sessions": 800 * DEPTH,
     "kept sessions": 2_000 * DEPTH,
 }
 """Of each partition. A key that never rests has one session of thousands of records, which keeps all their values."""
