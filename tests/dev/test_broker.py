@@ -58,7 +58,8 @@ def test_records_written_are_read_back(broker: SessionBroker, topics: TopicMaker
 def test_kill_keeps_port_and_acknowledged_records_and_a_second_object_on_the_directory_continues_it(
     own_broker: BrokerMaker,
 ) -> None:
-    broker = own_broker()
+    broker = own_broker(transaction_version=2)
+    check_version_and_addresses(broker, 2)
     address = broker.bootstrap
     broker.create_topics({"orders": 1})
     write(address, "orders", [b"before"])
@@ -75,7 +76,8 @@ def test_kill_keeps_port_and_acknowledged_records_and_a_second_object_on_the_dir
 
 
 def test_a_paused_broker_does_not_answer_until_resumed_and_can_be_stopped(own_broker: BrokerMaker) -> None:
-    broker = own_broker()
+    broker = own_broker(transaction_version=1)
+    check_version_and_addresses(broker, 1)
     broker.pause()
     state = Path(f"/proc/{broker.pid}/stat")
     wait_until(lambda: state.read_text().rpartition(") ")[2].startswith("T"), "stopped")  # a signal takes a moment
@@ -88,11 +90,8 @@ def test_a_paused_broker_does_not_answer_until_resumed_and_can_be_stopped(own_br
     assert broker.pid is None
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_broker_has_the_transaction_version_and_listens_on_the_loopback_interface_only(
-    own_broker: BrokerMaker, version: int
-) -> None:
-    broker = own_broker(transaction_version=version)
+def check_version_and_addresses(broker: DevelopmentBroker, version: int) -> None:
+    """The broker has this transaction version and listens on the loopback interface only."""
     admin = connect({"bootstrap.servers": broker.bootstrap}, 60)
     try:
         feature = admin.describe_features()["transaction.version"]
