@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import selectors
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from typing_extensions import override
@@ -465,6 +466,11 @@ class _SlotProcess(SlotProcess):
         self.returned = False
         self._world = world
         self._process = process
+
+    @staticmethod
+    def _log_printed_lines() -> AbstractContextManager[None]:
+        """Leaves the standard streams as they are, because they belong to the simulation's own process."""
+        return nullcontext()
 
     def _forward_logs(self, level: int) -> None:
         """Does nothing, because the logs are not read."""

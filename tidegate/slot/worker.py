@@ -14,6 +14,7 @@ import queue
 import selectors
 import signal
 import tempfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -139,7 +140,7 @@ class SlotProcess:
         settings = self._deploy.settings
         self._forward_logs(settings.pipeline_log_level)
         self._link.start(self._heartbeat, settings.heartbeat_interval_ms / 1000, settings.lease_ms / 1000)
-        with log_printed_lines():
+        with self._log_printed_lines():
             try:
                 self._build()
                 self._run()
@@ -149,6 +150,10 @@ class SlotProcess:
                 self._report(error)
             finally:
                 self._close()
+
+    @staticmethod
+    def _log_printed_lines() -> AbstractContextManager[None]:
+        return log_printed_lines()
 
     def _forward_logs(self, level: int) -> None:
         SlotLogHandler(self._link.send, self._link.waiting).install(level)
