@@ -278,3 +278,54 @@ class Forgetting(Step):
         self.recent.append(row["n"])
         shown = f"{self.by_time.get()} {self.by_clock.get()} {self.pages.keys()} {self.recent.get()}"
         out.emit(user=shown, clicks=len(self.pages) + len(self.recent))
+
+
+class Scripted(Step):
+    """Does what the digits of `n` say, one after the other, and emits everything that its key has."""
+
+    value = Value("bigint", default=0)
+    entries: Map[int, int] = Map("bigint", "bigint")
+    elements = List("bigint")
+    first = Timer("event-time")
+    second = Timer("event-time")
+
+    @override
+    def process(self, row: Row, out: Out) -> None:
+        for place, digit in enumerate(str(row["n"])):
+            match digit:
+                case "1":
+                    self.value.set(self.value.get() + 1)
+                case "2":
+                    self.entries[place] = self.entries.get(place, 0) + 1
+                case "3":
+                    self.elements.append(place)
+                case "4":
+                    self.first.set(row.time + timedelta(milliseconds=10 * place))
+                case "5":
+                    self.second.set(row.time + timedelta(milliseconds=15))
+                case "6":
+                    self.first.clear()
+                case "7":
+                    self.entries.clear()
+                    self.value.clear()
+                case "8":
+                    self.elements.set(self.elements.get()[place:])
+                case "9":
+                    out.emit(user="never", clicks=0)
+                    raise ValueError("as the row says")
+        self.show("row", out)
+
+    @override
+    def on_timer(self, name: str, at: datetime, out: Out) -> None:
+        self.elements.append(100)
+        self.value.set(self.value.get() + 10)
+        if self.value.get() % 7 == 3:
+            raise ValueError("as the value says")
+        if name == "first" and self.value.get() % 3 == 0:
+            self.second.set(at + timedelta(milliseconds=5))
+        self.show(f"{name} {at.microsecond // 1000}", out)
+
+    def show(self, what: str, out: Out) -> None:
+        """Emits all state of the key."""
+        text = f"{self.key[0]} {what} {self.entries.items()} {self.elements.get()} {len(self.elements)}"
+        out.emit(user=text, clicks=self.value.get())
