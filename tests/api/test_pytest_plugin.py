@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.api.shop import SHOP
+from tidegate.api import pytest_plugin
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
@@ -122,3 +124,8 @@ def test_a_pattern_of_the_setting_without_files_is_an_error(project: Path, run: 
     with (project / "pytest.ini").open("a", encoding="utf-8") as settings:
         settings.write("tidegate_files = gone*.yaml\n")
     assert f"tidegate_files: there is no gone*.yaml in {project}" in run("tests")
+
+
+def test_the_plugin_is_an_entry_point_of_pytest() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["entry-points"]["pytest11"] == {"tidegate": pytest_plugin.__name__}
