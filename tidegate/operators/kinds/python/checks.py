@@ -62,8 +62,6 @@ def _find_settings_problems(name: str, step: Any, description: CodeDescription) 
 
 
 def _find_row_problems(name: str, step: Any, description: CodeDescription) -> Iterator[Problem]:
-    if description.timers or any(one.form != "value" or one.ttl is not None for one in description.states):
-        yield _CODE, f"`{name}` declares timers, a Map, a List or a `ttl`, which is not supported yet", "use Value"
     if step.rows == SAME:
         yield ("rows",), "is for `per: batch`: a row may emit any number of rows", "remove it"
     elif step.rows is not None:
