@@ -348,8 +348,8 @@ class SlotLoop:
     ) -> pl.DataFrame | None:
         """Counts failed rows or stops the pipeline, and returns the dead letters to write.
 
-        Rows carry their source partition and offset wherever an operator can fail (plan.build). The exception is rows
-        in flight from a checkpoint of an older definition in which no later step could fail.
+        Rows carry their source partition and offset wherever an operator can fail (plan.build). The exceptions are
+        results, and rows in flight from a checkpoint of an older definition in which no later step could fail.
         """
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
         origins, policy = self.origins.get(operator.name, ()), operator.bad_records_of(port)
@@ -414,8 +414,8 @@ def _describe_result(frame: pl.DataFrame, row: int) -> str:
     if "window_end" in frame.columns:
         return f"a result of several records: the window that ends at {_moment_of(frame['window_end'], row)}"
     return (
-        "partition and offset unknown (the row was in flight in a checkpoint of the pipeline's former definition, "
-        "in which no step after it could fail)"
+        "partition and offset unknown (the row is a result of several records, or was in flight in a checkpoint of "
+        "the pipeline's former definition)"
     )
 
 
