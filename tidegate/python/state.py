@@ -228,7 +228,9 @@ class Map(Generic[K, T]):
 class Timer:
     """A timer for each key: `quiet = Timer("event-time")`, or `Timer("clock")` for the slot's clock.
 
-    When it is due, `on_timer` is called with the name of this attribute. A key has one timer of each name.
+    When it is due, `on_timer` is called with the name of this attribute. A key has one timer of each name. An
+    event-time timer is due when the watermark reaches it, because rows with earlier event times may arrive until then.
+    So a row with a later event time may be processed before it: `get` tells when the timer is due.
     """
 
     form: ClassVar[str] = "timer"

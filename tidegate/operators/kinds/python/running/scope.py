@@ -42,8 +42,10 @@ class RunningScope(StepScope):
         self.watermark_ms = LOWEST
         self.ending = False
         """Whether the timers of an end of time fire."""
-        self.rescheduled: list[tuple[str, Key]] = []
-        """The timers that the current call has set, by name and key, in order."""
+        self.rescheduled: list[tuple[str, Key]] | None = None
+        """The timers that the current call has set, by name and key; None while rows are processed."""
+        self.past_due = False
+        """Whether a row has set a timer to a time that the watermark has passed."""
         self.undo: list[Undo] = []
         """What the current row has changed first, in this order."""
         self.emitted_many = False

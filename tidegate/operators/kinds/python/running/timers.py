@@ -126,7 +126,10 @@ class TimerHandle(Timer):
         scope = self._scope
         at_ms = -(-micros_of(at) // 1000)
         self._write(SetTimer(at_ms, scope.time_ms, scope.ending and self.clock != "clock"))
-        scope.rescheduled.append((self._name, scope.state_key))
+        if scope.rescheduled is not None:
+            scope.rescheduled.append((self._name, scope.state_key))
+        elif at_ms <= scope.watermark_ms and self.clock != "clock":
+            scope.past_due = True
 
     @override
     def clear(self) -> None:
@@ -184,8 +187,6 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         super().__init__(operator, slot)
         self._clock = EventClock(operator.name, slot.own_groups)
         self._states[WATERMARK.name] = self._clock.state
-        self._past_due = False
-        """Whether a timer was set to a time that the watermark has passed."""
         self._next_clock_ms: int | None = None
         self._knows_next = False
         self._results_timed = operator.timed or Requirement.EVENT_TIME in operator.planned.carries
@@ -210,7 +211,7 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
     @property
     @override
     def settled(self) -> bool:
-        return not self._past_due and super().settled
+        return not self._scope.past_due and super().settled
 
     @property
     @override
@@ -238,24 +239,13 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
     @override
     def poll(self, rows_max: int, out: Out) -> bool:
         """Fires timers that were set to a time that the watermark has passed already."""
-        if self._past_due and self._pending_ms is None:
-            self._past_due = False
-            self._past_due = self.emit_due(self._clock.watermark_ms, rows_max, out)
+        if self._scope.past_due and self._pending_ms is None:
+            self._scope.past_due = self.emit_due(self._clock.watermark_ms, rows_max, out)
             return True
         return super().poll(rows_max, out)
 
     @override
     def _flush(self) -> None:
-        scope = self._scope
-        if scope.rescheduled:
-            watermark_ms = self._clock.watermark_ms
-            for name, key in scope.rescheduled:
-                handle = self._timers[name]
-                timer = handle.peek(key)
-                self._past_due |= (
-                    timer is not None and handle.clock != "clock" and not timer.held and timer.at_ms <= watermark_ms
-                )
-            scope.rescheduled.clear()
         super()._flush()
         self._knows_next = False
 
@@ -289,8 +279,9 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         failed: list[_FailedTimer] = []
         times: list[int] = []
         first = scope.row + 1
+        rescheduled: list[tuple[str, Key]] = []
         scope.begin()
-        scope.ending = ending
+        scope.ending, scope.rescheduled = ending, rescheduled
         try:
             while len(times) < FIRED_AT_ONCE and (one := due.take()) is not None:
                 at_ms, name, key, timer = one
@@ -303,20 +294,20 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
                     self._call_timer(name, at_ms)
                 except BaseException as error:  # noqa: BLE001  # as for rows
                     scope.roll_back()
-                    scope.rescheduled.clear()
+                    rescheduled.clear()
                     emitted.drop()
                     failed.append(_FailedTimer(key, name, at_ms, describe_failure(error)))
                     continue
                 scope.undo.clear()
-                for other, other_key in scope.rescheduled:
+                for other, other_key in rescheduled:
                     due.add_again(other, other_key, self._timers[name].clock, horizon_ms)
-                scope.rescheduled.clear()
+                rescheduled.clear()
                 if scope.emitted_many:
                     self._emit_results(times, first, out)
                 if self._now_ms() - scope.wall_ms >= FIRING_MS:
                     break
         finally:
-            scope.ending = False
+            scope.ending, scope.rescheduled = False, None
             scope.end()
         self._flush()
         if failed:
