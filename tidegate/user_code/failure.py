@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sysconfig
+import traceback
+from collections.abc import Iterable
 from pathlib import Path, PurePath
-from types import CodeType, TracebackType
+from types import CodeType, FrameType
 from typing import Final
 
 TEXT_MAX: Final = 300
@@ -39,22 +41,28 @@ def text_of(error: BaseException) -> str:
 
 
 def find_place(error: BaseException) -> str:
-    """Returns the last line of the user's code that the exception passed; empty if there is none.
+    """Returns the line of the user's code that the exception passed last (`choose_place`)."""
+    return choose_place((frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__))
 
-    Below it there may be frames of libraries that the user calls. If the user's code is installed like a library, it is
-    the line that Tidegate called.
+
+def find_stack_place(frame: FrameType | None) -> str:
+    """Returns the line of the user's code that a thread has reached (`choose_place`)."""
+    return choose_place(reversed([(one.f_code, line) for one, line in traceback.walk_stack(frame)])) if frame else ""
+
+
+def choose_place(called: Iterable[tuple[CodeType, int | None]]) -> str:
+    """Returns the innermost line that is the user's, of those that have called each other; empty if there is none.
+
+    Below it there may be libraries that the user calls. If the user's code is installed like a library, it is the line
+    that Tidegate has called.
     """
-    last = called = None
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if is_users(file):
-            last = trace
-        elif called is None and file.startswith(_INSTALLED):
-            called = trace
-        trace = trace.tb_next
-    found = last or called
-    return "" if found is None else render_place(found.tb_frame.f_code, found.tb_lineno)
+    last = first = ""
+    for code, line in called:
+        if is_users(code.co_filename):
+            last = render_place(code, line)
+        elif not first and code.co_filename.startswith(_INSTALLED):
+            first = render_place(code, line)
+    return last or first
 
 
 def is_users(file: str) -> bool:

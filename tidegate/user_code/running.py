@@ -11,10 +11,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Final
 
-from tidegate.user_code.failure import is_users, render_place
+from tidegate.user_code.failure import find_stack_place
 
 logger = logging.getLogger(__name__)
 
@@ -62,20 +61,12 @@ class RunningCode:
     def describe(self) -> str:
         """Returns step and place, `visits (visits.py:14 in process)`, as seen from any thread; empty if none runs."""
         step, frame = self._step, sys._current_frames().get(self._thread)  # noqa: SLF001  # another thread's stack
-        return f"{step}{_place_of(frame)}" if step else ""
+        place = find_stack_place(frame)
+        return f"{step} ({place})" if step and place else step
 
 
 RUNNING: Final = RunningCode()
 """That of this process."""
-
-
-def _place_of(frame: FrameType | None) -> str:
-    """Returns the innermost line of user code in a stack; empty if there is none."""
-    while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return f" ({render_place(frame.f_code, frame.f_lineno)})"
-        frame = frame.f_back
-    return ""
 
 
 class BlockingWatch:

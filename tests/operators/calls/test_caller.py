@@ -188,8 +188,8 @@ def test_a_call_that_blocks_all_others_is_named(caplog: pytest.LogCaptureFixture
     finally:
         target.released.set()
         caller.close()
-    assert "a call of look[0] has blocked all calls of its slot for 0.01 s, in _ask (" in caplog.text
-    assert "test_caller.py:" in caplog.text
+    said = "a call of look[0] has blocked all calls of its slot for 0.01 s, at test_caller.py:175 in _ask: "
+    assert said in caplog.text
     assert "to_thread" in caplog.text
 
 
@@ -207,7 +207,7 @@ def test_a_call_that_ignores_its_cancellation_is_named_once(
         target.released.set()
         caller.close()
     (line,) = [one for one in caplog.messages if "not ended" in one]
-    assert line.startswith("1 of the calls of look[0] has not ended 0s after their budget of 1ms, in _ask (")
+    assert line.startswith("1 of the calls of look[0] has not ended 0s after their budget of 1ms, at test_caller.py:")
     assert "let `CancelledError` pass" in line
 
 

@@ -11,15 +11,14 @@ import inspect
 import logging
 import sys
 import threading
-import traceback
 import weakref
-from collections.abc import Mapping
-from pathlib import Path
-from types import FrameType
+from collections.abc import Iterator, Mapping
+from types import CodeType
 from typing import Any, Final
 
 from tidegate.config.fields.units import render_duration
 from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.user_code.failure import choose_place, find_stack_place
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +27,6 @@ BLOCKED_LOOKS: Final = 10
 """After this many unanswered checks in a row, the block is reported, and again each time the number has doubled."""
 GRACE_S: Final = 10.0
 """How long after its budget a call is reported as not ended."""
-_OWN: Final = str(Path(__file__).parent)
 
 
 class CallWatch:
@@ -86,13 +84,12 @@ class CallWatch:
 
     def _tell_blocked(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._watched.ident or 0)  # noqa: SLF001  # the only way to inspect another thread
-        where = "" if frame is None else _innermost(frame)
         logger.warning(
             "a call of %s has blocked all calls of its slot for %g s%s: nothing is answered, and no limit of time "
             "counts, until it returns; await what takes long, or hand it to `asyncio.to_thread`",
             self._name,
             seconds,
-            where,
+            _at(find_stack_place(frame)),
         )
 
     def _answer(self) -> None:
@@ -111,30 +108,17 @@ class CallWatch:
             "has" if len(late) == 1 else "have",
             render_duration(int(GRACE_S * 1000)),
             render_duration(int(self._budget_s * 1000)),
-            _suspended(late[0].get_coro()),
+            _at(choose_place(_suspended(late[0].get_coro()))),
         )
 
 
-def _innermost(frame: FrameType) -> str:
-    """Returns where a thread is: in the user's function, and below it."""
-    stack = traceback.extract_stack(frame)
-    own = [index for index, one in enumerate(stack) if one.filename.startswith(_OWN)]
-    below = stack[own[-1] + 1 :] if own else stack[-1:]
-    return _render([(one.filename, one.lineno or 0, one.name) for one in below])
-
-
-def _suspended(coroutine: Any) -> str:
-    """Returns where a call waits."""
-    places = []
+def _suspended(coroutine: Any) -> Iterator[tuple[CodeType, int | None]]:
+    """Yields where a call waits, the outermost coroutine first."""
     while inspect.iscoroutine(coroutine):
-        frame = coroutine.cr_frame
-        if frame is not None and not frame.f_code.co_filename.startswith(_OWN):
-            places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        if coroutine.cr_frame is not None:
+            yield coroutine.cr_frame.f_code, coroutine.cr_frame.f_lineno
         coroutine = coroutine.cr_await
-    return _render(places)
 
 
-def _render(places: list[tuple[str, int, str]]) -> str:
-    """Returns the first and the last of the places as text."""
-    shown = places[:1] + places[-1:] if len(places) > 1 else places
-    return "".join(f", in {name} ({file}:{line})" for file, line, name in shown)
+def _at(place: str) -> str:
+    return f", at {place}" if place else ""
