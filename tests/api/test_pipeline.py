@@ -163,6 +163,8 @@ def test_a_frame_gives_the_same_as_its_rows(shop: tidegate.Pipeline) -> None:
 def test_rows_of_a_step_are_shown_instead_of_sinks(shop: tidegate.Pipeline) -> None:
     result = shop.test({"orders": ORDERS}, at=["large", "per_minute"])
     assert {name: frame.height for name, frame in result.items()} == {"large": 2, "per_minute": 3}
+    with pytest.raises(KeyError, match="there is no frame 'big'; there are: large, per_minute"):
+        result["big"]
 
 
 @pytest.mark.parametrize(
@@ -268,6 +270,7 @@ def test_changes_are_given_as_records() -> None:
         ({"orders": [{"written": "now"}]}, "row 0, column `written` is a str; give a datetime, or the ms since 1970"),
         ({"orders": [{"headers": ["a"]}]}, "row 0, column `headers`: headers are pairs"),
         ({"orders": [{"id": float("nan")}]}, "JSON has no infinities"),
+        ({"orders": [{"tags": {"a": {1}}}]}, "row 0, column `tags`: a value of the type set is not of any column type"),
     ],
 )
 def test_rows_that_cannot_be_given_are_refused(shop: tidegate.Pipeline, rows: Any, message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from tidegate.datatypes import BOOLEAN, STRING, DataType
 from tidegate.operators.builtin.kafka_sink import SinkOperator
@@ -37,6 +37,9 @@ class Frames(dict[str, "pl.DataFrame"]):
         """Step -> number of records that came too late for it."""
         self.notes = list(notes)
         """What may explain missing rows: late records, open windows, watermarks, rows that wait for another input."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise KeyError(f"there is no frame {name!r}; there are: {', '.join(self)}")
 
     def _repr_html_(self) -> str:
         shown = [

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
@@ -89,7 +90,7 @@ class _RowReader:
             if name in self._parts:
                 fields |= self._read_part(f"{where}, column `{name}`", self._parts[name], item)
             elif name in self._types or (self._whole and name != DELETED):
-                value[name] = derive_plain(item, self._types.get(name))
+                value[name] = _plain_in(f"{where}, column `{name}`", item, self._types.get(name))
             elif name not in self._known:
                 hint = derive_suggestion(str(name), self._known, otherwise=f"it has {', '.join(sorted(self._known))}")
                 raise ValueRefused(f"{where}: the source has no column `{name}`; {hint}")
@@ -123,7 +124,10 @@ class _RowReader:
 
 
 def derive_plain(value: Any, kind: DataType | None = None) -> Any:
-    """Returns a value as people write it in YAML: times as ISO text, bytes as base64, maps as objects."""
+    """Returns a value as people write it in YAML: times as ISO text, bytes as base64, maps as objects.
+
+    Raises TypeError for a value that no column can have.
+    """
     match value:
         case dt.datetime():
             if value.tzinfo is not None:
@@ -140,7 +144,19 @@ def derive_plain(value: Any, kind: DataType | None = None) -> Any:
             if kind is not None and kind.kind == "map" and all(isinstance(one, Mapping) for one in value):
                 return {_key_text(one["key"]): derive_plain(one["value"], kind.element) for one in value}
             return [derive_plain(one, None if kind is None else kind.element) for one in value]
-    return value
+        case str() | int() | float() | Decimal() | None:
+            return value
+    if hasattr(value, "item"):  # of NumPy
+        return derive_plain(value.item(), kind)
+    raise TypeError(f"a value of the type {type(value).__name__} is not of any column type")
+
+
+def _plain_in(where: str, value: object, kind: DataType | None = None) -> Any:
+    """Returns a value as `derive_plain`. Raises ValueRefused."""
+    try:
+        return derive_plain(value, kind)
+    except TypeError as error:
+        raise ValueRefused(f"{where}: {error}") from error
 
 
 def _below(kind: DataType | None, name: object) -> DataType | None:
@@ -184,12 +200,6 @@ def _headers(where: str, value: object) -> tuple[tuple[str, bytes | None], ...]:
 
 # -- whole records -----------------------------------------------------------------------------------------------------
 
-_CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "timestamp": derive_plain,
-    "watermark": derive_plain,
-    "advance": lambda value: f"{value // _MILLISECOND}ms" if isinstance(value, dt.timedelta) else value,
-}
-
 
 def _read_record(where: str, given: Mapping[str, object], settings: SourceSettings) -> GivenSettings:
     if not isinstance(given, Mapping):
@@ -198,10 +208,12 @@ def _read_record(where: str, given: Mapping[str, object], settings: SourceSettin
     for name, value in given.items():
         if name in ("key", "value") and isinstance(value, bytes):
             fields[f"{name}_base64"] = base64.b64encode(value).decode()
+        elif isinstance(value, dt.timedelta):
+            fields[name] = f"{value // _MILLISECOND}ms"
         elif name == "headers":
             fields[name] = None if value is None else [_header_text(pair) for pair in _headers(where, value)]
         else:
-            fields[name] = _CONVERTED.get(name, derive_plain)(value)
+            fields[name] = _plain_in(f"{where}, `{name}`", value)
     try:
         element = GivenSettings.model_validate(fields)
     except ValidationError as error:
