@@ -154,10 +154,10 @@ def test_a_frame_gives_the_same_as_its_rows(shop: tidegate.Pipeline) -> None:
         [{**row, "tags": [{"key": "n", "value": row["id"]}], "headers": [{"key": "h", "value": b"x"}]} for row in rows],
         schema_overrides={"amount": pl.Decimal(10, 2)},
     )
-    wanted = shop.test({"orders": rows}, at=["orders"], restart=False)["orders"]
+    wanted = shop.test({"orders": rows}, at=["orders"], batch=90, restart=False)["orders"]
     assert wanted.filter(pl.col("id") == 5)["rk"].to_list() == ["k5"]
-    assert shop.test({"orders": frame}, at="orders", restart=False)["orders"].equals(wanted)
-    assert shop.test({"orders": wanted}, at="orders", restart=False)["orders"].equals(wanted), "out is in"
+    assert shop.test({"orders": frame}, at="orders", batch=90, restart=False)["orders"].equals(wanted)
+    assert shop.test({"orders": wanted}, at="orders", batch=90, restart=False)["orders"].equals(wanted), "out is in"
 
 
 def test_rows_of_a_step_are_shown_instead_of_sinks(shop: tidegate.Pipeline) -> None:
@@ -297,7 +297,8 @@ def test_records_that_cannot_be_given_are_refused(shop: tidegate.Pipeline, recor
 
 def test_partitions_are_read_in_the_same_order_with_a_restart(shop: tidegate.Pipeline) -> None:
     rows = [order(n, "ann", 100 + n, n, part=n % 2) for n in range(9)]
-    assert shop.test({"orders": rows})["big"]["id"].to_list() == [0, 2, 1, 3, 4, 6, 8, 5, 7]
+    assert shop.test({"orders": rows})["big"]["id"].to_list() == list(range(9))
+    assert shop.test({"orders": rows}, batch=100)["big"]["id"].to_list() == [0, 2, 1, 3, 4, 6, 8, 5, 7]
 
 
 def _no_states(runtime: AggregateRuntime) -> dict[str, object]:
@@ -310,7 +311,7 @@ def _no_states(runtime: AggregateRuntime) -> dict[str, object]:
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_restart_in_the_middle_changes_nothing(shop: tidegate.Pipeline, parallelism: int) -> None:
     rows = [order(n, f"c{n % 5}", n, n, part=n % 4) for n in range(100)]
-    result = shop.test({"orders": rows}, parallelism=parallelism)
+    result = shop.test({"orders": rows}, parallelism=parallelism, batch=30)
     assert sum(result["totals"]["n"]) == 100
     assert result["totals"].height == 10
 
@@ -354,6 +355,41 @@ def test_what_a_module_keeps_is_lost_in_a_restart_and_the_message_says_so(tmp_pa
     for _ in range(2):
         assert pipeline.test({"rows": rows}, restart=False)["out"]["twice"].to_list() == [1, 2, 3, 4]
     assert "doubling" not in sys.modules
+
+
+VISITS = """\
+from tidegate.python import Step, Timer, Value
+
+class Visits(Step):
+    clicks = Value("bigint", default=0)
+    quiet = Timer("event-time")
+
+    def open(self, settings):
+        self.gap = settings.duration("gap")
+
+    def process(self, row, out):
+        self.clicks.set(self.clicks.get() + 1)
+        self.quiet.set(row.time + self.gap)
+        out.emit(clicks=self.clicks.get())
+
+    def on_timer(self, name, at, out):
+        out.to("ended", customer=self.key[0], at=at, clicks=self.clicks.take())
+"""
+
+
+def test_timers_of_a_step_in_python_fire_as_far_as_event_time_goes(tmp_path: Path) -> None:
+    (tmp_path / "visits.py").write_text(VISITS, encoding="utf-8")
+    step = (
+        "  - {name: visits, from: orders, key: customer, python: visits:Visits, with: {gap: 30s}, "
+        "output: {clicks: bigint}, outputs: {ended: {customer: string, at: timestamp, clicks: bigint}}}\n"
+    )
+    pipeline = tidegate.loads(SHOP.replace("steps:\n", f"steps:\n{step}"), directory=tmp_path)
+    assert pipeline.columns("visits.ended") == {"customer": "string", "at": "timestamp", "clicks": "bigint"}
+    rows = [order(1, "ann", 5, 0), order(2, "bo", 5, 50), order(3, "ann", 5, 70)]
+    result = pipeline.test({"orders": rows}, at=["visits", "visits.ended"])
+    assert result["visits"]["clicks"].to_list() == [1, 1, 1]
+    assert result["visits.ended"].rows() == [("ann", at(30), 1), ("bo", at(80), 1), ("ann", at(100), 1)]
+    assert pipeline.test({"orders": rows}, at="visits.ended", watermark=None)["visits.ended"].height == 1
 
 
 # -- preview and cases -------------------------------------------------------------------------------------------------

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from tidegate.api.rows import Rows
     from tidegate.testing.cases import CaseRunner
     from tidegate.testing.feed import FeedEvent
+    from tidegate.testing.playing import PlayedInput
 
-AT_ONCE: Final = 1000
-"""Number of rows that arrive before the pipeline runs."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_FILE: Final = "<pipeline>"
 
@@ -198,6 +197,7 @@ class Pipeline:
         now: dt.datetime | None = None,
         watermark: dt.datetime | Literal["end"] | None = "end",
         parallelism: int = 1,
+        batch: int = 1,
         restart: bool = True,
     ) -> Frames:
         """Runs the pipeline over rows, and returns a frame for each sink.
@@ -211,6 +211,8 @@ class Pipeline:
             and all timers in event time fire. A time: the watermark of all sources moves there. None: no further than
             the rows say.
         :param parallelism: the number of slots.
+        :param batch: up to how many rows arrive together. With 1, each is processed before the next one arrives, as in
+            a case; 1000 take less time.
         :param restart: runs a second time with a restart from a checkpoint in the middle, whose result must be the
             same.
 
@@ -218,6 +220,10 @@ class Pipeline:
         `skipped` of the result, and dead letters in its frame `dead_letters`. Raises RestartChangesResult if the two
         results differ, and a TidegateError for whatever stops the pipeline or rows that cannot be given to it.
         """
+        from tidegate.testing.preview import bound_sources
+
+        if batch < 1 or parallelism < 1:
+            raise ValueError("`batch` and `parallelism` are whole numbers from 1 on")
         loaded, plan, places = self._tap(_names(at))
         given = {name: self._elements(name, each, records=records) for name, each in rows.items()}
         events = self._derive_events(given)
@@ -225,7 +231,9 @@ class Pipeline:
         if isinstance(watermark, dt.datetime):
             events = [*events, *_advance(events, loaded.settings.sources, _moment_ms(watermark))]
         plan = msgspec.structs.replace(plan, parallelism=min(parallelism, plan.max_parallelism))
-        return _play(plan, events, begins_ms, places, loaded, ended=watermark == "end", restart=restart)
+        if watermark == "end":
+            plan = bound_sources(plan)
+        return _play(plan, _given(loaded, events, begins_ms, batch), places, loaded, restart=restart)
 
     def preview(
         self,
@@ -241,6 +249,8 @@ class Pipeline:
         `records` and `at` are as in `test`; `limit` is the number of rows of each frame. The input ends with the last
         row.
         """
+        from tidegate.testing.preview import CHUNK, bound_sources
+
         loaded, plan, places = self._tap(_names(at))
         events: list[FeedEvent] = []
         of_file: tuple[str, SchemaText] | None = None
@@ -255,7 +265,11 @@ class Pipeline:
                 events += found
             else:
                 events += self._derive_events({name: self._elements(name, each, records=records)})
-        return _play(plan, events, moment_ms(NOW), places, loaded, of_file=of_file, limit=limit)
+        name, schema = of_file or ("", None)
+        given = _given(loaded, events, moment_ms(NOW), CHUNK, schema)
+        result = _play(bound_sources(plan, name), given, places, loaded, restart=False)
+        result.update({place: frame.head(limit) for place, frame in result.items() if limit is not None})
+        return result
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -337,34 +351,33 @@ def _columns_text(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
-def _play(
-    plan: Plan,
+def _given(
+    loaded: LoadedPipeline,
     events: Sequence[FeedEvent],
     begins_ms: int,
-    places: Mapping[str, SinkOperator],
-    loaded: LoadedPipeline,
-    *,
-    ended: bool = True,
-    restart: bool = False,
-    of_file: tuple[str, SchemaText] | None = None,
-    limit: int | None = None,
-) -> Frames:
-    """Plays events, and returns the rows that the sinks of these places have written."""
-    from tidegate.api.frames import Frames, gather_rows
-    from tidegate.testing.cases import compare_restarted
+    batch: int,
+    schema: SchemaText | None = None,
+) -> PlayedInput:
+    """Returns the input of a run. `schema`: that of a file that has its own."""
     from tidegate.testing.feed import derive_ends
-    from tidegate.testing.playing import PlayedInput, Run, open_code
-    from tidegate.testing.preview import bound_sources
-    from tidegate.testing.render import render_failure
+    from tidegate.testing.playing import PlayedInput
 
-    named, schema = ("", None) if of_file is None else of_file
-    if ended:
-        plan = msgspec.structs.replace(plan, vertices=bound_sources(plan, named))
     ends = derive_ends((one.record for one in events if one.record is not None), loaded.settings.sources.values())
     registry = loaded.settings.registry
     copies = None if registry is None else copies_of(registry).of_id
+    return PlayedInput(events, ends, begins_ms, batch, schema, copies)
+
+
+def _play(
+    plan: Plan, given: PlayedInput, places: Mapping[str, SinkOperator], loaded: LoadedPipeline, *, restart: bool
+) -> Frames:
+    """Plays an input, and returns the rows that the sinks of these places have written."""
+    from tidegate.api.frames import Frames, gather_rows
+    from tidegate.testing.cases import compare_restarted
+    from tidegate.testing.playing import Run, open_code
+    from tidegate.testing.render import render_failure
+
     skipped: list[str] = []
-    given = PlayedInput(events, ends, begins_ms, AT_ONCE, schema, copies)
     run = Run(plan, given, skipped.append, open_code(loaded))
     played = run.play(rows=True)
     if restart:
@@ -375,7 +388,4 @@ def _play(
             text = "\n".join(line for failure in failures for line in render_failure(failure))
             raise RestartChangesResult(loaded.secrets(text))
     frames = {name: gather_rows(plan, sink, played.rows.get(sink.name, ())) for name, sink in places.items()}
-    if limit is not None:
-        frames = {name: frame.head(limit) for name, frame in frames.items()}
-    shown = [loaded.secrets(line) for line in skipped]
-    return Frames(frames, played.bad, shown, played.late, played.notes)
+    return Frames(frames, played.bad, [loaded.secrets(line) for line in skipped], played.late, played.notes)

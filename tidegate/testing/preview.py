@@ -120,7 +120,7 @@ class Preview:
         self._copies = copies
         self._schema = None if of_file is None else of_file[1]
         named = "" if of_file is None else of_file[0]
-        self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=bound_sources(plan, named))
+        self._plan = msgspec.structs.replace(bound_sources(plan, named), parallelism=1)
         self._on_skipped = on_skipped
         self._code = open_code(loaded)
         self.late: dict[str, int] = {}
@@ -180,9 +180,9 @@ def render_field(value: Any) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
-def bound_sources(plan: Plan, named: str = "") -> tuple[Any, ...]:
-    """Returns the vertices with bounded sources. Values of the source `named` begin with their schema id."""
-    return tuple(
+def bound_sources(plan: Plan, named: str = "") -> Plan:
+    """Returns the plan with bounded sources. Values of the source `named` begin with their schema id."""
+    vertices = tuple(
         msgspec.structs.replace(
             vertex,
             nodes=tuple(
@@ -194,6 +194,7 @@ def bound_sources(plan: Plan, named: str = "") -> tuple[Any, ...]:
         )
         for vertex in plan.vertices
     )
+    return msgspec.structs.replace(plan, vertices=vertices)
 
 
 def _ending(source: SourceOperator, named: str) -> SourceOperator:
