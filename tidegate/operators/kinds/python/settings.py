@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Final
 
 from pydantic import Field, SecretStr, create_model
@@ -46,28 +47,31 @@ def _settings(value: object) -> dict[str, Any]:
     for name, one in value.items():
         if not isinstance(name, str):
             raise refusal(f"the name {describe_value(name)} is not a text", "write it in quotes")
-        if not isinstance(one, SecretStr):
-            _check_plain(name, one)
-        found[name] = SecretStr(one) if isinstance(one, str) and is_secret_key(name) else one
+        plain = one if isinstance(one, SecretStr) else _make_plain(name, one)
+        found[name] = SecretStr(plain) if isinstance(plain, str) and is_secret_key(name) else plain
     return found
 
 
-def _check_plain(name: str, value: object) -> None:
-    """Refuses values that a plan could not carry to the slots as they are, such as dates."""
+def _make_plain(name: str, value: object) -> object:
+    """Returns a value of JSON. Refuses values that a plan could not carry to the slots as they are, such as dates."""
     if isinstance(value, dict):
-        for key, one in value.items():
-            if not isinstance(key, str):
-                raise refusal(f"the name {describe_value(key)} is not a text", "write it in quotes", at=name)
-            _check_plain(name, one)
-    elif isinstance(value, list):
-        for one in value:
-            _check_plain(name, one)
-    elif isinstance(value, SecretStr):
+        if any(not isinstance(key, str) for key in value):
+            key = next(key for key in value if not isinstance(key, str))
+            raise refusal(f"the name {describe_value(key)} is not a text", "write it in quotes", at=name)
+        return {key: _make_plain(name, one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_make_plain(name, one) for one in value]
+    if isinstance(value, SecretStr):
         raise refusal("a secret is within a list or a mapping", "write it directly under `with`: {token: ...}", at=name)
-    elif value is not None and not isinstance(value, str | int | float | bool):
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise refusal(f"{describe_value(value)} is not finite", "write it in quotes", at=name)
+        return float(value)  # what the file's loader returns is a class of its own
+    if value is not None and not isinstance(value, str | int):
         raise refusal(
             f"{describe_value(value)} is neither a text, a number, true nor false", "write it in quotes", at=name
         )
+    return value
 
 
 _REFERENCE = Annotated[
