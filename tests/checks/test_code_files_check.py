@@ -11,12 +11,17 @@ import pytest
 from tests.support.user_code import describe_here
 from tests.user_code.made_wheels import make_wheel
 from tidegate.checks.pipeline_file import check_file, plan_file
+from tidegate.checks.user_code import probe
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import read_pipeline
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.testing.cases import CaseRunner
+from tidegate.user_code.describe import CodeDescription
+from tidegate.user_code.files import read_code_file
 from tidegate.user_code.modules import install_modules
+from tidegate.user_code.probe import ProbeRequest
+from tidegate.user_code.shipping import local_code
 from tidegate.user_code.wheels import install_wheels
 
 pytestmark = pytest.mark.slow
@@ -101,6 +106,12 @@ def test_a_module_next_to_the_file_comes_before_one_of_a_wheel(file: Path) -> No
     plan = build_plan(loaded)
     assert "shop.py" not in plan.modules
     assert CaseRunner(loaded, plan).run(loaded.settings.tests[0]).failures == ()
+
+
+def test_the_probe_process_imports_from_wheels(tmp_path: Path) -> None:
+    wheel = read_code_file(make_wheel(tmp_path, {"sold.py": SHOP, "scoring/factors.py": "FACTOR = 3\n"}))
+    found = probe(ProbeRequest({}, ("sold:score",), tuple(map(str, local_code([wheel]).wheels))))
+    assert isinstance(found["sold:score"], CodeDescription)
 
 
 def test_files_that_cannot_be_used_are_refused_at_their_place(file: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 from unittest import mock
 
 from tests.support.user_code import describe_modules
 from tidegate.checks import pipeline_file, user_code
 from tidegate.checks.pipeline_file import ExpressionCheck
+from tidegate.checks.user_code import Found
 from tidegate.expressions.expression import Expression
+from tidegate.user_code.probe import ProbeRequest
 
 
 class TriedHere(ExpressionCheck):
@@ -28,11 +31,15 @@ class TriedHere(ExpressionCheck):
         return [find_problem(expression) for expression in expressions]
 
 
+def _probe_here(request: ProbeRequest) -> Found:
+    return describe_modules(request.references, request.modules, tuple(map(Path, request.wheels)))
+
+
 @contextmanager
 def tried_here() -> Iterator[None]:
     """Replaces both checks within the block."""
     with (
         mock.patch.object(pipeline_file, "ExpressionCheck", TriedHere),
-        mock.patch.object(user_code, "probe", lambda request: describe_modules(request.references, request.modules)),
+        mock.patch.object(user_code, "probe", _probe_here),
     ):
         yield

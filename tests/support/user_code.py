@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,16 +21,18 @@ def describe_here(loaded: LoadedPipeline, modules: Mapping[str, str] | None = No
     references = find_references(loaded)
     texts = read_modules(Path(loaded.file).parent, references) if modules is None else dict(modules)
     files, _ = read_code_files(Path(loaded.file).parent, loaded.settings.code)
+    found = describe_modules(references, texts, local_code(files).wheels)
+    return replace(loaded, code=UserCode(texts, found, files))
+
+
+def describe_modules(
+    references: Iterable[str], modules: Mapping[str, str], wheels: Sequence[Path] = ()
+) -> dict[str, CodeDescription | CodeProblem]:
+    """Describes references. Modules and wheels are installed only meanwhile."""
     with ExitStack() as forgetting:
         forgetting.callback(install_wheels, ())
-        install_wheels(local_code(files).wheels)
-        return replace(loaded, code=UserCode(texts, describe_modules(references, texts), files))
-
-
-def describe_modules(references: Iterable[str], modules: Mapping[str, str]) -> dict[str, CodeDescription | CodeProblem]:
-    """Describes references. The modules are installed only meanwhile."""
-    with ExitStack() as forgetting:
         forgetting.callback(install_modules, {})
+        install_wheels(wheels)
         install_modules(modules)
         return {reference: describe(reference, modules) for reference in references}
 
