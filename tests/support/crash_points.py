@@ -1,8 +1,9 @@
 """Injects a fault at every durable system call of one life, one after the other.
 
-`python -m tests.support.crash_points LIFE WAY [BUG]`, with the names below; BUG plants a bug to show that it is found.
-Each case runs on a fresh copy of a directory, and a fresh process then judges the result. Prints one line for each case
-and a summary. The exit code is 1 if a case ends in a state that is not allowed, or its fault did not happen.
+`python -m tests.support.crash_points LIFE WAY[,WAY...] [BUG]`, with the names below. BUG plants a bug to show that it
+is found. Each case runs on a fresh copy of a directory, and a fresh process then judges the result. Prints one line for
+each case and a summary for each way. The exit code is 1 if a case ends in a state that is not allowed, or its fault did
+not happen.
 """
 
 from __future__ import annotations
@@ -167,10 +168,14 @@ def _plant(bug: str) -> None:
 
 
 def main() -> int:
-    """Runs all cases of LIFE and WAY."""
-    life, way, *bugs = sys.argv[1:]
+    """Runs all cases of LIFE and each WAY."""
+    life, ways, *bugs = sys.argv[1:]
     for bug in bugs:
         _plant(bug)
+    return max(_strike(life, way) for way in ways.split(","))
+
+
+def _strike(life: str, way: str) -> int:
     cases = bad = 0
     for line, good in serve_power_cuts(life) if way == POWER_CUT else serve(life, WAYS[way]):
         cases += 1
