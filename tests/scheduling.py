@@ -19,8 +19,30 @@ DAEMONS: Final = ("e2e", "users")
 """Rooms whose tests start daemons, with Spark."""
 LIKE_SPARK: Final = "like_spark.py"
 """Files whose names end so use one Spark session."""
+LONG: Final = (
+    "users/test_bad_records.py",
+    "e2e/test_kills.py",
+    "e2e/test_zombies.py",
+    "e2e/test_savepoints.py",
+    "users/test_owning.py",
+    "users/test_wrong_settings.py",
+    "e2e/test_stopping.py",
+    "e2e/test_registry.py",
+    "users/test_spark_masters.py",
+    "e2e/test_windows.py",
+    "storage/test_crash_points.py",
+    "simulation/broker/test_scenarios.py",
+    "sources/test_outage.py",
+    "contract/test_coverage.py",
+    "simulation/test_paired.py",
+    "golden/test_no_pickle.py",
+    "kafka/test_oauth.py",
+    "dev/test_broker.py",
+)
+"""Files that take half a minute or more, the longest first: one that begins last would end alone."""
 ORDER: Final = (
     *TOGETHER,
+    *LONG,
     *DAEMONS,
     *(
         "simulation",
@@ -48,8 +70,9 @@ def derive_unit(nodeid: str) -> str:
 
 
 def derive_rank(nodeid: str) -> int:
-    """The place of a test's room in the order."""
-    room = _room(nodeid)
+    """The place in the order of a test's file, else of its room."""
+    file = nodeid.split("::", 1)[0].partition("/")[2]
+    room = file if file in LONG else _room(nodeid)
     if derive_unit(nodeid) == LIKE_SPARK:
         return 0
     return ORDER.index(room) if room in ORDER else len(ORDER)
