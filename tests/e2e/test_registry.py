@@ -209,7 +209,7 @@ def write_file(directory: Path, bootstrap: str, url: str, source: str, target: s
         "version": 1,
         "name": "avro",
         "kafka": {"bootstrap.servers": bootstrap},
-        "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "200ms"},
+        "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "1s"},
         "http": {"port": 0},
         "registry": {"url": url, "timeout": "2s"},
         "sources": {

@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 from tidegate.dev.demo.orders import Order
 from tidegate.dev.demo.verify import SkuTotal, read_topic, verify_totals
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
 
 HISTORY = 400
 Rows = list[tuple[bytes | None, bytes]]

@@ -170,7 +170,7 @@ def write(
         "name": name,
         "kafka": {"bootstrap.servers": bootstrap},
         "parallelism": parallelism,
-        "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "200ms", "unaligned": "always"},
+        "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "500ms", "unaligned": "always"},
         "state": {"backend": backend},
         "http": {"port": 0},
         "sources": {

@@ -101,6 +101,7 @@ def check_openmetrics(daemon: DaemonProcess) -> None:
     assert any(family.name == "tidegate_pipeline_state" for family in families)
 
 
+@pytest.mark.deep
 def test_on_a_terminal_the_log_is_text_with_a_display_below(user: User) -> None:
     source, out = user.numbers()
     user.produce(source, numbers((1, 1), (2, 2)))

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.kafka.transactions import TransactionClient
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,7 @@ def test_too_few_slots_are_told_with_both_numbers(user: User) -> None:
     user.run_here().says(2, "spark.master", "room for 1 slot", "parallelism is 2", "lower `parallelism`")
 
 
+@pytest.mark.deep
 def test_a_package_that_only_the_slots_need_is_missed_once_and_named(user: User, tmp_path: Path) -> None:
     user.numbers()
     (tmp_path / "confluent_kafka.py").write_text(

@@ -46,7 +46,7 @@ class User:
             "kafka": {"bootstrap.servers": bootstrap},
             "spark": {"master": "local[1]"},
             "parallelism": 1,
-            "checkpoints": {"directory": f"file://{directory / 'checkpoints'}", "interval": "200ms"},
+            "checkpoints": {"directory": f"file://{directory / 'checkpoints'}", "interval": "500ms"},
             "restart": {"initial": "100ms", "max": "1s", "give_up_after": "3 in 10m"},
             "http": {"port": 0},
             "logging": {"format": "json"},
