@@ -54,7 +54,8 @@ def test_what_user_code_does_to_its_slot_is_answered_and_the_output_is_exact(
 
 
 def expected(rows: list[str]) -> list[dict[str, object]]:
-    visits, emitted = dict.fromkeys(USERS, 0), []
+    visits = dict.fromkeys(USERS, 0)
+    emitted: list[dict[str, object]] = []
     for n, what in enumerate(rows):
         if what not in FAIL:
             visits[USERS[n % 3]] += 1
