@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from typing_extensions import override
 
@@ -17,7 +17,26 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Row(dict[str, Any]):
+if TYPE_CHECKING:
+
+    class _Columns(Mapping[str, Any]):
+        """Lets a type checker report changes of a row."""
+
+        def __init__(self, columns: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any) -> None: ...
+        @override
+        def __getitem__(self, name: str) -> Any: ...
+        @override
+        def __iter__(self) -> Iterator[str]: ...
+        @override
+        def __len__(self) -> int: ...
+        def copy(self) -> dict[str, Any]:
+            """Returns a dict that can be changed."""
+
+else:
+    _Columns = dict
+
+
+class Row(_Columns):
     """A row: a dict of its columns that cannot be changed."""
 
     __slots__ = ("time_ms",)
@@ -35,11 +54,13 @@ class Row(dict[str, Any]):
                 "these rows have no event time: declare `event_time` of their source, or a step `event_time`"
             ) from None
 
-    def _refuse_change(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a row cannot be changed: make a new one, for instance `{**row, 'price': 1}`")
+    if not TYPE_CHECKING:
 
-    __setitem__ = __delitem__ = __ior__ = _refuse_change
-    clear = pop = popitem = setdefault = update = _refuse_change
+        def _refuse_change(self, *_, **__):
+            raise TypeError("a row cannot be changed: make a new one, for instance `{**row, 'price': 1}`")
+
+        __setitem__ = __delitem__ = __ior__ = _refuse_change
+        clear = pop = popitem = setdefault = update = _refuse_change
 
 
 class Out(Protocol):
@@ -128,7 +149,10 @@ class Step:
 
     @property
     def watermark(self) -> datetime | None:
-        """No row up to this event time arrives any more unless it is late; None before the first watermark."""
+        """No row of this key up to this event time arrives any more unless it is late; None before the first watermark.
+
+        It survives restarts, except in a step without `key`.
+        """
         return self._running.watermark
 
     def now(self) -> datetime:

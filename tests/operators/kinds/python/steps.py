@@ -77,11 +77,11 @@ class Taking(Step):
         self.clicks.set(self.clicks.get() + 1)
         match row["user"]:
             case "change":
-                row["n"] = 1
+                row["n"] = 1  # type: ignore[index]  # a mistake on purpose
             case "time":
                 _ = row.time
             case "text":
-                self.clicks.set("one")  # type: ignore[arg-type]  # a mistake on purpose
+                self.clicks.set("one")  # type: ignore[arg-type]  # as above
             case "none":
                 self.clicks.set(None)  # type: ignore[arg-type]  # as above
             case "half":
@@ -96,6 +96,8 @@ class Taking(Step):
                 out.emit([1])  # type: ignore[arg-type]  # as above
             case "exit":
                 raise SystemExit(3)
+            case "interrupt":
+                raise KeyboardInterrupt
             case "thread":
                 _raise_in_thread(lambda: self.clicks.set(5))
             case "silent":

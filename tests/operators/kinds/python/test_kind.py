@@ -89,6 +89,16 @@ def test_what_does_not_go_together_is_refused(step: str, message: str) -> None:
     assert problem.remedy
 
 
+def test_settings_are_plain_values() -> None:
+    opening = CODE.replace("class Plain(Step):", "class Plain(Step):\n    def open(self, settings): pass")
+    step = f"python: visits:Plain, with: {{a: 0.50, b: [1.5, {{c: true}}]}}, {OUTPUT}"
+    settings = operator_of(check(step, code=opening)).settings
+    assert settings == {"a": 0.5, "b": [1.5, {"c": True}]}
+    assert type(settings["a"]) is float
+    (problem,) = check(step.replace("0.50", ".nan"), code=opening).problems
+    assert problem.message.endswith("is not finite")
+
+
 def test_an_output_is_read_beside_the_main_one_and_named_if_it_is_not() -> None:
     step = f"python: visits:Plain, {OUTPUT}, outputs: {{ended: {{user: string}}, more: {{user: string}}}}"
     checked = check(step, reads="[visits, visits.ended]")

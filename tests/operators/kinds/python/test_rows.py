@@ -80,6 +80,33 @@ def test_what_a_step_may_not_do_fails_its_row_with_the_place(what: str, reason: 
     tasks.close()
 
 
+def test_an_interrupt_from_the_keyboard_is_no_failure_of_a_row() -> None:
+    tasks = Subtasks(operator("Taking", ("n",)), ("n",))
+    with pytest.raises(KeyboardInterrupt):
+        tasks.process(rows(("interrupt", 1)))
+    tasks.close()
+
+
+@pytest.mark.parametrize("timers", [False, True])
+def test_the_watermark_of_a_key_is_restored(*, timers: bool) -> None:
+    spec = operator("Beats" if timers else "Lives", timed=True)
+    tasks = Subtasks(spec, ("user",), now_ms=lambda: 0)
+    tasks.watermark(5000)
+    tasks.restart(3)
+    seen = {one._scope.watermark for one in tasks.runtimes}
+    assert seen == {None}
+    for one in tasks.runtimes:
+        one._scope.begin()
+        one._scope.state_key = "a"
+    found = [one._scope.watermark for one in tasks.runtimes]
+    assert dt.datetime(1970, 1, 1, 0, 0, 5, tzinfo=dt.UTC) in found
+    for one in tasks.runtimes:
+        one._scope.end()
+    tasks.watermark(6000)
+    assert {one._scope.watermark for one in tasks.runtimes} == {dt.datetime(1970, 1, 1, 0, 0, 6, tzinfo=dt.UTC)}
+    tasks.close()
+
+
 def test_every_type_is_kept_as_it_is() -> None:
     kinds: dict[str, DataType] = {name: derive_type(getattr(steps.Typed, name).type) for name in steps.Typed.NAMES}
     columns = (("user", STRING), *kinds.items())

@@ -225,7 +225,7 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
         for state, clock in ((EVENT_TIMERS, False), (HELD_TIMERS, False), (CLOCK_TIMERS, True)):
             if any(one.clock == clock for one in timers):
                 yield declare_time_ordered(StateDeclaration(state, queue))
-        if timers:
+        if timers or (self.timed and self.keys and not self.per_batch):
             yield WATERMARK
 
     @override

@@ -18,20 +18,21 @@ from tidegate.formats.columns import plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
-from tidegate.operators.event_time import BEHIND, TIME
+from tidegate.operators.event_time import BEHIND, TIME, WATERMARK, EventClock
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.code import close_code, open_code
 from tidegate.operators.kinds.python.running.emitted import RowOut
 from tidegate.operators.kinds.python.running.expiry import Removal
 from tidegate.operators.kinds.python.running.scope import RunningScope
-from tidegate.operators.kinds.python.running.states import open_handle
+from tidegate.operators.kinds.python.running.states import open_handle, row_of
 from tidegate.operators.kinds.python.running.values import reader_of
 from tidegate.operators.runtime import LOWEST, Out, system_columns
 from tidegate.operators.spec import Columns, Slot
 from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW
 from tidegate.python import Row, Settings
-from tidegate.state.base import Key, KeyedState
+from tidegate.state.base import GroupsOf, Key, KeyedState
+from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.user_code.failure import describe_failure
 
 Process = Callable[[Row, RowOut], object]
@@ -61,6 +62,10 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
         self._handles: dict[str, Handle] = {}
         self._removals: list[Removal] = []
         self._open_handles(slot)
+        self._groups_of: GroupsOf = lambda rows: key_groups_of_keys(
+            rows, [kinds[key] for key in operator.keys], slot.max_parallelism
+        )
+        self._event_clock = self._open_clock(slot)
         ttls = [one.ttl for one in operator.description.states if one.ttl is not None]
         self._needs_clock = any(ttl.processing for ttl in ttls)
         settings = Settings(operator.settings)
@@ -79,9 +84,26 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
             if one.ttl is not None:
                 self._removals.append(Removal(one.ttl, state))
 
+    def _open_clock(self, slot: Slot) -> EventClock | None:
+        """Returns the watermark that survives restarts, if the step has one."""
+        if WATERMARK.name not in self._states:
+            return None
+        clock = EventClock(self.operator.name, slot.own_groups)
+        self._states[WATERMARK.name] = clock.state
+        self._scope.watermark_of = self._watermark_of
+        return clock
+
+    def _watermark_of(self, key: Key) -> int:
+        assert self._event_clock is not None
+        if self._event_clock.uniform:
+            return self._event_clock.watermark_ms
+        return self._event_clock.watermark_of(self._groups_of([row_of(key)]))[0]
+
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
         self._scope.watermark_ms = max(self._scope.watermark_ms, watermark_ms)
+        if self._event_clock is not None:
+            self._event_clock.advance(watermark_ms)
         super().on_watermark(watermark_ms, out)
 
     @override
@@ -103,6 +125,8 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
                 scope.reached_ms = reached_ms
                 try:
                     process(row, emitted)
+                except KeyboardInterrupt:  # of a notebook or a test, which it ends
+                    raise
                 except BaseException as error:  # noqa: BLE001  # SystemExit and panics of libraries fail their row, too
                     scope.roll_back()
                     emitted.drop()
@@ -159,6 +183,8 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
     @override
     def before_snapshot(self) -> None:
         self._remove(SWEPT_AT_ONCE)
+        if self._event_clock is not None:
+            self._event_clock.before_snapshot()
         super().before_snapshot()
 
     def _remove(self, entries: int) -> None:

@@ -40,6 +40,9 @@ class RunningScope(StepScope):
         self.wall_ms = 0
         """The slot's clock at the beginning of the batch; 0 if no state needs it."""
         self.watermark_ms = LOWEST
+        """The watermark that has arrived."""
+        self.watermark_of: Callable[[Key], int] | None = None
+        """Returns the watermark of a key, which a restart may have restored; None for a step without its own."""
         self.ending = False
         """Whether the timers of an end of time fire."""
         self.rescheduled: list[tuple[str, Key]] | None = None
@@ -103,11 +106,14 @@ class RunningScope(StepScope):
     @property
     @override
     def watermark(self) -> dt.datetime | None:
-        if self.watermark_ms == LOWEST:
+        watermark_ms = self.watermark_ms
+        if self.watermark_of is not None and self.thread:
+            watermark_ms = max(watermark_ms, self.watermark_of(self.state_key))
+        if watermark_ms == LOWEST:
             return None
-        if self.watermark_ms == END_OF_TIME:
+        if watermark_ms == END_OF_TIME:
             return dt.datetime.max.replace(tzinfo=dt.UTC)
-        return EPOCH + dt.timedelta(milliseconds=self.watermark_ms)
+        return EPOCH + dt.timedelta(milliseconds=watermark_ms)
 
     @override
     def now(self) -> dt.datetime:

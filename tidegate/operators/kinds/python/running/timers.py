@@ -18,7 +18,7 @@ from tidegate.formats.columns import make_column
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
 from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import BEHIND, TIME, TIMER, WATERMARK, EventClock
+from tidegate.operators.event_time import BEHIND, TIME, TIMER
 from tidegate.operators.kinds.python import CLOCK_TIMERS, EVENT_TIMERS, HELD_TIMERS, PythonOperator
 from tidegate.operators.kinds.python.running.rows import RowsRuntime
 from tidegate.operators.kinds.python.running.scope import RunningScope
@@ -185,8 +185,8 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         self._timers: dict[str, TimerHandle] = {}
         self._queues: dict[StateName, TimeOrdered] = {}
         super().__init__(operator, slot)
-        self._clock = EventClock(operator.name, slot.own_groups)
-        self._states[WATERMARK.name] = self._clock.state
+        assert self._event_clock is not None, "a step with timers has one"
+        self._clock = self._event_clock
         self._next_clock_ms: int | None = None
         self._knows_next = False
         self._results_timed = operator.timed or Requirement.EVENT_TIME in operator.planned.carries
@@ -278,6 +278,7 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         scope.wall_ms = self._now_ms()
         failed: list[_FailedTimer] = []
         times: list[int] = []
+        fired: list[tuple[int, Row]] = []
         first = scope.row + 1
         rescheduled: list[tuple[str, Key]] = []
         scope.begin()
@@ -290,8 +291,11 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
                 scope.time_ms = self._time_of_result(at_ms, timer, clock=self._timers[name].clock == "clock")
                 scope.reached_ms = LOWEST if scope.time_ms is None else scope.time_ms
                 times.append(scope.time_ms or 0)
+                fired.append((at_ms, row_of(key)))
                 try:
                     self._call_timer(name, at_ms)
+                except KeyboardInterrupt:  # as for rows
+                    raise
                 except BaseException as error:  # noqa: BLE001  # as for rows
                     scope.roll_back()
                     rescheduled.clear()
@@ -310,6 +314,8 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
             scope.ending, scope.rescheduled = False, None
             scope.end()
         self._flush()
+        if ending and fired:
+            self._clock.fired([at_ms for at_ms, _ in fired], self._groups_of([row for _, row in fired]))
         if failed:
             self._fail(failed, out)
         self._emit_results(times, first, out)
