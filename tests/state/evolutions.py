@@ -311,10 +311,11 @@ for an answer are not converted: stop the pipeline once with SIGTERM, whose fina
 
 A step in Python declares its states, and each of them evolves by the table above: the value of `clicks = Value("int")`
 is a column `value`. A `Value`, `Map`, `List` or timer that is added begins empty, so that a `Value` has its default.
-One that is removed has to be named (`state: {drop: [clicks]}`), and one with another name is a new one. Whether changed
-code may continue with its state only its author knows: `tidegate upgrade` and the log of the start note the change, and
-nothing is refused. If old state must not be continued, raise `version` of the class: the start then asks for `state:
-keep` or `state: reset`.
+One that is removed has to be named (`state: {drop: [clicks]}`), and one with another name is a new one. Only the last
+timer of a step cannot be given up by itself: leave it declared, or reset the step. Whether changed code may continue
+with its state only its author knows: `tidegate upgrade` and the log of the start note the change, and nothing is
+refused. If old state must not be continued, raise `version` of the class: the start then asks for `state: keep` or
+`state: reset`.
 """
 
 

@@ -33,6 +33,37 @@ class Visits(Step):
 CLICKS = [{"user": f"u{i % 3}"} for i in range(9)]
 
 
+TIMED = """\
+parallelism: 2
+sources:
+  clicks: {topic: clicks, schema: {user: string, at: timestamp}, event_time: at, watermark: {delay: 0s}}
+steps:
+  - {name: visits, from: clicks, key: user, python: "visits:Visits", output: {user: string, timer: string}STATE}
+sinks:
+  out: {from: visits, topic: out, key: user}
+"""
+TIMERS = """\
+from datetime import timedelta
+from tidegate.python import Step, Timer, Value
+
+class Visits(Step):
+    seen = Value("timestamp")
+    soon = Timer("event-time")
+    late = Timer("event-time")
+
+    def process(self, row, out):
+        self.seen.set(row.time)
+        self.soon.set(row.time + timedelta(minutes=1))
+        self.late.set(row.time + timedelta(minutes=2))
+
+    def on_timer(self, name, at, out):
+        out.emit(user=self.key[0], timer=name)
+"""
+ONE_TIMER = TIMERS.replace('    late = Timer("event-time")\n', "").replace(
+    "        self.late.set(row.time + timedelta(minutes=2))\n", ""
+)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_installed() -> Iterator[None]:
     yield
@@ -127,3 +158,41 @@ def test_a_renamed_step_keeps_the_state_and_the_record_of_its_code(begun: Life) 
     assert {str(one.name): one.outcome for one in life.restore.upgrade.steps}["counted"] is UpgradeOutcome.RENAMED
     assert [str(one.name) for one in life.restore.upgrade.code] == ["counted"]
     assert went_on(life) == 5
+
+
+def click(user: str, time: str) -> dict[str, str]:
+    return {"user": user, "at": f"2026-11-01T{time}Z"}
+
+
+def test_a_timer_that_is_gone_is_given_up_by_name_and_never_fires() -> None:
+    life = Life(TIMED.replace("STATE", ""), modules={"visits.py": TIMERS})
+    life.produce("clicks", click("a", "10:00:00"))
+    life.checkpoint()
+    with pytest.raises(RestoreRefused, match=r"has no `late` any more.*`state: \{drop: \[late\]\}`"):
+        Life(TIMED.replace("STATE", ""), life, modules={"visits.py": ONE_TIMER})
+    after = Life(TIMED.replace("STATE", ", state: {drop: [late]}"), life, modules={"visits.py": ONE_TIMER})
+    after.produce("clicks", click("b", "11:00:00"))
+    assert after.checkpoint().output("out") == [{"user": "a", "timer": "soon"}]
+
+
+def test_a_timer_that_is_added_fires_for_keys_that_are_there() -> None:
+    life = Life(TIMED.replace("STATE", ""), modules={"visits.py": ONE_TIMER})
+    life.produce("clicks", click("a", "10:00:00"))
+    after = Life(TIMED.replace("STATE", ""), life.checkpoint(), modules={"visits.py": TIMERS})
+    after.produce("clicks", click("a", "10:00:30"), click("b", "11:00:00"))
+    assert after.checkpoint().output("out") == [{"user": "a", "timer": "soon"}, {"user": "a", "timer": "late"}]
+
+
+def test_the_first_timer_may_be_added_and_the_last_one_needs_a_reset() -> None:
+    none = ONE_TIMER.replace('    soon = Timer("event-time")\n', "")
+    none = none.replace("        self.soon.set(row.time + timedelta(minutes=1))\n", "").split("    def on_timer")[0]
+    life = Life(TIMED.replace("STATE", ""), modules={"visits.py": none})
+    life.produce("clicks", click("a", "10:00:00"))
+    after = Life(TIMED.replace("STATE", ""), life.checkpoint(), modules={"visits.py": ONE_TIMER})
+    after.produce("clicks", click("a", "10:00:30"), click("b", "11:00:00"))
+    assert after.checkpoint().output("out") == [{"user": "a", "timer": "soon"}]
+    for state in ("", ", state: {drop: [soon]}", ", state: keep"):
+        with pytest.raises(RestoreRefused, match="state: reset") as refused:
+            Life(TIMED.replace("STATE", state), after, modules={"visits.py": none})
+        print(refused.value)
+    assert Life(TIMED.replace("STATE", ", state: reset"), after, modules={"visits.py": none})

@@ -258,11 +258,9 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         horizon_ms = until_ms
         for place, queue in queues:
             rows = [row for row, _ in queue.take_due(until_ms, FIRED_AT_ONCE)]
-            taken += [(row[0], place, row[1:-1], row[-1]) for row in rows]
+            taken += [(row[0], place, row[1:-1], row[-1]) for row in rows if row[-1] in self._timers]  # or given up
             if len(rows) == FIRED_AT_ONCE:  # there may be more, none of them earlier
                 horizon_ms = min(horizon_ms, rows[-1][0])
-        if not taken:
-            return False
         self._load([_key_of(row) for _, _, row, _ in taken])
         due = _DueTimers(self._timers)
         for at_ms, place, row, name in sorted(taken, key=_time_of):
