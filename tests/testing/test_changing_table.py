@@ -27,6 +27,8 @@ ORDERS = [{"id": i, "customer": f"c{i % 3}", "amount": float(i), "city": "Bern"}
 ONE_MORE = {"id": 99, "customer": "c0", "amount": 10.0, "city": "Bern"}
 TIMED = [{"id": i, "customer": f"c{i % 3}", "at": 1_000_000 + i * 1_000} for i in range(20)]
 LINES = [{"op": "c", "after": {"id": i, "item": "ink", "price": i}} for i in range(3)]
+OF_CODE = ("user code", "a new `Value`")
+"""Rows that `test_changed_code.py` tries, because the file does not change."""
 RECORDS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     SHOP: ("orders", ORDERS),
     VISITS: ("orders", TIMED),
@@ -89,7 +91,7 @@ def test_every_row_of_the_table_is_tried_and_nothing_else() -> None:
     page = PAGE.read_text(encoding="utf-8")
     table = page[page.index("| change | what it needs |") :]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in table[: table.index("\n\n")].splitlines()[2:]]
-    begins = {case.row for case in CASES}
+    begins = {case.row for case in CASES} | {*OF_CODE}
     assert [row for row in rows if not any(row.startswith(begin) for begin in begins)] == []
     assert [begin for begin in begins if not any(row.startswith(begin) for row in rows)] == []
 
