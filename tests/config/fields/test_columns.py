@@ -60,7 +60,7 @@ def test_types_of_later_versions_have_a_way_out(text: str, remedy: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "column"),
-    [("", 1), ("intt", 1), ("array", 6), ("array<int", 10), ("struct<a int>", 10), ("int int", 5), ("struct<>", 8)],
+    [("", 1), ("intt", 1), ("array", 6), ("array<int", 10), ("int int", 5), ("struct<>", 8)],
 )
 def test_what_is_no_type_is_refused_at_its_place(text: str, column: int) -> None:
     with pytest.raises(TypeProblem) as caught:
