@@ -146,6 +146,8 @@ def test_a_wrong_declaration_is_refused_with_class_attribute_and_remedy(
             f'    event_timers = Value("bigint")\n{PROCESS}',
             "`event_timers` of `S` has the name of a state that holds timers",
         ),
+        (f'    clicks: Value("bigint")\n{PROCESS}', "`clicks` of `S` has a declaration as its type"),
+        (f"    clicks: 'Timer(1)'\n{PROCESS}", "`clicks` of `S` has a declaration as its type"),
         (f'    Clicks = Value("bigint")\n{PROCESS}', "`Clicks` of `S` cannot be the name of a state"),
         (f'    a = b = Value("bigint")\n{PROCESS}', "`b` of `S` is also `a`"),
         (f'    t = Timer("event-time")\n{PROCESS}', "`S` declares timers and has no `on_timer`"),

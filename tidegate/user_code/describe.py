@@ -11,6 +11,7 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import starmap
 from types import MappingProxyType
@@ -47,6 +48,8 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The methods that a step may define, with their arguments."""
+_DECLARED: Final = re.compile(r"(Value|Map|List|Timer)\(")
+"""The beginning of a declaration that was written as an annotation."""
 _KEYED_BATCH: Final = "self, keys, frame, out"
 
 
@@ -268,6 +271,10 @@ def _declarations(found: type[Step]) -> Iterator[tuple[str, str, Declaration]]:
     attributes: dict[str, object] = {}
     for one in reversed(found.__mro__):
         attributes |= vars(one) if one not in (Step, object) else {}
+    for name, value in _annotations(found):
+        if name not in attributes and (isinstance(value, DECLARATIONS) or _DECLARED.match(str(value))):
+            remedy = f"write `=` instead of `:`: `{name} = {value if isinstance(value, str) else 'Value(...)'}`"
+            raise UserCodeProblem(f"`{name}` of `{found.__name__}` has a declaration as its type", remedy)
     seen: dict[int, str] = {}
     for name, value in attributes.items():
         where = f"`{name}` of `{found.__name__}`"
@@ -286,6 +293,12 @@ def _declarations(found: type[Step]) -> Iterator[tuple[str, str, Declaration]]:
             raise UserCodeProblem(f"{where} is also `{seen[id(value)]}`", "declare each of them")
         seen[id(value)] = name
         yield name, where, value
+
+
+def _annotations(found: type[Step]) -> Iterator[tuple[str, object]]:
+    """Yields the annotations of a class and its bases below `Step`."""
+    for one in found.__mro__[: found.__mro__.index(Step)]:
+        yield from inspect.get_annotations(one).items()
 
 
 def _is_clock(where: str, timer: Timer) -> bool:
