@@ -210,8 +210,8 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "tidegate_operator_entries",
             _G,
             "Entries that an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "
-            "timers of quiet, open_rankings of keep, calls that wait for their answer, table_rows of tables and "
-            "lookups, left_rows and right_rows of joins, and waiting_rows, which wait for another input.",
+            "timers of quiet and python, open_rankings of keep, calls that wait for their answer, table_rows of tables "
+            "and lookups, left_rows and right_rows of joins, and waiting_rows, which wait for another input.",
             ("step", "subtask", "kind"),
         ),
         MetricSpec(

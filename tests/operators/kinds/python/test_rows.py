@@ -167,6 +167,15 @@ def test_a_function_maps_a_row_to_a_row_or_none() -> None:
     tasks.close()
 
 
+def test_a_row_keeps_its_row_kind_and_its_headers() -> None:
+    tasks = Subtasks(operator("double", ()), ())
+    kinds = pl.Series("__tidegate_kind", [3, 1], dtype=pl.Int8)
+    headers = pl.Series("__tidegate_headers", [[{"key": "a", "value": b"b"}], []])
+    tasks.process(rows((None, 2), ("b", 3)).with_columns(kinds, headers))
+    assert taken(tasks, "clicks", "__tidegate_kind", "__tidegate_headers") == [(6, 1, [])]
+    tasks.close()
+
+
 def test_a_function_gets_settings_and_yields_rows() -> None:
     tasks = Subtasks(operator("repeat", (), settings={"times": 2}), ())
     tasks.process(rows(("a", 1), ("b", -1), ("c", 1)))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 import pytest
 
+from tests.operators.driven import Collected
 from tests.operators.kinds.python.running import messages, operator, rows, taken
 from tests.operators.kinds.python.test_states import Clock, entries
 from tests.operators.subtasks import Subtasks
+from tidegate.formats.dead_letters.frames import dead_letters_of_rows
+from tidegate.formats.failures import RecordFailure
 from tidegate.operators.kinds.python.running import timers
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.task.elements import Watermark
@@ -160,4 +164,26 @@ def test_firing_ends_after_fifty_milliseconds() -> None:
     while one.poll(1000, tasks.out):
         pass
     assert len(due(tasks)) == 10
+    tasks.close()
+
+
+class Letters(Collected):
+    """Makes dead letters of failed rows, as the loop does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters: list[dict[str, Any]] = []
+
+    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0) -> None:
+        super().fail(batch, failures, port)
+        self.letters += dead_letters_of_rows("visits", ("clicks",), batch, failures).to_dicts()
+
+
+def test_the_dead_letter_of_a_timer_has_its_key() -> None:
+    tasks = sessions()
+    tasks.out = Letters()
+    tasks.process(rows(*[("a", 1)] * 13, times=[0] * 13))
+    tasks.watermark(50)
+    (letter,) = tasks.out.letters
+    assert (letter["row"], letter["offset"], letter["kind"]) == ('{"user":"a"}', None, "PYTHON_FAILED")
     tasks.close()
