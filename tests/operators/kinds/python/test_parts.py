@@ -28,7 +28,7 @@ class Calls:
         self.rows += end - start
         for row in range(start, end):
             if self.raises(row):
-                raise CallRaised(f"row {row}")
+                raise CallRaised from ValueError(f"row {row}")
         self.processed += range(start, end)
         return end - start
 
@@ -38,7 +38,7 @@ def test_each_row_that_raises_fails_alone_and_the_others_are_processed_once_and_
     draw = random.Random(height)
     for _ in range(20 * DEPTH):
         share = draw.choice([0, 0.01, 0.3, 0.9, 1])
-        calls = PartwiseCalls()
+        calls = PartwiseCalls(str)
         for _ in range(3):
             bad = {row for row in range(height) if draw.random() < share}
             seen = Calls(bad.__contains__)
@@ -49,7 +49,7 @@ def test_each_row_that_raises_fails_alone_and_the_others_are_processed_once_and_
 
 
 def test_a_batch_in_which_nothing_raises_is_one_call_again_after_a_while() -> None:
-    calls = PartwiseCalls()
+    calls = PartwiseCalls(str)
     calls.process(HEIGHT, Calls(lambda row: row % 100 == 0).attempt)
     counts = []
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_batch_in_which_nothing_raises_is_one_call_again_after_a_while() -> No
 
 def test_one_row_in_a_hundred_takes_eight_calls_each_and_three_times_the_rows() -> None:
     draw = random.Random(1)
-    calls = PartwiseCalls()
+    calls = PartwiseCalls(str)
     costs = []
     for _ in range(12):
         bad = {row for row in range(HEIGHT) if draw.random() < 0.01}
@@ -77,7 +77,7 @@ def test_one_row_in_a_hundred_takes_eight_calls_each_and_three_times_the_rows() 
 
 
 def test_rows_that_all_raise_are_called_once_each_as_soon_as_that_is_known() -> None:
-    calls = PartwiseCalls()
+    calls = PartwiseCalls(str)
     calls.process(HEIGHT, Calls(lambda _: True).attempt)
     seen = Calls(lambda _: True)
     calls.process(HEIGHT, seen.attempt)
@@ -91,10 +91,10 @@ def test_code_that_raises_only_sometimes_fails_rows_only_if_they_raise_alone() -
     def attempt(start: int, end: int) -> range:
         if draw.random() < 0.3:
             alone.extend(range(start, end) if end - start == 1 else ())
-            raise CallRaised("now and then")
+            raise CallRaised from ValueError("now and then")
         return range(start, end)
 
-    results, failed = PartwiseCalls().process(300, attempt)
+    results, failed = PartwiseCalls(str).process(300, attempt)
     assert [row for row, _ in failed] == alone
     assert sorted([*alone, *(row for _, rows in results for row in rows)]) == list(range(300))
 
@@ -104,4 +104,4 @@ def test_other_exceptions_are_passed_on() -> None:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        PartwiseCalls().process(10, attempt)
+        PartwiseCalls(str).process(10, attempt)

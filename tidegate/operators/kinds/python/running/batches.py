@@ -17,12 +17,14 @@ from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.batch_values import BatchKeys, BatchValue
 from tidegate.operators.kinds.python.running.code import close_code, open_code
+from tidegate.operators.kinds.python.running.expiry import Removal
 from tidegate.operators.kinds.python.running.frames import FrameConverter, Unfit
 from tidegate.operators.kinds.python.running.parts import CallRaised, PartwiseCalls
 from tidegate.operators.kinds.python.running.scope import RunningScope
 from tidegate.operators.runtime import Out as StepOut
 from tidegate.operators.runtime import system_columns
 from tidegate.operators.spec import Slot
+from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW
 from tidegate.python import Out, Settings
 from tidegate.state.base import KeyedState
 from tidegate.user_code.describe import DeclaredState
@@ -114,13 +116,19 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
         kinds = dict(operator.columns)
         self._columns = list(kinds)
         self._scope = RunningScope(operator.name, [], slot)
-        self._keys = BatchKeys(tuple((key, kinds[key]) for key in operator.keys)) if operator.keys else None
+        self._keys = BatchKeys(operator.keys) if operator.keys else None
         self._values = {one.name: self._open_value(one) for one in operator.description.states}
+        self._removals = [
+            Removal(one.ttl, cast("KeyedState[Any]", self._states[StateName(one.name)]))
+            for one in operator.description.states
+            if one.ttl is not None
+        ]
+        self._now_ms = slot.now_ms
         outputs = {"": operator.main, **operator.others}
         self._converters = {output: FrameConverter(declared) for output, declared in outputs.items()}
         self._emitted = {output: [name for name, _ in operator.pruned_columns(output)] for output in outputs}
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
-        self._calls = PartwiseCalls()
+        self._calls = PartwiseCalls(describe_failure)
         self._settings = Settings(operator.settings)
         self._code = open_code(operator, self._scope, self._values, self._settings)
 
@@ -136,12 +144,13 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: StepOut) -> None:
-        frame = batch[self._columns]
+        if self._removals:
+            self._scope.wall_ms = self._now_ms()
 
         def attempt(start: int, end: int) -> BatchResults:
-            return self._attempt(frame, start, end)
+            return self._attempt(batch if end - start == batch.height else batch[start:end])
 
-        parts, raised = self._calls.process(frame.height, attempt)
+        parts, raised = self._calls.process(batch.height, attempt)
         failures = [RecordFailure(row, FailureKind.PYTHON_FAILED, reason) for row, reason in raised]
         for start, part in parts:
             failures += [
@@ -152,14 +161,12 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
             out.fail(batch, failures)
         self._emit(batch, parts, out)
 
-    def _attempt(self, batch: pl.DataFrame, start: int, end: int) -> BatchResults:
+    def _attempt(self, rows: pl.DataFrame) -> BatchResults:
         """Calls user code with some rows, all or nothing. Raises CallRaised."""
-        if end - start == batch.height:
-            part = batch.clone()  # user code may change the frame itself, but never the values in it
-        else:
-            part = batch[start:end]
+        # User code may change this frame, but not the columns in it.
+        part = pl.DataFrame([rows.get_column(name) for name in self._columns])
         if self._keys is not None:
-            self._keys.begin(part)
+            self._keys.begin(part, [rows.get_column(name) for name in (TIME, BEHIND) if self._removals])
         same_rows = self.operator.same_rows
         fails_rows = same_rows and not self._values
         results = BatchResults(self._converters, part.height, same_rows=same_rows, fails_rows=fails_rows)
@@ -172,11 +179,12 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
                 value.undo()
             if isinstance(error, TidegateError):
                 raise
-            raise CallRaised(describe_failure(error)) from error
+            raise CallRaised from error
         finally:
             self._scope.end()
-        for value in self._values.values():
-            value.keep()
+        written = sum(value.keep() for value in self._values.values())
+        if written:
+            self._remove(SWEPT_FOR_NEW * written)
         return results
 
     def _call(self, frame: pl.DataFrame, results: BatchResults) -> None:
@@ -219,6 +227,15 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
             kept = [index for index, place in enumerate(places) if place not in failed]
             made, batch = made[kept], batch[[places[index] for index in kept]]
         return pl.DataFrame([*made.get_columns(), *map(batch.get_column, system_columns(batch))])
+
+    @override
+    def before_snapshot(self) -> None:
+        self._remove(SWEPT_AT_ONCE)
+        super().before_snapshot()
+
+    def _remove(self, entries: int) -> None:
+        for one in self._removals:
+            one.go_on(entries, self._scope.watermark_ms, self._scope.wall_ms)
 
     @override
     def close(self) -> None:

@@ -22,17 +22,18 @@ _SHARE: Final = 0.7
 
 
 class CallRaised(Exception):
-    """User code raised for some of the rows that it was called with. The call has had no effect."""
+    """User code raised for some of the rows that it was called with, and the call has had no effect.
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    The cause is what user code raised.
+    """
 
 
 class PartwiseCalls:
     """Calls user code for the batches of one subtask, and learns from the rows that raise how many to try at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, describe: Callable[[BaseException], str]) -> None:
+        """`describe`: renders what user code raised as the reason of a failure."""
+        self._describe = describe
         self._rows: float = ROWS_MAX
         """The number of rows to try next."""
         self._distance: float | None = None
@@ -52,12 +53,12 @@ class PartwiseCalls:
         failed: list[tuple[int, str]] = []
         position = 0
         suspects = 0
-        reason: str | None = None
-        """The number of rows from `position` on of which some have raised. The reason is that of exactly these rows;
-        None: unknown."""
+        """The number of rows from `position` on of which some have raised."""
+        error: BaseException | None = None
+        """What they raised together; None if they have not been tried together."""
         while position < height:
-            if suspects == 1 and reason is not None:
-                failed.append((position, reason))
+            if suspects == 1 and error is not None:
+                failed.append((position, self._describe(error)))
                 position, suspects = position + 1, 0
                 self._learn()
                 continue
@@ -65,13 +66,13 @@ class PartwiseCalls:
             try:
                 result = attempt(position, position + rows)
             except CallRaised as failure:
-                suspects, reason = rows, failure.reason
+                suspects, error = rows, failure.__cause__
                 continue
             results.append((position, result))
             position += rows
             self._since += rows
             if suspects:
-                suspects, reason = suspects - rows, None
+                suspects, error = suspects - rows, None
             else:
                 self._rows = min(ROWS_MAX, 2 * self._rows)
         return results, failed
