@@ -14,7 +14,14 @@ import pytest
 
 from tests.user_code.made_wheels import make_wheel
 from tidegate.user_code.modules import UserCodeProblem
-from tidegate.user_code.wheels import check_wheel, distribution_of, install_wheels, is_unpacked, unpack_wheel
+from tidegate.user_code.wheels import (
+    check_wheel,
+    distribution_of,
+    install_wheels,
+    is_unpacked,
+    isolate_wheels,
+    unpack_wheel,
+)
 
 PURE = {"shop_scores/__init__.py": "FACTOR = 3\n", "shop_scores/data.txt": "seven"}
 
@@ -132,6 +139,25 @@ def test_the_next_deployment_has_its_own_wheels(tmp_path: Path) -> None:
     assert str(second) not in sys.path
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("shop_scores")
+
+
+def test_a_run_in_a_test_leaves_the_modules_of_before(tmp_path: Path) -> None:
+    first = unpacked(make_wheel(tmp_path / "a", PURE))
+    sys.path.insert(0, str(first))
+    try:
+        before = importlib.import_module("shop_scores")
+        second = unpacked(make_wheel(tmp_path / "b", {"shop_scores/__init__.py": "FACTOR = 4\n"}))
+        seen = []
+        for _ in range(2):
+            with isolate_wheels([second]):
+                install_wheels([second])
+                seen.append(importlib.import_module("shop_scores"))
+        assert [one.FACTOR for one in seen] == [4, 4]
+        assert seen[0] is not seen[1]
+        assert importlib.import_module("shop_scores") is before
+    finally:
+        sys.path.remove(str(first))
+        sys.modules.pop("shop_scores", None)
 
 
 def test_a_wheel_hides_an_installed_module(tmp_path: Path) -> None:

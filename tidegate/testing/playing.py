@@ -26,6 +26,7 @@ from tidegate.testing.parts import VirtualClock, WrittenRecord
 from tidegate.user_code.files import NO_FILES, CodeFiles
 from tidegate.user_code.modules import isolate_modules
 from tidegate.user_code.shipping import local_code
+from tidegate.user_code.wheels import isolate_wheels
 
 Output = Mapping[OperatorName, Sequence[WrittenRecord]]
 
@@ -115,7 +116,7 @@ class Run:
         self, log: Log, clock: VirtualClock, on_skipped: Callable[[str], None], snapshot: HarnessSnapshot | None = None
     ) -> Iterator[Harness]:
         """Opens a harness, and imports the user's modules for it anew."""
-        with isolate_modules(self._plan.modules):
+        with isolate_wheels(self._code.wheels), isolate_modules(self._plan.modules):
             harness = Harness(self._plan, log, clock, on_skipped, snapshot, self._code)
             try:
                 yield harness

@@ -9,6 +9,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -103,11 +104,28 @@ def install_wheels(directories: Sequence[Path]) -> None:
     importlib.invalidate_caches()
 
 
+@contextmanager
+def isolate_wheels(directories: Sequence[Path]) -> Iterator[None]:
+    """Within the block, modules of these directories are imported anew; after it, the modules of before are back."""
+    before = {name: sys.modules[name] for one in directories for name in _modules_in(one) if name in sys.modules}
+    install_wheels(())
+    try:
+        yield
+    finally:
+        install_wheels(())
+        sys.modules.update(before)
+
+
 def _forget(directory: Path) -> None:
     """Removes the modules of a directory from the loaded ones, and no others of a namespace that several share."""
+    for name in _modules_in(directory):
+        sys.modules.pop(name, None)
+
+
+def _modules_in(directory: Path) -> Iterator[str]:
     for path in directory.rglob("*.py"):
         parts = path.relative_to(directory).with_suffix("").parts
-        sys.modules.pop(".".join(parts[:-1] if parts[-1] == "__init__" else parts), None)
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _members(wheel: zipfile.ZipFile) -> Iterator[tuple[str, zipfile.ZipInfo]]:
