@@ -109,6 +109,8 @@ def test_a_wheel_with_damaged_content_is_not_unpacked(tmp_path: Path) -> None:
     data = bytearray(wheel.read_bytes())
     data[60] ^= 0xFF
     wheel.write_bytes(data)
+    with pytest.raises(UserCodeProblem, match=r"is damaged: shop_scores\.py does not match|cannot be read as a wheel"):
+        check_wheel(wheel)
     with pytest.raises(OSError, match="cannot be unpacked"):
         unpacked(wheel)
 

@@ -110,7 +110,7 @@ def read_code_file(path: Path) -> LocalFile:
         ) from error
     if file.is_wheel:
         check_wheel(path)
-    return LocalFile(file, path)
+    return LocalFile(file, path.absolute())
 
 
 def _check_names(path: str, others: Sequence[str]) -> None:

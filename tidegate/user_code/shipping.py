@@ -196,6 +196,8 @@ def local_code(files: Sequence[LocalFile], base: Path | None = None) -> CodeFile
     Raises NoRoomForCode.
     """
     paths = {one.file: one.path for one in files}
+    if not any(file.is_wheel for file in paths):
+        return CodeFiles({file.name: path for file, path in paths.items()})
     return _open([one.file for one in files], lambda _, file: paths[file], base)
 
 
@@ -216,8 +218,7 @@ def _open(files: Sequence[CodeFile], locate: Callable[[CodeDirectory, CodeFile],
                     data[file.name] = path
         except OSError as failure:
             raise NoRoomForCode(
-                f"the files of `code` cannot be put into {base or tempfile.gettempdir()} of this machine (TMPDIR): "
-                f"{failure.strerror or failure}"
+                f"the files of `code` cannot be kept below the temporary directory of this machine (TMPDIR): {failure}"
             ) from failure
         return CodeFiles(data, wheels, opened.pop_all().close)
 

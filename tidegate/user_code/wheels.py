@@ -49,8 +49,11 @@ def check_wheel(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as wheel:
             members = dict(_members(wheel))
+            damaged = wheel.testzip()
     except _BROKEN as error:
         raise UserCodeProblem(f"{path} cannot be read as a wheel: {error}", "build it again") from error
+    if damaged is not None:
+        raise UserCodeProblem(f"{path} is damaged: {damaged} does not match its checksum", "build it again")
     compiled = next((name for name in members if name.endswith(_COMPILED)), None)
     if compiled is not None:
         raise UserCodeProblem(f"`{path.name}` has a compiled part: {compiled}", _IMAGE)
