@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.triggers import AttemptPhase
 from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.control_server import BLOCKED_MS, SlotConnection
+from tidegate.daemon.instructions import CoordinatorFailed
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
@@ -19,7 +21,7 @@ from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt, OperatorName, SlotIndex
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator, make_sink
 from tidegate.task.dead_letter_limit import TooManyDeadLetters
-from tidegate.task.messages import Heartbeat
+from tidegate.task.messages import Heartbeat, Hello
 from tidegate.task.report import SlotReport
 
 
@@ -117,6 +119,25 @@ def test_a_pipeline_that_stops_does_not_look_as_if_it_came_back() -> None:
 def test_what_no_attempt_can_cure_is_not_told_as_a_restart() -> None:
     found = asyncio.run(state_while_slots_hang(PipelineStopped("a bad record"), PipelineState.RUNNING))
     assert found == (PipelineState.RUNNING, "")
+
+
+async def cause_of_failing_checkpoints(loop_age_ms: int) -> str:
+    """The error when checkpoints fail while a slot runs user code, and its loop last turned that long ago."""
+    parts = Parts(PipelineState.RUNNING)
+    slot = SlotConnection(Hello(Attempt(1), "", 0, 1, "here", 1, "", ""), cast("Any", None))
+    slot.index, slot.user_code, slot.loop_age_ms = SlotIndex(0), "visits (visits.py:14 in process)", loop_age_ms
+    parts.runner._slots.connections.append(slot)
+    parts.runner._executor._fail(CoordinatorFailed("4 checkpoints have failed", cause="checkpoint-failures"))
+    (error,) = parts.runner._failures
+    assert error.fields == {"cause": "checkpoint-failures"}
+    return error.message
+
+
+def test_checkpoints_that_fail_are_blamed_on_user_code_that_blocks_a_slot() -> None:
+    assert asyncio.run(cause_of_failing_checkpoints(BLOCKED_MS)) == (
+        "4 checkpoints have failed; the code of visits (visits.py:14 in process) has held up slot 0 for 5 s"
+    )
+    assert asyncio.run(cause_of_failing_checkpoints(BLOCKED_MS - 1)) == "4 checkpoints have failed"
 
 
 async def too_many_letters(per_minute_max: int) -> str:

@@ -59,12 +59,12 @@ class Visits(Step):
         os.chdir("/")
         decimal.getcontext().prec = 2
         sys.setrecursionlimit(500)
-        threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
 
     def blocks(self) -> None:
         """Waits for a file."""
         while not (self.place / "released").exists():
-            time.sleep(0.05)
+            threading.Event().wait(0.05)
 
     def ends(self) -> None:
         """Ends the process, once."""

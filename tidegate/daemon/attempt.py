@@ -30,7 +30,7 @@ from tidegate.daemon.attempt_slots import AttemptSlots
 from tidegate.daemon.checkpoint_requests import CheckpointDone
 from tidegate.daemon.control_server import Listener
 from tidegate.daemon.discovery import Discovery
-from tidegate.daemon.instructions import InstructionExecutor
+from tidegate.daemon.instructions import CoordinatorFailed, InstructionExecutor
 from tidegate.daemon.recovery_stages import Recovered
 from tidegate.daemon.release_transactions import leave
 from tidegate.daemon.savepoints import SavepointDone
@@ -108,7 +108,7 @@ class AttemptRunner:
             services,
             self._slots.send_all,
             self.feed,
-            self.fail,
+            self._fail_checkpoints,
             self._finish,
             listener.on_completed,
             settings.slots.unaligned_after_ms,
@@ -224,6 +224,13 @@ class AttemptRunner:
         self._failures.append(error)
         if len(self._failures) == 1:
             self._loop.call_later(CAUSE_GRACE_S, self._conclude)
+
+    def _fail_checkpoints(self, error: TidegateError) -> None:
+        """Ends the attempt. If checkpoints fail, the message names user code that blocks a slot."""
+        if isinstance(error, CoordinatorFailed):
+            blocked = "".join(slot.describe_block() for slot in self._slots.connections)
+            error = CoordinatorFailed(f"{error.message}{blocked}", **error.fields)
+        self.fail(error)
 
     def feed(self, event: Event) -> None:
         """Passes an event to the coordinator and carries out its instructions."""

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 LOOP_STUCK_MS: Final = 120_000
 """A loop that has not completed a turn for this long is stuck in an operator, even if its process responds."""
 
+BLOCKED_MS: Final = 5_000
+"""A loop that has not completed a turn for this long may be why checkpoints fail."""
+
 
 class SlotLost(AttemptFailed):
     """A slot's process is gone, silent or stuck."""
@@ -45,6 +48,8 @@ class SlotConnection:
         """The steps whose user code it runs; that code may end the process without any report."""
         self.user_code = ""
         """The user code that ran at the last heartbeat."""
+        self.loop_age_ms = 0
+        """As in the last heartbeat."""
         self.stopped = False
         self.closed = asyncio.Event()
         """Set when the connection has ended: the process is gone or about to be."""
@@ -70,6 +75,12 @@ class SlotConnection:
         if self.user_code:
             return f"; at its last heartbeat it ran the code of {self.user_code}"
         return f"; it ran the code of {', '.join(self.code_steps)}" if self.code_steps else ""
+
+    def describe_block(self) -> str:
+        """Returns which user code keeps the loop from turning, to be added to a message; empty if none does."""
+        if not self.user_code or self.loop_age_ms < BLOCKED_MS:
+            return ""
+        return f"; the code of {self.user_code} has held up slot {self.index} for {self.loop_age_ms / 1000:.0f} s"
 
     def close(self) -> None:
         """Closes the connection."""
@@ -188,7 +199,7 @@ class ControlServer:
     def _check_loop(self, slot: SlotConnection, message: SlotMessage) -> None:
         if not isinstance(message, Heartbeat):
             return
-        slot.user_code = message.user_code
+        slot.user_code, slot.loop_age_ms = message.user_code, message.loop_age_ms
         if message.loop_age_ms > LOOP_STUCK_MS:
             self._report_lost(slot, f"its loop has not turned for {message.loop_age_ms / 1000:.0f} s")
 

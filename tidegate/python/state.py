@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Never, NoReturn, TypeVar, overload
 
 if TYPE_CHECKING:
     import polars
@@ -26,7 +26,22 @@ def _refuse_use(*_: object) -> NoReturn:
     )
 
 
-class Value(Generic[T]):
+class Declaration:
+    """What a step declares as an attribute. Assigning to that attribute would replace it for all keys."""
+
+    _attribute: str = ""
+
+    def __set_name__(self, step: type, name: str) -> None:
+        """Remembers the name of the attribute."""
+        self._attribute = name
+
+    def __set__(self, step: object, value: Never) -> NoReturn:
+        """Refuses `self.clicks = 5`."""
+        name = self._attribute
+        raise AttributeError(f"`{name}` is declared by the step, and cannot be replaced: write `self.{name}.set(...)`")
+
+
+class Value(Declaration, Generic[T]):
     """One value for each key: `clicks = Value("bigint", default=0)`.
 
     `kind` is a type of the pipeline file. `default` is what `get` returns for a key without a value.
@@ -98,7 +113,7 @@ class Value(Generic[T]):
         _refuse_use(keys)
 
 
-class List(Generic[T]):
+class List(Declaration, Generic[T]):
     """A list for each key: `recent = List("string")`. `kind` is the type of its elements."""
 
     form: ClassVar[str] = "list"
@@ -142,7 +157,7 @@ class List(Generic[T]):
         _refuse_use()
 
 
-class Map(Generic[K, T]):
+class Map(Declaration, Generic[K, T]):
     """A map for each key: `pages = Map("string", "timestamp")`. Each of its entries is stored for itself.
 
     Annotate it for a type checker: `pages: Map[str, datetime] = Map("string", "timestamp")`.
@@ -226,7 +241,7 @@ class Map(Generic[K, T]):
         _refuse_use()
 
 
-class Timer:
+class Timer(Declaration):
     """A timer for each key: `quiet = Timer("event-time")`, or `Timer("clock")` for the slot's clock.
 
     When it is due, `on_timer` is called with the name of this attribute. A key has one timer of each name. An

@@ -79,10 +79,10 @@ class PrintedLines(io.TextIOBase):
 def log_printed_lines() -> Iterator[None]:
     """Replaces the standard streams of the process: output is logged at INFO, errors at WARNING."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = PrintedLines(logging.INFO), PrintedLines(logging.WARNING)
+    sys.stdout, sys.stderr = output, errors = PrintedLines(logging.INFO), PrintedLines(logging.WARNING)
     try:
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
         sys.stdout, sys.stderr = before
+        output.flush()
+        errors.flush()

@@ -36,7 +36,7 @@ def text_of(error: BaseException) -> str:
     """Returns the text of an error, truncated. It never raises, although the error may be of a class of the user's."""
     try:
         return str(error)[:TEXT_MAX]
-    except Exception as another:  # noqa: BLE001  # as above
+    except BaseException as another:  # noqa: BLE001  # as above; it may even call `sys.exit`
         return f"(its text raises {type(another).__name__})"
 
 

@@ -7,6 +7,7 @@ where it is.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ BLOCKED_S: Final = 10.0
 has doubled.
 """
 
+FORKED_EXIT_CODE: Final = 70
+
 
 class RunningCode:
     """The user code of one process."""
@@ -30,14 +33,20 @@ class RunningCode:
         self._steps: list[str] = []
         """The steps whose code runs; within that of one, rows that it emits may be processed by the code of another."""
         self._thread = 0
+        self._process = 0
 
     def enter(self, step: str) -> None:
         """Marks code of this step as running, on this thread."""
-        self._thread = threading.get_ident()
+        self._thread, self._process = threading.get_ident(), os.getpid()
         self._steps.append(step)
 
     def leave(self) -> None:
-        """Ends what the last `enter` began."""
+        """Ends what the last `enter` began. In a process that the code has forked, and that returns from it, ends that
+        process: a second one must not go on with the slot's work.
+        """
+        if os.getpid() != self._process:
+            print(f"step {self._step}: a process that its code has forked ends here", file=sys.__stderr__, flush=True)
+            os._exit(FORKED_EXIT_CODE)
         self._steps.pop()
 
     @contextmanager

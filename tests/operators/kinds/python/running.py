@@ -30,9 +30,10 @@ def operator(
     others: dict[str, Columns] | None = None,
     settings: dict[str, Any] | None = None,
     timed: bool = False,
+    module: str = MODULE,
 ) -> PythonOperator:
-    """An operator of a step."""
-    reference = f"{MODULE}:{name}"
+    """An operator of a step in a module."""
+    reference = f"{module}:{name}"
     found = describe(reference, {})
     assert isinstance(found, CodeDescription), found
     policy = BadRecordPolicy.SKIP

@@ -14,6 +14,7 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.datatypes import DataType
+from tidegate.errors import TidegateError
 from tidegate.formats.columns import plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import cut_frame
@@ -125,7 +126,7 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
                 scope.reached_ms = reached_ms
                 try:
                     process(row, emitted)
-                except KeyboardInterrupt:  # of a notebook or a test, which it ends
+                except (KeyboardInterrupt, TidegateError):  # of a notebook or test; of a state that cannot be read
                     raise
                 except BaseException as error:  # noqa: BLE001  # SystemExit and panics of libraries fail their row, too
                     scope.roll_back()

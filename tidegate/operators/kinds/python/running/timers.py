@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 import polars as pl
 from typing_extensions import override
 
+from tidegate.errors import TidegateError
 from tidegate.formats.columns import make_column
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
@@ -292,7 +293,7 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
                 fired.append((at_ms, row_of(key)))
                 try:
                     self._call_timer(name, at_ms)
-                except KeyboardInterrupt:  # as for rows
+                except (KeyboardInterrupt, TidegateError):  # as for rows
                     raise
                 except BaseException as error:  # noqa: BLE001  # as for rows
                     scope.roll_back()
