@@ -26,9 +26,7 @@ ELSEWHERE = ("there is no copy here",)
 @pytest.mark.parametrize("page", USED, ids=lambda page: page.stem)
 def test_every_example_of_a_page_is_valid(page: Path, tmp_path: Path) -> None:
     wrong, text = [], page.read_text(encoding="utf-8")
-    for name, module in find_modules(text):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(module, encoding="utf-8")
+    _write_modules(text, tmp_path)
     for example in find_examples(text):
         place = f"{page.relative_to(ROOT)}:{example.line}"
         if example.pipeline is None:
@@ -50,9 +48,17 @@ def test_every_example_of_a_page_is_valid(page: Path, tmp_path: Path) -> None:
 def test_the_cases_of_an_example_with_its_own_steps_pass(
     page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for example in find_examples(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    _write_modules(text, tmp_path)
+    for example in find_examples(text):
         if "tests" in example.values and "steps" in example.values:
             file = tmp_path / "page.yaml"
             file.write_text(yaml.safe_dump(example.pipeline, sort_keys=False), encoding="utf-8")
             code = run_command(["test", str(file)])
             assert code == 0, f"{page.name}:{example.line}: {capsys.readouterr().out}"
+
+
+def _write_modules(text: str, directory: Path) -> None:
+    for name, module in find_modules(text):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(module, encoding="utf-8")
