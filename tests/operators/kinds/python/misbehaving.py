@@ -47,8 +47,6 @@ class Rows(Step):
                 raise Ends
             case "replaces":
                 self.clicks = self.clicks.get() + 1  # type: ignore[assignment]  # a mistake on purpose
-            case "interrupt":
-                raise KeyboardInterrupt
             case "context":
                 decimal.getcontext().prec = 2
                 os.environ["TIDEGATE_TEST_OF_MISBEHAVIOUR"] = "x"

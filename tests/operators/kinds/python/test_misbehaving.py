@@ -44,7 +44,6 @@ def _own_context() -> Iterator[None]:
             "replaces",
             "AttributeError: `clicks` is declared by the step, and cannot be replaced: write `self.clicks.set(",
         ),
-        ("interrupt", "KeyboardInterrupt, at "),
     ],
 )
 def test_a_row_fails_alone_whatever_its_code_does(what: str, reason: str) -> None:
