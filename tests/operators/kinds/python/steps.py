@@ -251,6 +251,9 @@ class Seen(Step):
             for key in list(self.seen):
                 if key % 2:
                     del self.seen[key]
+        elif n < 0:
+            self.order.append(n)
+            raise ValueError("a row that fails")
         elif n > 102:
             self.seen[n] = EPOCH
             self.seen.delete(1)

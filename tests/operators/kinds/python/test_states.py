@@ -36,8 +36,9 @@ def test_entries_of_maps_and_lists_are_kept_one_by_one(backend: str) -> None:
     assert entries(tasks, "order") == {("a", 0): (1,), ("a", 1): (2,), ("a", 2): (5,), ("b", 0): (2,)}
     day = 86_400_000_000
     assert entries(tasks, "seen") == {("a", 2): (2 * day,), ("a", 5): (5 * day,), ("b", 2): (2 * day,)}
-    tasks.process(rows(("a", 100), ("a", 7)))
-    assert taken(tasks, "user") == [" []", "7:8 [7]"]
+    tasks.process(rows(("a", 100), ("a", 7), ("a", -1), ("a", 7)))
+    assert taken(tasks, "user") == [" []", "7:8 [7]", "7:8 [7]"]
+    assert entries(tasks, "order") == {("a", 0): (7,), ("b", 0): (2,)}
     tasks.restart(1)
     tasks.process(rows(("a", 103), ("a", 100)))
     assert taken(tasks, "user") == [" []"]

@@ -65,6 +65,18 @@ def test_the_watermark_follows_what_it_makes_due(monkeypatch: pytest.MonkeyPatch
     tasks.close()
 
 
+def test_a_timer_that_was_postponed_fires_after_the_earlier_ones_of_a_later_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timers, "FIRED_AT_ONCE", 2)
+    tasks = sessions()
+    tasks.process(rows(("a", 1), ("b", 1), ("c", 1), times=[0, 10, 20]))
+    tasks.process(rows(("a", 1), times=[40]))
+    tasks.watermark(100)
+    assert taken(tasks, "user", TIME) == [("b", 20), ("c", 30), ("a", 50)]
+    tasks.close()
+
+
 def test_a_timer_that_is_moved_or_cleared_does_not_fire_at_its_old_time() -> None:
     tasks = sessions()
     tasks.process(rows(("a", 1), ("b", 1), times=[100, 100]))

@@ -40,7 +40,7 @@ class ValueHandle(Value[Any]):
         self._cached: dict[Key, Entry | None] = {}
         """The state's value for each key of the batch, with what was written."""
         self._put = self._cached.__setitem__
-        self._written: set[Key] = set()
+        self._written: dict[Key, None] = {}  # in the order of the rows, whatever hashes are
         self._touched = -1
         """The last row that wrote."""
 
@@ -106,7 +106,7 @@ class ValueHandle(Value[Any]):
         if self._touched != row:
             self._touched = row
             scope.undo.append((self._put, key, cached[key]))
-            self._written.add(key)
+            self._written[key] = None
         cached[key] = value
 
 
