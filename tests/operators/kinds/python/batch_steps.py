@@ -10,6 +10,7 @@ import polars as pl
 
 from tests.operators.driven import Collected
 from tests.operators.kinds.python.running import COLUMNS
+from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import DataType
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
@@ -79,8 +80,9 @@ class BatchStep:
             same_rows=same_rows,
         )
         self.out = Collected()
+        self.now_ms = 0
         self.runtime: Any = self.operator.open(
-            Slot(16, choose_backend(backend, 1), rows_max=rows_max, now_ms=lambda: 0)
+            Slot(16, choose_backend(backend, 1), rows_max=rows_max, now_ms=lambda: self.now_ms)
         )
         self._call = call
 
@@ -107,6 +109,6 @@ class BatchStep:
         return [(one.row, one.message) for one in taken]
 
 
-def declare(kind: DataType, default: Any = None) -> DeclaredState:
+def declare(kind: DataType, default: Any = None, ttl: Ttl | None = None) -> DeclaredState:
     """A declaration of the state `total`."""
-    return DeclaredState("total", "value", kind, default=default)
+    return DeclaredState("total", "value", kind, default=default, ttl=ttl)

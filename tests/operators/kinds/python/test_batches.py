@@ -11,6 +11,7 @@ import pytest
 
 from tests.depth import DEPTH
 from tests.operators.kinds.python.batch_steps import BatchStep, declare
+from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import BIGINT, DOUBLE, STRING, DataType, decimal_of
 from tidegate.errors import AttemptFailed
 from tidegate.operators.event_time import BEHIND, TIME
@@ -315,3 +316,62 @@ def test_values_are_structs_decimals_and_moments_as_well() -> None:
     assert step.process(_rows(["a", "b"]))["n"].to_list() == [None, None]
     assert step.process(_rows(["b", "a"], 10))["n"].to_list() == [1, 0]
     assert step.state.get("a") == ((11, 5.5),)
+
+
+def _timed(users: Sequence[str], times: Sequence[int], behind: Sequence[int] = ()) -> pl.DataFrame:
+    return _rows(users).with_columns(
+        pl.Series(TIME, times, dtype=pl.Int64), pl.Series(BEHIND, behind or [0] * len(times), dtype=pl.Int64)
+    )
+
+
+def _count(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
+    counts = frame.group_by("user", maintain_order=True).len("n")
+    result = counts.with_columns(n=(total.get_many(counts) + counts["n"]).cast(pl.Int64))
+    total.set_many(result, result["n"])
+    out.emit(result)
+
+
+def test_a_value_lasts_in_event_time_after_its_last_row_whatever_the_order_of_rows_is() -> None:
+    step = BatchStep(_count, state=declare(BIGINT, 0, Ttl(10)))
+    users = ["a", "b", "a"]
+    assert step.process(_timed(users, [100, 100, 90]))["n"].to_list() == [2, 1]
+    assert step.process(_timed(users[:2], [110, 111]))["n"].to_list() == [3, 1], "`a` lasts until 110"
+    assert step.process(_timed(["a"], [50]))["n"].to_list() == [4], "a late row finds it"
+    assert step.process(_timed(["a"], [120]))["n"].to_list() == [5], "and ends it no earlier"
+    assert step.process(_timed(["a"], [121], [10]))["n"].to_list() == [1], "the watermark of its partition was 131"
+    assert step.state.get("a") == (1, 131)
+
+
+def test_a_value_lasts_in_processing_time_and_is_removed_when_it_has_ended() -> None:
+    step = BatchStep(_count, state=declare(BIGINT, 0, Ttl(10, processing=True)))
+    step.process(_rows(["a", "b"]))
+    step.now_ms = 10
+    assert step.process(_rows(["a"]))["n"].to_list() == [2]
+    assert step.state.get("a") == (2, 20)
+    step.now_ms = 21
+    assert step.process(_rows(["a"]))["n"].to_list() == [1]
+    step.now_ms = 31
+    step.runtime.before_snapshot()
+    assert [step.state.get(key) for key in ("a", "b")] == [(1, 31), None]
+
+
+def test_a_value_with_a_ttl_that_is_only_written_ends_no_earlier_than_before() -> None:
+    def call(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
+        total.set_many(keys, pl.int_range(keys.height, eager=True))
+
+    step = BatchStep(call, state=declare(BIGINT, 0, Ttl(10)))
+    step.process(_timed(["a"], [100]))
+    step.process(_timed(["a", "b"], [50, 60]))
+    assert [step.state.get(key) for key in ("a", "b")] == [(0, 110), (1, 70)]
+
+
+def test_keys_that_user_code_changes_are_not_taken_for_those_of_its_rows() -> None:
+    def call(total: Value[Any], keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
+        keys[0, "user"] = "z"
+        total.set_many(keys, pl.int_range(keys.height, eager=True))
+
+    step = BatchStep(call, state=declare(BIGINT))
+    step.process(_rows(["a"]))
+    ((_, message),) = step.failures()
+    assert message.startswith("ValueError: ('z',) is not the key of a row of this call")
+    assert step.state.get("a") is None

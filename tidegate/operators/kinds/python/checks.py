@@ -78,9 +78,6 @@ def _find_batch_problems(name: str, step: Any, description: CodeDescription) -> 
         if state.form != "value":
             message = f"`{state.name}` of `{name}` is a {state.form.capitalize()}, and batches only have a Value"
             yield ("per",), message, "use Value, for instance of an array, or remove `per: batch`"
-        elif state.ttl is not None:
-            message = f"`{state.name}` of `{name}` has a `ttl`, which is not supported yet with `per: batch`"
-            yield ("per",), message, "remove the `ttl`, or `per: batch`"
     for timer in description.timers:
         message = f"`{timer.name}` of `{name}` is a Timer, and batches have none"
         yield ("per",), message, "remove `per: batch`: timers are set for a row and its key"

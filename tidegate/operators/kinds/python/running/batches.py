@@ -118,11 +118,12 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
         self._scope = RunningScope(operator.name, [], slot)
         self._keys = BatchKeys(operator.keys) if operator.keys else None
         self._values = {one.name: self._open_value(one) for one in operator.description.states}
+        ttls = {one.name: one.ttl for one in operator.description.states if one.ttl is not None}
         self._removals = [
-            Removal(one.ttl, cast("KeyedState[Any]", self._states[StateName(one.name)]))
-            for one in operator.description.states
-            if one.ttl is not None
+            Removal(ttl, cast("KeyedState[Any]", self._states[StateName(name)])) for name, ttl in ttls.items()
         ]
+        self._needs_clock = any(ttl.processing for ttl in ttls.values())
+        self._times = (TIME, BEHIND) if not all(ttl.processing for ttl in ttls.values()) else ()
         self._now_ms = slot.now_ms
         outputs = {"": operator.main, **operator.others}
         self._converters = {output: FrameConverter(declared) for output, declared in outputs.items()}
@@ -144,8 +145,7 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: StepOut) -> None:
-        if self._removals:
-            self._scope.wall_ms = self._now_ms()
+        self._read_clock()
 
         def attempt(start: int, end: int) -> BatchResults:
             return self._attempt(batch if end - start == batch.height else batch[start:end])
@@ -166,7 +166,7 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
         # User code may change this frame, but not the columns in it.
         part = pl.DataFrame([rows.get_column(name) for name in self._columns])
         if self._keys is not None:
-            self._keys.begin(part, [rows.get_column(name) for name in (TIME, BEHIND) if self._removals])
+            self._keys.begin(part, [rows.get_column(name) for name in self._times])
         same_rows = self.operator.same_rows
         fails_rows = same_rows and not self._values
         results = BatchResults(self._converters, part.height, same_rows=same_rows, fails_rows=fails_rows)
@@ -228,8 +228,13 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
             made, batch = made[kept], batch[[places[index] for index in kept]]
         return pl.DataFrame([*made.get_columns(), *map(batch.get_column, system_columns(batch))])
 
+    def _read_clock(self) -> None:
+        if self._needs_clock:
+            self._scope.wall_ms = self._now_ms()
+
     @override
     def before_snapshot(self) -> None:
+        self._read_clock()
         self._remove(SWEPT_AT_ONCE)
         super().before_snapshot()
 
