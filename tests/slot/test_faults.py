@@ -10,6 +10,7 @@ import pytest
 
 from tidegate.errors import AttemptFailed
 from tidegate.slot.faults import derive_failure, derive_fault
+from tidegate.user_code.failure import StepFailed
 from tidegate.user_code.modules import UserCodeProblem, install_modules, load, read_modules
 
 
@@ -53,6 +54,24 @@ def test_an_error_on_purpose_is_told_as_it_is_and_a_bug_whole() -> None:
     assert (bug.code, bug.retriable, bug.message) == ("internal", True, "KeyError: 'b'")
     assert "Traceback" in bug.traceback
     assert bug.fault.startswith("KeyError < ")
+
+
+def _open(name: str) -> None:
+    try:
+        _lookup(name)
+    except KeyError as error:
+        raise StepFailed(f"step visits: visits:Visits cannot be opened: {error}") from error
+
+
+def test_an_open_of_the_users_that_raises_an_error_of_the_program_is_the_same_fault_each_time() -> None:
+    """Three attempts with the same fault end the daemon (`coordinator/restart.py`)."""
+    first, second = (derive_failure(_raised(partial(_open, name))) for name in ("b", "c"))
+    assert first.retriable
+    assert first.fault == second.fault
+    assert first.fault.startswith("KeyError < ")
+    unreachable = StepFailed("step visits: visits:Visits cannot be opened")
+    unreachable.__cause__ = OSError("no route to the model server")
+    assert derive_failure(unreachable).fault == ""
 
 
 def test_a_module_of_the_users_that_executors_cannot_import_ends_the_daemon_with_the_remedy(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.formats.failures import RecordPlace
 from tidegate.task.messages import SlotFailed
+from tidegate.user_code.failure import StepFailed
 from tidegate.user_code.modules import UserCodeProblem
 
 PROGRAM_ERRORS: Final = (
@@ -60,7 +61,8 @@ def derive_failure(error: BaseException) -> SlotFailed:
     if isinstance(error, TidegateError):
         place = error.fields.get("place")
         record = place if isinstance(place, RecordPlace) else None
-        return SlotFailed(error.code, error.message, error.retriable, error.exit_code, record=record)
+        fault = derive_fault(error.__cause__) if isinstance(error, StepFailed) and error.__cause__ else ""
+        return SlotFailed(error.code, error.message, error.retriable, error.exit_code, record=record, fault=fault)
     text, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
     lacks = isinstance(error, ImportError)
     if isinstance(error, UserCodeProblem):

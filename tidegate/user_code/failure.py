@@ -10,6 +10,8 @@ from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import Final
 
+from tidegate.errors import AttemptFailed
+
 TEXT_MAX: Final = 300
 """The maximum number of characters of an error in a message."""
 _INSTALLED: Final = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
@@ -18,6 +20,12 @@ _NO_USERS: Final = (
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")),
 )
 """How the file names of code begin that is in no file, Tidegate's, Python's, or a library's."""
+
+
+class StepFailed(AttemptFailed):
+    """A step in Python cannot be created, or its `open` raises, which is the cause."""
+
+    code = "python-step-failed"
 
 
 def describe_failure(error: BaseException) -> str:

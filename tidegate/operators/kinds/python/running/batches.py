@@ -177,7 +177,7 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
         except BaseException as error:
             for value in self._values.values():
                 value.undo()
-            if isinstance(error, TidegateError):
+            if isinstance(error, (KeyboardInterrupt, TidegateError)):  # as for rows
                 raise
             raise CallRaised from error
         finally:

@@ -7,13 +7,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegate.errors import AttemptFailed
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.scope import RunningScope
 from tidegate.python import Settings, Step
 from tidegate.python.step import bind
-from tidegate.user_code.failure import describe_failure
-from tidegate.user_code.modules import load
+from tidegate.user_code.failure import StepFailed, describe_failure
+from tidegate.user_code.modules import UserCodeProblem, load
 from tidegate.user_code.running import RUNNING
 
 logger = logging.getLogger(__name__)
@@ -22,16 +21,10 @@ CLOSE_S: Final = 10.0
 """How long `close` of a step may take."""
 
 
-class StepFailed(AttemptFailed):
-    """A step cannot be created, or its `open` raises."""
-
-    code = "python-step-failed"
-
-
 def open_code(operator: PythonOperator, scope: RunningScope, handles: Mapping[str, object], settings: Settings) -> Any:
     """Returns the user's function, or a step that has been opened, whose declarations are `handles`.
 
-    Raises StepFailed.
+    Raises StepFailed, and UserCodeProblem if it cannot be imported.
     """
     RUNNING.enter(operator.name)
     try:
@@ -41,6 +34,8 @@ def open_code(operator: PythonOperator, scope: RunningScope, handles: Mapping[st
         step = found()
         bind(step, scope, handles)
         step.open(settings)
+    except (KeyboardInterrupt, UserCodeProblem):
+        raise
     except BaseException as error:
         failure = describe_failure(error)
         raise StepFailed(f"step {operator.name}: {operator.reference} cannot be opened: {failure}") from error
