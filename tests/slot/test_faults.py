@@ -85,7 +85,7 @@ def test_a_module_of_the_users_that_executors_cannot_import_ends_the_daemon_with
         install_modules({})
     failed = derive_failure(caught.value)
     assert (failed.code, failed.retriable, failed.exit_code) == ("executor-lacks-module", False, 2)
-    assert "No module named 'not_installed_here'; put it next to the pipeline file, or install it" in failed.message
+    assert "No module named 'not_installed_here'; put it next to the pipeline file, list its wheel" in failed.message
 
 
 def test_a_module_of_the_users_that_fails_for_another_reason_is_tried_again_and_tells_the_remedy() -> None:
