@@ -271,7 +271,10 @@ def _record(state: Any, name: str, calls: list[str]) -> None:
         ),
         (lambda total, keys: total.set_many(keys, [1]), "TypeError: values are a polars.Series, not list"),
         (lambda total, keys: total.set_many(keys, pl.Series([1, 2])), "ValueError: there are 2 values for 1 keys"),
-        (lambda total, keys: total.set_many(keys, pl.Series([1.5])), "TypeError: `total` is pl.Float64, and bigint is"),
+        (
+            lambda total, keys: total.set_many(keys, pl.Series([1.5])),
+            "TypeError: `total` is pl.Float64, and bigint is declared: add `.cast(pl.Int64)`, or declare the state",
+        ),
         (
             lambda total, keys: total.set_many(keys.insert_column(0, pl.Series("q", [1])), pl.Series([1, 2])),
             "ValueError: there are 2 values for 1 keys",

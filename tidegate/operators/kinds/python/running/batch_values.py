@@ -123,7 +123,7 @@ class BatchValue(Value[Any]):
         if default is not None:
             default = converter_of(declared.name, declared.type)(default)
         self._default = None if default is None else make_column(self._name, self._kind, [default])
-        self._converter = FrameConverter(((self._name, self._kind),))
+        self._converter = FrameConverter(((self._name, self._kind),), "or declare the state with another type")
         self._state = state
         self._keys = keys
         self._scope = scope

@@ -46,10 +46,12 @@ Unfit = Mapping[int, str]
 
 
 class FrameConverter:
-    """Converts frames to the columns of one output."""
+    """Converts frames to the columns of one output, or of a state."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, otherwise: str = "or change `output`") -> None:
+        """`otherwise`: what a user may do instead of emitting another column, for messages."""
         self._columns = dict(columns)
+        self._otherwise = otherwise
         self._checks = {
             name: check for name, kind in columns if (check := _derive_check(pl.col(name), kind)) is not None
         }
@@ -64,12 +66,12 @@ class FrameConverter:
         missing = [name for name in self._columns if name not in frame.columns]
         if missing:
             names = ", ".join(f"`{name}`" for name in missing)
-            raise TypeError(f"the frame has no {names}, only {_names(frame.columns)}: add it, or change `output`")
+            raise TypeError(f"the frame has no {names}, only {_names(frame.columns)}: add it, {self._otherwise}")
         lost: list[tuple[str, pl.Series]] = []
         made: list[pl.Series] = []
         for name, kind in self._columns.items():
             column = frame.get_column(name)
-            converted, kept = convert_series(name, column, kind)
+            converted, kept = _convert(name, column, kind, self._otherwise)
             made.append(converted)
             if kept is not None:
                 lost.append((name, kept))
@@ -87,7 +89,7 @@ class FrameConverter:
                     yield row, f"`{name}` is {value}, which does not fit {self._columns[name]}"
 
 
-def convert_series(name: str, column: pl.Series, kind: DataType) -> tuple[pl.Series, pl.Series | None]:
+def _convert(name: str, column: pl.Series, kind: DataType, otherwise: str) -> tuple[pl.Series, pl.Series | None]:
     """Returns a column as the Polars type of a declared type and, if values may have been lost, which ones are kept.
 
     Raises TypeError for a column whose type has values that the declared type does not have.
@@ -97,7 +99,9 @@ def convert_series(name: str, column: pl.Series, kind: DataType) -> tuple[pl.Ser
     if found == wanted:
         return column, None
     if not _holds(found, kind):
-        raise TypeError(f"`{name}` is {_type_name(found)}, and {kind} is declared: {_derive_remedy(found, kind)}")
+        raise TypeError(
+            f"`{name}` is {_type_name(found)}, and {kind} is declared: {_derive_remedy(found, kind, otherwise)}"
+        )
     converted = column.cast(wanted, strict=False)
     if not holds_kind(kind, _CHECKED_BY_VALUE) or isinstance(found, pl.Null):
         return converted, None
@@ -161,7 +165,7 @@ def _describe_no_frame(value: object) -> str:
     return f"got {_shown(value)} of type {type(value).__name__}: {remedy}"
 
 
-def _derive_remedy(found: pl.DataType, kind: DataType) -> str:
+def _derive_remedy(found: pl.DataType, kind: DataType, otherwise: str) -> str:
     """Returns how a user makes the column one of the declared type."""
     if kind.kind == "timestamp" and isinstance(found, pl.Datetime):
         return '`.dt.replace_time_zone("UTC")` says that it is in UTC'
@@ -169,7 +173,7 @@ def _derive_remedy(found: pl.DataType, kind: DataType) -> str:
         return "`.dt.replace_time_zone(None)` takes its time zone away"
     if kind.kind == "decimal" and isinstance(found, pl.Decimal):
         return f"`.round({kind.scale}).cast({_type_name(polars_type(kind))})` rounds it"
-    return f"add `.cast({_type_name(polars_type(kind))})`, or change `output`"
+    return f"add `.cast({_type_name(polars_type(kind))})`, {otherwise}"
 
 
 def _type_name(kind: pl.DataType) -> str:
