@@ -1,4 +1,4 @@
-"""Asynchronous steps as users run them: a function beside the file, an HTTP server, Kafka, Spark, and a kill."""
+"""Asynchronous steps as users run them: a function beside the file, a wheel, HTTP, Kafka, Spark, and a kill."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from tests.conftest import SessionBroker, TopicMaker
 from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.support.lookup_server import lookup_server
+from tests.user_code.made_wheels import make_wheel
 from tidegate.dev.demo.verify import read_topic
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
 
 PARTITIONS, COUNT = 2, 3000
+WHEEL = "countries-1-py3-none-any.whl"
+READ = """
+from pathlib import Path
+
+def read():
+    return Path(__file__).with_name("names.txt").read_text().split()
+"""
 MODULE = """
 from lookup.table import COUNTRIES
 
@@ -37,7 +45,8 @@ def test_answers_are_exact_and_in_order_after_a_kill_while_calls_are_under_way(
     produce(broker.bootstrap, source)
     (tmp_path / "lookup").mkdir()
     (tmp_path / "lookup" / "geo.py").write_text(MODULE)
-    (tmp_path / "lookup" / "table.py").write_text("COUNTRIES = ['de', 'fr', None]\n")
+    (tmp_path / "lookup" / "table.py").write_text("from countries import read\nCOUNTRIES = [*read(), None]\n")
+    make_wheel(tmp_path, {"countries/__init__.py": READ, "countries/names.txt": "de fr"}, WHEEL)
     with lookup_server() as server:
         server.set_mode(delay_s=0.2, fail=0.05)
         path = write(tmp_path, broker.bootstrap, source, target, server.url)
@@ -46,6 +55,10 @@ def test_answers_are_exact_and_in_order_after_a_kill_while_calls_are_under_way(
             first.wait_committed()
             first.kill()
             server.set_mode()
+            (unpacked,) = tmp_path.glob("tidegate-code-*/*/unpacked/countries/names.txt")
+            unpacked.write_text("a copy that is damaged is replaced")
+            for part in (tmp_path / "checkpoints" / "code").glob("*/*"):
+                part.unlink()
             second = DaemonProcess(path, tmp_path / "second.log", {"TMPDIR": str(tmp_path)}).start()
             try:
                 assert second.wait() == 0, second.text()[-3000:]
@@ -86,6 +99,7 @@ def write(directory: Path, bootstrap: str, source: str, target: str, url: str) -
         "parallelism": PARTITIONS,
         "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "200ms"},
         "http": {"port": 0},
+        "code": [WHEEL],
         "sources": {"asked": {"topic": source, "schema": {"n": "bigint"}, "until": "latest"}},
         "steps": [
             {
