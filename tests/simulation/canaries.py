@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from tests.simulation import planted, planted_event_time, planted_joins, planted_starts
+from tests.simulation import planted, planted_event_time, planted_joins, planted_python_steps, planted_starts
 from tidegate.simulation.campaign import prepare, quiet
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.world import play
@@ -38,7 +38,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 CANARIES: Final[dict[str, Plant]] = {
     name: plant
-    for module in (planted, planted_starts, planted_event_time, planted_joins)
+    for module in (planted, planted_starts, planted_event_time, planted_joins, planted_python_steps)
     for name, plant in vars(module).items()
     if callable(plant) and getattr(plant, "__module__", "") == module.__name__
 }

@@ -35,13 +35,16 @@ COSTLY = {
     "rows_of_a_join_removed_one_bucket_early",
     "savepoint_written_before_its_output_is_committed",
     "snapshot_taken_when_it_is_uploaded",
+    "state_of_a_step_written_after_the_barrier",
     "table_missing_from_the_snapshot",
     "time_limits_by_the_wall_clock",
+    "timers_of_a_step_missing_from_the_snapshot",
     "tracker_completes_early",
     "watermark_of_the_operator_not_restored",
     "watermark_passed_on_before_what_it_makes_due",
     "watermarks_of_partitions_not_restored",
     "words_forgotten_by_what_a_recovery_appends",
+    "writes_of_a_row_that_raises_kept",
 }
 """More than half of the time of all: no seed is known that shows them in less than some seconds."""
 

@@ -13,7 +13,7 @@ from tidegate.ids import TopicPartition
 from tidegate.simulation.campaign import quiet, tell
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.shapes.oracle import ShapeOracle
-from tidegate.simulation.shapes.registry import COMMON, JOINED, RARE, SHAPES, WINDOWED
+from tidegate.simulation.shapes.registry import COMMON, JOINED, PYTHON, RARE, SHAPES, WINDOWED
 from tidegate.simulation.shapes.shape import Content, DerivedShape, Produced, Step
 from tidegate.simulation.timing import draw_timing
 from tidegate.simulation.workload import InputRecord, plan_of
@@ -173,7 +173,7 @@ def test_the_words_of_every_shape_make_a_plan() -> None:
 
 def test_seeds_draw_every_shape_and_retention_where_input_is_lost() -> None:
     drawn = [draw_schedule(seed) for seed in range(1000)]
-    assert {one.workload.topology for one in drawn} == {*COMMON, *WINDOWED, *RARE, *JOINED}
+    assert {one.workload.topology for one in drawn} == {*COMMON, *WINDOWED, *RARE, *JOINED, *PYTHON}
     for schedule in drawn:
         assert schedule.workload.shape.forgetful == any(fault.kind == "retention" for fault in schedule.faults)
 

@@ -15,9 +15,11 @@ from tidegate.simulation.on_time import OnTimeOracle
 from tidegate.simulation.oracle import check_committed, check_output, count_releases, has_come_out, topics_of_records
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.progress import Progress
+from tidegate.simulation.python_steps import PythonOracle
 from tidegate.simulation.reach import note_cut
 from tidegate.simulation.shapes.lookup import LookupShape, TableShape
 from tidegate.simulation.shapes.oracle import ShapeOracle
+from tidegate.simulation.shapes.python_steps import PythonShape
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape, OnTimeShape
 from tidegate.simulation.watch import check_left
 from tidegate.simulation.workload import InputRecord
@@ -164,13 +166,16 @@ class Account:
     def _rescaled(self) -> bool:
         return any(fault.kind == "rescale" for fault in self._world.faults.fired)
 
-    def _shape_oracle(self) -> ShapeOracle | OnTimeOracle | LookupOracle | TableOracle | None:
+    def _shape_oracle(self) -> ShapeOracle | OnTimeOracle | LookupOracle | TableOracle | PythonOracle | None:
         """Returns the oracle of the shape for the records known now, or None if it is judged by topic."""
         workload, shape = self._world.schedule.workload, self._world.schedule.workload.shape
         if isinstance(shape, LookupShape):
             return LookupOracle(shape, self._world.feed.records, self._starts)
         if isinstance(shape, TableShape):
             return TableOracle(self._world.feed.records)
+        if isinstance(shape, PythonShape):
+            timed = None if self.progress is None else self.progress.timed(self._skipped or frozenset())
+            return PythonOracle(shape, self.records, timed)
         if isinstance(shape, OnTimeShape):
             assert self.progress is not None
             return self.progress.oracle_on_time(shape, self._skipped or frozenset())

@@ -19,7 +19,7 @@ import msgspec
 
 from tidegate.process.parent import die_with_parent
 from tidegate.simulation.draw import draw_schedule
-from tidegate.simulation.shapes.registry import JOINED, WINDOWED
+from tidegate.simulation.shapes.registry import JOINED, PYTHON, WINDOWED
 from tidegate.simulation.shrink import Shrinker
 from tidegate.simulation.world import Schedule, ScheduleResult, play
 
@@ -27,7 +27,7 @@ ENOUGH_FAULTS: Final = 5
 """A schedule counts if at least this many of its faults really happened, or half of them if it plans few."""
 ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
 """Planned disturbances that are not counted as faults."""
-ONLY: Final = {"windows": WINDOWED, "joins": JOINED}
+ONLY: Final = {"windows": WINDOWED, "joins": JOINED, "python": PYTHON}
 """Groups of shapes that a campaign may be limited to."""
 CHUNK: Final = 50
 GARBAGE: Final = (2_000_000, 0, 0)

@@ -122,8 +122,9 @@ def _row_of(place: TopicPartition, offset: int, record: Record) -> dict[str, Any
     letter = read_dead_letter(place.partition, offset, record.timestamp_ms, record.key, record.value, record.headers)
     assert letter is not None
     text = letter.value if letter.whole else (letter.row or "").encode()
+    failed = msgspec.json.decode(text or b"")
     return {
-        "id": msgspec.json.decode(text or b"")["id"],
+        "id": failed["id"] if "id" in failed else failed["sku"],  # a timer has failed, which has a key and no record
         "place": f"{letter.topic}[{letter.source_partition}]",
         "bytes": letter.bytes,
         "value": letter.value,

@@ -10,7 +10,9 @@ from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.simulation.lateness import ObservedWatermark
 from tidegate.simulation.on_time import OnTimeOracle
-from tidegate.simulation.shapes.shape import LATE_TOPIC, OnTimeShape
+from tidegate.simulation.python_steps import Timed, derive_timed
+from tidegate.simulation.shapes.python_steps import SILENT, PythonVisits
+from tidegate.simulation.shapes.shape import DEAD_TOPIC, LATE_TOPIC, OnTimeShape
 from tidegate.simulation.windows import WINDOW_TOPICS, Name, WindowOracle, name_of, names_in, read_ms
 
 if TYPE_CHECKING:
@@ -86,6 +88,10 @@ class Progress:
         """Returns the oracle of joins and absence for what is known now."""
         return OnTimeOracle(shape, self._world.schedule.workload, self._timing, self._read(skipped))
 
+    def timed(self, skipped: frozenset[int]) -> Timed:
+        """Returns what is known now of the watermarks, for the oracle of steps in Python."""
+        return derive_timed(self._world.schedule.workload, self._timing, self._read(skipped))
+
     def _read(self, skipped: frozenset[int]) -> ObservedWatermark:
         clocks_set = any(fault.kind == "clock" for fault in self._world.faults.fired)
         return ObservedWatermark(self._world.feed.records, skipped, self._settled, clocks_set)
@@ -113,17 +119,26 @@ class Progress:
     def _check_on_time(self, topic: str, content: Any) -> None:
         """Checks that a row has not come out before the watermark can have reached its time, and counts it."""
         world, shape = self._world, self._world.schedule.workload.shape
-        if not isinstance(shape, OnTimeShape) or topic == LATE_TOPIC:
+        if not isinstance(shape, OnTimeShape) or topic in (LATE_TOPIC, DEAD_TOPIC):
             return
         due_ms, passed = shape.due_of(content, world.feed.records, self._timing), self._passed_ms()
         if due_ms is not None and (passed is None or due_ms > passed) and self._early < EARLY_MAX:
             self._early += 1
             world.problems.append(f"{topic}: {content.row} came out before {due_ms}, at {passed}")
+        if isinstance(shape, PythonVisits) and topic == SILENT and self._is_restored(content.row):
+            world.reach.note("timers of Python steps that fire after a restore")
+            world.reach.note("timers of Python steps that fire after a rescale", self._rescaled)
         known = [number in self._restored for number in shape.causes_of(content)]
         if any(known) and not (len(known) > 1 and all(known)):
             what = "pairs across a restart" if len(known) > 1 else "unmatched rows after a restart"
             world.reach.note(what)
             world.reach.note(f"{what} with another parallelism", int(self._rescaled))
+
+    def _is_restored(self, row: Mapping[str, Any]) -> bool:
+        """Returns whether the timer of a silence was set before the positions with which the last attempt began."""
+        records = self._world.feed.records
+        key = row["sku"], row["last_ms"]
+        return any((records[number].sku, records[number].at) == key for number in self._restored)
 
     def _first_due_ms(self, topic: str, start_ms: int) -> int:
         """Returns when the first early result is due. Sessions have them at multiples of the interval."""

@@ -90,6 +90,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Lead of the event times of all inputs over those of the first one."""
     alternating: bool = False
     """From time to time only one input receives records."""
+    grain_ms: int = 1
+    """Event times are multiples of this, so that records often have the very time at which something is due."""
 
     @property
     def title(self) -> str:
@@ -243,7 +245,8 @@ class EventTimeModel:
         before_ms = self._lag_ms(place) + draw.randint(0, timing.disorder_ms)
         if draw.random() < timing.stray:
             before_ms += timing.delay_ms + draw.randint(0, 3 * timing.size_ms)
-        return self._base_ms(now_ms) + self._ahead_ms - before_ms
+        at = self._base_ms(now_ms) + self._ahead_ms - before_ms
+        return at - at % timing.grain_ms
 
     def choose_closing(self, places: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         """Chooses the partitions whose records close all windows.
@@ -257,7 +260,8 @@ class EventTimeModel:
     def jump(self, now_ms: int) -> int:
         """Returns the event time of records that close the windows of all others. Later records are later still."""
         self._ahead_ms += FAR_MS * (240 if self._timing.zone else 1)
-        return self._base_ms(now_ms) + self._ahead_ms
+        at = self._base_ms(now_ms) + self._ahead_ms
+        return at - at % self._timing.grain_ms
 
     def _base_ms(self, now_ms: int) -> int:
         """Returns the event time that corresponds to now."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidegate.config.load import parse_pipeline
+from tidegate.checks.user_code import find_references
+from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.ids import TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.simulation.chance import generator
 from tidegate.simulation.releases import CHANGES, release
-from tidegate.simulation.shapes.registry import COMMON, JOINED, RARE, SHAPES, WINDOWED
+from tidegate.simulation.shapes.python_steps import CODE
+from tidegate.simulation.shapes.registry import COMMON, JOINED, PYTHON, RARE, SHAPES, WINDOWED
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, SCHEMA, TIMED_SCHEMA, Shape
 from tidegate.simulation.timing import Timing, draw_lulls, draw_more, draw_timing, draw_two_inputs
+from tidegate.user_code.describe import UserCode, describe
+from tidegate.user_code.modules import install_modules, read_modules
 
 if TYPE_CHECKING:
     import random
@@ -29,6 +34,14 @@ SHAPED: Final = 0.2
 """The fraction of schedules without windows that have one of the rare shapes."""
 JOINS: Final = 0.125
 """The fraction of schedules that have joins, tables or absence."""
+STEPS_IN_PYTHON: Final = 0.07
+"""The fraction of the other schedules that have steps in Python."""
+SKUS_OF_PYTHON: Final = 8
+GRAIN_MS: Final = 50
+MANY_FILES_TIMEOUT_MS: Final = 6000
+"""Timeout of checkpoints of a step with nine states, each in a file."""
+SKEW_OF_TIMERS_MS: Final = 200
+"""A timer is set by the clock of one machine and may fire by that of another one."""
 SKUS_OF_JOINS: Final = 12
 """Minimum number of keys, so that there are not too many pairs."""
 MORE_TIMING: Final = 0.2
@@ -181,6 +194,9 @@ def draw_workload(seed: int) -> Workload:
     joins = generator(seed, "workload of joins shape")
     if joins.random() < JOINS:
         return _draw_join(joins, workload)
+    python = generator(seed, "steps in python")
+    if python.random() < STEPS_IN_PYTHON:
+        return _draw_python(python, workload)
     draw = generator(seed, "changed steps")
     if not workload.exactly_once or "sums" not in workload.shape.outputs or draw.random() >= CHANGED:
         return workload
@@ -268,6 +284,30 @@ def _draw_join(draw: random.Random, workload: Workload) -> Workload:
     )
 
 
+def _draw_python(draw: random.Random, workload: Workload) -> Workload:
+    """Replaces the shape by one with a step in Python, whose result is exact."""
+    topology = draw.choice(PYTHON)
+    timing = None
+    if SHAPES[topology].windowed:
+        timing = msgspec.structs.replace(draw_lulls(draw, draw_timing(draw, single=True)), grain_ms=GRAIN_MS)
+    return msgspec.structs.replace(
+        workload,
+        topology=topology,
+        timing=timing,
+        partitions=workload.partitions if timing is None else timing.least(workload.partitions),
+        skus=min(workload.skus, SKUS_OF_PYTHON),
+        exactly_once=True,
+        growing=False,
+        bounded=False,
+        checkpoint_timeout_ms=max(workload.checkpoint_timeout_ms, MANY_FILES_TIMEOUT_MS),
+        skew_ms=min(workload.skew_ms, SKEW_OF_TIMERS_MS),
+        drift=0.0,
+        transaction_timeout_ms=max(
+            workload.transaction_timeout_ms, PATIENT_MS if workload.storage_pace >= SLOW_STORAGE else 0
+        ),
+    )
+
+
 def _decide_sessions(workload: Workload, timing: Timing) -> Workload:
     """Adjusts a workload for sessions.
 
@@ -339,7 +379,16 @@ def plan_of(
         document = release(document, changed, number)
     if turn is not None:
         document = _rename_steps(document, turn)
-    return build_plan(parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {}))
+    return build_plan(_describe_code(parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {})))
+
+
+def _describe_code(loaded: LoadedPipeline) -> LoadedPipeline:
+    """Adds the users' modules and their description, as `resolve_code` does, without a child process."""
+    references = find_references(loaded)
+    modules = read_modules(CODE, references)
+    install_modules(modules)
+    found = {reference: describe(reference, modules) for reference in references}
+    return replace(loaded, code=UserCode(modules, found)) if references else loaded
 
 
 def _document(

@@ -8,6 +8,7 @@ from typing import Final
 from tidegate.simulation.shapes.joined import IntervalJoin, Quiet, WindowJoin
 from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, LastShape
 from tidegate.simulation.shapes.lookup import LookupShape, TableShape
+from tidegate.simulation.shapes.python_steps import PythonBatches, PythonVisits
 from tidegate.simulation.shapes.running import Both, Chain, Halves, Letters, Stateless, Totals, Union
 from tidegate.simulation.shapes.shape import Shape
 from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
@@ -47,6 +48,7 @@ _JOINED: Final[Mapping[str, Shape]] = {
     "window-join": WindowJoin("full"),
     "quiet": Quiet(),
 }
+_PYTHON: Final[Mapping[str, Shape]] = {"python-visits": PythonVisits(), "python-batches": PythonBatches()}
 SHAPES: Final[dict[str, Shape]] = {
     "stateless": Stateless(),
     "totals": Totals(),
@@ -57,6 +59,7 @@ SHAPES: Final[dict[str, Shape]] = {
     **_WINDOWED,
     **_RARE,
     **_JOINED,
+    **_PYTHON,
 }
 COMMON: Final = ("stateless", "totals", "both", "union", "chain", "chain", "chain")
 """Shapes of most schedules, each as often as its weight."""
@@ -66,3 +69,5 @@ WINDOWED: Final = tuple(_WINDOWED)
 """Shapes of schedules with windows."""
 JOINED: Final = tuple(_JOINED)
 """Shapes of schedules with joins, tables and absence."""
+PYTHON: Final = tuple(_PYTHON)
+"""Shapes of schedules with steps in Python."""
