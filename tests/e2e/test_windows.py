@@ -1,5 +1,6 @@
 """Windows as users run them: Kafka, Spark, records out of order and late, a kill, and another number of slots. Beside
-them totals of a table's changes, which share the slots and the kill. RocksDB holds the state until the kill.
+them totals of a table's changes, and a step in Python, which share the slots and the kill. RocksDB holds the state
+until the kill.
 """
 
 from __future__ import annotations
@@ -32,24 +33,48 @@ START_MS: Final = 1_767_225_600_000
 TUMBLING_MS, SLIDING_MS, EVERY_MS = 10_000, 30_000, 10_000
 SLOW_SINK: Final = {"queue.buffering.max.messages": "100", "linger.ms": "50"}
 """About 2,000 records a second and subtask, so that the kill finds work to do."""
+CHEAP: Final = 1.0
+"""The step in Python raises for prices below this, after it has written its state."""
+MODULE: Final = """
+from datetime import timedelta
+
+from tidegate.python import Step, Timer, Value
+
+
+class Counts(Step):
+    orders = Value("bigint", default=0)
+    ends = Timer("event-time")
+
+    def process(self, row, out):
+        self.orders.set(self.orders.get() + 1)
+        end, before = row.time + timedelta(hours=1), self.ends.get()
+        if before is None or before < end:
+            self.ends.set(end)
+        out.emit(sku=row["sku"], orders=self.orders.get())
+        if row["price"] < 1.0:
+            raise ValueError(f"{row['price']} is too cheap")
+
+    def on_timer(self, name, at, out):
+        out.to("ended", sku=self.key[0], orders=self.orders.get(), at=at)
+"""
 
 Record = dict[str, Any]
 Windows = dict[tuple[str, int], tuple[int, float]]
 """(key, window's end in ms) -> count and sum."""
 
 
-def test_windows_and_totals_of_changes_are_exact_after_a_kill_and_with_another_number_of_slots(
+def test_windows_totals_of_changes_and_a_step_in_python_are_exact_after_a_kill_and_with_another_number_of_slots(
     broker: SessionBroker, topics: TopicMaker, tmp_path: Path
 ) -> None:
     """Lateness is a property of the input, so a plain loop over each partition says what must come out. Totals of
-    changes end as the table is.
+    changes end as the table is. The step in Python has counted all records for which it has not raised.
     """
     print(f"seed {SEED}")
     source, tumbling, sliding, passed = (topics(name, PARTITIONS) for name in ("read", "tumbling", "sliding", "passed"))
     records = make_records()
     produce(broker.bootstrap, source, records)
     targets = {"tumbling": tumbling, "sliding": sliding, "passed": passed}
-    targets |= {name: topics(name, PARTITIONS) for name in ("table", *SINKS)}
+    targets |= {name: topics(name, PARTITIONS) for name in ("table", "counts", "ended", *SINKS)}
     table, events = draw_history(random.Random(SEED), CHANGES)
     produce_changes(broker.bootstrap, targets["table"], events[: CHANGES // 2])
     name = f"windows-{os.getpid()}-{source}"
@@ -68,6 +93,7 @@ def test_windows_and_totals_of_changes_are_exact_after_a_kill_and_with_another_n
     try:
         assert second.wait() == 0, second.text()[-3000:]
         assert "state of per_sku restored from" in second.text(), "no window was open"
+        assert "state of counts restored from" in second.text(), "nothing was counted"
         assert "state of regions restored from" in second.text(), "there were no totals"
     finally:
         second.destroy()
@@ -77,6 +103,7 @@ def test_windows_and_totals_of_changes_are_exact_after_a_kill_and_with_another_n
     assert read_windows(broker.bootstrap, sliding) == expect(records, SLIDING_MS, EVERY_MS)
     assert sum(map(len, read_topic(broker.bootstrap, passed))) == PARTITIONS * COUNT
     assert {name: read_newest(broker.bootstrap, targets[name]) for name in SINKS} == expected_view(table)
+    check_counts(broker.bootstrap, targets, records)
 
 
 def make_records() -> list[list[Record]]:
@@ -107,6 +134,21 @@ def expect(records: list[list[Record]], size_ms: int, every_ms: int) -> Windows:
                     values[row["sku"], window_ms].append(row["price"])
             highest_ms = max(highest_ms, row["at"])
     return {key: (len(found), math.fsum(found)) for key, found in values.items()}
+
+
+def check_counts(bootstrap: str, targets: dict[str, str], records: list[list[Record]]) -> None:
+    """The counts of each key have no gap, and its timer, which each record moves, has fired once at the end."""
+    times = defaultdict(list)
+    for row in (row for rows in records for row in rows if row["price"] >= CHEAP):
+        times[row["sku"]].append(row["at"])
+    counts = defaultdict(list)
+    for row in (msgspec.json.decode(value) for rows in read_topic(bootstrap, targets["counts"]) for _, value in rows):
+        counts[row["sku"]].append(row["orders"])
+    assert counts == {sku: list(range(1, len(found) + 1)) for sku, found in times.items()}
+    ended = [msgspec.json.decode(value) for rows in read_topic(bootstrap, targets["ended"]) for _, value in rows]
+    assert sorted((row["sku"], row["orders"], row["end"]) for row in ended) == sorted(
+        (sku, len(found), max(found) + 3_600_000) for sku, found in times.items()
+    )
 
 
 def read_windows(bootstrap: str, topic: str) -> Windows:
@@ -180,6 +222,7 @@ def write(
                 "event_time": "at",
                 "watermark": {"delay": f"{DELAY_MS}ms"},
                 "until": until,
+                "bad_records": "skip",
             },
             "table": {"topic": targets["table"], "until": until, **SOURCE},
         },
@@ -188,15 +231,31 @@ def write(
             {"name": "hopping", "from": "orders", "key": "sku", "window": sliding, "aggregate": totals},
             {"name": "tumbling_ends", "from": "per_sku", "select": shown},
             {"name": "sliding_ends", "from": "hopping", "select": shown},
+            {
+                "name": "counts",
+                "from": "orders",
+                "key": "sku",
+                "python": "counts:Counts",
+                "output": {"sku": "string", "orders": "bigint"},
+                "outputs": {"ended": {"sku": "string", "orders": "bigint", "at": "timestamp"}},
+            },
+            {
+                "name": "ended",
+                "from": "counts.ended",
+                "select": {"sku": "sku", "orders": "orders", "end": "unix_millis(at)"},
+            },
             *STEPS,
         ],
         "sinks": {
             "tumbling": {"from": "tumbling_ends", "topic": targets["tumbling"], "key": "sku"},
             "sliding": {"from": "sliding_ends", "topic": targets["sliding"], "key": "sku"},
             "passed": {"from": "orders", "topic": targets["passed"], "key": "sku", "kafka": SLOW_SINK},
+            "counted": {"from": "counts", "topic": targets["counts"], "key": "sku"},
+            "ends": {"from": "ended", "topic": targets["ended"], "key": "sku"},
             **make_sinks(targets),
         },
     }
+    (directory / "counts.py").write_text(MODULE)
     path = directory / f"pipeline-{parallelism}.yaml"
     path.write_text(json.dumps(document))
     return path
