@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.depth import DEPTH
@@ -121,6 +121,7 @@ def play(backend: str, steps: list[Any]) -> None:
 
 
 @pytest.mark.slow
+@example([("records", [("a", 5, 0)]), ("records", [("a", 5, 10), ("a", 114, 5)]), ("watermark", 79)])
 @given(STEPS)
 @settings(deadline=None, max_examples=25 * DEPTH)
 def test_a_step_equals_the_model(steps: list[Any]) -> None:

@@ -256,22 +256,21 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         """Fires timers that are due, in the order of their times. Returns True if more are due."""
         queues = [(place, self._queues[place]) for place in places if place in self._queues]
         taken: list[tuple[int, StateName, Row, str]] = []
-        horizon_ms = until_ms
+        end_ms = until_ms + 1
         for place, queue in queues:
             rows = [row for row, _ in queue.take_due(until_ms, FIRED_AT_ONCE)]
             taken += [(row[0], place, row[1:-1], row[-1]) for row in rows if row[-1] in self._timers]  # or given up
-            if len(rows) == FIRED_AT_ONCE:  # there may be more, none of them earlier
-                horizon_ms = min(horizon_ms, rows[-1][0])
-        self._load([_key_of(row) for _, _, row, _ in taken])
-        due = _DueTimers(self._timers)
-        for at_ms, place, row, name in sorted(taken, key=_time_of):
-            timer = self._timers[name].taken(place, at_ms, _key_of(row))
-            if timer is not None and timer.at_ms <= horizon_ms:
-                due.add(timer.at_ms, name, _key_of(row))
-        self._call(due, horizon_ms, out, ending=ending)
+            if len(rows) == FIRED_AT_ONCE:  # there may be more at the time of the last one
+                end_ms = min(end_ms, rows[-1][0])
+        if taken:
+            self._load([_key_of(row) for _, _, row, _ in taken])
+            due = _DueTimers(self._timers, end_ms)
+            for at_ms, place, row, name in taken:
+                due.add_taken(at_ms, place, name, _key_of(row))
+            self._call(due, out, ending=ending)
         return any((first := queue.first_ms) is not None and first <= until_ms for _, queue in queues)
 
-    def _call(self, due: _DueTimers, horizon_ms: int, out: Out, *, ending: bool) -> None:
+    def _call(self, due: _DueTimers, out: Out, *, ending: bool) -> None:
         """Calls `on_timer` for each of the timers, and for those that it sets meanwhile and that are due as well."""
         scope, emitted = self._scope, self._emitted
         scope.wall_ms = self._now_ms()
@@ -303,7 +302,7 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
                     continue
                 scope.undo.clear()
                 for other, other_key in rescheduled:
-                    due.add_again(other, other_key, self._timers[name].clock, horizon_ms)
+                    due.add_again(other, other_key, self._timers[name].clock)
                 rescheduled.clear()
                 if scope.emitted_many:
                     self._emit_results(times, first, out)
@@ -363,29 +362,39 @@ class _FailedTimer(NamedTuple):
 
 
 class _DueTimers:
-    """Timers that fire in a call, in the order of their times; of one time, in the order in which they were added."""
+    """Timers that fire in a call, in the order of their times; those of one key and time, in the order of their names.
 
-    def __init__(self, handles: Mapping[str, TimerHandle]) -> None:
+    Timers that are set to a time from `end_ms` on do not fire in this call, because the queue may have others of that
+    time that come before them. They go back to the queue.
+    """
+
+    def __init__(self, handles: Mapping[str, TimerHandle], end_ms: int) -> None:
         self._handles = handles
-        self._heap: list[tuple[int, int, str, Key]] = []
+        self._end_ms = end_ms
+        self._heap: list[tuple[int, str, int, Key]] = []
         self._count = 0
 
-    def add(self, at_ms: int, name: str, key: Key) -> None:
-        """Adds a timer."""
-        self._count += 1
-        heappush(self._heap, (at_ms, self._count, name, key))
+    def add_taken(self, at_ms: int, place: StateName, name: str, key: Key) -> None:
+        """Adds the timer for which an entry of a queue was taken. It may have been postponed since."""
+        timer = self._handles[name].taken(place, at_ms, key)
+        if timer is not None and (timer.at_ms < self._end_ms or timer.at_ms == at_ms == self._end_ms):
+            self._add(timer.at_ms, name, key)
 
-    def add_again(self, name: str, key: Key, clock: str, horizon_ms: int) -> None:
+    def add_again(self, name: str, key: Key, clock: str) -> None:
         """Adds a timer that the step has just set, if it is due as well."""
         handle = self._handles[name]
         timer = handle.peek(key)
-        if timer is not None and handle.clock == clock and not timer.held and timer.at_ms <= horizon_ms:
-            self.add(timer.at_ms, name, key)
+        if timer is not None and handle.clock == clock and not timer.held and timer.at_ms < self._end_ms:
+            self._add(timer.at_ms, name, key)
+
+    def _add(self, at_ms: int, name: str, key: Key) -> None:
+        self._count += 1
+        heappush(self._heap, (at_ms, name, self._count, key))
 
     def take(self) -> tuple[int, str, Key, SetTimer] | None:
         """Removes and returns the next timer that is still set to its time."""
         while self._heap:
-            at_ms, _, name, key = heappop(self._heap)
+            at_ms, name, _, key = heappop(self._heap)
             timer = self._handles[name].fires(key, at_ms)
             if timer is not None:
                 return at_ms, name, key, timer
@@ -394,10 +403,6 @@ class _DueTimers:
 
 def _key_of(row: Row) -> Key:
     return row[0] if len(row) == 1 else row
-
-
-def _time_of(taken: tuple[int, StateName, Row, str]) -> int:
-    return taken[0]
 
 
 def _instant(at_ms: int) -> str:
