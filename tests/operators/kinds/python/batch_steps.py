@@ -78,6 +78,7 @@ class BatchStep:
             others=others or {},
             per_batch=True,
             same_rows=same_rows,
+            timed=state is not None and state.ttl is not None and not state.ttl.processing,
         )
         self.out = Collected()
         self.now_ms = 0

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import polars as pl
 from typing_extensions import override
 
 from tidegate.errors import TidegateError
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.sizes import cut_frame
-from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME
-from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.batch_values import BatchKeys, BatchValue
-from tidegate.operators.kinds.python.running.code import close_code, open_code
-from tidegate.operators.kinds.python.running.expiry import Removal
+from tidegate.operators.kinds.python.running.code import CodeRuntime
 from tidegate.operators.kinds.python.running.frames import FrameConverter, Unfit
 from tidegate.operators.kinds.python.running.parts import CallRaised, PartwiseCalls
 from tidegate.operators.kinds.python.running.scope import RunningScope
 from tidegate.operators.runtime import Out as StepOut
 from tidegate.operators.runtime import system_columns
 from tidegate.operators.spec import Slot
-from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW
-from tidegate.python import Out, Settings
-from tidegate.state.base import KeyedState
+from tidegate.python import Out
 from tidegate.user_code.describe import DeclaredState
 from tidegate.user_code.failure import describe_failure
 
@@ -107,41 +101,25 @@ class BatchOut(Out):
         self._results.add(output, frame)
 
 
-class BatchesRuntime(KeyedRuntime[PythonOperator]):
+class BatchesRuntime(CodeRuntime):
     """Calls `process_batch` of a step, or a function, with all rows of a batch."""
 
     def __init__(self, operator: PythonOperator, slot: Slot) -> None:
-        """Raises StepFailed."""
+        """Raises StepFailed, and UserCodeProblem."""
         super().__init__(operator, slot)
-        kinds = dict(operator.columns)
-        self._columns = list(kinds)
-        self._scope = RunningScope(operator.name, [], slot)
+        self._columns = [name for name, _ in operator.columns]
         self._keys = BatchKeys(operator.keys) if operator.keys else None
         self._values = {one.name: self._open_value(one) for one in operator.description.states}
-        ttls = {one.name: one.ttl for one in operator.description.states if one.ttl is not None}
-        self._removals = [
-            Removal(ttl, cast("KeyedState[Any]", self._states[StateName(name)])) for name, ttl in ttls.items()
-        ]
-        self._needs_clock = any(ttl.processing for ttl in ttls.values())
-        self._times = (TIME, BEHIND) if not all(ttl.processing for ttl in ttls.values()) else ()
-        self._now_ms = slot.now_ms
+        self._times = (TIME, BEHIND) if operator.timed else ()
         outputs = {"": operator.main, **operator.others}
         self._converters = {output: FrameConverter(declared) for output, declared in outputs.items()}
         self._emitted = {output: [name for name, _ in operator.pruned_columns(output)] for output in outputs}
-        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
         self._calls = PartwiseCalls(describe_failure)
-        self._settings = Settings(operator.settings)
-        self._code = open_code(operator, self._scope, self._values, self._settings)
+        self._open(self._values)
 
     def _open_value(self, declared: DeclaredState) -> BatchValue:
         assert self._keys is not None, "a step without key has no state"
-        state = cast("KeyedState[Any]", self._states[StateName(declared.name)])
-        return BatchValue(declared, state, self._keys, self._scope)
-
-    @override
-    def on_watermark(self, watermark_ms: int, out: StepOut) -> None:
-        self._scope.watermark_ms = max(self._scope.watermark_ms, watermark_ms)
-        super().on_watermark(watermark_ms, out)
+        return BatchValue(declared, self._state_of(declared.name), self._keys, self._scope)
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: StepOut) -> None:
@@ -182,9 +160,7 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
             raise CallRaised from error
         finally:
             self._scope.end()
-        written = sum(value.keep() for value in self._values.values())
-        if written:
-            self._remove(SWEPT_FOR_NEW * written)
+        self._remove_for(sum(value.keep() for value in self._values.values()))
         return results
 
     def _call(self, frame: pl.DataFrame, results: BatchResults) -> None:
@@ -211,11 +187,7 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
                 out.emit(self._with_records(made if made.columns == read else made[read], batch, parts))
                 continue
             made = _join([_with_time(frame[read], batch[start : start + rows]) for start, rows, frame in frames])
-            for piece in cut_frame(made, self._rows_max, self._bytes_max):
-                if output:
-                    out.side(output, piece)
-                else:
-                    out.emit(piece)
+            self._send(output, made, out)
 
     def _with_records(
         self, made: pl.DataFrame, batch: pl.DataFrame, parts: Sequence[tuple[int, BatchResults]]
@@ -227,25 +199,6 @@ class BatchesRuntime(KeyedRuntime[PythonOperator]):
             kept = [index for index, place in enumerate(places) if place not in failed]
             made, batch = made[kept], batch[[places[index] for index in kept]]
         return pl.DataFrame([*made.get_columns(), *map(batch.get_column, system_columns(batch))])
-
-    def _read_clock(self) -> None:
-        if self._needs_clock:
-            self._scope.wall_ms = self._now_ms()
-
-    @override
-    def before_snapshot(self) -> None:
-        self._read_clock()
-        self._remove(SWEPT_AT_ONCE)
-        super().before_snapshot()
-
-    def _remove(self, entries: int) -> None:
-        for one in self._removals:
-            one.go_on(entries, self._scope.watermark_ms, self._scope.wall_ms)
-
-    @override
-    def close(self) -> None:
-        close_code(self.operator, self._code)
-        super().close()
 
 
 def _join(frames: list[pl.DataFrame]) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import polars as pl
 from typing_extensions import override
@@ -17,23 +17,16 @@ from tidegate.datatypes import DataType
 from tidegate.errors import TidegateError
 from tidegate.formats.columns import plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.sizes import cut_frame
-from tidegate.ids import StateName
-from tidegate.operators.event_time import BEHIND, TIME, WATERMARK, EventClock
-from tidegate.operators.keyed.runtime import KeyedRuntime
+from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.python import PythonOperator
-from tidegate.operators.kinds.python.running.code import close_code, open_code
+from tidegate.operators.kinds.python.running.code import CodeRuntime
 from tidegate.operators.kinds.python.running.emitted import RowOut
-from tidegate.operators.kinds.python.running.expiry import Removal
-from tidegate.operators.kinds.python.running.scope import RunningScope
-from tidegate.operators.kinds.python.running.states import open_handle, row_of
+from tidegate.operators.kinds.python.running.states import open_handle
 from tidegate.operators.kinds.python.running.values import reader_of
 from tidegate.operators.runtime import LOWEST, Out, system_columns
 from tidegate.operators.spec import Columns, Slot
-from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW
 from tidegate.python import Row, Settings
-from tidegate.state.base import GroupsOf, Key, KeyedState
-from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.base import Key
 from tidegate.user_code.failure import describe_failure
 
 Process = Callable[[Row, RowOut], object]
@@ -49,71 +42,33 @@ class Handle(Protocol):
         """Writes what the batch has changed. Returns the number of entries."""
 
 
-class RowsRuntime(KeyedRuntime[PythonOperator]):
+class RowsRuntime(CodeRuntime):
     """Calls `process` of a step, or a function, with one row at a time."""
 
     def __init__(self, operator: PythonOperator, slot: Slot) -> None:
-        """Raises StepFailed."""
+        """Raises StepFailed, and UserCodeProblem."""
         super().__init__(operator, slot)
-        kinds = dict(operator.columns)
-        self._scope = RunningScope(operator.name, [kinds[key] for key in operator.keys], slot)
         self._emitted = RowOut(operator, self._scope)
-        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
-        self._now_ms = slot.now_ms
         self._handles: dict[str, Handle] = {}
-        self._removals: list[Removal] = []
         self._open_handles(slot)
-        self._groups_of: GroupsOf = lambda rows: key_groups_of_keys(
-            rows, [kinds[key] for key in operator.keys], slot.max_parallelism
-        )
-        self._event_clock = self._open_clock(slot)
-        ttls = [one.ttl for one in operator.description.states if one.ttl is not None]
-        self._needs_clock = any(ttl.processing for ttl in ttls)
-        settings = Settings(operator.settings)
-        self._code = open_code(operator, self._scope, self._handles, settings)
+        code = self._open(self._handles)
         self._process: Process = (
-            self._code.process
+            code.process
             if operator.description.is_class
-            else _make_process(self._code, settings, takes_settings=operator.description.takes_settings)
+            else _make_process(code, self._settings, takes_settings=operator.description.takes_settings)
         )
 
     def _open_handles(self, slot: Slot) -> None:  # noqa: ARG002  # for timers
         """Makes what gives the step access to its declared states."""
         for one in self.operator.description.states:
-            state = cast("KeyedState[Any]", self._states[StateName(one.name)])
-            self._handles[one.name] = open_handle(one, state, self._scope)
-            if one.ttl is not None:
-                self._removals.append(Removal(one.ttl, state))
-
-    def _open_clock(self, slot: Slot) -> EventClock | None:
-        """Returns the watermark that survives restarts, if the step has one."""
-        if WATERMARK.name not in self._states:
-            return None
-        clock = EventClock(self.operator.name, slot.own_groups)
-        self._states[WATERMARK.name] = clock.state
-        self._scope.watermark_of = self._watermark_of
-        return clock
-
-    def _watermark_of(self, key: Key) -> int:
-        assert self._event_clock is not None
-        if self._event_clock.uniform:
-            return self._event_clock.watermark_ms
-        return self._event_clock.watermark_of(self._groups_of([row_of(key)]))[0]
-
-    @override
-    def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        self._scope.watermark_ms = max(self._scope.watermark_ms, watermark_ms)
-        if self._event_clock is not None:
-            self._event_clock.advance(watermark_ms)
-        super().on_watermark(watermark_ms, out)
+            self._handles[one.name] = open_handle(one, self._state_of(one.name), self._scope)
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         scope, emitted, process = self._scope, self._emitted, self._process
         keys = self.keys_of(batch) if self.operator.keys else [None] * batch.height
         self._load(keys)
-        if self._needs_clock:
-            scope.wall_ms = self._now_ms()
+        self._read_clock()
         failures: list[RecordFailure] = []
         first = scope.row + 1
         scope.begin()
@@ -168,36 +123,9 @@ class RowsRuntime(KeyedRuntime[PythonOperator]):
             return system_columns(batch)
         return [name for name in (TIME, BEHIND) if name in batch.columns]
 
-    def _send(self, name: str, frame: pl.DataFrame, out: Out) -> None:
-        for part in cut_frame(frame, self._rows_max, self._bytes_max):
-            if name:
-                out.side(name, part)
-            else:
-                out.emit(part)
-
     def _flush(self) -> None:
         """Writes what a batch has changed, and removes some of the entries that have ended."""
-        written = sum(handle.flush() for handle in self._handles.values())
-        if written and self._removals:
-            self._remove(SWEPT_FOR_NEW * written)
-
-    @override
-    def before_snapshot(self) -> None:
-        self._remove(SWEPT_AT_ONCE)
-        if self._event_clock is not None:
-            self._event_clock.before_snapshot()
-        super().before_snapshot()
-
-    def _remove(self, entries: int) -> None:
-        if self._removals:
-            watermark_ms, wall_ms = self._scope.watermark_ms, self._now_ms() if self._needs_clock else 0
-            for one in self._removals:
-                one.go_on(entries, watermark_ms, wall_ms)
-
-    @override
-    def close(self) -> None:
-        close_code(self.operator, self._code)
-        super().close()
+        self._remove_for(sum(handle.flush() for handle in self._handles.values()))
 
 
 def _make_process(function: Any, settings: Settings, *, takes_settings: bool) -> Process:
