@@ -20,6 +20,7 @@ from tests.conftest import SessionBroker, TopicMaker
 from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.support.tables import SINKS, SOURCE, STEPS, draw_history, expected_view, make_sinks, newest
+from tests.user_code.made_wheels import make_wheel
 from tests.waiting import wait_until
 from tidegate.dev.demo.verify import read_topic
 
@@ -34,10 +35,14 @@ TUMBLING_MS, SLIDING_MS, EVERY_MS = 10_000, 30_000, 10_000
 SLOW_SINK: Final = {"queue.buffering.max.messages": "100", "linger.ms": "50"}
 """About 2,000 records a second and subtask, so that the kill finds work to do."""
 CHEAP: Final = 1.0
-"""The step in Python raises for prices below this, after it has written its state."""
+"""The step in Python raises for prices below this, after it has written its state. It reads the limit from a data file,
+with the module of a wheel.
+"""
+WHEEL: Final = "limits-1-py3-none-any.whl"
 MODULE: Final = """
 from datetime import timedelta
 
+from limits import read
 from tidegate.python import Step, Timer, Value
 
 
@@ -45,13 +50,16 @@ class Counts(Step):
     orders = Value("bigint", default=0)
     ends = Timer("event-time")
 
+    def open(self, settings):
+        self.cheap = read(self.file("cheap.txt"))
+
     def process(self, row, out):
         self.orders.set(self.orders.get() + 1)
         end, before = row.time + timedelta(hours=1), self.ends.get()
         if before is None or before < end:
             self.ends.set(end)
         out.emit(sku=row["sku"], orders=self.orders.get())
-        if row["price"] < 1.0:
+        if row["price"] < self.cheap:
             raise ValueError(f"{row['price']} is too cheap")
 
     def on_timer(self, name, at, out):
@@ -215,6 +223,7 @@ def write(
         "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "500ms", "unaligned": "always"},
         "state": {"backend": backend},
         "http": {"port": 0},
+        "code": [WHEEL, "cheap.txt"],
         "sources": {
             "orders": {
                 "topic": source,
@@ -256,6 +265,8 @@ def write(
         },
     }
     (directory / "counts.py").write_text(MODULE)
+    (directory / "cheap.txt").write_text(f"{CHEAP}")
+    make_wheel(directory, {"limits.py": "def read(path):\n    return float(path.read_text())\n"}, WHEEL)
     path = directory / f"pipeline-{parallelism}.yaml"
     path.write_text(json.dumps(document))
     return path
