@@ -224,7 +224,7 @@ class Stage:
         try:
             consumer.assign([ck.TopicPartition(part.topic, part.partition, start)])
             while True:
-                for message in consumer.consume(500, 1.0):
+                for message in consumer.consume(500, 0.05):
                     if message.error() is not None:
                         return found
                     found.append(message)

@@ -82,7 +82,7 @@ def read_topic(bootstrap: str, topic: str) -> list[list[tuple[bytes | None, byte
                 raise TimeoutError(
                     f"{topic}: end of partitions {set(partitions) - ended} not reached: open transaction?"
                 )
-            for message in consumer.consume(5000, 0.5):
+            for message in consumer.consume(5000, 0.05):
                 error, partition = message.error(), message.partition() or 0
                 if error is None:
                     rows[partition].append((message.key(), message.value() or b""))
