@@ -61,8 +61,8 @@ BAD: list[tuple[str, bytes | None]] = [
     ("TIMESTAMP_NOT_STORABLE", order(9, at="1969-12-31T23:59:59Z")),
 ]
 """Orders of each kind that is counted."""
-LARGE = [order(9, s="x" * 500)] * 40
-"""X15: 40 records that become 15 MB each, which is less than a value may have, but all of them together are 600 MB."""
+LARGE = [order(9, s="x" * 500)] * 24
+"""X15: 24 records that become 15 MB each, which is less than a value may have, but all of them together are 360 MB."""
 PEAK_MB_MAX = 600
 
 
