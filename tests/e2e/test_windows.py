@@ -65,6 +65,17 @@ class Counts(Step):
     def on_timer(self, name, at, out):
         out.to("ended", sku=self.key[0], orders=self.orders.get(), at=at)
 """
+IN_PYTHON: Final = [
+    {
+        "name": "counts",
+        "from": "orders",
+        "key": "sku",
+        "python": "counts:Counts",
+        "output": {"sku": "string", "orders": "bigint"},
+        "outputs": {"ended": {"sku": "string", "orders": "bigint", "at": "timestamp"}},
+    },
+    {"name": "ended", "from": "counts.ended", "select": {"sku": "sku", "orders": "orders", "end": "unix_millis(at)"}},
+]
 
 Record = dict[str, Any]
 Windows = dict[tuple[str, int], tuple[int, float]]
@@ -240,19 +251,7 @@ def write(
             {"name": "hopping", "from": "orders", "key": "sku", "window": sliding, "aggregate": totals},
             {"name": "tumbling_ends", "from": "per_sku", "select": shown},
             {"name": "sliding_ends", "from": "hopping", "select": shown},
-            {
-                "name": "counts",
-                "from": "orders",
-                "key": "sku",
-                "python": "counts:Counts",
-                "output": {"sku": "string", "orders": "bigint"},
-                "outputs": {"ended": {"sku": "string", "orders": "bigint", "at": "timestamp"}},
-            },
-            {
-                "name": "ended",
-                "from": "counts.ended",
-                "select": {"sku": "sku", "orders": "orders", "end": "unix_millis(at)"},
-            },
+            *IN_PYTHON,
             *STEPS,
         ],
         "sinks": {

@@ -14,7 +14,7 @@ import pytest
 from tidegate.ids import TopicPartition
 from tidegate.simulation.lateness import ObservedWatermark, time_of
 from tidegate.simulation.oracle import OracleHistory
-from tidegate.simulation.python_steps import PythonOracle, derive_timed
+from tidegate.simulation.python_steps import PythonOracle, derive_watermark_facts
 from tidegate.simulation.shapes.python_steps import AGAIN, NUMBERS, SILENT, PythonBatches, PythonVisits
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, LATE_TOPIC, Content
 from tidegate.simulation.timing import Timing
@@ -99,7 +99,7 @@ class Streamed:
 
 
 def oracle_of(records: Sequence[InputRecord]) -> PythonOracle:
-    timed = derive_timed(WORKLOAD, TIMING, ObservedWatermark(records, frozenset(), {}))
+    timed = derive_watermark_facts(WORKLOAD, TIMING, ObservedWatermark(records, frozenset(), {}))
     return PythonOracle(VISITS, records, timed)
 
 

@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "api": DRIVER | {"testing", "checks"},
     "cli": DRIVER | {"testing", "checks", "daemon", "__version__"},
     "dev": DRIVER | {"checks", "daemon", "cli"},
-    "simulation": DRIVER | {"daemon", "__version__"},
+    "simulation": DRIVER | {"python", "checks", "daemon", "__version__"},
     "__init__": frozenset({"api", "config", "errors"}),
     "__main__": frozenset({"cli"}),
 }

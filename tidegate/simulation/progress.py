@@ -10,7 +10,7 @@ from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.simulation.lateness import ObservedWatermark
 from tidegate.simulation.on_time import OnTimeOracle
-from tidegate.simulation.python_steps import Timed, derive_timed
+from tidegate.simulation.python_steps import WatermarkFacts, derive_watermark_facts
 from tidegate.simulation.shapes.python_steps import SILENT, PythonVisits
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, LATE_TOPIC, OnTimeShape
 from tidegate.simulation.windows import WINDOW_TOPICS, Name, WindowOracle, name_of, names_in, read_ms
@@ -88,9 +88,9 @@ class Progress:
         """Returns the oracle of joins and absence for what is known now."""
         return OnTimeOracle(shape, self._world.schedule.workload, self._timing, self._read(skipped))
 
-    def timed(self, skipped: frozenset[int]) -> Timed:
+    def timed(self, skipped: frozenset[int]) -> WatermarkFacts:
         """Returns what is known now of the watermarks, for the oracle of steps in Python."""
-        return derive_timed(self._world.schedule.workload, self._timing, self._read(skipped))
+        return derive_watermark_facts(self._world.schedule.workload, self._timing, self._read(skipped))
 
     def _read(self, skipped: frozenset[int]) -> ObservedWatermark:
         clocks_set = any(fault.kind == "clock" for fault in self._world.faults.fired)

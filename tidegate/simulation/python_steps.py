@@ -25,7 +25,7 @@ from tidegate.simulation.workload import InputRecord, Workload
 SHOWN: Final = 6
 
 
-class Timed(msgspec.Struct, frozen=True):
+class WatermarkFacts(msgspec.Struct, frozen=True):
     """What the oracle knows of event times."""
 
     timing: Timing
@@ -47,7 +47,7 @@ class _Decided(msgspec.Struct, frozen=True):
 class PythonOracle:
     """The oracle of one workload. `timed` is None if there are no event times."""
 
-    def __init__(self, shape: PythonShape, records: Sequence[InputRecord], timed: Timed | None) -> None:
+    def __init__(self, shape: PythonShape, records: Sequence[InputRecord], timed: WatermarkFacts | None) -> None:
         self._shape = shape
         self._records = {one.id: one for one in records}
         self._failing = frozenset(one.id for one in records if shape.fails(one))
@@ -252,7 +252,9 @@ class PythonOracle:
                 newest[record.sku] = order[record.id]
         return problems[:SHOWN]
 
-    def _check_silences(self, partitions: Sequence[Sequence[Content]], decided: _Decided, timed: Timed) -> list[str]:
+    def _check_silences(
+        self, partitions: Sequence[Sequence[Content]], decided: _Decided, timed: WatermarkFacts
+    ) -> list[str]:
         problems: list[str] = []
         allowed = {one.name: one for one in self._derive_silences(decided)}
         newest: dict[str, int] = {}
@@ -272,7 +274,7 @@ class PythonOracle:
         return problems[:SHOWN]
 
 
-def derive_timed(workload: Workload, timing: Timing, reading: ObservedWatermark) -> Timed:
+def derive_watermark_facts(workload: Workload, timing: Timing, reading: ObservedWatermark) -> WatermarkFacts:
     """Derives what the input shows about the watermarks."""
     limits = derive_limits(workload, timing, reading, timing.size_ms)
     never = [
@@ -280,4 +282,4 @@ def derive_timed(workload: Workload, timing: Timing, reading: ObservedWatermark)
     ]
     lowest, highest = passed_by(reading.records, frozenset(limits), timing)
     reached = lowest if timing.idle == "never" else highest
-    return Timed(timing, frozenset(never), reached, highest)
+    return WatermarkFacts(timing, frozenset(never), reached, highest)
