@@ -20,6 +20,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.spec import Columns, Slot, StepOperator
+from tidegate.process.garbage import collect_rarely
 from tidegate.python import Row, Value
 from tidegate.state.backends import choose_backend
 from tidegate.user_code.describe import CodeDescription, describe
@@ -60,6 +61,7 @@ class Timing(NamedTuple):
 def compare_operators(kinds: Sequence[str]) -> int:
     """Prints a line for each kind. Returns 1 if a row takes too long."""
     sys.path.insert(0, str(Path(__file__).resolve().parent))
+    collect_rarely()  # as in a slot
     batches = [_make_batch(number) for number in range(BATCHES)]
     timings: dict[str, list[Timing]] = {kind: [] for kind in (*KINDS, "aggregate") if kind in kinds}
     for _ in range(ROUNDS):
