@@ -84,6 +84,13 @@ def test_rows_that_all_raise_are_called_once_each_as_soon_as_that_is_known() -> 
     assert seen.calls == seen.rows == HEIGHT
 
 
+def test_where_a_failure_ends_everything_rows_after_the_first_one_are_not_tried() -> None:
+    seen = Calls(lambda _: True)
+    _, failed = PartwiseCalls(str, to_first_failure=True).process(HEIGHT, seen.attempt)
+    assert failed == [(0, "row 0")]
+    assert seen.calls == 13
+
+
 def test_code_that_raises_only_sometimes_fails_rows_only_if_they_raise_alone() -> None:
     draw = random.Random(2)
     alone: list[int] = []

@@ -9,7 +9,7 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.errors import TidegateError
-from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.batch_values import BatchKeys, BatchValue
@@ -114,7 +114,7 @@ class BatchesRuntime(CodeRuntime):
         outputs = {"": operator.main, **operator.others}
         self._converters = {output: FrameConverter(declared) for output, declared in outputs.items()}
         self._emitted = {output: [name for name, _ in operator.pruned_columns(output)] for output in outputs}
-        self._calls = PartwiseCalls(describe_failure)
+        self._calls = PartwiseCalls(describe_failure, to_first_failure=operator.bad_records is BadRecordPolicy.FAIL)
         self._open(self._values)
 
     def _open_value(self, declared: DeclaredState) -> BatchValue:

@@ -31,9 +31,12 @@ class CallRaised(Exception):
 class PartwiseCalls:
     """Calls user code for the batches of one subtask, and learns from the rows that raise how many to try at a time."""
 
-    def __init__(self, describe: Callable[[BaseException], str]) -> None:
-        """`describe`: renders what user code raised as the reason of a failure."""
+    def __init__(self, describe: Callable[[BaseException], str], *, to_first_failure: bool = False) -> None:
+        """`describe`: renders what user code raised as the reason of a failure. `to_first_failure`: a row that fails
+        ends everything, so those after it need not be processed.
+        """
         self._describe = describe
+        self._to_first_failure = to_first_failure
         self._rows: float = ROWS_MAX
         """The number of rows to try next."""
         self._distance: float | None = None
@@ -59,6 +62,8 @@ class PartwiseCalls:
         while position < height:
             if suspects == 1 and error is not None:
                 failed.append((position, self._describe(error)))
+                if self._to_first_failure:
+                    break
                 position, suspects = position + 1, 0
                 self._learn()
                 continue
