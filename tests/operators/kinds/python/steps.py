@@ -211,6 +211,17 @@ class Sessions(Step):
             raise AssertionError("it is gone when it fires")
 
 
+class Expiring(Sessions):
+    """Has a `ttl` besides timers."""
+
+    seen = Value("boolean", ttl="1s")
+
+    @override
+    def process(self, row: Row, out: Out) -> None:
+        super().process(row, out)
+        self.seen.set(True)
+
+
 class Beats(Step):
     """Emits a row each second of event time and each minute of the clock, three times."""
 

@@ -126,6 +126,16 @@ def test_a_timer_in_the_past_fires_at_once_and_keeps_the_step_unsettled() -> Non
     tasks.close()
 
 
+def test_ended_entries_are_removed_at_a_snapshot_of_a_step_with_timers() -> None:
+    tasks = Subtasks(operator("Expiring", settings={"gap": "10ms"}, timed=True), ("user",))
+    tasks.process(rows(("a", 0), ("b", 0), times=[0, 0]))  # without a timer
+    tasks.watermark(2000)
+    assert entries(tasks, "seen") == {"a": (True, 1000), "b": (True, 1000)}
+    tasks.restart(2)
+    assert entries(tasks, "seen") == {}
+    tasks.close()
+
+
 def test_a_timer_may_set_itself_again() -> None:
     tasks = Subtasks(operator("Beats", timed=True), ("user",))
     tasks.process(rows(("a", 1), times=[0]))

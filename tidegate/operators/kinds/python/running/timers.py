@@ -229,6 +229,10 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         DueResultsRuntime.on_watermark(self, watermark_ms, out)
 
     @override
+    def before_snapshot(self) -> None:
+        RowsRuntime.before_snapshot(self)
+
+    @override
     def emit_due(self, watermark_ms: int, rows_max: int, out: Out) -> bool:  # its own limit applies, not `rows_max`
         ending = self._clock.ending
         return self._fire((EVENT_TIMERS,) if ending else (EVENT_TIMERS, HELD_TIMERS), watermark_ms, out, ending=ending)
