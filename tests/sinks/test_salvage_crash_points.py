@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 SEED = 61
 POINTS_MIN = {"checkpoint": 10, "recovery": 10, "salvage": 25}
 """Points that are struck at least: a life without points must not look like a pass."""
-
-
-@pytest.fixture(scope="module")
-def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevelopmentBroker]:
-    """Looks for timed-out transactions five times a second."""
-    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
-    broker = DevelopmentBroker(tmp_path_factory.mktemp("broker"), properties=properties)
-    try:
-        yield broker.start()
-    finally:
-        broker.kill()
 
 
 def strike(broker: DevelopmentBroker, directory: Path, life: str, reads: int, *bugs: str) -> tuple[int, str]:
@@ -47,9 +35,9 @@ def strike(broker: DevelopmentBroker, directory: Path, life: str, reads: int, *b
     ("life", "reads"), [("checkpoint", -1), ("recovery", 4), pytest.param("salvage", 4, marks=pytest.mark.deep)]
 )
 def test_C32_a_daemon_that_dies_at_any_call_is_made_whole_by_the_next(
-    quick_broker: DevelopmentBroker, tmp_path: Path, life: str, reads: int
+    broker_tv2: DevelopmentBroker, tmp_path: Path, life: str, reads: int
 ) -> None:
-    code, output = strike(quick_broker, tmp_path, life, reads)
+    code, output = strike(broker_tv2, tmp_path, life, reads)
     assert code == 0, output
     struck = re.search(r": (\d+) of \d+ points, 0 not in an allowed state$", output, re.MULTILINE)
     assert struck is not None
@@ -58,7 +46,7 @@ def test_C32_a_daemon_that_dies_at_any_call_is_made_whole_by_the_next(
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("life", "bug"), [("checkpoint", "commit-first"), ("recovery", "no-recommit")])
-def test_a_planted_bug_is_seen(quick_broker: DevelopmentBroker, tmp_path: Path, life: str, bug: str) -> None:
-    code, output = strike(quick_broker, tmp_path, life, 0, bug)
+def test_a_planted_bug_is_seen(broker_tv2: DevelopmentBroker, tmp_path: Path, life: str, bug: str) -> None:
+    code, output = strike(broker_tv2, tmp_path, life, 0, bug)
     assert code == 1, output
     assert "WRONG" in output
