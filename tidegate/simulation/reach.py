@@ -200,6 +200,7 @@ FLOORS: Final[Mapping[str, int]] = {
     "started again with emptied outputs": 95,
     "subtasks that replay rows in flight": 120,
     "timers of Python steps that fail": 60,
+    "timers of Python steps that fire after a rescale": 4,
     "timers of Python steps that fire after a restore": 70,
     "tombstones of tables": 400,
     "topics grown": 120,
