@@ -161,6 +161,13 @@ def test_state_depends_on_the_version_the_rows_and_what_is_declared() -> None:
     assert changes("python: visits:Timed, key: n").other == ("which rows arrive of clicks",)
 
 
+def test_a_step_that_declares_nothing_asks_for_nothing() -> None:
+    for step in ("python: visits:Plain, key: user", "python: visits:function"):
+        checked = check(f"{step}, {OUTPUT}", source=f"{SCHEMA}, event_time: at")
+        assert checked.plan is not None
+        assert derive_fingerprints(checked.plan) == {}
+
+
 def test_a_column_that_is_new_or_gone_is_no_change() -> None:
     old, new = (
         derive_fingerprints(plan)[OperatorName("visits")]

@@ -186,6 +186,11 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
     def emits(self) -> Emits:
         return Emits.PASSED if self.preserves_record() and not self.keys else Emits.INSERTS
 
+    @property
+    def _declares(self) -> bool:
+        """Whether the code declares state or timers."""
+        return bool(self.description.states or self.description.timers)
+
     # -- state ---------------------------------------------------------------------------------------------------------
 
     @override
@@ -236,7 +241,7 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
     def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
         """Gives results that depend on state, or are of no record, a new origin. Other results depend on their row."""
         columns = self.output_columns(output)
-        if self.keys or not self.preserves_record(output):
+        if self._declares or not self.preserves_record(output):
             digests = {name: digest(self.kind, self.name, output, name) for name, _ in columns}
             return (Lineage(self.name, digests, time=combine_times(self.name, lineages)),)
         return tuple(
@@ -255,7 +260,9 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
     @override
     def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint | None:
         """Returns the version of the code, what arrives, and each state and timer. The code itself is no part of it."""
-        return combine_digests(chain.from_iterable(map(self._parts, lineages))) if self.keys else None
+        if not self._declares:
+            return None
+        return combine_digests(chain.from_iterable(map(self._parts, lineages)))
 
     @override
     def _parts(self, branch: Lineage) -> Iterator[tuple[str, str, str]]:
