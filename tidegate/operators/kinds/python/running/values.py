@@ -26,6 +26,8 @@ _EPOCH_LOCAL: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # without zone on
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _INTEGERS: Final = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+_SIMPLE: Final = frozenset({"boolean", "double", "string", *_INTEGERS})
+"""Types of columns that msgspec converts without help."""
 _PLACE: Final = re.compile(r"(?:at|in) `\$\.([^.`\[]+)")
 _FLOAT: Final = struct.Struct("<f")
 SHOWN_MAX: Final = 60
@@ -134,6 +136,7 @@ class RecordConverter:
             own=lambda name: lambda kind: None if name in texts else _OWN.get(kind.kind),
             required=True,
         )
+        self._is_simple = all(kind.kind in _SIMPLE for _, kind in columns)
         self._texts = [f"f{index}" for index, (name, _) in enumerate(columns) if name in texts]
         self._nested = [
             (f"f{index}", plain) for index, (_, kind) in enumerate(columns) if (plain := _plain_of(kind)) is not None
@@ -142,7 +145,10 @@ class RecordConverter:
     def convert(self, values: Mapping[str, Any]) -> Any:
         """Returns a record. Raises WrongValue."""
         try:
-            record = msgspec.convert(values, self._record, dec_hook=convert)
+            if self._is_simple:  # half the time
+                record = msgspec.convert(values, self._record)
+            else:
+                record = msgspec.convert(values, self._record, dec_hook=convert)
             for name in self._texts:
                 text = getattr(record, name)
                 if text is not None and not text.isascii():
