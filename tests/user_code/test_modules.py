@@ -114,7 +114,7 @@ def test_a_module_that_raises_is_refused_with_what_it_raised() -> None:
 
 @pytest.mark.parametrize("reference", ["", "lookup", "lookup:", ":f", "a b:f", "lookup.geo:f()", "lookup/geo.py:f"])
 def test_a_reference_is_module_and_name(reference: str) -> None:
-    with pytest.raises(UserCodeProblem, match="is not `module:function`"):
+    with pytest.raises(UserCodeProblem, match="is not `module:name`"):
         split_reference(reference)
 
 

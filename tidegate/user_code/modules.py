@@ -42,7 +42,7 @@ def split_reference(reference: str) -> tuple[str, str]:
     """Returns the module and the name of `module:name`. Raises UserCodeProblem."""
     module, colon, name = reference.partition(":")
     if not colon or not all(part.isidentifier() for part in module.split(".")) or not name.isidentifier():
-        raise UserCodeProblem(f"`{reference[:80]}` is not `module:function`", "for instance lookup.geo:resolve")
+        raise UserCodeProblem(f"`{reference[:80]}` is not `module:name`", "for instance lookup.geo:resolve")
     return module, name
 
 

@@ -10,7 +10,6 @@ from pydantic import Field, create_model
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.types import ValueCheck, refusal, require_text
 from tidegate.operators.calls.spec import (
     CallOperator,
     CallSettings,
@@ -23,23 +22,15 @@ from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.user_code.describe import CodeDescription
-from tidegate.user_code.modules import UserCodeProblem, split_reference
+from tidegate.user_code.modules import split_reference
+from tidegate.user_code.reference import reference_check
 
 WORD: Final = "async"
 
 
-def _reference(value: object) -> str:
-    text = require_text(value, "`module:function`", "for instance lookup.geo:resolve")
-    try:
-        split_reference(text)
-    except UserCodeProblem as problem:
-        raise refusal(problem.message, problem.remedy) from problem
-    return text
-
-
 _FUNCTION = Annotated[
     str | None,
-    ValueCheck(_reference, {"type": "string", "examples": ["lookup.geo:resolve"]}),
+    reference_check("lookup.geo:resolve"),
     Field(
         description="`module:function`: an `async def` that gets a row as a dict and returns a dict with the columns "
         "of `output`, or None for NULLs (`tidegate docs async`)."

@@ -21,22 +21,12 @@ from tidegate.config.fields.types import (
     choice,
     describe_value,
     refusal,
-    require_text,
 )
-from tidegate.user_code.modules import UserCodeProblem, split_reference
+from tidegate.user_code.reference import reference_check
 
 ROW: Final = "row"
 BATCH: Final = "batch"
 SAME: Final = "same"
-
-
-def _reference(value: object) -> str:
-    text = require_text(value, "`module:Class` or `module:function`", "for instance visits:Visits")
-    try:
-        split_reference(text)
-    except UserCodeProblem as problem:
-        raise refusal(problem.message, "for instance visits:Visits") from problem
-    return text
 
 
 def _settings(value: object) -> dict[str, Any]:
@@ -76,7 +66,7 @@ def _make_plain(name: str, value: object) -> object:
 
 _REFERENCE = Annotated[
     str | None,
-    ValueCheck(_reference, {"type": "string", "examples": ["visits:Visits"]}),
+    reference_check("visits:Visits"),
     Field(
         description="`module:Class`, derived from `tidegate.python.Step`, or `module:function`: a function that gets a "
         "row as a dict and returns a dict, a list of dicts, or None (`tidegate docs python`)."
