@@ -13,7 +13,7 @@ REGISTRY: Final = f"{SERIALIZERS}.registry:SerializerRegistry"
 COMPOSITE: Final = f"{SERIALIZERS}.composite"
 
 STATES: Final = (
-    Mutant("S01", "state.declaration:StateDeclaration.__post_init__", "not _NAME.fullmatch(self.name)", "False"),
+    Mutant("S01", "state.declaration:StateDeclaration.__post_init__", "not STATE_NAME.fullmatch(self.name)", "False"),
     Mutant("S02", f"{VERDICT}:_judge_serializers", "if held != text:", "if False:"),
     Mutant("S03", f"{SNAPSHOT}:assemble_snapshot", "declaration.shape", 'StateShape((), (), "", 0)'),
     Mutant(
