@@ -15,7 +15,7 @@ from tidegate.kafka.facts import TRANSACTION_LOG, Marker
 from tidegate.kafka.requests import fetch_request, producers_request
 from tidegate.kafka.transactions import TransactionClient
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 PART = TopicPartition("out", 0)
 

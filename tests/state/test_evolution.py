@@ -195,9 +195,9 @@ def test_an_expiry_slot_stays_where_it_is() -> None:
     assert restore(write(old, {("a",): (1, 0.5, 99)}), new, "memory") == {("a",): (0.5, 1, None, 99)}
 
 
-@pytest.mark.slow
-def test_what_is_tried_is_the_same_in_both_backends() -> None:
-    refused = {case.what for case in CASES if play(case).result.startswith("refused")}
+def test_of_what_is_tried_only_some_is_refused() -> None:
+    """In memory: the page is compared with both backends."""
+    refused = {case.what for case in CASES if play(case, ("memory",)).result.startswith("refused")}
     assert refused >= {"a is gone", "int → string"}
     assert "a is new, nullable" not in refused
 
