@@ -43,9 +43,10 @@ class WrongValue(TypeError):
 
 
 def micros_of(value: dt.datetime) -> int:
-    """Returns an instant as microseconds since 1970; one without an offset is in UTC. Raises ValueError."""
-    since = value - EPOCH if value.tzinfo is not None else value - _EPOCH_LOCAL
-    micros = since // _MICROSECOND
+    """Returns an instant as microseconds since 1970. Raises ValueError, also for one without an offset."""
+    if value.tzinfo is None:
+        raise ValueError("it has no offset: give a datetime in UTC, such as `datetime.now(UTC)`")
+    micros = (value - EPOCH) // _MICROSECOND
     if not FIRST_MOMENT <= micros <= LAST_MOMENT:
         raise ValueError("a timestamp in UTC is before the year 1 or after 9999")
     return micros
@@ -61,7 +62,7 @@ def _read_local(value: Any) -> int:
 
 
 def _read_date(value: Any) -> int:
-    found = value if value.__class__ is dt.date else msgspec.convert(value, dt.date)
+    found: dt.date = value if value.__class__ is dt.date else _convert_plain(value, dt.date)
     return found.toordinal() - _EPOCH_DAY
 
 
@@ -74,10 +75,18 @@ def _read_text(value: Any) -> str:
 
 def _read_float(value: Any) -> float:
     try:
-        found: float = _FLOAT.unpack(_FLOAT.pack(msgspec.convert(value, float)))[0]
+        found: float = _FLOAT.unpack(_FLOAT.pack(_convert_plain(value, float)))[0]
     except OverflowError as error:
         raise ValueError(f"{value} is out of range") from error
     return found
+
+
+def _convert_plain(value: Any, kind: type) -> Any:
+    """Converts a value. Raises ValueError, to which msgspec adds the place, as it does not to an error of its own."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
 
 
 _OWN: Final[Mapping[str, type]] = {
@@ -175,6 +184,7 @@ class RecordConverter:
         kind = None if place is None else self._columns.get(place[1])
         if place is None or kind is None:
             return f"{self._where} cannot be {show(values)}: {reason}"
+        reason = reason.removesuffix(f" - at `$.{place[1]}`")  # the whole column; a place inside it is told
         return (
             f"`{place[1]}` of {self._where} is {kind}, and {show(values.get(place[1]))} is not ({reason}): "
             f"{self._remedy}"
