@@ -168,6 +168,6 @@ def test_the_example_that_newcomers_read_has_tests() -> None:
 
 @pytest.mark.parametrize("example", TESTED, ids=lambda path: path.stem)
 def test_the_tests_of_every_example_pass(example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    copy = shutil.copy(example, tmp_path)
-    code = run_command(["test", str(copy)])
+    copies = shutil.copytree(EXAMPLES, tmp_path / "examples")  # with the modules and files of their steps
+    code = run_command(["test", str(copies / example.relative_to(EXAMPLES))])
     assert code == 0, capsys.readouterr().out

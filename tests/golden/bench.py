@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.user_code import describe_here
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import OperatorName, SlotIndex, StateName, SubtaskId, TopicPartition, VertexId
@@ -44,7 +45,7 @@ def load_plan(parallelism: int, text: str = PIPELINE) -> Plan:
     """The plan of a pipeline file."""
     loaded = parse_pipeline(text.replace("parallelism: 2", f"parallelism: {parallelism}"), "pipeline.yaml", {})
     assert not loaded.problems, loaded.problems
-    return build_plan(loaded)
+    return build_plan(describe_here(loaded, {}))
 
 
 def feed(log: Log, part: int) -> None:

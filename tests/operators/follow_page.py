@@ -18,6 +18,7 @@ def main(folder: Path) -> int:
     exit_code = run_command(["test", str(folder / "sample.yaml")])
     tests = [str(Path(__file__).with_name("test_contract.py")), str(folder / "test_sample.py")]
     options = ["-q", "-v", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "sample"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the plugin of pytest is imported already
     return exit_code or int(pytest.main([*tests, *options]))
 
 
