@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
+from pydantic import SecretStr
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path
@@ -133,6 +134,8 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
     same_rows: bool = False
     """For batches: whether a result has as many rows as its batch, which it belongs to one by one."""
     pure: bool = False
+    secrets: tuple[str, ...] = ()
+    """The names of the settings that are secrets, which no message may show."""
 
     @property
     def REST(self) -> Rest:  # type: ignore[override]  # noqa: N802  # what rows are depends on the code
@@ -409,6 +412,7 @@ class PythonKind(StepKind):
             per_batch=step.per == BATCH,
             same_rows=step.rows == SAME,
             pure=step.pure,
+            secrets=tuple(name for name, value in getattr(step, "with").items() if isinstance(value, SecretStr)),
         )
         context.add(operator, keys)
 

@@ -22,7 +22,6 @@ from tidegate.operators.runtime import system_columns
 from tidegate.operators.spec import Slot
 from tidegate.python import Out
 from tidegate.user_code.describe import DeclaredState
-from tidegate.user_code.failure import describe_failure
 
 _SAME: Final = "with `rows: same`, a batch has one result, with a row for each of its rows, in their order"
 
@@ -114,7 +113,7 @@ class BatchesRuntime(CodeRuntime):
         outputs = {"": operator.main, **operator.others}
         self._converters = {output: FrameConverter(declared) for output, declared in outputs.items()}
         self._emitted = {output: [name for name, _ in operator.pruned_columns(output)] for output in outputs}
-        self._calls = PartwiseCalls(describe_failure, to_first_failure=operator.bad_records is BadRecordPolicy.FAIL)
+        self._calls = PartwiseCalls(self._describe, to_first_failure=operator.bad_records is BadRecordPolicy.FAIL)
         self._open(self._values)
 
     def _open_value(self, declared: DeclaredState) -> BatchValue:

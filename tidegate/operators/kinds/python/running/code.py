@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import polars as pl
 from typing_extensions import override
 
+from tidegate.config.fields.secrets import Redactor
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK, EventClock
@@ -46,6 +47,7 @@ class CodeRuntime(KeyedRuntime[PythonOperator]):
         key_kinds = [kinds[key] for key in operator.keys]
         self._scope = RunningScope(operator.name, [] if operator.per_batch else key_kinds, slot)
         self._settings = Settings(operator.settings)
+        self._redact = Redactor(operator.settings[name] for name in operator.secrets)
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
         self._now_ms = slot.now_ms
         self._groups_of: GroupsOf = lambda rows: key_groups_of_keys(rows, key_kinds, slot.max_parallelism)
@@ -90,11 +92,15 @@ class CodeRuntime(KeyedRuntime[PythonOperator]):
         except (KeyboardInterrupt, UserCodeProblem):
             raise
         except BaseException as error:
-            failure = describe_failure(error)
+            failure = self._describe(error)
             raise StepFailed(f"step {operator.name}: {operator.reference} cannot be opened: {failure}") from error
         finally:
             RUNNING.leave()
         return self._code
+
+    def _describe(self, error: BaseException) -> str:
+        """Returns the reason of a failure, for logs and dead letters, without secrets of the settings."""
+        return self._redact(describe_failure(error))
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:

@@ -27,7 +27,6 @@ from tidegate.operators.runtime import LOWEST, Out, system_columns
 from tidegate.operators.spec import Columns, Slot
 from tidegate.python import Row, Settings
 from tidegate.state.base import Key
-from tidegate.user_code.failure import describe_failure
 
 Process = Callable[[Row, RowOut], object]
 
@@ -86,7 +85,7 @@ class RowsRuntime(CodeRuntime):
                 except BaseException as error:  # noqa: BLE001  # SystemExit and panics of libraries fail their row, too
                     scope.roll_back()
                     emitted.drop()
-                    message = describe_failure(error)
+                    message = self._describe(error)
                     failures.append(RecordFailure(scope.row - first, FailureKind.PYTHON_FAILED, message))
                 else:
                     if scope.undo:

@@ -32,7 +32,6 @@ from tidegate.state.base import Key, KeyedState
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
 from tidegate.user_code.describe import DeclaredTimer
-from tidegate.user_code.failure import describe_failure
 
 FIRED_AT_ONCE: Final = 500
 """The maximum number of timers that fire in one call."""
@@ -302,7 +301,7 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
                     scope.roll_back()
                     rescheduled.clear()
                     emitted.drop()
-                    failed.append(_FailedTimer(key, name, at_ms, describe_failure(error)))
+                    failed.append(_FailedTimer(key, name, at_ms, self._describe(error)))
                     continue
                 scope.undo.clear()
                 for other, other_key in rescheduled:
