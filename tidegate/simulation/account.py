@@ -11,14 +11,13 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import TopicPartition
 from tidegate.simulation.lookups import AttemptStart, LookupOracle, TableOracle
 from tidegate.simulation.model_broker.codes import RequestRefused
-from tidegate.simulation.on_time import OnTimeOracle
 from tidegate.simulation.oracle import check_committed, check_output, count_releases, has_come_out, topics_of_records
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.progress import Progress
 from tidegate.simulation.python_steps import PythonOracle
 from tidegate.simulation.reach import note_cut
 from tidegate.simulation.shapes.lookup import LookupShape, TableShape
-from tidegate.simulation.shapes.oracle import ShapeOracle
+from tidegate.simulation.shapes.oracle import Oracle, ShapeOracle
 from tidegate.simulation.shapes.python_steps import PythonShape
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape, OnTimeShape
 from tidegate.simulation.watch import check_left
@@ -166,7 +165,7 @@ class Account:
     def _rescaled(self) -> bool:
         return any(fault.kind == "rescale" for fault in self._world.faults.fired)
 
-    def _shape_oracle(self) -> ShapeOracle | OnTimeOracle | LookupOracle | TableOracle | PythonOracle | None:
+    def _shape_oracle(self) -> Oracle | None:
         """Returns the oracle of the shape for the records known now, or None if it is judged by topic."""
         workload, shape = self._world.schedule.workload, self._world.schedule.workload.shape
         if isinstance(shape, LookupShape):

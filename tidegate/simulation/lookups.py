@@ -13,9 +13,10 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
-from tidegate.simulation.oracle import OracleHistory
 from tidegate.simulation.shapes.lookup import STREAM, TABLE, LookupShape, is_deleted, key_of
+from tidegate.simulation.shapes.oracle import Oracle, ShapeHistory
 from tidegate.simulation.shapes.shape import DEAD_TOPIC
 from tidegate.simulation.workload import InputRecord
 
@@ -33,7 +34,7 @@ class AttemptStart(msgspec.Struct, frozen=True):
     """Records before the positions that it began with."""
 
 
-class LookupOracle:
+class LookupOracle(Oracle):
     """The oracle of one workload, given how its attempts have begun, per history."""
 
     def __init__(
@@ -44,20 +45,17 @@ class LookupOracle:
         self._orders = {one.id: one for one in arrived if one.place.topic == STREAM}
         self._states, self._numbers = _states_of(arrived)
 
+    @override
     def is_complete(
         self,
         done: AbstractSet[int],
         now: Mapping[str, AbstractSet[Hashable]],
         ever: Mapping[str, AbstractSet[Hashable]],
     ) -> bool:
-        """Returns whether everything has come out.
-
-        `now`: the output since a restore that continued after `done`.
-        """
         return not self._find_missing(done, set().union(*now.values()), set().union(*ever.values()))
 
-    def check(self, histories: Sequence[OracleHistory]) -> list[str]:
-        """Returns everything that is wrong with the output. All but the last history may end anywhere."""
+    @override
+    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
         problems: list[str] = []
         ever: set[Hashable] = set()
         for number, history in enumerate(histories):
@@ -65,7 +63,7 @@ class LookupOracle:
             problems += self._check_letters(number, letters)
             came = [row["id"] for row in letters]
             for place, partition in enumerate(history.output[OUTPUT]):
-                rows = [content.row for content in partition]  # type: ignore[attr-defined]  # contents, not rows
+                rows = [content.row for content in partition]
                 problems += self._check_partition(number, f"{OUTPUT}[{place}]", rows)
                 came += [row["id"] for row in rows]
             problems += self._check_once(came, history.done)
@@ -74,9 +72,9 @@ class LookupOracle:
                 problems.append(f"{OUTPUT}: {len(missing)} records are lost: {missing[:SHOWN]}")
         return problems
 
-    def count(self, histories: Sequence[OracleHistory]) -> Mapping[str, int]:
-        """Counts the situations that the output shows."""
-        rows = [content.row for history in histories for part in history.output[OUTPUT] for content in part]  # type: ignore[attr-defined]  # contents, not rows
+    @override
+    def count(self, histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
+        rows = [content.row for history in histories for part in history.output[OUTPUT] for content in part]
         found = sum(row["version"] is not None for row in rows)
         return {
             "lookups that found a row": found,
@@ -162,41 +160,38 @@ class LookupOracle:
         )
 
 
-class TableOracle:
+class TableOracle(Oracle):
     """The oracle of the changes of a table: for each key a path through its states that ends in the last one."""
 
     def __init__(self, arrived: Sequence[InputRecord]) -> None:
         self._states, self._numbers = _states_of(arrived)
 
+    @override
     def is_complete(
         self,
         done: AbstractSet[int],
         now: Mapping[str, AbstractSet[Hashable]],
         ever: Mapping[str, AbstractSet[Hashable]],
     ) -> bool:
-        """Returns whether the last row of each key has come out.
-
-        `now`: the output since a restore that continued after `done`.
-        """
         last = [states[-1] for states in self._states.values()]
         return all((one, False) in (ever if one in done else now)[CHANGES] for one in last if one is not None)
 
-    def check(self, histories: Sequence[OracleHistory]) -> list[str]:
-        """Returns everything that is wrong with the output. All but the last history may end anywhere."""
+    @override
+    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
         problems = []
         for history in histories:
             paths: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
             for partition in history.output[CHANGES]:
                 for content in partition:
-                    paths[content.row["id"]].append(content.row)  # type: ignore[attr-defined]  # contents, not rows
+                    paths[content.row["id"]].append(content.row)
             for key in {*paths, *self._states}:
                 last = history is histories[-1]
                 problems += self._check_path(str(key), paths.get(str(key), []), history.done, complete=last)
         return problems[: 2 * SHOWN]
 
-    def count(self, histories: Sequence[OracleHistory]) -> Mapping[str, int]:
-        """Counts the situations that the output shows."""
-        rows = [content.row for history in histories for part in history.output[CHANGES] for content in part]  # type: ignore[attr-defined]  # contents, not rows
+    @override
+    def count(self, histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
+        rows = [content.row for history in histories for part in history.output[CHANGES] for content in part]
         return {"rows of tables deleted": sum(row["_deleted"] for row in rows), "changes of tables": len(rows)}
 
     def _check_path(

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.simulation.lateness import (
     ObservedWatermark,
@@ -21,7 +22,7 @@ from tidegate.simulation.lateness import (
     derive_limits_by_arrival,
     passed_by,
 )
-from tidegate.simulation.shapes.oracle import ShapeHistory
+from tidegate.simulation.shapes.oracle import Oracle, ShapeHistory
 from tidegate.simulation.shapes.shape import LATE_TOPIC, Content, Expected, OnTimeShape
 from tidegate.simulation.timing import Timing
 from tidegate.simulation.workload import Workload
@@ -31,7 +32,7 @@ SHOWN: Final = 6
 _Names = Mapping[Hashable, Expected]
 
 
-class OnTimeOracle:
+class OnTimeOracle(Oracle):
     """The oracle of one workload, given the observed reading of its input."""
 
     def __init__(self, shape: OnTimeShape, workload: Workload, timing: Timing, reading: ObservedWatermark) -> None:
@@ -52,16 +53,13 @@ class OnTimeOracle:
         self._reached = lowest if timing.idle == "never" else self._highest
         self._topics = [topic for topic in shape.outputs if topic != LATE_TOPIC]
 
+    @override
     def is_complete(
         self,
         done: AbstractSet[int],
         now: Mapping[str, AbstractSet[Hashable]],
         ever: Mapping[str, AbstractSet[Hashable]],
     ) -> bool:
-        """Returns whether everything has come out.
-
-        `now`: the output since a restore that continued after `done`.
-        """
         if any(number not in (ever if number in done else now)[LATE_TOPIC] for number in self._late):
             return False
         required, _ = self._derive(done, now[LATE_TOPIC], ever[LATE_TOPIC], complete=True)
@@ -71,8 +69,8 @@ class OnTimeOracle:
             if self._is_due(one)
         )
 
+    @override
     def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
-        """Returns everything that is wrong with the output. All but the last history may end anywhere."""
         problems = []
         ever: dict[str, set[Hashable]] = defaultdict(set)
         for history in histories:
@@ -85,8 +83,8 @@ class OnTimeOracle:
                 problems += self._check_rows(topic, history, allowed, ever[topic], required if last else {})
         return problems
 
+    @override
     def count(self, histories: Sequence[ShapeHistory]) -> Counter[str]:
-        """Counts the situations that the output shows."""
         counts = Counter[str]()
         last = histories[-1]
         late = {self._shape.name_of(LATE_TOPIC, one) for one in _contents(last.output[LATE_TOPIC])}

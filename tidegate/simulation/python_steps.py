@@ -14,9 +14,10 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, derive_limits, passed_by
-from tidegate.simulation.oracle import OracleHistory
+from tidegate.simulation.shapes.oracle import Oracle, ShapeHistory
 from tidegate.simulation.shapes.python_steps import AGAIN, NUMBERS, SILENT, PythonShape, PythonVisits
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, LATE_TOPIC, Content, Expected
 from tidegate.simulation.timing import Timing
@@ -44,7 +45,7 @@ class _Decided(msgspec.Struct, frozen=True):
     """Keys of which a record was numbered in one history and late in another one."""
 
 
-class PythonOracle:
+class PythonOracle(Oracle):
     """The oracle of one workload. `timed` is None if there are no event times."""
 
     def __init__(self, shape: PythonShape, records: Sequence[InputRecord], timed: WatermarkFacts | None) -> None:
@@ -53,24 +54,21 @@ class PythonOracle:
         self._failing = frozenset(one.id for one in records if shape.fails(one))
         self._timed = timed
 
+    @override
     def is_complete(
         self,
         done: AbstractSet[int],
         now: Mapping[str, AbstractSet[Hashable]],
         ever: Mapping[str, AbstractSet[Hashable]],
     ) -> bool:
-        """Returns whether everything has come out.
-
-        `now`: the output since a restore that continued after `done`.
-        """
         return not self._find_missing(done, now, ever)
 
-    def check(self, histories: Sequence[OracleHistory]) -> list[str]:
-        """Returns everything that is wrong with the output. All but the last history may end anywhere."""
+    @override
+    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
         problems: list[str] = []
         ever: dict[str, set[Hashable]] = defaultdict(set)
         for history in histories:
-            output: Mapping[str, Sequence[Sequence[Any]]] = history.output
+            output = history.output
             names = {topic: self._names_in(topic, output) for topic in self._shape.topics}
             before = {topic: frozenset(known) for topic, known in ever.items()}
             now = {topic: frozenset(found) for topic, found in names.items()}
@@ -88,8 +86,8 @@ class PythonOracle:
                 problems += self._find_missing(history.done, now, ever)
         return problems
 
-    def count(self, histories: Sequence[OracleHistory]) -> Mapping[str, int]:
-        """Counts the situations that the output shows."""
+    @override
+    def count(self, histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
         rows: Counter[str] = Counter()
         for history in histories:
             for topic, parts in history.output.items():

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from typing_extensions import override
+
 from tidegate.simulation.shapes.shape import Content, DerivedShape, Produced
 
 if TYPE_CHECKING:
@@ -32,7 +34,28 @@ class ShapeHistory(Protocol):
         """Topic -> partition -> contents."""
 
 
-class ShapeOracle:
+class Oracle(Protocol):
+    """Judges the output of a workload."""
+
+    def is_complete(
+        self,
+        done: AbstractSet[int],
+        now: Mapping[str, AbstractSet[Hashable]],
+        ever: Mapping[str, AbstractSet[Hashable]],
+    ) -> bool:
+        """Returns whether everything has come out.
+
+        `now`: the output since a restore that continued after `done`.
+        """
+
+    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
+        """Returns everything that is wrong with the output. All but the last history may end anywhere."""
+
+    def count(self, histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
+        """Counts the situations that the output, or its input, shows."""
+
+
+class ShapeOracle(Oracle):
     """The oracle of one shape and the records that are to be processed."""
 
     def __init__(
@@ -47,16 +70,13 @@ class ShapeOracle:
             self._wanted[one.topic][one.name] = one
         self._counts = shape.count(records, produced)
 
+    @override
     def is_complete(
         self,
         done: AbstractSet[int],
         now: Mapping[str, AbstractSet[Hashable]],
         ever: Mapping[str, AbstractSet[Hashable]],
     ) -> bool:
-        """Returns whether everything has come out.
-
-        `now`: the output since a restore that continued after `done`.
-        """
         return all(
             name in (ever if one.causes <= done else now)[topic]
             for topic, wanted in self._wanted.items()
@@ -64,12 +84,12 @@ class ShapeOracle:
             if not one.causes <= done or self._shape.waits
         )
 
-    def count(self, _histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
-        """Returns the counts of the situations that the records exercise (see `DerivedShape.count`)."""
+    @override
+    def count(self, histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
         return self._counts
 
+    @override
     def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
-        """Returns everything that is wrong with the output."""
         return [problem for topic in self._wanted for problem in self._check_topic(topic, histories)[:SHOWN]]
 
     def _check_topic(self, topic: str, histories: Sequence[ShapeHistory]) -> list[str]:
