@@ -82,20 +82,18 @@ class CodeRuntime(KeyedRuntime[PythonOperator]):
         Raises StepFailed, and UserCodeProblem if it cannot be imported.
         """
         operator = self.operator
-        RUNNING.enter(operator.name)
-        try:
-            self._code = load(operator.reference)
-            if operator.description.is_class:
-                self._code = self._code()
-                bind(self._code, self._scope, handles)
-                self._code.open(self._settings)
-        except (KeyboardInterrupt, UserCodeProblem):
-            raise
-        except BaseException as error:
-            failure = self._describe(error)
-            raise StepFailed(f"step {operator.name}: {operator.reference} cannot be opened: {failure}") from error
-        finally:
-            RUNNING.leave()
+        with RUNNING.of(operator.name):
+            try:
+                self._code = load(operator.reference)
+                if operator.description.is_class:
+                    self._code = self._code()
+                    bind(self._code, self._scope, handles)
+                    self._code.open(self._settings)
+            except (KeyboardInterrupt, UserCodeProblem):
+                raise
+            except BaseException as error:
+                failure = self._describe(error)
+                raise StepFailed(f"step {operator.name}: {operator.reference} cannot be opened: {failure}") from error
         return self._code
 
     def _describe(self, error: BaseException) -> str:
