@@ -35,6 +35,12 @@ VertexId = NewType("VertexId", str)
 OperatorName = NewType("OperatorName", str)
 """The user's name for a source, step or sink."""
 
+ClusterName = NewType("ClusterName", str)
+"""The user's name for a Kafka cluster. Two names may not stand for one cluster; Kafka's cluster id identifies it."""
+
+MAIN_CLUSTER = ClusterName("kafka")
+"""The cluster of `kafka:` at the top of the file, which sources and sinks use unless they name another one."""
+
 StateName = NewType("StateName", str)
 """One state of an operator, named by its declaration: lower-case letters, digits and underscores."""
 

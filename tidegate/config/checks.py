@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from tidegate.config.case_checks import decide_case_problems
 from tidegate.config.change_checks import decide_change_problems
+from tidegate.config.clusters import cluster_names, derive_uses, place_of, properties_of
 from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path
@@ -39,6 +40,7 @@ from tidegate.formats.contract import Format
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import UnknownFields
+from tidegate.ids import MAIN_CLUSTER, ClusterName
 from tidegate.operators.builtin.kafka_source import TOMBSTONE
 from tidegate.operators.registry import keys_of, kinds_in, step_kinds
 from tidegate.storage.open import STORES, scheme_of
@@ -56,6 +58,7 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
         for section in ("sources", "sinks")
         if values.get(section) == {}
     ]
+    problems += _clusters(settings, values)
     problems += _properties(settings, values)
     problems += _spark(settings, values)
     problems += _times(settings, values)
@@ -131,27 +134,49 @@ def _dead_letters(settings: PipelineSettings, values: dict[str, Value]) -> Itera
             yield PathProblem(("sources", name, "bad_records"), "`dead-letter` has no topic to write to", remedy)
 
 
+def _clusters(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
+    """Checks that every cluster that is named is defined, readable or not."""
+    written = values.get("clusters", {})
+    if not isinstance(written, dict):
+        return  # reported with the section
+    known = [MAIN_CLUSTER, *written]
+    for path, name in derive_uses(settings):
+        if name not in known:
+            missing = f"add `{name[:60]}: {{bootstrap.servers: ...}}` to `clusters`"
+            remedy = derive_suggestion(name, known, otherwise=missing)
+            yield PathProblem((*path, "cluster"), f"there is no cluster `{name[:60]}`", remedy)
+
+
 def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
-    top = _as_written(("kafka",), settings.kafka, values)
-    if "kafka" in values and isinstance(values["kafka"], dict):
-        yield from _below(("kafka",), decide_kafka_problems(settings.kafka, "both"))
-        yield from _login_problems(("kafka",), top, settings.kafka)
-        yield from _servers(top)
-        if settings.dead_letters is not None:
-            yield from _limits(("kafka",), top, {}, "producer", settings)
+    for cluster in cluster_names(settings):
+        path, properties = place_of(cluster), properties_of(settings, cluster)
+        if isinstance(_written_at(path, values), dict):
+            written = _as_written(path, properties, values)
+            yield from _below(path, decide_kafka_problems(properties, "both"))
+            yield from _login_problems(path, written, properties)
+            yield from _servers(path, written)
+            if settings.dead_letters is not None and settings.dead_letters.cluster == cluster:
+                yield from _limits(path, path, written, {}, "producer", settings)
     for name, source in settings.sources.items():
-        yield from _own_properties(("sources", name, "kafka"), top, source.kafka, "consumer", settings, values)
+        path = ("sources", name, "kafka")
+        yield from _own_properties(path, source.cluster, source.kafka, "consumer", settings, values)
     for name, sink in settings.sinks.items():
-        yield from _own_properties(("sinks", name, "kafka"), top, sink.kafka, "producer", settings, values)
+        path = ("sinks", name, "kafka")
+        yield from _own_properties(path, sink.cluster, sink.kafka, "producer", settings, values)
 
 
 def _as_written(path: Path, properties: Mapping[str, Text], values: dict[str, Value]) -> dict[str, Text]:
     """Returns the properties, with placeholders for unreadable ones, which are reported and not missing."""
+    written = _written_at(path, values)
+    names = written if isinstance(written, dict) else {}
+    return {**dict.fromkeys(names, SecretStr("")), **properties}
+
+
+def _written_at(path: Path, values: dict[str, Value]) -> Value:
     written: Value = values
     for step in path:
         written = written.get(str(step)) if isinstance(written, dict) else None
-    names = written if isinstance(written, dict) else {}
-    return {**dict.fromkeys(names, SecretStr("")), **properties}
+    return written
 
 
 def _login_problems(path: Path, written: Mapping[str, Text], properties: Mapping[str, Text]) -> Iterator[PathProblem]:
@@ -161,32 +186,35 @@ def _login_problems(path: Path, written: Mapping[str, Text], properties: Mapping
 
 def _own_properties(
     path: Path,
-    top: Mapping[str, Text],
+    cluster: ClusterName,
     properties: Mapping[str, Text],
     side: Side,
     settings: PipelineSettings,
     values: dict[str, Value],
 ) -> Iterator[PathProblem]:
+    place = place_of(cluster)
+    top = _as_written(place, properties_of(settings, cluster), values)
     yield from _below(path, decide_kafka_problems(properties, side))
     yield from _login_problems(path, {**top, **_as_written(path, properties, values)}, properties)
-    yield from _limits(path, top, properties, side, settings)
+    yield from _limits(path, place, top, properties, side, settings)
     for name in properties:
         if name not in top and (other := find_other_name(name, top)):
-            message = f"is another name of `{other}`, which is in `kafka:` at the top"
+            message = f"is another name of `{other}`, which is in `{'.'.join(map(str, place))}:`"
             yield PathProblem(
                 (*path, name), message, f"write `{other}` here, too: it counts in place of that", at_key=True
             )
     for word in sorted(SERVERS & set(properties)):
-        message = "one pipeline has one cluster: transactions cannot span two"
-        yield PathProblem((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
+        message = "a source or sink has no cluster of its own"
+        remedy = "define the cluster under `clusters:` at the top, and name it here: `cluster: NAME`"
+        yield PathProblem((*path, word), message, remedy, at_key=True)
 
 
 def _limits(
-    path: Path, top: Mapping[str, Text], own: Mapping[str, Text], side: Side, settings: PipelineSettings
+    path: Path, place: Path, top: Mapping[str, Text], own: Mapping[str, Text], side: Side, settings: PipelineSettings
 ) -> Iterator[PathProblem]:
-    """Yields problems of all properties of one client, each at the place where it is written."""
+    """Yields problems of all properties of one client, each where it is written: at `path`, or that of the cluster."""
     for problem in decide_limit_problems({**top, **own}, side, settings.checkpoints.transaction_timeout_ms):
-        yield from _below(path if problem.path[0] in own else ("kafka",), [problem])
+        yield from _below(path if problem.path[0] in own else place, [problem])
 
 
 def _below(path: Path, problems: Iterable[PathProblem]) -> Iterator[PathProblem]:
@@ -194,11 +222,10 @@ def _below(path: Path, problems: Iterable[PathProblem]) -> Iterator[PathProblem]
         yield msgspec.structs.replace(problem, path=(*path, *problem.path))
 
 
-def _servers(written: Mapping[str, Text]) -> Iterator[PathProblem]:
+def _servers(path: Path, written: Mapping[str, Text]) -> Iterator[PathProblem]:
     if not SERVERS & written.keys():
-        yield PathProblem(
-            ("kafka",), "`bootstrap.servers` is missing", "add it: host:port of one or more brokers", at_key=True
-        )
+        remedy = "add it: host:port of one or more brokers"
+        yield PathProblem(path, "`bootstrap.servers` is missing", remedy, at_key=True)
 
 
 def _spark(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:

@@ -39,6 +39,8 @@ def derive_json_schema() -> dict[str, Any]:
     for part in (schema, *schema["$defs"].values()):
         if "kafka" in part.get("properties", {}):
             part["properties"]["kafka"]["propertyNames"] = {"enum": names}
+        for other in part.get("properties", {}).get("clusters", {}).get("patternProperties", {}).values():
+            other["propertyNames"] = {"enum": names}
         for words in part.get("properties", {}).values():
             _without_defaults_in_ms(words)
             _with_variables(words)

@@ -32,7 +32,7 @@ from tidegate.formats.schemas import SchemaText
 from tidegate.user_code.describe import UserCode
 
 _NAME_SHOWN: Final = 60
-Section = Literal["name", "kafka", "checkpoints", "savepoints", "runtime", "http", "dead_letters"]
+Section = Literal["name", "kafka", "clusters", "checkpoints", "savepoints", "runtime", "http", "dead_letters"]
 """The sections used by commands for a pipeline that runs or has run."""
 
 
@@ -182,7 +182,7 @@ def _root(tree: Node | None, remedy: str = "`tidegate init` writes a sample") ->
 
 
 def _secrets(settings: PipelineSettings) -> set[str]:
-    maps: list[Mapping[Any, object]] = [settings.kafka, settings.spark]
+    maps: list[Mapping[Any, object]] = [settings.kafka, *settings.clusters.values(), settings.spark]
     maps += [source.kafka for source in settings.sources.values()]
     maps += [sink.kafka for sink in settings.sinks.values()]
     maps += [properties for step in settings.steps for properties in _properties_of(step)]

@@ -29,6 +29,7 @@ from tidegate.config.fields.serving import HttpSettings, LoggingSettings
 from tidegate.config.fields.storage import StorageSettings
 from tidegate.config.fields.topics import SinkTopic, TopicChoiceSettings, TopicsSettings
 from tidegate.config.fields.types import (
+    Cluster,
     CodePaths,
     Column,
     Directories,
@@ -38,6 +39,7 @@ from tidegate.config.fields.types import (
     GiveUpAfter,
     GiveUpLimit,
     Names,
+    OtherCluster,
     PipelineName,
     Properties,
     Start,
@@ -55,6 +57,7 @@ from tidegate.config.fields.upgrade_directives import SourceWas, StepState, Step
 from tidegate.config.fields.written_as import WrittenAsSettings
 from tidegate.formats.keys import KEY_FORMATS
 from tidegate.formats.registry import DEFAULT, FORMATS
+from tidegate.ids import MAIN_CLUSTER
 from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
 from tidegate.operators.registry import step_kinds
 
@@ -227,6 +230,9 @@ class SourceSettings(TopicsSettings):
     """A Kafka source."""
 
     INSIDE: ClassVar[Mapping[str, str]] = SOURCE_TERMS
+    cluster: Annotated[Cluster, Field(description="The cluster of the topic: `kafka`, or a name under `clusters`.")] = (
+        MAIN_CLUSTER
+    )
     format: Annotated[str, choice(*FORMATS), Field(description="How the records' bytes are read.")] = DEFAULT
     schema_: Annotated[
         SourceSchema | None,
@@ -333,7 +339,7 @@ class SourceSettings(TopicsSettings):
         ),
     ] = ON_LOST_STOP
     kafka: Annotated[
-        Properties, Field(description="librdkafka properties of this source, overriding those of `kafka`.")
+        Properties, Field(description="librdkafka properties of this source, overriding those of its cluster.")
     ] = {}
 
 
@@ -400,6 +406,9 @@ class SinkSettings(Settings):
             "from a list."
         ),
     ]
+    cluster: Annotated[Cluster, Field(description="The cluster of the topic: `kafka`, or a name under `clusters`.")] = (
+        MAIN_CLUSTER
+    )
     format: Annotated[
         str,
         choice(*_WRITTEN, later=_LATER_WRITTEN),
@@ -452,7 +461,7 @@ class SinkSettings(Settings):
     ] = None
     schema_id: WrittenSchemaId = "prefix"
     kafka: Annotated[
-        Properties, Field(description="librdkafka properties of this sink, overriding those of `kafka`.")
+        Properties, Field(description="librdkafka properties of this sink, overriding those of its cluster.")
     ] = {}
 
     @property
@@ -478,8 +487,18 @@ class PipelineSettings(Settings):
     )
     kafka: Annotated[
         Properties,
-        Field(description="librdkafka properties of every source and sink; `bootstrap.servers` is required."),
+        Field(
+            description="librdkafka properties of the cluster named `kafka`, for every source and sink without "
+            "`cluster`; `bootstrap.servers` is required."
+        ),
     ]
+    clusters: Annotated[
+        dict[OtherCluster, Properties],
+        Field(
+            description="Other clusters by name, each with all of its librdkafka properties: "
+            "`{us: {bootstrap.servers: ...}}`. Nothing of `kafka` applies to them."
+        ),
+    ] = {}
     spark: Annotated[Properties, Field(description="Spark properties; `master` is local[parallelism] by default.")] = {}
     parallelism: Annotated[
         int, integer(1, 1024), Field(description="Number of slots: Spark tasks, each of which runs the whole graph.")

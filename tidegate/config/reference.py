@@ -46,8 +46,8 @@ setting came from, and `tidegate schema` prints a JSON Schema for editors:
   `'${HOME}'`. `tidegate explain` lists the text constants in which a variable was replaced. A group in
   `regexp_replace` is `$1`.
 - `TIDEGATE_SITE` names a file with site settings in the same notation that override those of the pipeline file. It
-  may have `kafka`, `spark`, `parallelism`, `checkpoints`, `savepoints`, `state`, `restart`, `runtime`, `http`,
-  `logging` and `registry` (`tidegate docs deploy`).
+  may have `kafka`, `clusters`, `spark`, `parallelism`, `checkpoints`, `savepoints`, `state`, `restart`, `runtime`,
+  `http`, `logging` and `registry` (`tidegate docs deploy`).
 - Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
 - Names of sources, steps and sinks share one namespace. A step's name is the name of its state: if a step is renamed,
   `was` gives its former name.

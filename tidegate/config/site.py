@@ -14,8 +14,8 @@ from tidegate.config.fields.suggest import derive_suggestion
 VARIABLE: Final = "TIDEGATE_SITE"
 SECTIONS: Final = frozenset(
     {
-        *("kafka", "spark", "parallelism", "checkpoints", "savepoints", "state", "restart", "runtime", "http"),
-        *("logging", "registry"),
+        *("kafka", "clusters", "spark", "parallelism", "checkpoints", "savepoints", "state", "restart", "runtime"),
+        *("http", "logging", "registry"),
     }
 )
 """The sections that a site file may have. None of them affects what happens to records."""

@@ -255,6 +255,8 @@ class _Rest:
                     self.broken.add(name)
                 case ("kafka" | "spark" as section, str(name)) if isinstance(self.values.get(section), dict):
                     self.values[section].pop(name, None)
+                case ("clusters", str(name), *below) if isinstance(self.values.get("clusters"), dict):
+                    self._remove_cluster(name, below)
                 case (str(section), int(index), *_) if section in LISTS:
                     items[section].add(index)
                 case (str(section), *_) if section in self.values:
@@ -269,6 +271,13 @@ class _Rest:
             if section not in self.values:
                 self.values[section] = placeholder
                 self.broken |= {""} if section == "sources" else set()
+
+    def _remove_cluster(self, name: str, below: list[str | int]) -> None:
+        """Removes a property of a cluster, or the cluster."""
+        clusters = self.values["clusters"]
+        found = clusters.pop(name, None)
+        if below and isinstance(found, dict):
+            clusters[name] = {word: value for word, value in found.items() if word != below[0]}
 
     def _remove_item(self, section: str, index: int) -> None:
         item = self.values[section].pop(index)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tidegate.config.clusters import cluster_names, derive_clusters, place_of
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.fields.backoff import derive_waits_ms
 from tidegate.config.fields.units import render_duration
@@ -19,7 +20,7 @@ from tidegate.config.models import SinkSettings, StepSettings
 from tidegate.expressions.remarks import find_remarks
 from tidegate.formats.keys import AVRO
 from tidegate.formats.registry import FORMATS
-from tidegate.ids import OperatorName
+from tidegate.ids import MAIN_CLUSTER, OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import DELETED, SourceOperator
 from tidegate.operators.registry import choose_step_kind
@@ -90,6 +91,7 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         *_unread(loaded, scope, reachable),
         *_loops(loaded, reachable),
         *_unordered(loaded, scope, reachable),
+        *_unconnected(loaded),
         *_unasked(loaded),
         *_unopened(loaded),
         *_unbraked(loaded),
@@ -160,6 +162,24 @@ def _used(reachable: LogicalGraph) -> set[str]:
     return {name.partition(".")[0] for name in reachable}
 
 
+def _unconnected(loaded: LoadedPipeline) -> list[Problem]:
+    """Warns of clusters that nothing uses."""
+    used = derive_clusters(loaded.settings)
+    message = "no source and no sink is in this cluster: it is never connected to"
+    return [
+        _warning(
+            loaded.problem(
+                place_of(name),
+                message,
+                "define a cluster that is used here" if name == MAIN_CLUSTER else "remove it",
+                at_key=True,
+            )
+        )
+        for name in cluster_names(loaded.settings)
+        if name not in used
+    ]
+
+
 def _unasked(loaded: LoadedPipeline) -> list[Problem]:
     """Warns of a schema registry that is never used."""
     settings = loaded.settings
@@ -205,19 +225,17 @@ def _unread(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> li
 def _loops(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
     sources = [node.operator for node in reachable.values() if isinstance(node.operator, SourceOperator)]
     sinks = [node.operator for node in reachable.values() if isinstance(node.operator, SinkOperator)]
-    written = [(sink, topic) for sink in sinks for topic in sink.topics]
-    read = {topic: one.name for _, topic in written for one in sources if one.matches(topic)}
-    read |= {topic: one.name for one in sources for topic in one.topics}
     return [
         _warning(
             loaded.problem(
                 ("sinks", sink.name, "topic"),
-                f"`{topic}` is read by `{read[topic]}`: the pipeline feeds itself",
+                f"`{topic}` is read by `{readers[0]}`: the pipeline feeds itself",
                 "write another topic unless this is meant",
             )
         )
-        for sink, topic in written
-        if topic in read
+        for sink in sinks
+        for topic in sink.topics
+        if (readers := [one.name for one in sources if one.cluster == sink.cluster and one.reads_topic(topic)])
     ]
 
 
@@ -249,7 +267,7 @@ def _crossing(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> 
     for place, (name, sink) in enumerate(sinks):
         for other, before in sinks[:place]:
             shared = sorted({*sink.topics} & {*before.topics})
-            if shared and (sink.deleted or before.deleted):
+            if shared and sink.cluster == before.cluster and (sink.deleted or before.deleted):
                 message = f"writes `{shared[0]}`, as `{other}` does, and tombstones are among what they write"
                 remedy = "no key may come from both, or a tombstone of one deletes the row of the other"
                 found.append(_warning(loaded.problem(scope.declared[name].path, message, remedy, at_key=True)))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from tidegate.config.clusters import properties_of
 from tidegate.config.errors import Problem
 from tidegate.config.fields.dead_letters import DeadLetterSettings
 from tidegate.config.fields.secrets import reveal
@@ -26,8 +27,8 @@ def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGrap
         return graph
     sources = _sources(graph)
     origins = tuple(Origin(source.topics, source.kafka, source.pattern) for source in sources)
-    kafka = reveal(derive_client_properties(dict(loaded.settings.kafka), "producer"))
-    sink = make_sink(settings.topic, loaded.settings.name, settings.per_minute_max, kafka)
+    kafka = reveal(derive_client_properties(properties_of(loaded.settings, settings.cluster), "producer"))
+    sink = make_sink(settings.topic, loaded.settings.name, settings.per_minute_max, kafka, settings.cluster)
     several = len(sources) > 1 or any(len(source.topics) != 1 for source in sources)
     return {
         **{name: _naming_topics(node) if several else node for name, node in graph.items()},
@@ -53,9 +54,10 @@ def find_dead_letter_problems(graph: LogicalGraph, loaded: LoadedPipeline) -> tu
 
 def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadLetterSettings) -> list[Problem]:
     path, topic = ("dead_letters", "topic"), settings.topic
-    readers = [one.name for one in _sources(graph) if topic in one.topics or one.matches(topic)]
-    writers = [name for name, sink in loaded.settings.sinks.items() if topic in sink.all_topics]
-    problems = []
+    cluster, sinks = settings.cluster, loaded.settings.sinks
+    readers = [one.name for one in _sources(graph) if one.cluster == cluster and one.reads_topic(topic)]
+    writers = [name for name, sink in sinks.items() if sink.cluster == cluster and topic in sink.all_topics]
+    problems = _ambiguous(graph, loaded)
     if readers:
         message = f"`{topic}` is read by `{readers[0]}`: letters about letters would never end"
         problems.append(loaded.problem(path, message, "give dead letters a topic of their own"))
@@ -63,6 +65,24 @@ def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadL
         message = f"`{topic}` is written by the sink `{writers[0]}`"
         problems.append(loaded.problem(path, message, "give dead letters a topic of their own"))
     return problems
+
+
+def _ambiguous(graph: LogicalGraph, loaded: LoadedPipeline) -> list[Problem]:
+    """Refuses dead letters about topics of one name in two clusters: a letter names its record by the topic alone."""
+    sources = _sources(graph) if _failing(graph) else []
+    remedy = "use `bad_records: fail` or `skip` for all sources, or make a pipeline for each cluster"
+    return [
+        loaded.problem(
+            ("sources", one.name, "cluster"),
+            f"`{topic}` is also read from cluster `{before.cluster}`, by `{before.name}`: dead letters about topics of "
+            "one name in two clusters are not supported yet",
+            remedy,
+        )
+        for place, one in enumerate(sources)
+        for before in sources[:place]
+        for topic in sorted({*one.topics, *before.topics})
+        if one.cluster != before.cluster and one.reads_topic(topic) and before.reads_topic(topic)
+    ]
 
 
 def _sources(graph: LogicalGraph) -> list[SourceOperator]:

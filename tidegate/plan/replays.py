@@ -84,7 +84,7 @@ class Replays:
         rows: dict[OperatorName, int] = {}
         for name, operator in self._operators.items():
             if isinstance(operator, SourceOperator):
-                rows[name] = int(topic in operator.topics or operator.matches(topic))
+                rows[name] = int(operator.reads_topic(topic))
                 continue
             found = (
                 rows[upstream] * (_SEVERAL if self._operators[upstream].splits_rows() else 1)

@@ -9,6 +9,7 @@ from itertools import starmap
 
 import msgspec
 
+from tidegate.config.clusters import properties_of
 from tidegate.config.errors import Problem
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.schemas import NamedSchema
@@ -171,7 +172,8 @@ class Builder:
         deleted = {DELETED: BOOLEAN} if source.on_null == TOMBSTONE else {}
         columns = {**values, **{one.name: one.type for one in metadata}, **deleted}
         self.schemas[name] = columns
-        properties = derive_client_properties({**self.loaded.settings.kafka, **source.kafka}, "consumer")
+        of_cluster = properties_of(self.loaded.settings, source.cluster)
+        properties = derive_client_properties({**of_cluster, **source.kafka}, "consumer")
         operator = SourceOperator(
             name=name,
             topics=source.all_topics,
@@ -189,6 +191,7 @@ class Builder:
             metadata=metadata,
             key_format=source.key_format or keys.TEXT,
             key_options=key_options,
+            cluster=source.cluster,
             on_null=source.on_null or (SKIP if record_format.is_changelog else ""),
         )
         self.graph[name] = LogicalNode(operator)
@@ -290,7 +293,8 @@ class Builder:
             before = make_projection(OperatorName(f"{name}.{parts.made}"), parts.inputs, self.policies[one.name])
             self.graph[before.name] = LogicalNode(before, reads)
             reads = (Input(before.name),)
-        properties = derive_client_properties({**self.loaded.settings.kafka, **sink.kafka}, "producer")
+        of_cluster = properties_of(self.loaded.settings, sink.cluster)
+        properties = derive_client_properties({**of_cluster, **sink.kafka}, "producer")
         operator = SinkOperator(
             name,
             parts.topic,
@@ -308,6 +312,7 @@ class Builder:
             headers=parts.headers,
             key_options=key_with.options,
             key_register=key_with.register,
+            cluster=sink.cluster,
         )
         self.graph[name] = LogicalNode(operator, reads)
 

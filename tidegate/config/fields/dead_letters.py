@@ -7,7 +7,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import Topic, ValueCheck, integer
+from tidegate.config.fields.types import Cluster, Topic, ValueCheck, integer
+from tidegate.ids import MAIN_CLUSTER
 
 UNLIMITED: Final = "unlimited"
 _COUNT: Final = integer(1, 1_000_000_000)
@@ -32,6 +33,9 @@ class DeadLetterSettings(Settings):
             "compacted, and should accept records as large as those of the sources."
         ),
     ]
+    cluster: Annotated[Cluster, Field(description="The cluster of the topic: `kafka`, or a name under `clusters`.")] = (
+        MAIN_CLUSTER
+    )
     per_minute_max: Annotated[
         int | None,
         ValueCheck(_per_minute, {"anyOf": [dict(_COUNT.schema), {"const": UNLIMITED}]}),

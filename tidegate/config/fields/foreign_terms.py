@@ -16,7 +16,7 @@ _EXPLODE: Final = "write `explode: {column: item}`"
 _HTTP: Final = "write it inside `http`: {url: ...}"
 _METADATA: Final = "for a column of it write `metadata: {PART: name}`"
 _WATERMARK: Final = "write it inside `watermark`: {delay: 5s}"
-_CLUSTER: Final = "write it as `bootstrap.servers` in `kafka:` at the top of the file"
+_CLUSTER: Final = "write it as `bootstrap.servers` in `kafka:` at the top of the file, or under `clusters:`"
 _OF_SOURCES: Final = "it is said at the sources, for all that becomes of their records"
 
 _VARIABLES: Final = "variables come from the environment: ${NAME:default} in a value"

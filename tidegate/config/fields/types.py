@@ -25,6 +25,7 @@ from tidegate.config.fields.units import (
     render_duration,
 )
 from tidegate.datatypes import RESERVED, DataType, is_pattern, is_reserved
+from tidegate.ids import MAIN_CLUSTER, ClusterName
 from tidegate.storage.open import STORES, scheme_of, suggest_scheme
 
 CONFIG = "config"
@@ -463,13 +464,20 @@ PipelineName = Annotated[
 ]
 check_step_name = _name(_OPERATOR_NAME, "a name", "use letters, digits, `-` and `_`, beginning with a letter")
 """Checks the name of a source, step or sink."""
-StepName = Annotated[
-    str,
-    ValueCheck(
-        check_step_name,
-        {"type": "string", "pattern": f"^{_OPERATOR_NAME.pattern}$", "maxLength": MAX_NAME_LENGTH},
-    ),
-]
+
+
+def _other_cluster(value: object) -> ClusterName:
+    """Checks the name of a cluster under `clusters`."""
+    name = ClusterName(check_step_name(value))
+    if name == MAIN_CLUSTER:
+        raise refusal(f"`{name}` is the cluster of `kafka:` at the top of the file", "choose another name")
+    return name
+
+
+_NAME_SCHEMA: Final = {"type": "string", "pattern": f"^{_OPERATOR_NAME.pattern}$", "maxLength": MAX_NAME_LENGTH}
+StepName = Annotated[str, ValueCheck(check_step_name, _NAME_SCHEMA)]
+Cluster = Annotated[ClusterName, ValueCheck(check_step_name, _NAME_SCHEMA)]
+OtherCluster = Annotated[ClusterName, ValueCheck(_other_cluster, _NAME_SCHEMA)]
 Names = Annotated[tuple[str, ...], ValueCheck(_names, _WORD_OR_LIST)]
 Topic = Annotated[str, ValueCheck(check_topic, _WORDS)]
 Topics = Annotated[tuple[str, ...], ValueCheck(check_topics, _WORD_OR_LIST)]

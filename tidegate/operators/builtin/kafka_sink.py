@@ -12,6 +12,7 @@ from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HeaderRules, RecordParts
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Registration
+from tidegate.ids import MAIN_CLUSTER, ClusterName
 from tidegate.operators.spec import Columns, Operator, Requirement, Rest, render_columns, texts_of
 
 
@@ -48,6 +49,7 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
     headers: HeaderRules | None = None  # None: no headers are written
     key_options: FormatOptions = NO_OPTIONS  # for keys in a format with schemas
     key_register: Registration | None = None  # None: the key's schema needs no id
+    cluster: ClusterName = MAIN_CLUSTER
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -80,7 +82,7 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
     @override
     def explains(self) -> dict[str, Any]:
         return {
-            "topic": self._explain_topic(),
+            **self.explain_topic(),
             "format": self.format,
             "columns": texts_of(self.columns),
             "key": self.key,
@@ -90,11 +92,16 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
             **self.options.explains(),
         }
 
-    def _explain_topic(self) -> str | dict[str, Any]:
-        """Returns the topic in the terms of the file."""
-        if isinstance(self.topic, str):
-            return self.topic
-        return {"expression": self.topic.text, "allow": list(self.topic.allowed)}
+    def explain_topic(self) -> dict[str, Any]:
+        """Returns the topic in the terms of the file, and its cluster unless that is `kafka`."""
+        topic = self.topic
+        choice = topic if isinstance(topic, str) else {"expression": topic.text, "allow": list(topic.allowed)}
+        return {"topic": choice, **({} if self.cluster == MAIN_CLUSTER else {"cluster": self.cluster})}
+
+    @property
+    def in_cluster(self) -> str:
+        """Names the cluster behind a topic in a text, unless that is `kafka`."""
+        return "" if self.cluster == MAIN_CLUSTER else f" in {self.cluster}"
 
     def _explain_parts(self) -> dict[str, Any]:
         """Returns the settings that differ from the defaults."""
@@ -118,7 +125,7 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
         timestamp = f"; timestamp {self.timestamp}" if self.timestamp else ""
         partition = f"; partition {self.partition}" if self.partition else ""
         lines = [
-            f"topic {self.topic}; {self.format}{key}{timestamp}{partition}",
+            f"topic {self.topic}{self.in_cluster}; {self.format}{key}{timestamp}{partition}",
             f"writes {render_columns(self.columns)}",
         ]
         lines += [f"tombstones where {self.deleted}"] if self.deleted else []

@@ -18,6 +18,7 @@ from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
+from tidegate.ids import MAIN_CLUSTER, ClusterName
 from tidegate.operators.fingerprint import Lineage, Lineages, digest, digest_expression
 from tidegate.operators.spec import Columns, Operator, Requirement, render_columns, texts_of
 
@@ -101,6 +102,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     key_format: str = keys.TEXT  # for the key column
     on_null: str = ""  # "bad" | "skip" | "tombstone"; empty: the format decides
     key_options: FormatOptions = NO_OPTIONS  # for keys in a format with schemas
+    cluster: ClusterName = MAIN_CLUSTER
 
     @property
     def columns(self) -> Columns:
@@ -126,6 +128,10 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     def matches(self, topic: str) -> bool:
         """Returns True if its `pattern` matches a topic."""
         return matches_pattern(self.pattern, topic)
+
+    def reads_topic(self, topic: str) -> bool:
+        """Returns True if it reads a topic of its cluster, by name or by its `pattern`."""
+        return topic in self.topics or self.matches(topic)
 
     @property
     def topics_text(self) -> str:
@@ -222,6 +228,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         start = self.start if isinstance(self.start, str) else {str(k): v for k, v in self.start.items()}
         return {
             "topics": list(self.topics) or {"pattern": self.pattern},
+            **({} if self.cluster == MAIN_CLUSTER else {"cluster": self.cluster}),
             "format": self.format,
             "start": start,
             "until": self.until,
@@ -253,8 +260,9 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     @override
     def describes(self) -> list[str]:
         start = self.explains()["start"]
+        in_cluster = "" if self.cluster == MAIN_CLUSTER else f" in {self.cluster}"
         return [
-            f"topics {self.topics_text}; {self.format}; from {start} until {self.until}",
+            f"topics {self.topics_text}{in_cluster}; {self.format}; from {start} until {self.until}",
             f"reads {render_columns(self.pruned_columns())}; bad records: {self.bad_records}",
             *self._describe_parts(),
             *self._describe_time(),

@@ -15,7 +15,7 @@ from typing_extensions import override
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.dead_letters import DEAD_LETTER_BYTES_MIN, DEAD_LETTER_COLUMNS
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import OperatorName
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.spec import CallOperator
@@ -90,12 +90,12 @@ class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
 
     @override
     def explains(self) -> dict[str, Any]:
-        return {"topic": self.topic, "max_per_minute": self.per_minute_max or "unlimited"}
+        return {**self.explain_topic(), "max_per_minute": self.per_minute_max or "unlimited"}
 
     @override
     def describes(self) -> list[str]:
         limit = "without a limit" if self.per_minute_max is None else f"at most {self.per_minute_max} per minute"
-        return [f"topic {self.topic}; {limit}"]
+        return [f"topic {self.topic}{self.in_cluster}; {limit}"]
 
 
 def find_unfit(*, compacted: bool, batch_bytes: int | None) -> tuple[str, str] | None:
@@ -123,7 +123,9 @@ def make_read_back(origins: tuple[Origin, ...]) -> ReadBackOperator:
     )
 
 
-def make_sink(topic: str, pipeline: str, per_minute_max: int | None, kafka: dict[str, str]) -> DeadLetterOperator:
+def make_sink(
+    topic: str, pipeline: str, per_minute_max: int | None, kafka: dict[str, str], cluster: ClusterName = MAIN_CLUSTER
+) -> DeadLetterOperator:
     """Creates the operator that writes letters."""
     return DeadLetterOperator(
         name=DEAD_LETTERS,
@@ -134,6 +136,7 @@ def make_sink(topic: str, pipeline: str, per_minute_max: int | None, kafka: dict
         timestamp=None,
         bad_records=BadRecordPolicy.SKIP,
         kafka=kafka,
+        cluster=cluster,
         pipeline=pipeline,
         per_minute_max=per_minute_max,
     )
