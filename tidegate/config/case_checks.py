@@ -12,11 +12,13 @@ from tidegate.config.cases import CaseSettings, ExpectedSet, ExpectedSettings, G
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.format_sections import read_section
 from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings
 from tidegate.config.values import Value
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schemas import FormatOptions
 
 _VALUES: Final = ("value", "text", "value_base64")
 _LETTERS: Final = "they are not compared but counted: `bad_records: {WRONG_TYPE: 1}`"
@@ -104,7 +106,7 @@ def derive_given_problems(path: Path, element: GivenSettings, source: SourceSett
         yield PathProblem((*path, "topic"), f"the source does not read `{element.topic}`", remedy)
     if element.value is not None and FORMATS[source.format].schema_kind is None:  # else the schema decides
         try:
-            FORMATS[source.format].from_plain(element.value)
+            FORMATS[source.format].from_plain(element.value, FormatOptions(settings=read_section(source)))
         except FormatRefusal as refused:
             yield PathProblem((*path, "value"), refused.message, refused.remedy)
 

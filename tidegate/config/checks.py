@@ -20,6 +20,7 @@ from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.fields.secrets import Text
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.units import render_duration
+from tidegate.config.format_sections import decide_section_problems
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import (
@@ -66,6 +67,8 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
     problems += _roles(settings)
     for name, source in settings.sources.items():
         problems += _source(("sources", name), source)
+    for name, sink in settings.sinks.items():
+        problems += decide_section_problems(("sinks", name), sink)
     for index, step in zip(understood.step_indices, settings.steps, strict=True):
         problems += _step(("steps", index), step)
     problems += decide_schema_problems(settings, registry=values.get("registry") is not None)
@@ -320,6 +323,7 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if _is_over(source.start, source.until):
         message = f"`{source.until}` is not after `start`, {source.start}: nothing would be read"
         yield PathProblem((*path, "until"), message, "make it later than `start`")
+    yield from decide_section_problems(path, source)
     kind = FORMATS[source.format]
     if kind.needs_schema and source.schema_ is None:
         yield PathProblem(

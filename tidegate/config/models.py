@@ -7,6 +7,7 @@ the key in the file is the alias (`interval`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, SecretStr, create_model
@@ -55,6 +56,7 @@ from tidegate.config.fields.types import (
 from tidegate.config.fields.unknown_fields import Unknown, UnknownFieldsMode
 from tidegate.config.fields.upgrade_directives import SourceWas, StepState, StepWas
 from tidegate.config.fields.written_as import WrittenAsSettings
+from tidegate.config.format_sections import derive_sections
 from tidegate.formats.keys import KEY_FORMATS
 from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.ids import MAIN_CLUSTER
@@ -226,7 +228,7 @@ class RuntimeSettings(Settings):
     ] = 30_000
 
 
-class SourceSettings(TopicsSettings):
+class BaseSourceSettings(TopicsSettings):
     """A Kafka source."""
 
     INSIDE: ClassVar[Mapping[str, str]] = SOURCE_TERMS
@@ -343,6 +345,18 @@ class SourceSettings(TopicsSettings):
     ] = {}
 
 
+if TYPE_CHECKING:
+    SourceSettings = BaseSourceSettings
+else:
+    SourceSettings = create_model(
+        "SourceSettings",
+        __base__=BaseSourceSettings,
+        __doc__=BaseSourceSettings.__doc__,
+        **derive_sections(attrgetter("source_settings")),
+    )
+    """A source with the sections of every format: each format reads its own."""
+
+
 class BaseStepSettings(Settings):
     """What every step has, whatever its kind."""
 
@@ -387,7 +401,7 @@ else:
     """A step with the keys of every kind of operator that there is: each kind reads its own."""
 
 
-class SinkSettings(Settings):
+class BaseSinkSettings(Settings):
     """A Kafka sink."""
 
     INSIDE: ClassVar[Mapping[str, str]] = SINK_TERMS
@@ -468,6 +482,18 @@ class SinkSettings(Settings):
     def all_topics(self) -> tuple[str, ...]:
         """The topics that it may write."""
         return self.topic.allow if isinstance(self.topic, TopicChoiceSettings) else (self.topic,)
+
+
+if TYPE_CHECKING:
+    SinkSettings = BaseSinkSettings
+else:
+    SinkSettings = create_model(
+        "SinkSettings",
+        __base__=BaseSinkSettings,
+        __doc__=BaseSinkSettings.__doc__,
+        **derive_sections(attrgetter("sink_settings")),
+    )
+    """A sink with the sections of every format."""
 
 
 class PipelineSettings(Settings):

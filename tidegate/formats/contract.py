@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from tidegate.config.fields.base import Settings
 from tidegate.datatypes import DataType, Schema
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.plain import parse_json, render_json
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 Columns = Sequence[tuple[str, DataType]]
 """Names and types, in order."""
+
+S = TypeVar("S", bound=Settings)
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Headers of one message, in order; names may repeat."""
@@ -149,12 +152,16 @@ class Encoder(Protocol):
 
 
 class FormatRefusal(Exception):
-    """Columns that a format does not support. Reported as a problem of the pipeline file, at the sink's `format`."""
+    """Columns that a format does not support. Reported as a problem of the pipeline file.
 
-    def __init__(self, message: str, remedy: str) -> None:
+    The place is the `schema` of a source or the `format` of a sink, or `setting` of the format's section.
+    """
+
+    def __init__(self, message: str, remedy: str, setting: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        self.setting = setting
 
 
 class Format(ABC):
@@ -192,8 +199,15 @@ class Format(ABC):
     """Options of a source's `written_as`: how values were written, where the records themselves may not tell."""
     fixed_columns: ClassVar[Schema | None] = None
     """The columns of every source of this format; a `schema` can only select from them."""
+    source_settings: ClassVar[type[Settings]] = Settings
+    """The section of a source that has the format's name; `Settings` itself if there is none.
 
-    def read_columns(self, declared: Schema) -> Schema:
+    Values are plain (texts, numbers, booleans, lists and sections of them), and their checks accept what they return.
+    """
+    sink_settings: ClassVar[type[Settings]] = Settings
+    """The section of a sink that has the format's name."""
+
+    def read_columns(self, declared: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:  # noqa: ARG002 - for formats with settings
         """Returns the columns of a source. Empty if `declared` is not sufficient.
 
         `declared` is the source's `schema`, empty if it has none. Raises FormatRefusal for columns that no record has.
@@ -202,7 +216,7 @@ class Format(ABC):
             return declared
         return {name: kind for name, kind in self.fixed_columns.items() if not declared or name in declared}
 
-    def written_columns(self, columns: Schema) -> Schema:
+    def written_columns(self, columns: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:  # noqa: ARG002 - for formats with settings
         """Returns those columns of a sink's input that its records contain. Raises FormatRefusal."""
         return columns
 
@@ -298,3 +312,8 @@ class Format(ABC):
     @abstractmethod
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         """Creates an encoder for `columns` of a frame that may have further columns."""
+
+
+def read_settings(kind: type[S], options: FormatOptions) -> S:
+    """Returns the format's section of a source or sink, which has `kind`; missing values have their defaults."""
+    return kind.model_validate(options.settings)

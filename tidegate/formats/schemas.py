@@ -98,13 +98,15 @@ class FormatOptions(msgspec.Struct, frozen=True):
     """Rows of a changelog have their kind and, for updates, the row before (`row_kinds.py`). An update without that row
     is bad.
     """
+    settings: dict[str, Any] = {}
+    """What the section with the format's name sets, as plain values. `contract.read_settings` restores the section."""
 
     def explains(self) -> dict[str, Any]:
-        """Returns the schema and how values were written, for `explain --format json`; empty if neither is set."""
+        """Returns schema, settings and how values were written, for `explain --format json`; omits what is not set."""
         written = {"timestamps": self.timestamps or dict(self.timestamps_of), "decimals": self.decimals}
-        said = (
-            {"written_as": {word: value for word, value in written.items() if value}} if any(written.values()) else {}
-        )
+        said: dict[str, Any] = {"format_settings": self.settings} if self.settings else {}
+        if any(written.values()):
+            said["written_as"] = {word: value for word, value in written.items() if value}
         one = self.schema
         if one is None:
             return said
@@ -115,6 +117,8 @@ class FormatOptions(msgspec.Struct, frozen=True):
         """Returns the content of `explains` as lines of text."""
         words = [f"{word} as {_in_words(text)}" for word, text in self.explains().get("written_as", {}).items()]
         written = [f"written: {', '.join(words)}"] if words else []
+        set_ = [f"{name} {msgspec.json.encode(value).decode()}" for name, value in self.settings.items()]
+        written += [f"format settings: {', '.join(set_)}"] if set_ else []
         one = self.schema
         if one is None:
             return written

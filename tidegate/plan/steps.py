@@ -16,6 +16,7 @@ from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.written_as import TimestampUnits
+from tidegate.config.format_sections import read_section
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import derive_client_properties
@@ -158,6 +159,7 @@ class Builder:
             timestamps=units.unit,
             timestamps_of=units.by_column,
             decimals=source.written_as.decimals or "",
+            settings=read_section(source),
         )
         values = self._source_columns(name, source, options)
         if not values or not (source.all_topics or source.pattern):
@@ -201,13 +203,14 @@ class Builder:
         record_format = FORMATS[source.format]
         try:
             if not isinstance(source.schema_, NamedSchema):
-                columns = dict(record_format.read_columns(source.schema_ or {}))
+                columns = dict(record_format.read_columns(source.schema_ or {}, options))
                 return columns | ({options.rest: map_of(STRING, STRING)} if options.rest and columns else {})
             if options.schema is None or options.schema.kind is not record_format.schema_kind:
                 return {}
             return dict(record_format.schema_columns(options.schema))
         except FormatRefusal as refusal:
-            self.problem(("sources", name, "schema"), refusal.message, refusal.remedy)
+            place = (source.format, refusal.setting) if refusal.setting else ("schema",)
+            self.problem(("sources", name, *place), refusal.message, refusal.remedy)
             return {}
 
     def _input_columns(self, one: Declared) -> dict[str, DataType] | None:
@@ -273,15 +276,16 @@ class Builder:
     # -- sinks ---------------------------------------------------------------------------------------------------------
 
     def _sink(self, one: Declared, sink: SinkSettings, columns: dict[str, DataType]) -> None:
-        record_format = FORMATS[sink.format]
+        record_format, settings = FORMATS[sink.format], read_section(sink)
         parts = SinkParts(self, one, sink, columns, _inputs_of(one))
         usable = parts.check()
         deleted = None if sink.on_null is None else sink.on_null.column
         try:
             left = {name: kind for name, kind in columns.items() if name != deleted}
-            written = tuple(record_format.written_columns(left).items())
+            written = tuple(record_format.written_columns(left, FormatOptions(settings=settings)).items())
         except FormatRefusal as refusal:
-            self.problem((*one.path, "format"), refusal.message, refusal.remedy)
+            place = (sink.format, refusal.setting) if refusal.setting else ("format",)
+            self.problem((*one.path, *place), refusal.message, refusal.remedy)
             return
         written_with = derive_written_schema(self.loaded, one, sink, dict(written), self.problem)
         key_with = derive_written_key(self.loaded, one, sink, columns.get(parts.key or ""), self.problem)
@@ -304,7 +308,7 @@ class Builder:
             sink.timestamp,
             self.policies[one.name],
             kafka=reveal(properties),
-            options=written_with.options,
+            options=msgspec.structs.replace(written_with.options, settings=settings),
             register=written_with.register,
             key_format=parts.key_format,
             partition=sink.partition,

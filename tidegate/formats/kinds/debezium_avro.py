@@ -75,7 +75,7 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
 """
 
     @override
-    def read_columns(self, declared: Schema) -> Schema:
+    def read_columns(self, declared: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
         for name, kind in declared.items():
             if not NAME.fullmatch(name):
                 remedy = "declare the name in the schema; Debezium's `field.name.adjustment.mode=avro` replaces others"

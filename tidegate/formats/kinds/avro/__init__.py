@@ -90,7 +90,7 @@ Of a union of several types, the column's type is written; if there is none, the
 """
 
     @override
-    def read_columns(self, declared: Schema) -> Schema:
+    def read_columns(self, declared: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
         try:
             for name, kind in declared.items():
                 check_readable(kind, name)

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from tidegate.datatypes import BOOLEAN, STRING, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
-from tidegate.formats.schemas import FormatOptions, Schemas
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas
 
 DELETED: Final = "_deleted"
 OP: Final = "_op"
@@ -125,14 +125,14 @@ messages.
 """
 
     @override
-    def read_columns(self, declared: Schema) -> Schema:
+    def read_columns(self, declared: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
         for name in ADDED:
             if name in declared:
                 raise FormatRefusal(f"every {self.name} source has a column `{name}` already", "remove it")
         return {**declared, **ADDED} if declared else {}
 
     @override
-    def written_columns(self, columns: Schema) -> Schema:
+    def written_columns(self, columns: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
         raise FormatRefusal(f"{self.name} is read only", "use json, with `on_null` for deleted rows")
 
     @override

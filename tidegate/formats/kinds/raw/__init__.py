@@ -41,7 +41,8 @@ and the sink names no other.
         "offset": BIGINT,
     }
 
-    def written_columns(self, columns: Schema) -> Schema:
+    @override
+    def written_columns(self, columns: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
         """Returns only the column `value`. Raises FormatRefusal."""
         value = columns.get("value")
         if value in (STRING, BINARY) and value is not None:
