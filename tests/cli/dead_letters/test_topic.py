@@ -61,6 +61,11 @@ class Consumer:
         self.batches = batches
         self.now = 0.0
 
+    def told(self, config: dict[str, str]) -> Consumer:
+        """Itself, with the properties of a client."""
+        assert config["bootstrap.servers"] == "us:9092", "the cluster of the dead letters"
+        return self
+
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
         """Whatever is asked for."""
 
@@ -75,11 +80,12 @@ class Consumer:
 
 def open_topic(monkeypatch: pytest.MonkeyPatch, batches: Iterator[list[ck.Message]]) -> DeadLetterTopic:
     consumer = Consumer(batches)
-    monkeypatch.setattr(ck, "Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr(ck, "Consumer", lambda config, **_: consumer.told(config))
     monkeypatch.setattr(topic, "time", SimpleNamespace(monotonic=lambda: consumer.now))
     monkeypatch.setattr(topic, "explain", lambda _, error: ReplayRefused(str(error)))
-    letters_of = SimpleNamespace(topic="dead")
-    return DeadLetterTopic(cast("Any", SimpleNamespace(name="shop", dead_letters=letters_of, kafka={})))
+    letters_of, us = SimpleNamespace(topic="dead", cluster="us"), {"bootstrap.servers": "us:9092"}
+    settings = SimpleNamespace(name="shop", dead_letters=letters_of, kafka={}, clusters={"us": us})
+    return DeadLetterTopic(cast("Any", settings))
 
 
 def dead(offset: int, partition: int = 0, pipeline: str = "shop") -> ck.Message:

@@ -78,7 +78,7 @@ class DeadLetterListing(msgspec.Struct):
 
 
 def _read(file: Path) -> PipelineSettings:
-    return read_sections(file, os.environ, "name", "kafka", "dead_letters")
+    return read_sections(file, os.environ, "name", "kafka", "clusters", "dead_letters")
 
 
 @click.group(name="dead-letters")

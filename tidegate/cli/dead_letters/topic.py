@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from tidegate.config.clusters import properties_of
 from tidegate.config.fields.dead_letters import DeadLetterSettings
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.models import PipelineSettings
@@ -68,9 +69,10 @@ class DeadLetterTopic:
     def __init__(self, settings: PipelineSettings) -> None:
         import confluent_kafka as ck
 
-        self.topic = settings_of(settings).topic
+        own_settings = settings_of(settings)
+        self.topic = own_settings.topic
         self._pipeline = settings.name
-        self.kafka = reveal(settings.kafka)
+        self.kafka = reveal(properties_of(settings, own_settings.cluster))
         own = {
             "group.id": "tidegate-dead-letters",  # required by the client; nothing is ever stored under it
             "enable.auto.commit": "false",
