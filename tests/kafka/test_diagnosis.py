@@ -111,6 +111,22 @@ def test_a_certificate_of_the_broker_that_does_not_pass_is_told_with_its_propert
     assert (obstacle.property, obstacle.final) == (named, True)
 
 
+def test_a_certificate_that_has_expired_is_to_be_renewed() -> None:
+    """It was said to be of an authority that is not named."""
+
+    def wrap_socket(*_: object, **__: object) -> None:
+        error = ssl.SSLCertVerificationError()
+        error.verify_code, error.verify_message = 10, "certificate has expired"
+        raise error
+
+    way = _Way("kafka:9093", "ssl", "", cast("Any", SimpleNamespace()))
+    with pytest.raises(_Stopped) as stopped:
+        way.secure(cast("Any", SimpleNamespace(wrap_socket=wrap_socket)), "kafka")
+    obstacle = stopped.value.obstacle
+    assert obstacle.text.endswith("is not valid any more: certificate has expired")
+    assert (obstacle.remedy.split(";")[0], obstacle.property, obstacle.final) == ("renew it", "ssl.ca.location", True)
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_certificate_that_is_not_accepted_is_named(tmp_path: Path, version: ssl.TLSVersion) -> None:
     """With TLS 1.2 the verdict comes in the handshake: it was said that the port may be another one's."""

@@ -26,6 +26,8 @@ _SASL_UNSUPPORTED: Final = 33
 _SASL_UNEXPECTED: Final = 34
 _OTHER_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes for a certificate that is for another host name or another address."""
+_EXPIRED: Final = 10
+"""OpenSSL's code for a certificate, of the host or of an authority above it, that is not valid any more."""
 _ALERT: Final = "ALERT"
 """Part of the reason of a TLS error that the peer has sent. Other errors come from a broken connection."""
 _VERDICT: Final = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA)")
@@ -128,6 +130,10 @@ class _Way:
             if error.verify_code in _OTHER_NAME:
                 text, remedy = f"its certificate is for another name: {why}", "use a name that the certificate has"
                 raise self._stop(text, remedy, "bootstrap.servers", final=True) from error
+            if error.verify_code == _EXPIRED:
+                text = f"its certificate, or that of its authority, is not valid any more: {why}"
+                remedy = "renew it; if it is the authority's, name the new one with `ssl.ca.location` or `ssl.ca.pem`"
+                raise self._stop(text, remedy, "ssl.ca.location", final=True) from error
             remedy = "name the certificate of its authority with `ssl.ca.location` (on every machine) or `ssl.ca.pem`"
             raise self._stop(f"its certificate is not trusted: {why}", remedy, "ssl.ca.location", final=True) from error
         except TimeoutError as error:
@@ -226,7 +232,8 @@ class _Way:
         """
         if self._certificate:
             text = f"it does not accept the client certificate {self._certificate}: {_reason(error)}"
-            return self._stop(text, "give one that its authority has signed", "ssl.certificate.location", final=True)
+            remedy = "give one that its authority has signed and that is still valid"
+            return self._stop(text, remedy, "ssl.certificate.location", final=True)
         text = f"it asks for a client certificate: {_reason(error)}"
         remedy = "set `ssl.certificate.location` and `ssl.key.location`"
         return self._stop(text, remedy, "security.protocol", final=True)
