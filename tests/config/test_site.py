@@ -48,6 +48,15 @@ def test_the_site_counts_and_the_rest_of_a_section_stays(tmp_path: Path) -> None
     assert settings.http.host == "0.0.0.0"
 
 
+def test_a_site_sets_the_other_clusters_of_the_file(tmp_path: Path) -> None:
+    pipeline = PIPELINE.replace("topic: copies", "topic: copies, cluster: us")
+    pipeline += 'clusters: {us: {bootstrap.servers: "127.0.0.1:9192", client.id: orders}}\n'
+    found = loaded(tmp_path, 'clusters: {us: {bootstrap.servers: "us:9092"}}\n', pipeline)
+    assert problems(found) == []
+    assert found.settings.clusters == {"us": {"bootstrap.servers": "us:9092", "client.id": "orders"}}
+    assert found.origin(("clusters", "us", "bootstrap.servers")) == "site line 1"
+
+
 def test_explain_names_the_file_that_a_value_is_from(tmp_path: Path) -> None:
     found = loaded(tmp_path, "\nparallelism: 4\nkafka: {bootstrap.servers: k}\n")
     assert found.origin(("parallelism",)) == "site line 2"

@@ -522,7 +522,7 @@ class PipelineSettings(Settings):
         dict[OtherCluster, Properties],
         Field(
             description="Other clusters by name, each with all of its librdkafka properties: "
-            "`{us: {bootstrap.servers: ...}}`. Nothing of `kafka` applies to them."
+            "`{us: {bootstrap.servers: ...}}`. Nothing of `kafka` applies to them (`tidegate docs clusters`)."
         ),
     ] = {}
     spark: Annotated[Properties, Field(description="Spark properties; `master` is local[parallelism] by default.")] = {}
