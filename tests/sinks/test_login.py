@@ -209,6 +209,41 @@ def test_a_sink_with_a_login_of_its_own_is_checked_as_well(
     assert "no TLS handshake" in problem.message
 
 
+def test_what_is_in_the_way_to_one_of_two_clusters_is_told_at_its_property_and_hides_nothing_of_the_other(
+    secured: SecuredBroker, tmp_path: Path
+) -> None:
+    """With the right login it turns out to be the first cluster once more."""
+    secured.create_topics({"of-us": 1})
+    ways = {
+        "sasl.username": {**scram(secured), "sasl.password": "wrong-secret"},
+        "ssl.ca.location": {**plain(secured), "ssl.ca.location": str(stranger(secured).file)},
+        "": plain(secured),
+    }
+    for named, us in ways.items():
+        document = {
+            "version": 1,
+            "name": "two-clusters",
+            "kafka": {"bootstrap.servers": secured.bootstrap},
+            "clusters": {"us": us},
+            "checkpoints": {"directory": str(tmp_path)},
+            "http": {"port": 0},
+            "sources": {"in": {"topic": "not-there", "schema": {"id": "bigint"}}},
+            "sinks": {"out": {"from": "in", "topic": "of-us", "cluster": "us"}},
+        }
+        loaded = parse_pipeline(json.dumps(document), "p.yaml", {})
+        assert loaded.problems == ()
+        problems, code = find_problems(loaded, build_plan(loaded))
+        found = {problem.path: problem.message for problem in problems if problem.severity == "error"}
+        assert code == 2
+        assert found.pop("sources.in.topic") == "the topic `not-there` does not exist on kafka"
+        if named:
+            assert list(found) == [f"clusters.us.{named}"]
+        else:
+            assert "it is the same cluster as `kafka`" in found["clusters.us"]
+            assert found.keys() == {"clusters.us", "sinks.out.topic", "name"}, "this user has no rights"
+        assert "secret" not in str(problems)
+
+
 def test_a_slot_that_is_refused_leaves_it_to_another_attempt(secured: SecuredBroker) -> None:
     with pytest.raises(BrokerUnavailable, match="refuses the user `alice`"):
         KAFKA_TOOLS.connect_again({**plain(secured), "sasl.password": "wrong-secret"}, 60)
