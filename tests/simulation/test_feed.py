@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from tidegate.ids import TopicPartition
+from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.simulation.campaign import quiet
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.feed import RECORDS_MAX, WAITING_MAX
@@ -35,8 +35,10 @@ def world() -> Iterator[World]:
 
 
 def appended(world: World, topic: str) -> int:
-    counts = world.broker.topics([topic])[topic].partitions
-    return sum(world.broker.end_offset(TopicPartition(topic, number)) for number in range(counts))
+    counts = world.clusters.broker(MAIN_CLUSTER).topics([topic])[topic].partitions
+    return sum(
+        world.clusters.broker(MAIN_CLUSTER).end_offset(TopicPartition(topic, number)) for number in range(counts)
+    )
 
 
 def test_the_backlog_is_there_at_once_and_bursts_follow_until_it_is_stopped(world: World) -> None:
@@ -79,7 +81,7 @@ def test_a_topic_that_grows_takes_records_in_its_new_partition() -> None:
     for _ in range(10):
         world.kernel.run(5.0)
         world.account.processed_count = len(world.feed.records)
-    assert world.broker.topics(["orders"])["orders"].partitions == 3
+    assert world.clusters.broker(MAIN_CLUSTER).topics(["orders"])["orders"].partitions == 3
     assert {record.place.partition for record in world.feed.records} == {0, 1, 2}
     assert world.reach.counts["topics grown"] == 2
 

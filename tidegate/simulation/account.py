@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import TopicPartition
 from tidegate.simulation.lookups import AttemptStart, LookupOracle, TableOracle
@@ -36,7 +35,7 @@ class Account:
         self.progress = None if workload.windows is None else Progress(world, workload.windows)
         """Progress of the windows, if the workload has any."""
         on_row = None if self.progress is None else self.progress.on_row
-        self.outputs = Outputs(world.broker, workload.shape, workload.partitions, on_row)
+        self.outputs = Outputs(world.clusters, workload.shape, workload.partitions, on_row)
         self.attempts = self.completed = 0
         self.positions: Mapping[TopicPartition, int] = {}
         """Positions of the newest committed checkpoint."""
@@ -88,7 +87,8 @@ class Account:
     def note_lost(self, checkpoint: CompletedCheckpoint) -> None:
         """Excludes the records that the checkpoint lists as lost from those to be processed."""
         for one in checkpoint.lost:
-            gone = self._world.feed.numbers_in(one.partition, one.from_offset, one.to_offset)
+            place = self._world.clusters.name_place(one.source, one.partition)
+            gone = self._world.feed.numbers_in(place, one.from_offset, one.to_offset)
             self._world.reach.note("records that retention removed before they were read", len(gone - self.lost))
             self.lost |= gone
 
@@ -98,7 +98,7 @@ class Account:
         note_cut(self._world.reach, "checkpoints", checkpoint)
         if self.progress is not None:
             self.progress.on_completed(checkpoint)
-        self.positions = merge_offsets(checkpoint.positions)
+        self.positions = self._world.clusters.merge_offsets(checkpoint.positions)
         processed = sum(self.positions.values())
         if processed != self.processed_count:
             self.processed_count = processed
@@ -142,7 +142,7 @@ class Account:
 
     def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
         """Returns the input records before the checkpoint's positions."""
-        offsets = merge_offsets(checkpoint.positions)
+        offsets = self._world.clusters.merge_offsets(checkpoint.positions)
         return frozenset(
             number
             for place, numbers in self._world.feed.places.items()
@@ -152,11 +152,11 @@ class Account:
 
     def _visible(self) -> frozenset[int]:
         """Returns the input records that a reader can see now; none if a partition has no leader."""
-        world = self._world
+        world, ends = self._world, {}
         try:
-            ends = {
-                place: world.broker.offsets(world.kernel.clock.now_ms(), place).stable for place in world.feed.places
-            }
+            for place in world.feed.places:
+                broker, there = world.clusters.at(place)
+                ends[place] = broker.offsets(world.kernel.clock.now_ms(), there).stable
         except RequestRefused:
             return frozenset()
         return frozenset(number for place, end in ends.items() for number in world.feed.numbers_in(place, 0, end))

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -21,14 +21,20 @@ from tidegate.process.parent import die_with_parent
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.shapes.registry import JOINED, PYTHON, WINDOWED
 from tidegate.simulation.shrink import Shrinker
+from tidegate.simulation.workload import Workload
 from tidegate.simulation.world import Schedule, ScheduleResult, play
 
 ENOUGH_FAULTS: Final = 5
 """A schedule counts if at least this many of its faults really happened, or half of them if it plans few."""
 ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
 """Planned disturbances that are not counted as faults."""
-ONLY: Final = {"windows": WINDOWED, "joins": JOINED, "python": PYTHON}
-"""Groups of shapes that a campaign may be limited to."""
+ONLY: Final[Mapping[str, Callable[[Workload], bool]]] = {
+    "windows": lambda workload: workload.topology in WINDOWED,
+    "joins": lambda workload: workload.topology in JOINED,
+    "python": lambda workload: workload.topology in PYTHON,
+    "clusters": lambda workload: bool(workload.locations),
+}
+"""Groups of schedules that a campaign may be limited to."""
 CHUNK: Final = 50
 GARBAGE: Final = (2_000_000, 0, 0)
 """Thresholds of the garbage collector.
@@ -154,7 +160,7 @@ def _play_chunk(first: int, count: int, *, only: str) -> CampaignCounts:
     for seed in range(first, first + count):
         schedule = draw_schedule(seed)
         counts = counts.plus(CampaignCounts(drawn=1))
-        if only and schedule.workload.topology not in ONLY[only]:
+        if only and not ONLY[only](schedule.workload):
             continue
         counts = counts.plus(_count(play(schedule)))
     return counts

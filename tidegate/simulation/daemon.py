@@ -21,8 +21,9 @@ from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.supervisor import Supervisor
 from tidegate.errors import TidegateError
-from tidegate.ids import Attempt
+from tidegate.ids import MAIN_CLUSTER, Attempt
 from tidegate.plan.graph import Plan
+from tidegate.simulation.clusters import ADDRESSES
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
 from tidegate.simulation.observers import WatchedCoordinator, WatchedJournal, WatchedMetrics
@@ -83,7 +84,7 @@ class SimDaemon:
                 id_reserve=settings.id_reserve,
             ),
             journal_thread=cast("Any", self),
-            kafka=KafkaEdge({}, SimTools(world, self.process)),
+            kafka=KafkaEdge({"bootstrap.servers": ADDRESSES[MAIN_CLUSTER]}, SimTools(world, self.process)),
             metrics=cast("Any", WatchedMetrics(world)),
             clock=self.process.clock,
             open_storage=self._open_storage,
@@ -198,6 +199,8 @@ class SimDaemon:
     def _on_attempt(self, attempt: Attempt) -> None:
         world = self._world
         world.account.on_recovered(self.journal, self.directory)
+        if world.clusters.replaced:
+            world.problems.append(f"{self.process.name} goes on although one of its clusters is another one")
         world.trace.tell(f"{self.process.name} begins attempt {attempt}")
 
 

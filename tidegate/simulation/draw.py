@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from tidegate.simulation.chance import generator
+from tidegate.simulation.cluster_faults import spread_faults
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.life import Life
 from tidegate.simulation.stories import tell_story
@@ -112,6 +113,8 @@ def draw_schedule(seed: int) -> Schedule:
     if workload.shape.forgetful:
         faults = _draw_retentions(seed, faults, end_s)
     faults = (*faults, *_draw_hurries(seed, end_s), *_draw_taken(seed, end_s))
+    if workload.locations:
+        faults = spread_faults(seed, workload, faults, end_s)
     last_s = max((fault.at_s for fault in faults if fault.at_s is not None), default=0.0)
     life = msgspec.structs.replace(life, faults_s=max(end_s, last_s))
     return Schedule(seed=seed, workload=workload, life=life, faults=faults)

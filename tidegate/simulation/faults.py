@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.ids import MAIN_CLUSTER, ClusterName
 from tidegate.simulation.reach import ReachTable
 
 TARGETS: Final = frozenset({"daemon", "slot", "state", "journal", "moved", "loading", "grace"})
@@ -27,12 +28,15 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nth: int = 0
     target: str = ""
     """The process that a fault at a moment affects: `daemon`, `slot 0`, or two of them."""
+    cluster: ClusterName = MAIN_CLUSTER
+    """The cluster that a fault of brokers affects."""
     seconds: float = 0.0
     """Duration. For the death of a daemon: how long it is not restarted; 0 means the usual time."""
 
     def __str__(self) -> str:
         when = f"at {self.at_s:.3f} s" if self.at_s is not None else f"at {self.point} no. {self.nth}"
-        return f"{self.kind} {self.target} {when}" + (f" for {self.seconds:.3f} s" if self.seconds else "")
+        where = "" if self.cluster == MAIN_CLUSTER else f"in cluster {self.cluster} "
+        return f"{self.kind} {self.target} {where}{when}" + (f" for {self.seconds:.3f} s" if self.seconds else "")
 
     @property
     def title(self) -> str:
@@ -94,3 +98,5 @@ class FaultPlan:
         self.fired.append(fault)
         self.until_s = max(self.until_s, self._now() + fault.seconds)
         self._reach.note(f"fault: {fault.title}")
+        if fault.cluster != MAIN_CLUSTER:
+            self._reach.note("faults of the second cluster")

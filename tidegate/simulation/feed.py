@@ -108,7 +108,8 @@ class Feed:
         for record in new:
             by_place[record.place].append(self._workload.shape.dress(record, now_ms))
         for place, batch in by_place.items():
-            base = self._world.broker.produce(now_ms, place, batch)
+            broker, there = self._world.clusters.at(place)
+            base = broker.produce(now_ms, there, batch)
             numbers = [record.id for record in new if record.place == place]
             self.places[place] += enumerate(numbers, base)
         self.records += new
@@ -166,7 +167,8 @@ class Feed:
         if frozen:
             slots[late_row].freeze(seconds)
         else:
-            self._world.outages.late_fetches[slots[late_row].name] = self._world.kernel.now + seconds
+            for outages in self._world.clusters.outages.values():
+                outages.late_fetches[slots[late_row].name] = self._world.kernel.now + seconds
 
     def _keep_steady(self, times: EventTimeModel) -> None:
         """Writes a record to each partition that has had none for a while, and repeats."""
@@ -183,7 +185,8 @@ class Feed:
         """Adds a partition, which receives records from now on."""
         if self._partitions[topic] < self._workload.partitions + GROWN_MAX:
             self._partitions[topic] += 1
-            self._world.broker.add_topic_partitions(topic, self._partitions[topic])
+            broker, there = self._world.clusters.at(TopicPartition(topic, 0))
+            broker.add_topic_partitions(there.topic, self._partitions[topic])
             self._world.reach.note("topics grown")
             self._world.trace.tell(f"{topic} has {self._partitions[topic]} partitions")
 
@@ -191,7 +194,7 @@ class Feed:
         """Adds a topic that the pattern matches."""
         if len(self._topics) <= NEW_TOPICS_MAX:
             topic = f"{like}-{len(self._topics)}"
-            self._world.broker.create_topic(topic, self._workload.partitions)
+            self._world.clusters.create_topic(topic, self._workload.partitions)
             self._topics = (*self._topics, topic)
             self._partitions[topic] = self._workload.partitions
             self._world.reach.note("topics that a pattern finds made while it runs")
@@ -200,7 +203,7 @@ class Feed:
     def _count_appended(self) -> int:
         """Counts records and everything else that has an offset."""
         return sum(
-            self._world.broker.end_offset(TopicPartition(topic, number))
+            self._world.clusters.end_offset(TopicPartition(topic, number))
             for topic, partitions in self._partitions.items()
             for number in range(partitions)
         )
@@ -235,15 +238,15 @@ class Feed:
 
     def _make_noise(self, record: InputRecord) -> None:
         """Writes a transaction next to the records and aborts it later. None of its records may ever be processed."""
-        broker, clock = self._world.broker, self._world.kernel.clock
+        (broker, place), clock = self._world.clusters.at(record.place), self._world.kernel.clock
         now_ms = clock.now_ms()
         name = TransactionalId(f"noise-{record.id}")
         value = msgspec.structs.replace(record, id=-1 - record.id).value
         try:
             owner = broker.init_producer(now_ms, name, NOISE_TIMEOUT_MS)
-            broker.add_partitions(now_ms, name, *owner, [record.place])
+            broker.add_partitions(now_ms, name, *owner, [place])
             noise = [Record(record.customer.encode(), value, now_ms)]
-            broker.produce(now_ms, record.place, noise, Stamp(*owner, 0, transactional=True), name)
+            broker.produce(now_ms, place, noise, Stamp(*owner, 0, transactional=True), name)
         except RequestRefused:
             return  # the coordinator is unavailable: no noise this time
 

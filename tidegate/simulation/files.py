@@ -25,7 +25,7 @@ from tidegate.storage.local import UNFINISHED
 
 if TYPE_CHECKING:
     from tidegate.simulation.faults import FaultPlan
-    from tidegate.simulation.port import Outages
+    from tidegate.simulation.port import StorageOutage
 
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ FULL: Final = frozenset({"create", "write", "mkdir"})
 class SimFileTools(FileTools):
     """The file tools of one process."""
 
-    def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
-        self.calls = SimCalls(process, disk, faults, outages)
+    def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outage: StorageOutage) -> None:
+        self.calls = SimCalls(process, disk, faults, outage)
         self._process = process
         self._tokens = 0
 
@@ -63,12 +63,12 @@ class _Open:
 class SimCalls(SystemCalls):
     """System calls on the simulated disk. An effect happens at one moment, and only while the process is alive."""
 
-    def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
+    def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outage: StorageOutage) -> None:
         self._process = process
         self._kernel = process.kernel
         self._disk = disk
         self._faults = faults
-        self._outages = outages
+        self._outage = outage
         self._random = generator(process.kernel.seed, f"storage/{process.name}")
         self._opened: dict[int, _Open] = {}
         self._last = 2
@@ -187,7 +187,7 @@ class SimCalls(SystemCalls):
             raise SimKilled
         if slow or kind == "slow":
             kernel.block(self._way_s() + (fault.seconds if fault is not None and kind == "slow" else 0.0))
-        if kind == "lose-before" or self._outages.storage > kernel.now:
+        if kind == "lose-before" or self._outage.away > kernel.now:
             full = point in FULL and self._random.random() < 0.5
             raise failure(errno.ENOSPC if full else errno.EIO, path)
         try:
@@ -208,7 +208,7 @@ class SimCalls(SystemCalls):
         return result
 
     def _way_s(self) -> float:
-        return self._random.uniform(*self._outages.storage_way_s)
+        return self._random.uniform(*self._outage.way_s)
 
 
 class _Entries:

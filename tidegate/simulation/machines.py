@@ -40,7 +40,7 @@ class Machines:
         unshared = process.alias in self.unshared
         if unshared:
             self.apart.add(process)
-        return SimFileTools(process, Disk() if unshared else self.disk, self._world.faults, self._world.outages)
+        return SimFileTools(process, Disk() if unshared else self.disk, self._world.faults, self._world.storage_outage)
 
     def set_clock(self, process: VirtualProcess) -> None:
         """Gives a process clocks with errors of their own."""

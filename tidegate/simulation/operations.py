@@ -91,9 +91,12 @@ class Operations:
             len(self.daemons) % 2 if workload.renamed else None,
             workload.changed,
             self._releases.draw(restore, alone=self.daemon is None) if workload.changed else 0,
+            workload.locations,
         )
         if workload.renamed and self.daemons:
             world.reach.note("daemons started with other names of steps")
+        if not world.clusters.are_reachable(world.kernel.now):
+            world.reach.note("daemons started while a cluster is away")
         daemon = SimDaemon(world, len(self.daemons) + 1, plan, restore, directory)
         self.daemons.append(daemon)
         world.trace.tell(f"{daemon.process.name} starts with {self.parallelism} slots")
@@ -117,6 +120,8 @@ class Operations:
         """Returns whether a daemon was right to stop for good, and repairs what can be repaired."""
         world = self._world
         assert daemon.error is not None
+        if world.clusters.replaced:
+            return world.striker.repair(daemon.error)
         refused = isinstance(daemon.error, RestoreRefused)
         elsewhere = world.striker.goes_on_elsewhere(daemon) if isinstance(daemon.error, PipelineKnown) else ""
         if elsewhere:

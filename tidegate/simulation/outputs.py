@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.formats.dead_letters.letter import read_dead_letter
 from tidegate.ids import TopicPartition
-from tidegate.simulation.model_broker.broker import ModelBroker
+from tidegate.simulation.clusters import Clusters
 from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.oracle import OracleHistory, id_of
@@ -24,12 +24,12 @@ class Outputs:
 
     def __init__(
         self,
-        broker: ModelBroker,
+        clusters: Clusters,
         shape: Shape,
         partitions: int,
         on_row: Callable[[str, Any], None] | None = None,
     ) -> None:
-        self._broker = broker
+        self._clusters = clusters
         self._shape = shape
         self._on_row = on_row
         topics = shape.topics
@@ -54,8 +54,9 @@ class Outputs:
         """Reads on. Returns False while a partition has no leader."""
         whole = True
         for place in self.places:
+            broker, there = self._clusters.at(place)
             try:
-                found = self._broker.fetch(now_ms, place, self._next[place], committed=True, limit=FETCH_MAX)
+                found = broker.fetch(now_ms, there, self._next[place], committed=True, limit=FETCH_MAX)
             except RequestRefused:
                 whole = False
                 continue
@@ -77,8 +78,28 @@ class Outputs:
         if isinstance(self._shape, ContentShape) and place.topic != DEAD_TOPIC:
             content = read_content(record)
             return content, self._shape.name_of(place.topic, content)
-        row = _row_of(place, offset, record)
+        row = self._row_of(place, offset, record)
         return row, id_of(place.topic, row)
+
+    def _row_of(self, place: TopicPartition, offset: int, record: Record) -> dict[str, Any]:
+        """Decodes a record. For a dead letter: the id of its record, where it came from, and its bytes."""
+        if place.topic != DEAD_TOPIC:
+            row: dict[str, Any] = msgspec.json.decode(record.value or b"")
+            return row
+        letter = read_dead_letter(
+            place.partition, offset, record.timestamp_ms, record.key, record.value, record.headers
+        )
+        assert letter is not None
+        text = letter.value if letter.whole else (letter.row or "").encode()
+        failed = msgspec.json.decode(text or b"")
+        cause = failed["id"] if "id" in failed else failed["sku"]  # a timer has failed, which has a key and no record
+        return {
+            "id": cause,
+            "place": f"{self._clusters.find_input(letter.topic)}[{letter.source_partition}]",
+            "bytes": letter.bytes,
+            "value": letter.value,
+            "key": letter.key,
+        }
 
     def _number(self, topic: str, name: Hashable, times: Counter[Hashable]) -> Hashable:
         """Returns the name of a record, with the number of its repetition if records are repeated."""
@@ -91,12 +112,13 @@ class Outputs:
         """Removes everything that has been read, as retention does, and what leaders know about producers."""
         self.read(now_ms)
         for place in self.places:
-            self._broker.delete_records(now_ms, place, self._broker.offsets(now_ms, place).stable)
-            self._broker.forget_producers(now_ms, place)
+            broker, there = self._clusters.at(place)
+            broker.delete_records(now_ms, there, broker.offsets(now_ms, there).stable)
+            broker.forget_producers(now_ms, there)
 
     def go_back(self, done: frozenset[int]) -> None:
         """Begins another history, before which `done` had been processed."""
-        self._cuts.append((done, {place: self._broker.end_offset(place) for place in self.places}))
+        self._cuts.append((done, {place: self._clusters.end_offset(place) for place in self.places}))
         for ids in self.ids.values():
             ids.clear()
         self._times[0].clear()
@@ -112,21 +134,3 @@ class Outputs:
                 output[place.topic].append([row for at, row in self._rows[place] if first <= at < behind])
             histories.append(OracleHistory(done, output))
         return histories
-
-
-def _row_of(place: TopicPartition, offset: int, record: Record) -> dict[str, Any]:
-    """Decodes a record. For a dead letter: the id of its record, where it came from, and its bytes."""
-    if place.topic != DEAD_TOPIC:
-        row: dict[str, Any] = msgspec.json.decode(record.value or b"")
-        return row
-    letter = read_dead_letter(place.partition, offset, record.timestamp_ms, record.key, record.value, record.headers)
-    assert letter is not None
-    text = letter.value if letter.whole else (letter.row or "").encode()
-    failed = msgspec.json.decode(text or b"")
-    return {
-        "id": failed["id"] if "id" in failed else failed["sku"],  # a timer has failed, which has a key and no record
-        "place": f"{letter.topic}[{letter.source_partition}]",
-        "bytes": letter.bytes,
-        "value": letter.value,
-        "key": letter.key,
-    }

@@ -14,6 +14,8 @@ from tidegate.simulation.model_broker.codes import RequestRefused
 T = TypeVar("T")
 
 WAY_S: Final = (0.0002, 0.003)
+LATE_S: Final = (0.05, 0.4)
+"""Added to the way to a slow cluster, and to the way back."""
 LOST_AFTER_S: Final = 0.7
 """Time until a client notices a broken connection."""
 PATIENCE_S: Final = 10.0
@@ -30,36 +32,55 @@ class LinkSilent(LinkLost):
     """No answer arrived in time. The request may still have its effect later."""
 
 
-class Outages:
-    """Outages with their ends (in virtual seconds), and the latencies."""
+class BrokerOutages:
+    """Outages of one cluster with their ends (in virtual seconds), and its latency."""
 
-    def __init__(self, broker_pace: float = 1.0, storage_pace: float = 1.0) -> None:
-        self.broker_way_s = (WAY_S[0], WAY_S[1] * broker_pace)
-        self.storage_way_s = (WAY_S[0], WAY_S[1] * storage_pace)
-        self.broker = 0.0
-        self.storage = 0.0
+    def __init__(self, pace: float = 1.0) -> None:
+        self.way_s = (WAY_S[0], WAY_S[1] * pace)
+        self.away = 0.0
+        """Until when it accepts no connections."""
+        self.frozen = 0.0
+        """Until when it accepts connections and answers nothing."""
+        self.slow = 0.0
+        """Until when it answers every request late."""
         self.cut_off: dict[str, float] = {}
         """Process name -> end of a partition between the process and the broker."""
         self.late_fetches: dict[str, float] = {}
         """Process name -> until when the broker answers its fetches late, but all other requests quickly."""
 
+    def is_over(self, now_s: float) -> bool:
+        """Returns whether every process reaches the cluster, as far as this is up to the cluster."""
+        return max(self.away, self.frozen, self.slow) <= now_s
+
     def clear(self) -> None:
-        """Makes everything reachable."""
-        self.broker = self.storage = 0.0
+        """Makes the cluster reachable."""
+        self.away = self.frozen = self.slow = 0.0
         self.cut_off.clear()
         self.late_fetches.clear()
 
 
+class StorageOutage:
+    """The outage of the storage with its end (in virtual seconds), and the latency."""
+
+    def __init__(self, pace: float = 1.0) -> None:
+        self.way_s = (WAY_S[0], WAY_S[1] * pace)
+        self.away = 0.0
+
+    def clear(self) -> None:
+        """Makes the storage reachable."""
+        self.away = 0.0
+
+
 class BrokerPort:
-    """The connection of one process to the broker.
+    """The connection of one process to the broker of a cluster.
 
     A request that has been sent arrives even if its process has ended meanwhile.
     """
 
-    def __init__(self, process: VirtualProcess, faults: FaultPlan, outages: Outages) -> None:
+    def __init__(self, process: VirtualProcess, faults: FaultPlan, outages: BrokerOutages, salt: str = "") -> None:
         self.process = process
         self.kernel: Kernel = process.kernel
-        self.random = generator(self.kernel.seed, f"broker/{process.name}")
+        self.random = generator(self.kernel.seed, f"broker{salt}/{process.name}")
         self._faults = faults
         self._outages = outages
 
@@ -71,7 +92,7 @@ class BrokerPort:
     @property
     def broker_away(self) -> bool:
         """True if the broker accepts no connections now."""
-        return self._outages.broker > self.kernel.now
+        return self._outages.away > self.kernel.now
 
     def call(self, name: str, request: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
         """Runs `request` at the broker and waits for its answer, which may be the RequestRefused that it raised.
@@ -144,12 +165,13 @@ class BrokerPort:
         if fault is not None and fault.kind == "slow":
             way_s += fault.seconds
         ends = self._outages.cut_off, self._outages.late_fetches if name == FETCH else {}
-        until_s = max(end.get(self.process.name, 0.0) for end in ends)
+        until_s = max(self._outages.frozen, *(end.get(self.process.name, 0.0) for end in ends))
         return way_s + max(0.0, until_s - self.kernel.now)
 
     def back_s(self) -> float:
         """Draws the latency back."""
-        return self.random.uniform(*self._outages.broker_way_s)
+        late_s = self.random.uniform(*LATE_S) if self._outages.slow > self.kernel.now else 0.0
+        return late_s + self.random.uniform(*self._outages.way_s)
 
 
 class Connection:

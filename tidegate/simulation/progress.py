@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.simulation.lateness import ObservedWatermark
 from tidegate.simulation.on_time import OnTimeOracle
@@ -49,7 +48,7 @@ class Progress:
 
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
         """Notes that a checkpoint is committed."""
-        feed, offsets = self._world.feed, merge_offsets(checkpoint.positions)
+        feed, offsets = self._world.feed, self._world.clusters.merge_offsets(checkpoint.positions)
         self.all_read = all(offsets.get(place, 0) > ids[-1][0] for place, ids in feed.places.items())
         if checkpoint.inflight_bytes:
             self.all_read = False
@@ -158,7 +157,7 @@ class Progress:
         return min(known) - self._timing.delay_ms - 1 if len(known) == len(times) else None
 
     def _find_processed(self, checkpoint: CompletedCheckpoint) -> list[int]:
-        offsets = merge_offsets(checkpoint.positions)
+        offsets = self._world.clusters.merge_offsets(checkpoint.positions)
         return [
             number
             for place, ids in self._world.feed.places.items()

@@ -19,6 +19,7 @@ from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.caller import Asked, Caller, CallTarget, ThreadCaller
+from tidegate.simulation.clusters import ClusterLinks
 from tidegate.simulation.kernel import Signal, SimCondition, VirtualProcess
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.model_broker.channel import open_model_channel
@@ -26,7 +27,6 @@ from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
 from tidegate.simulation.observers import WatchedInput, WatchedOutput, note_waiting, watch_loop
-from tidegate.simulation.port import BrokerPort
 from tidegate.simulation.threads import SimHelper, SimUploads
 from tidegate.slot.control_link import ControlLost
 from tidegate.slot.deployment import Deployment
@@ -91,45 +91,47 @@ class SimThreads(Threads):
 
 
 class SimTools(SimThreads, KafkaTools):
-    """Clients of the model broker for the sinks of one process, or for its daemon."""
+    """Clients of the model brokers for the sinks of one process, or for its daemon."""
 
     def __init__(self, world: World, process: VirtualProcess) -> None:
         super().__init__(process)
         self.clock = process.clock
-        self.port = BrokerPort(process, world.faults, world.outages)
-        """The connection of the process to the broker."""
-        self._broker = world.broker
+        self.links = world.clusters.open_ports(process, world.faults)
+        """Finds the connection of the process to the cluster of a client."""
 
     @override
     def channel(self, kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:
-        return open_model_channel(self._broker, self.port, timeout_s)
+        link = self.links(kafka)
+        return open_model_channel(link.broker, link.port, timeout_s)
 
     def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
         """Does nothing: the simulation knows no further explanation."""
 
     @override
     def producer(self, config: Mapping[str, Any]) -> ModelProducer:
-        return ModelProducer(self._broker, self.port, config)
+        link = self.links(config)
+        return ModelProducer(link.broker, link.port, config)
 
     @override
     def consumer(self, config: Mapping[str, Any]) -> ModelConsumer:
-        return ModelConsumer(self._broker, self.port, config)
+        link = self.links(config)
+        return ModelConsumer(link.broker, link.port, config)
 
 
 class SimSourceTools(SimThreads, SourceTools):
     """Consumers of the model broker, for the sources of one process."""
 
-    def __init__(self, world: World, process: VirtualProcess, port: BrokerPort) -> None:
+    def __init__(self, process: VirtualProcess, links: ClusterLinks) -> None:
         super().__init__(process)
         self.clock = process.clock
-        self._broker = world.broker
-        self._port = port
+        self._links = links
         self.ends: set[tuple[TopicPartition, int]] = set()
         """Last stable offsets that a broker has returned."""
 
     @override
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
-        return HeardConsumer(self.ends, self._broker, self._port, config, on_error)
+        link = self._links(config)
+        return HeardConsumer(self.ends, link.broker, link.port, config, on_error)
 
     def find_obstacle(self, kafka: Mapping[str, str]) -> None:
         """Returns None: the simulation knows no obstacle."""
@@ -236,7 +238,7 @@ class SimParts(SlotParts):
     def make_source(
         self, spec: SourceOperator, deploy: Deploy, wake: Callable[[], None], bad_record: BadRecord, schemas: Schemas
     ) -> SourceRuntime:
-        tools = SimSourceTools(self._world, self._process, self.tools.port)
+        tools = SimSourceTools(self._process, self.tools.links)
         source = SimSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, schemas)
         source.note_idle(self._world, tools)
         return source
@@ -249,7 +251,7 @@ class SimParts(SlotParts):
 
     @override
     def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:
-        return RecordReader(origins, name, wake, SimSourceTools(self._world, self._process, self.tools.port))
+        return RecordReader(origins, name, wake, SimSourceTools(self._process, self.tools.links))
 
 
 class SimControlLink:

@@ -21,7 +21,9 @@ from tidegate.simulation.disk import ROOT_MODE, Folder
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.files import Objects
 from tidegate.simulation.kernel import EPOCH_MS, VirtualProcess
+from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import Code
+from tidegate.simulation.port import BrokerOutages
 from tidegate.simulation.watch import newest_checkpoint
 from tidegate.simulation.workload import PIPELINE
 from tidegate.storage.checksum import unseal
@@ -77,6 +79,10 @@ class Striker:
             "cut": self._cut,
             "partition": self._partition,
             "broker-down": self._broker_down,
+            "broker-frozen": self._broker_frozen,
+            "broker-slow": self._broker_slow,
+            "slots-cut-off": self._slots_cut_off,
+            "cluster-replaced": self._cluster_replaced,
             "storage-down": self._storage_down,
             "coordinator-away": self._coordinator_away,
             "leader-away": self._leader_away,
@@ -239,6 +245,9 @@ class Striker:
         Returns whether the error reports something that is or was wrong.
         """
         world = self._world
+        if world.clusters.replaced:
+            world.reach.note("refused: a cluster behind the address of another one")
+            return "cluster" in error.message
         if isinstance(error, StorageNotShared) and self._unshared_once:
             world.machines.unshared.clear()
             world.reach.note("refused: a slot with another directory")
@@ -258,9 +267,9 @@ class Striker:
         Processes that went on without the volume are killed first.
         """
         world = self._world
+        self._put_clusters_back()
         if world.machines.unshared or self._volume is not None:
-            for process in [process for process in world.kernel.processes if process.alive]:
-                process.kill("the directory is put right")
+            self._kill_all("the directory is put right")
             world.machines.unshared.clear()
         self._mount()
 
@@ -313,7 +322,7 @@ class Striker:
         if first is None:
             return False
         if other == "broker":
-            self._world.outages.cut_off[first.name] = self._world.kernel.now + fault.seconds
+            self._outages(fault).cut_off[first.name] = self._world.kernel.now + fault.seconds
             return True
         if second is None:
             return False
@@ -321,39 +330,96 @@ class Striker:
         return True
 
     def _broker_down(self, fault: Fault) -> bool:
-        self._world.outages.broker = max(self._world.outages.broker, self._world.kernel.now + fault.seconds)
+        outages = self._outages(fault)
+        outages.away = max(outages.away, self._world.kernel.now + fault.seconds)
         return True
 
+    def _broker_frozen(self, fault: Fault) -> bool:
+        """Stops a cluster for a while: it accepts requests and answers them when it continues."""
+        outages = self._outages(fault)
+        outages.frozen = max(outages.frozen, self._world.kernel.now + fault.seconds)
+        return True
+
+    def _broker_slow(self, fault: Fault) -> bool:
+        """Makes a cluster answer every request late."""
+        outages = self._outages(fault)
+        outages.slow = max(outages.slow, self._world.kernel.now + fault.seconds)
+        return True
+
+    def _slots_cut_off(self, fault: Fault) -> bool:
+        """Cuts all slots off from a cluster that the daemon reaches."""
+        slots = [one for one in self._world.kernel.processes if one.alive and one.kind == "slot"]
+        for slot in slots:
+            self._outages(fault).cut_off[slot.name] = self._world.kernel.now + fault.seconds
+        return bool(slots)
+
+    def _cluster_replaced(self, fault: Fault) -> bool:
+        """Puts another cluster behind the address of one, while nothing of the pipeline runs.
+
+        A daemon that starts must refuse. The cluster is put back when it has, or after the time of the fault.
+        """
+        world, daemon = self._world, self._operations.daemon
+        if daemon is None or not daemon.journal.retained or self._is_volume_in_doubt or world.clusters.replaced:
+            return False
+        self._kill_all("its cluster is replaced")
+        world.clusters.replace(fault.cluster)
+        world.kernel.at(fault.seconds, self._put_clusters_back)
+        return True
+
+    def _put_clusters_back(self) -> None:
+        """Kills what may have met the other cluster."""
+        if self._world.clusters.replaced:
+            self._kill_all("its cluster is back")
+            self._world.clusters.put_back()
+            self._world.trace.tell("the cluster is back")
+
+    @property
+    def _is_volume_in_doubt(self) -> bool:
+        """True while only Kafka knows whether a directory is that of the pipeline."""
+        return self._volume is not None or self._lost_once or self._operations.directory != CHECKPOINTS
+
+    def _kill_all(self, why: str) -> None:
+        for process in [process for process in self._world.kernel.processes if process.alive]:
+            process.kill(why)
+
+    def _outages(self, fault: Fault) -> BrokerOutages:
+        return self._world.clusters.outages[fault.cluster]
+
+    def _broker(self, fault: Fault) -> ModelBroker:
+        return self._world.clusters.broker(fault.cluster)
+
     def _storage_down(self, fault: Fault) -> bool:
-        self._world.outages.storage = max(self._world.outages.storage, self._world.kernel.now + fault.seconds)
+        outage = self._world.storage_outage
+        outage.away = max(outage.away, self._world.kernel.now + fault.seconds)
         return True
 
     def _coordinator_away(self, fault: Fault) -> bool:
         code = Code.COORDINATOR_LOAD_IN_PROGRESS if fault.target == "loading" else Code.NOT_COORDINATOR
-        self._world.broker.coordinator_away(self._now_ms(), self._until_ms(fault), code)
+        self._broker(fault).coordinator_away(self._now_ms(), self._until_ms(fault), code)
         return True
 
     def _leader_away(self, fault: Fault) -> bool:
         topic, number = fault.target.split("/")
-        self._world.broker.leader_away(self._now_ms(), TopicPartition(topic, int(number)), self._until_ms(fault))
+        broker, there = self._world.clusters.at(TopicPartition(topic, int(number)))
+        broker.leader_away(self._now_ms(), there, self._until_ms(fault))
         return True
 
     def _marker_delay(self, fault: Fault) -> bool:
-        self._world.broker.marker_delay_ms = int(fault.seconds * 1000)
+        self._broker(fault).marker_delay_ms = int(fault.seconds * 1000)
         return True
 
-    def _time_out(self, _fault: Fault) -> bool:
+    def _time_out(self, fault: Fault) -> bool:
         """Makes the broker abort the pipeline's oldest open transaction before its timeout, prepared or not."""
-        return self._world.broker.time_out(self._now_ms(), OWN_IDS) is not None
+        return self._broker(fault).time_out(self._now_ms(), OWN_IDS) is not None
 
-    def _taken(self, _fault: Fault) -> bool:
+    def _taken(self, fault: Fault) -> bool:
         """Uses the pipeline's transactional ids from another client.
 
         Nothing stays open, but epochs increase: the producer that committed is fenced (ADR 5).
         """
-        if self._world.broker.count_lost_markers(self._now_ms()):
+        if self._broker(fault).count_lost_markers(self._now_ms()):
             return False  # if the coordinator's state is lost as well, this needs a person
-        return bool(self._world.broker.take_ids(self._now_ms(), OWN_IDS))
+        return bool(self._broker(fault).take_ids(self._now_ms(), OWN_IDS))
 
     def _power_cut(self, _fault: Fault) -> bool:
         """Cuts the power of everything except the brokers. Data that is not synced may be lost."""
@@ -368,6 +434,8 @@ class Striker:
         world = self._world
         if self._volume is not None or self._operations.directory != CHECKPOINTS or self._record() is None:
             return False
+        if world.clusters.replaced:
+            return False
         if any(journal_sequence(name) is not None for name in self._operations.objects):
             self._lost_once = True
             self._volume = world.machines.disk.mount(Path(CHECKPOINTS), Folder(world.kernel.now, ROOT_MODE))
@@ -378,8 +446,9 @@ class Striker:
         """Removes everything committed in one input partition, whether or not it has been read."""
         world = self._world
         place = self._random.choice(world.feed.first_places)
-        stable = world.broker.offsets(self._now_ms(), place).stable
-        world.broker.delete_records(self._now_ms(), place, stable)
+        broker, there = world.clusters.at(place)
+        stable = broker.offsets(self._now_ms(), there).stable
+        broker.delete_records(self._now_ms(), there, stable)
         return world.account.positions.get(place, 0) < stable
 
     def _unshared(self, fault: Fault) -> bool:
@@ -393,6 +462,7 @@ class Striker:
         world = self._world
         if (
             self._volume is not None
+            or world.clusters.replaced
             or self._operations.going_back is not None
             or self._operations.directory != CHECKPOINTS
         ):
@@ -416,7 +486,7 @@ class Striker:
         record = self._record()
         told = record is not None and record.checkpoint > there
         moved = here == there and self._operations.daemon is None
-        if world.faults.active and self._volume is None and (told or moved):
+        if world.faults.active and self._volume is None and not world.clusters.replaced and (told or moved):
             self._operations.start_copy(copy, restore)
 
     def goes_on_elsewhere(self, daemon: SimDaemon) -> str:
@@ -431,17 +501,17 @@ class Striker:
 
     def _record(self) -> OwnerRecord | None:
         """Returns the newest ownership record in Kafka."""
-        return derive_newest_record(text for _, text in self._world.broker.group_offsets(PIPELINE).values())
+        return derive_newest_record(self._world.clusters.group_texts(PIPELINE))
 
     def _clock(self, fault: Fault) -> bool:
         """Steps a wall clock. Targets are, for example, `daemon ahead`, `slot 0 back` and `brokers week`."""
         whose, _, step = fault.target.rpartition(" ")
         if whose == "brokers":
             if step == "week":
-                if self._forgotten or self._world.broker.count_lost_markers(self._now_ms()):
+                if self._forgotten or self._broker(fault).count_lost_markers(self._now_ms()):
                     return False  # a marker that is lost for a week and then forgotten needs a person
                 self._forgotten = True
-            self._world.broker.step_clock(self._now_ms(), STEPS_MS[step])
+            self._broker(fault).step_clock(self._now_ms(), STEPS_MS[step])
             return True
         process = self._target(whose)
         if process is None:

@@ -48,15 +48,17 @@ class RuleWatch:
     def look(self) -> None:
         """Checks the end of the committed part of every output."""
         world = self._world
-        world.problems += world.broker.strays
-        world.broker.strays.clear()
+        for broker in world.clusters.brokers:
+            world.problems += broker.strays
+            broker.strays.clear()
         now = world.kernel.now
         passed_s, self._checked_at = now - self._checked_at, now
         now_ms = world.kernel.clock.now_ms()
-        counts = world.operations.is_running and world.outages.broker <= now
+        counts = world.operations.is_running and world.clusters.are_reachable(now)
         for place in world.account.outputs.places:
+            broker, there = world.clusters.at(place)
             try:
-                offsets = world.broker.offsets(now_ms, place)
+                offsets = broker.offsets(now_ms, there)
             except RequestRefused:
                 continue
             stable, stood_s = self._stands.get(place, (-1, 0.0))
@@ -80,12 +82,14 @@ def _check_transactions(world: World) -> list[str]:
     now_ms = world.kernel.clock.now_ms()
     problems = []
     for place in world.account.outputs.places:
-        offsets = world.broker.offsets(now_ms, place)
+        broker, there = world.clusters.at(place)
+        offsets = broker.offsets(now_ms, there)
         if offsets.stable != offsets.end:
             problems.append(f"{place}: an open transaction holds readers at {offsets.stable} of {offsets.end}")
     hanging = [
         one.transactional_id
-        for one in world.broker.list_transactions(now_ms)
+        for broker in world.clusters.brokers
+        for one in broker.list_transactions(now_ms)
         if one.state is not CoordinatorState.EMPTY
         and one.state not in (CoordinatorState.COMPLETE_COMMIT, CoordinatorState.COMPLETE_ABORT)
         and derive_name(one.transactional_id) is not None

@@ -11,10 +11,11 @@ import msgspec
 from tidegate.checks.user_code import find_references
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.triggers import CheckpointPolicy
-from tidegate.ids import TopicPartition
+from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.simulation.chance import generator
+from tidegate.simulation.clusters import ADDRESSES, Location, draw_locations, place_in_file
 from tidegate.simulation.releases import CHANGES, release
 from tidegate.simulation.shapes.python_steps import CODE
 from tidegate.simulation.shapes.registry import COMMON, JOINED, PYTHON, RARE, SHAPES, WINDOWED
@@ -48,6 +49,8 @@ MORE_TIMING: Final = 0.2
 """The fraction of schedules with windows that have early results, a time zone, or a watermark by the clock."""
 EARLY_SESSIONS: Final = 0.4
 """The fraction of schedules with early results that have sessions."""
+TWO_CLUSTERS: Final = 0.0
+"""The fraction of schedules whose topics are in two clusters."""
 RENAMED: Final = 0.15
 """The fraction of schedules in which each daemon starts with different step names."""
 CHANGED: Final = 0.2
@@ -134,6 +137,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Only used by topologies with event time."""
     renamed: bool = False
     """All steps are renamed at every start of a daemon."""
+    locations: tuple[Location, ...] = ()
+    """The cluster of each topic, if there are two."""
     changed: str = ""
     """One of CHANGES: how each release of the pipeline changes the totals. Empty means a single release."""
 
@@ -186,6 +191,14 @@ class InputRecord(msgspec.Struct, frozen=True):
 
 def draw_workload(seed: int) -> Workload:
     """Draws the workload from the seed."""
+    workload = _draw_in_one_cluster(seed)
+    draw = generator(seed, "clusters")
+    if draw.random() >= TWO_CLUSTERS:
+        return workload
+    return msgspec.structs.replace(workload, locations=draw_locations(draw, workload.shape))
+
+
+def _draw_in_one_cluster(seed: int) -> Workload:
     renamed = generator(seed, "renamed steps").random() < RENAMED
     workload = msgspec.structs.replace(_draw_topology(seed), renamed=renamed)
     if workload.windows is not None:
@@ -369,12 +382,14 @@ def plan_of(
     turn: int | None = None,
     changed: str = "",
     number: int = 0,
+    locations: tuple[Location, ...] = (),
 ) -> Plan:
     """Builds the physical plan of a pipeline file as a user would write it.
 
     `turn`: see `_rename_steps`; `changed` and `number`: see `release`.
     """
     document = _document(topology, parallelism, exactly_once, bounded, from_latest, timing)
+    document = place_in_file(document, locations)
     if changed:
         document = release(document, changed, number)
     if turn is not None:
@@ -407,7 +422,7 @@ def _document(
     document = {
         "version": 1,
         "name": PIPELINE,
-        "kafka": {"bootstrap.servers": "model:9092"},
+        "kafka": {"bootstrap.servers": ADDRESSES[MAIN_CLUSTER]},
         "parallelism": parallelism,
         "checkpoints": {
             "directory": "file:///model",

@@ -1,4 +1,4 @@
-"""One schedule: a cluster, a pipeline, its daemons, an operator who restarts them, and the faults."""
+"""One schedule: one or two clusters, a pipeline, its daemons, an operator who restarts them, and the faults."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tidegate.coordinator.story import ProtocolBroken
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.simulation.account import Account
+from tidegate.simulation.clusters import Clusters
 from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.feed import Feed
 from tidegate.simulation.given_up import GivenUp
@@ -19,10 +20,9 @@ from tidegate.simulation.kernel import Kernel, VirtualProcess
 from tidegate.simulation.life import Course, Life
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.machines import Machines
-from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.network import Network
 from tidegate.simulation.operations import Operations
-from tidegate.simulation.port import Outages
+from tidegate.simulation.port import StorageOutage
 from tidegate.simulation.reach import ReachTable
 from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
@@ -105,12 +105,12 @@ class World:
         self.reach = ReachTable()
         self.kernel = Kernel(str(schedule.seed), self.trace)
         self.faults = FaultPlan(schedule.faults, self.reach, lambda: self.kernel.now)
-        self.outages = Outages(workload.broker_pace, workload.storage_pace)
+        self.storage_outage = StorageOutage(workload.storage_pace)
         self.network = Network(self.kernel, self.faults)
-        self.broker = ModelBroker()
-        self.broker.placement.lag_ms = schedule.workload.metadata_lag_ms
-        for topic in (*workload.shape.inputs, *workload.shape.topics):
-            self.broker.create_topic(topic, workload.partitions)
+        inputs = workload.shape.inputs
+        self.clusters = Clusters(workload.locations, inputs[0], workload.metadata_lag_ms, workload.broker_pace)
+        for topic in (*inputs, *workload.shape.topics):
+            self.clusters.create_topic(topic, workload.partitions)
         self.machines = Machines(self)
         self.feed = Feed(self)
         self.account = Account(self)
@@ -173,8 +173,8 @@ class World:
         """Ends all faults and makes everything reachable again."""
         self.faults.end()
         self.striker.end()
-        self.outages.clear()
-        self.broker.marker_delay_ms = 0
+        self.storage_outage.clear()
+        self.clusters.clear_outages()
 
 
 def play(schedule: Schedule) -> ScheduleResult:

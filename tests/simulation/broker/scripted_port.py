@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tidegate.simulation.faults import FaultPlan
 from tidegate.simulation.kernel import VirtualProcess
 from tidegate.simulation.model_broker.codes import Code
-from tidegate.simulation.port import NOTHING, PATIENCE_S, BrokerPort, Connection, LinkLost, Outages
+from tidegate.simulation.port import NOTHING, PATIENCE_S, BrokerOutages, BrokerPort, Connection, LinkLost
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class ScriptedPort(BrokerPort):
     """The fates of requests of one name come from a script."""
 
     def __init__(self, process: VirtualProcess) -> None:
-        super().__init__(process, FaultPlan(()), Outages())
+        super().__init__(process, FaultPlan(()), BrokerOutages())
         self.hurt = 0
         self._name = ""
         self._fates: deque[Fate] = deque()

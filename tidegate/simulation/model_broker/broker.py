@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
+from zlib import crc32
 
 import msgspec
 
@@ -72,7 +73,7 @@ class ModelBroker:
         """Creates a topic. A topic that is recreated after its deletion gets a new id."""
         self._topics_made += 1
         logs = tuple(PartitionLog() for _ in range(partitions))
-        facts = TopicFacts(str(UUID(int=self._topics_made)), partitions)
+        facts = TopicFacts(str(UUID(int=crc32(self.cluster_id.encode()) << 64 | self._topics_made)), partitions)
         self._topics[name] = _Topic(facts, logs, {"max.message.bytes": str(BATCH_BYTES_MAX), **(settings or {})})
 
     def add_topic_partitions(self, name: str, partitions: int) -> None:
