@@ -17,16 +17,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
-from tests.night.story import TRACE, Night, Result
+from tests.night.parts import Campaign
+from tests.night.story import Night, Result
 from tests.support.campaign import Job, Record, deliver_parts, read_rows
 from tests.support.daemon_process import DaemonProcess
-from tests.support.processes import kill
-from tests.support.rig import restored_checkpoint
-from tests.waiting import wait_until
 from tidegate.cli.dead_letters.topic import DeadLetterTopic
 from tidegate.config.load import read_pipeline
 from tidegate.dev.broker import DevelopmentBroker
@@ -93,14 +92,17 @@ def make_chunks(seed: int, rows: int) -> list[list[tuple[int, Click]]]:
     return chunks
 
 
-class _Campaign:
+_Chunk = list[tuple[int, Click]]
+
+
+class _Campaign(Campaign[_Chunk]):
     """One pipeline with all steps."""
 
     def __init__(self, night: Night, broker: DevelopmentBroker, chunks: list[list[tuple[int, Click]]]) -> None:
-        self._night, self._chunks = night, chunks
+        middle = len(chunks) // 2
+        super().__init__(night, (chunks[:middle], chunks[middle:]), OUTPUT_S)
         self._bootstrap = broker.bootstrap
         self._place = night.place / "job"
-        self._daemon: DaemonProcess | None = None
         self._place.mkdir()
         for module in (Path(__file__).with_name("windows_in_python.py"), CODE / "visits.py"):
             shutil.copy(module, self._place)
@@ -109,51 +111,13 @@ class _Campaign:
         for what, least in {"slots killed": 2, "daemons killed": 1, "restores": 1}.items():
             night.least(what, least)
 
-    def play(self) -> None:
-        """Writes all input, in halves, each while another daemon runs."""
-        middle = len(self._chunks) // 2
-        for number, chunks in enumerate((self._chunks[:middle], self._chunks[middle:])):
-            writer = threading.Thread(target=self._write, args=(chunks,), daemon=True)
-            daemon = self._daemon = self._make_daemon(number)
-            with self._night.recovery():
-                daemon.start().wait_running()
-            if number:
-                restored_checkpoint(daemon.text())
-                self._night.count("restores")
-            writer.start()
-            daemon.wait_committed()
-            self._night.pause(1.0, 5.0)
-            with self._night.recovery():
-                attempt = daemon.attempt
-                assert kill(self._night.dice.choice(daemon.slots())), "the slot was gone before the kill"
-                self._night.count("slots killed")
-                daemon.wait_attempt(attempt)
-            self._night.pause(1.0, 3.0)
-            if not number:
-                daemon.kill()
-                self._night.count("daemons killed")
-                self._read_log(daemon)
-            writer.join(OUTPUT_S)
-            assert not writer.is_alive(), "the writer hangs"
-
     def compare(self) -> None:
         """Waits for all output, ends the daemon and compares."""
-        daemon, expected = self._daemon, _Expected([click for chunk in self._chunks for _, click in chunk])
-        assert daemon is not None
+        expected = _Expected([click for part in self.parts for chunk in part for _, click in chunk])
         wanted = {"numbers": len(expected.numbered), "again": len(expected.numbered), "silent": len(expected.silent)}
         wanted |= dict.fromkeys(("sessions_builtin", "sessions_python"), len(expected.silent_of_all))
 
-        def complete() -> bool:
-            daemon.assert_alive()
-            return all(sum(map(len, read_topic(self._bootstrap, name))) >= count for name, count in wanted.items())
-
-        try:
-            wait_until(complete, f"{wanted} rows in the outputs", OUTPUT_S)
-        except AssertionError as missing:
-            self._night.problem(str(missing))
-        if (code := daemon.terminate()) != 0:
-            self._night.problem(f"SIGTERM: exit code {code}: {daemon.text()[-1000:]}")
-        self._read_log(daemon)
+        daemon = self.finish(wanted)
         for kind in WINDOWS:
             self._compare_windows(kind)
         self._compare_numbers(expected)
@@ -164,32 +128,32 @@ class _Campaign:
         """Compares the results of both steps, record by record in the order of each key."""
         built_in, in_python = (_by_key(read_topic(self._bootstrap, f"{kind}_{name}")) for name in ("builtin", "python"))
         different = [key for key in built_in.keys() | in_python.keys() if built_in.get(key) != in_python.get(key)]
-        self._night.count(f"results of {kind}", sum(map(len, in_python.values())))
-        self._note(kind, _count(built_in), _count(in_python))
+        self.night.count(f"results of {kind}", sum(map(len, in_python.values())))
+        self.note(kind, _count(built_in), _count(in_python))
         if different or not built_in:
             first = min(different, key=str, default=b"")
             shown = f"{built_in.get(first, [])[:5]} and {in_python.get(first, [])[:5]}"
-            self._night.problem(f"{kind}: {len(different)} of {len(built_in)} keys differ, such as {first!r}: {shown}")
+            self.night.problem(f"{kind}: {len(different)} of {len(built_in)} keys differ, such as {first!r}: {shown}")
 
     def _compare_numbers(self, expected: _Expected) -> None:
         rows = {name: [row for part in read_rows(self._bootstrap, name) for row in part] for name in NUMBERED}
         ids = Counter(one.id for one in expected.numbered)
-        self._note("numbers", ids, Counter(row["id"] for row in rows["numbers"]))
-        self._note("again", ids, Counter(row["id"] for row in rows["again"]))
+        self.note("numbers", ids, Counter(row["id"] for row in rows["numbers"]))
+        self.note("again", ids, Counter(row["id"] for row in rows["again"]))
         silent = Counter((row["sku"], row["last_ms"], row["records"]) for row in rows["silent"])
-        self._note("silent", Counter(expected.silent), silent)
+        self.note("silent", Counter(expected.silent), silent)
         if late := sum(map(len, read_topic(self._bootstrap, "late"))):
-            self._night.problem(f"{late} records are late")
+            self.night.problem(f"{late} records are late")
         newest = Counter[str]()
         for row in rows["numbers"]:
             if row["number"] != newest[row["sku"]] + 1:
-                self._night.problem(f"{row} comes after number {newest[row['sku']]}")
+                self.night.problem(f"{row} comes after number {newest[row['sku']]}")
                 break
             newest[row["sku"]] += 1
 
     def _compare_letters(self, expected: _Expected) -> None:
-        assert self._daemon is not None
-        with DeadLetterTopic(read_pipeline(self._daemon.pipeline, {}).settings) as topic:
+        assert self.daemon is not None
+        with DeadLetterTopic(read_pipeline(self.daemon.pipeline, {}).settings) as topic:
             letters = list(topic.letters(topic.bounds()))
         failed = Counter[Any]()
         for letter in letters:
@@ -197,59 +161,38 @@ class _Campaign:
             row = msgspec.json.decode(text or b"{}")
             failed[row.get("id", row.get("sku"))] += 1
             if letter.kind != "PYTHON_FAILED" or "visits.py" not in letter.message:
-                self._night.problem(f"a dead letter is {letter.kind}: {letter.message}")
+                self.night.problem(f"a dead letter is {letter.kind}: {letter.message}")
                 break
-        self._night.count("rows that raised", sum(isinstance(one, int) for one in failed.elements()))
-        self._night.count("timers that raised", sum(isinstance(one, str) for one in failed.elements()))
-        self._note("dead letters", Counter([*expected.failed, *expected.users]), failed)
+        self.night.count("rows that raised", sum(isinstance(one, int) for one in failed.elements()))
+        self.night.count("timers that raised", sum(isinstance(one, str) for one in failed.elements()))
+        self.note("dead letters", Counter([*expected.failed, *expected.users]), failed)
 
     def _compare_state(self, pipeline: Path, expected: _Expected) -> None:
         """Compares the state of the step, as `tidegate state read` shows it, with the number of its records."""
         command = ["-m", "tidegate", "state", "read", str(pipeline), "visits", "--state", "number", "--format", "json"]
         read = subprocess.run([sys.executable, *command], capture_output=True, check=True, timeout=120)
         found = {row["sku"]: row["value"] for row in map(msgspec.json.decode, read.stdout.splitlines())}
-        self._note("state", Counter(one.sku for one in expected.numbered), Counter(found))
+        self.note("state", Counter(one.sku for one in expected.numbered), Counter(found))
 
-    def _note(self, name: str, expected: Counter[Any], found: Counter[Any]) -> None:
-        result, lost, more = self._night.result, expected - found, found - expected
-        result.expected += expected.total()
-        result.seen += found.total()
-        result.missing += lost.total()
-        doubled = sum(count for one, count in more.items() if one in expected)
-        result.duplicate += doubled
-        result.wrong += more.total() - doubled
-        if lost or more or not expected:
-            self._night.problem(
-                f"{name}: {lost.total()} of {expected.total()} are missing, such as {[*lost][:3]}; {more.total()} are "
-                f"too many, such as {[*more][:3]}"
-            )
-
-    def _make_daemon(self, number: int) -> DaemonProcess:
+    @override
+    def make_daemon(self, number: int) -> DaemonProcess:
         slots = SLOTS[number]
         settings = {**SETTINGS, "state": {"backend": BACKENDS[number]}, "parallelism": slots}
         settings["spark"] = {"master": f"local-cluster[2,{slots // 2},1024]"}
         return Job("python-steps", self._bootstrap, self._place, settings).daemon(number, slots)
 
-    def _read_log(self, daemon: DaemonProcess) -> None:
-        if TRACE in daemon.text():
-            text = daemon.text()
-            self._night.problem(f"{daemon.log.name}: {text[text.index(TRACE) :][:1000]}")
-
-    def _write(self, chunks: Sequence[list[tuple[int, Click]]]) -> None:
-        """Writes the chunks at the rate of the campaign; each is delivered before the next one."""
+    @override
+    def write(self, chunks: Sequence[_Chunk]) -> None:
         deliver_parts(self._bootstrap, map(self._paced, chunks))
+
+    @override
+    def count_rows(self, output: str) -> int:
+        return sum(map(len, read_topic(self._bootstrap, output)))
 
     def _paced(self, chunk: list[tuple[int, Click]]) -> Iterator[Record]:
         for partition, click in chunk:
             yield Record("clicks", partition, None, msgspec.json.encode(click))
         threading.Event().wait(len(chunk) / RATE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._daemon is not None:
-            self._daemon.destroy()
 
 
 class _Expected:

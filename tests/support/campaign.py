@@ -37,8 +37,8 @@ class Job(NamedTuple):
     """The directory for checkpoints, logs and temporary files."""
     settings: Mapping[str, Any]
 
-    def daemon(self, number: int, slots: int) -> DaemonProcess:
-        """Returns a daemon with this number of slots, not started."""
+    def daemon(self, number: int, slots: int, *command: str) -> DaemonProcess:
+        """Returns a daemon with this number of slots, not started; `command` replaces `-m tidegate run`."""
         scratch = self.place / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
         path = self.place / f"pipeline-{number}.yaml"
@@ -55,7 +55,7 @@ class Job(NamedTuple):
         own = {"directory": f"file://{self.place / 'checkpoints'}", "interval": "1s", "timeout": "120s"}
         document["checkpoints"] = {**own, **self.settings.get("checkpoints", {})}
         path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2))
-        return DaemonProcess(path, self.place / f"daemon-{number}.log", {"TMPDIR": str(scratch)})
+        return DaemonProcess(path, self.place / f"daemon-{number}.log", {"TMPDIR": str(scratch)}, command)
 
 
 def deliver(bootstrap: str, records: Iterable[Record]) -> int:
