@@ -10,13 +10,16 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.support import clients
 from tests.support.campaign import Record, deliver, produce
 from tests.support.daemon_process import DaemonProcess
 from tidegate.dev.broker.server import create_topics
 from tidegate.spark.processes import find_descendants
+
+if TYPE_CHECKING:
+    import confluent_kafka as ck
 
 PARTITIONS: Final = 4
 OUTPUT: Final = "result"
@@ -63,16 +66,10 @@ class Drain(NamedTuple):
         daemon = DaemonProcess(self.pipeline, self.directory / f"{self.name}.log", self._environ())
         try:
             daemon.start().wait_running()
-            ends = _Ends(self.bootstrap, self._topic(OUTPUT))
+            ends = Ends(self.bootstrap, self._topic(OUTPUT))
             ends.wait(warm.rows)
-            producer = clients.producer(
-                {"bootstrap.servers": self.bootstrap, "transactional.id": self.name, "linger.ms": 20}
-            )
-            producer.init_transactions(60)
-            producer.begin_transaction()
-            produce(producer, map(self._rename, main.records))
-            assert producer.flush(300) == 0, "the input was not delivered"
-            outcome = _measure(daemon, ends, producer, main)
+            producer = hold(self.bootstrap, self.name, map(self._rename, main.records))
+            outcome = measure(daemon.pid, ends, producer, len(main.records), main.rows)
             if daemon.terminate() != 0:
                 raise SystemExit(f"{self.name} did not end cleanly:\n{daemon.text()[-3000:]}")
         finally:
@@ -97,30 +94,39 @@ class Drain(NamedTuple):
         }
 
 
-def _measure(daemon: DaemonProcess, ends: _Ends, producer: Any, main: Part) -> Outcome:
-    """Makes the main block visible and waits for its output."""
-    process = daemon.pid
-    cpu, busy, began = _cpu_s(process), _busy_s(), time.monotonic()
+def hold(bootstrap: str, transactional_id: str, records: Iterable[Record]) -> ck.Producer:
+    """Writes records in a transaction that stays open: nobody sees them yet."""
+    producer = clients.producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 20})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    produce(producer, records)
+    assert producer.flush(300) == 0, "the input was not delivered"
+    return producer
+
+
+def measure(root: int, ends: Ends, producer: ck.Producer, records: int, rows: int) -> Outcome:
+    """Makes the held records visible and waits for their rows. `root` is the process whose tree is measured."""
+    cpu, busy, began = _cpu_s(root), _busy_s(), time.monotonic()
     base = ends.last
     producer.commit_transaction(60)
     samples: list[tuple[float, float, float]] = []
-    ends.wait(base + main.rows, lambda: samples.append((time.monotonic(), _cpu_s(process), _busy_s())))
+    ends.wait(base + rows, lambda: samples.append((time.monotonic(), _cpu_s(root), _busy_s())))
     ended, used, machine = next((one for one in samples if one[0] >= ends.changed_at), samples[-1])
-    elapsed, records = ended - began, len(main.records)
+    elapsed = ended - began
     return Outcome(
         (used - cpu) / records * 1e6, records / (ends.changed_at - began), (machine - busy - used + cpu) / elapsed
     )
 
 
-class _Ends:
+class Ends:
     """The visible end of a topic, summed over its partitions; it counts transaction markers as well."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in their __all__
 
         self._admin = clients.admin({"bootstrap.servers": bootstrap})
-        self._wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+        self._wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
         self._level = IsolationLevel.READ_COMMITTED
         self.last = 0
         self.changed_at = time.monotonic()

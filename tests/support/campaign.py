@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +26,7 @@ class Record(NamedTuple):
     partition: int
     key: bytes | None
     value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class Job(NamedTuple):
@@ -89,7 +90,9 @@ def produce(producer: ck.Producer, records: Iterable[Record]) -> int:
     for record in records:
         while True:
             try:
-                producer.produce(record.topic, record.value, record.key, record.partition)
+                producer.produce(
+                    record.topic, record.value, record.key, record.partition, headers=list(record.headers)
+                )
                 break
             except BufferError:
                 producer.poll(0.1)
