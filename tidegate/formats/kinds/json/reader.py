@@ -42,7 +42,15 @@ from tidegate.formats.columns import make_decimals, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
-from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, in_words, keep_rest, record_type
+from tidegate.formats.kinds.json.types import (
+    DOES_NOT_FIT,
+    OwnTypes,
+    convert,
+    in_words,
+    keep_rest,
+    record_type,
+    texts_of_fields,
+)
 from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed, describe_unexpected_value
 from tidegate.formats.nested import Parts, make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
@@ -88,7 +96,7 @@ class JsonDecoder(Decoder):
         strict, rest = options.unknown_fields is UnknownFields.FAIL, options.rest
         record = record_type("Record", declared, strict=strict, rest=rest, own=own)
         decode = (decode_json if make is None else make)(record)
-        self._decode = keep_rest(decode, declared, rest) if rest else decode
+        self._decode = keep_rest(decode, declared, rest, self.texts_of) if rest else decode
         fields = [_Field(index, name, kind) for index, (name, kind) in enumerate(declared)]
         wanted = {name for name, _ in (declared if output is None else output)}
         self._read = [one for one in fields if one.name in wanted]
@@ -129,11 +137,23 @@ class JsonDecoder(Decoder):
                 break
             except (ValueError, TypeError, RecursionError, InvalidOperation) as error:
                 row = len(records) + len(failures)
-                failures.append(explain_failure(row, values[row], error))
+                failures.append(self.explain(row, values[row], error))
         frame = self._frame(records)
         if self._needed and self._refuse_unexpected_values(frame, values, records, failures):
             frame = self._frame(records)
         return self._within_calendar(frame, records, failures) if self._moments else Decoded(frame, failures)
+
+    def explain(self, row: int, value: bytes | None, error: Exception) -> RecordFailure:
+        """Explains why a value was rejected. Decoders of other syntaxes override this and the two below."""
+        return explain_failure(row, value, error)
+
+    def describe_unexpected(self, value: bytes, needed: Collection[str]) -> str:
+        """Explains why a value without any of the fields `needed` is bad; empty if it is not."""
+        return describe_unexpected_value(value, needed)
+
+    def texts_of(self, value: Any, known: Collection[str]) -> dict[str, str | None]:
+        """Returns the fields of a value, without those in `known`, as texts. Raises ValueError."""
+        return texts_of_fields(value, known)
 
     def _refuse_unexpected_values(
         self, frame: pl.DataFrame, values: Sequence[bytes | None], records: list[Any], failures: list[RecordFailure]
@@ -151,7 +171,7 @@ class JsonDecoder(Decoder):
         failed = {failure.row for failure in failures}
         places = [row for row in range(len(values)) if row not in failed]
         found = {
-            at: why for at in suspects if (why := describe_unexpected_value(values[places[at]] or b"", self._needed))
+            at: why for at in suspects if (why := self.describe_unexpected(values[places[at]] or b"", self._needed))
         }
         failures += [RecordFailure(places[at], FailureKind.NO_DECLARED_FIELD, why) for at, why in found.items()]
         failures.sort(key=attrgetter("row"))

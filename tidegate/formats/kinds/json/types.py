@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
 from typing import Annotated, Any, Final
@@ -46,6 +46,8 @@ _NAN: Final = Decimal("NaN")
 _TRUTHS: Final = {"true": True, "false": False}
 
 
+TextsOf = Callable[[Any, Collection[str]], dict[str, str | None]]
+"""Returns the fields of a value, without those named, as texts."""
 OwnType = Callable[[DataType], Any]
 """The Python type for a column type with custom values; None for that of JSON."""
 OwnTypes = Callable[[str], OwnType]
@@ -91,19 +93,25 @@ def record_type(
     return msgspec.defstruct(name, members, rename=names, gc=False, forbid_unknown_fields=strict)
 
 
-def keep_rest(decode: Callable[[Any], Any], fields: Columns, rest: str) -> Callable[[Any], Any]:
+def keep_rest(decode: Callable[[Any], Any], fields: Columns, rest: str, texts_of: TextsOf) -> Callable[[Any], Any]:
     """Wraps `decode` to store the fields of a record that have no attribute of their own in the attribute of `rest`."""
     names = [name for name, _ in fields]
     attribute, known = f"f{names.index(rest)}", {*names} - {rest}
-    parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
     def decode_all(value: Any) -> Any:
         record = decode(value)
-        others = {name: _text_of(raw) for name, raw in parts(value).items() if name not in known}
-        setattr(record, attribute, others)
+        setattr(record, attribute, texts_of(value, known))
         return record
 
     return decode_all
+
+
+_RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def texts_of_fields(value: bytes, known: Collection[str]) -> dict[str, str | None]:
+    """Returns the fields of a JSON object, without those in `known`, as texts. Raises ValueError."""
+    return {name: _text_of(raw) for name, raw in _RAW_FIELDS(value).items() if name not in known}
 
 
 def _text_of(raw: msgspec.Raw) -> str | None:

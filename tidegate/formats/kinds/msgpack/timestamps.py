@@ -1,0 +1,46 @@
+"""MessagePack's timestamps, exactly: msgspec would round their nanoseconds up to later times. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from typing import Final
+
+import msgspec
+
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
+
+OUTSIDE: Final = "outside the years 1 to 9999"
+"""Part of the reason for a timestamp out of range."""
+_CODE: Final = -1
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NANOS: Final = 1_000_000_000
+_SHORT, _LONG, _LONGEST = struct.Struct(">I"), struct.Struct(">Q"), struct.Struct(">Iq")
+_SECONDS_BITS: Final = 34
+
+
+def moment_of(value: msgspec.msgpack.Ext) -> dt.datetime:
+    """Converts an extension; nanoseconds are cut off to microseconds. Raises ValueError."""
+    if value.code != _CODE:
+        raise ValueError(f"Expected `timestamp`, got the extension type {value.code}")
+    seconds, nanos = _parts_of(bytes(value.data))
+    if nanos >= _NANOS:
+        raise ValueError("Invalid timestamp: a second has a thousand million nanoseconds")
+    micros = seconds * 1_000_000 + nanos // 1000
+    if not FIRST_MOMENT <= micros <= LAST_MOMENT:
+        raise ValueError(f"Invalid timestamp: it is {OUTSIDE}")
+    return _EPOCH + dt.timedelta(microseconds=micros)
+
+
+def _parts_of(data: bytes) -> tuple[int, int]:
+    """Returns the seconds and nanoseconds of a timestamp in one of its three lengths. Raises ValueError."""
+    match len(data):
+        case _SHORT.size:
+            return _SHORT.unpack(data)[0], 0
+        case _LONG.size:
+            (both,) = _LONG.unpack(data)
+            return both & ((1 << _SECONDS_BITS) - 1), both >> _SECONDS_BITS
+        case _LONGEST.size:
+            nanos, seconds = _LONGEST.unpack(data)
+            return seconds, nanos
+    raise ValueError(f"Invalid timestamp: it has {len(data)} bytes, not 4, 8 or 12")
