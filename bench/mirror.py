@@ -112,15 +112,17 @@ def _brokers(directory: Path) -> Iterator[Clusters]:
             broker.kill()
 
 
-def _run(
-    clusters: Clusters, directory: Path, kind: str, turn: int, load: Load, jars: Path | None
-) -> Outcome:
+def _run(clusters: Clusters, directory: Path, kind: str, turn: int, load: Load, jars: Path | None) -> Outcome:
     topic = f"{kind}-{load.size}-{turn}".replace("--", "-warm-")
     copy = COPY + topic
     create_topics(clusters.source, {topic: PARTITIONS})
     create_topics(clusters.target, {copy: PARTITIONS})
     deliver(clusters.source, load.make(topic, WARM, seed=1))
-    process = _tidegate(clusters, directory, topic) if kind == TIDEGATE else _mirror_maker(clusters, directory, topic, jars, kind)
+    process = (
+        _tidegate(clusters, directory, topic)
+        if kind == TIDEGATE
+        else _mirror_maker(clusters, directory, topic, jars, kind)
+    )
     try:
         process.start()
         ends = Ends(clusters.target, copy, PARTITIONS)
@@ -260,7 +262,9 @@ def digest(bootstrap: str, topic: str) -> list[tuple[int, str]]:
                 error = message.error()
                 if error is None:
                     count, state = found[message.partition() or 0]
-                    state.update(repr((message.key(), message.value(), message.headers(), message.timestamp())).encode())
+                    state.update(
+                        repr((message.key(), message.value(), message.headers(), message.timestamp())).encode()
+                    )
                     found[message.partition() or 0] = count + 1, state
                 elif error.code() == ck.KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's code
                     left -= 1

@@ -32,7 +32,7 @@ class Collected:
     def side(self, name: str, batch: pl.DataFrame) -> None:
         self.sides.setdefault(name, []).append(batch)
 
-    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0) -> None:
+    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0) -> None:
         assert all(0 <= one.row < batch.height for one in failures)
         self.failures += failures
 

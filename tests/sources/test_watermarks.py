@@ -40,7 +40,7 @@ class Sent:
     def side(self, name: str, batch: Any) -> None:
         raise AssertionError(name)
 
-    def fail(self, batch: Any, failures: Any, port: int = 0) -> None:
+    def fail(self, batch: Any, failures: Any, port: int | None = 0) -> None:
         raise AssertionError(failures)
 
     def take(self) -> list[tuple[str, Any]]:

@@ -90,9 +90,7 @@ def produce(producer: ck.Producer, records: Iterable[Record]) -> int:
     for record in records:
         while True:
             try:
-                producer.produce(
-                    record.topic, record.value, record.key, record.partition, headers=list(record.headers)
-                )
+                producer.produce(record.topic, record.value, record.key, record.partition, headers=list(record.headers))
                 break
             except BufferError:
                 producer.poll(0.1)

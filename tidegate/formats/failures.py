@@ -68,6 +68,7 @@ class FailureKind(StrEnum):
     CALL_FAILED = "CALL_FAILED"
     CALL_TIMED_OUT = "CALL_TIMED_OUT"
     PYTHON_FAILED = "PYTHON_FAILED"
+    CANNOT_RETRY = "CANNOT_RETRY"
     INTERNAL_ERROR = "INTERNAL_ERROR"
     """A record for which the program raises an unforeseen exception."""
 

@@ -62,8 +62,9 @@ class Out(Protocol):
     def side(self, name: str, batch: pl.DataFrame) -> None:
         """Emits rows of a declared side output."""
 
-    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0) -> None:
-        """Reports rows of `batch` that failed; they are in no `emit`. `port` is the input that they came from.
+    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0) -> None:
+        """Reports rows of `batch` that failed; they are in no `emit`. `port` is the input that they came from, whose
+        columns they have, so that they can be processed again. None: they are results of rows that were processed.
 
         Raises if the policy is to stop.
         """

@@ -38,6 +38,7 @@ from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_planned, derive_reachable
 from tidegate.plan.results import find_counted_again, find_untimed, find_withheld
+from tidegate.plan.retries import add_retry_edges, add_retry_inputs
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
 from tidegate.plan.upgrade_directives import derive_directives, find_directive_problems
@@ -104,7 +105,9 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         *_remarked(loaded, builder.expressions),
     )
     whole = add_dead_letters(derive_changing(reachable), loaded)
-    vertices, edges = derive_vertices(derive_planned(whole))
+    words = derive_directives(loaded)
+    planned = add_retry_inputs(derive_planned(whole), words)
+    vertices, edges = add_retry_edges(*derive_vertices(planned), planned)
     settings = loaded.settings
     plan = Plan(
         pipeline=settings.name,
@@ -117,7 +120,7 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         files=() if loaded.code is None else tuple(one.file for one in loaded.code.files),
         secrets=builder.secrets,
         masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
-        words=derive_directives(loaded),
+        words=words,
     )
     deadlocked = _deadlocked(loaded, scope, plan)
     if deadlocked:

@@ -16,8 +16,10 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, READ_BACK, Origin, make_read_back, make_sink
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.retry import RETRY
 from tidegate.operators.spec import DEAD, Requirement
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+from tidegate.plan.retries import add_retry_source
 
 
 def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGraph:
@@ -26,6 +28,9 @@ def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGrap
     if settings is None or not failing:
         return graph
     sources = _sources(graph)
+    if settings.retry_topic is not None:
+        graph = add_retry_source(graph, loaded, settings.retry_topic, settings.cluster)
+        failing = [RETRY, *failing]
     origins = tuple(Origin(source.topics, source.kafka, source.pattern) for source in sources)
     kafka = reveal(derive_client_properties(properties_of(loaded.settings, settings.cluster), "producer"))
     sink = make_sink(settings.topic, loaded.settings.name, settings.per_minute_max, kafka, settings.cluster)
@@ -53,17 +58,22 @@ def find_dead_letter_problems(graph: LogicalGraph, loaded: LoadedPipeline) -> tu
 
 
 def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadLetterSettings) -> list[Problem]:
-    path, topic = ("dead_letters", "topic"), settings.topic
     cluster, sinks = settings.cluster, loaded.settings.sinks
-    readers = [one.name for one in _sources(graph) if one.cluster == cluster and one.reads_topic(topic)]
-    writers = [name for name, sink in sinks.items() if sink.cluster == cluster and topic in sink.all_topics]
     problems = _ambiguous(graph, loaded)
-    if readers:
-        message = f"`{topic}` is read by `{readers[0]}`: letters about letters would never end"
-        problems.append(loaded.problem(path, message, "give dead letters a topic of their own"))
-    if writers:
-        message = f"`{topic}` is written by the sink `{writers[0]}`"
-        problems.append(loaded.problem(path, message, "give dead letters a topic of their own"))
+    if settings.retry_topic == settings.topic:
+        message, remedy = f"`{settings.topic}` is the topic of the dead letters themselves", "give it another topic"
+        problems.append(loaded.problem(("dead_letters", "retry_topic"), message, remedy))
+    for key, topic in (("topic", settings.topic), ("retry_topic", settings.retry_topic)):
+        if topic is None:
+            continue
+        path, remedy = ("dead_letters", key), "give dead letters a topic of their own"
+        readers = [one.name for one in _sources(graph) if one.cluster == cluster and one.reads_topic(topic)]
+        writers = [name for name, sink in sinks.items() if sink.cluster == cluster and topic in sink.all_topics]
+        if readers:
+            message = f"`{topic}` is read by `{readers[0]}`: letters about letters would never end"
+            problems.append(loaded.problem(path, message, remedy))
+        if writers:
+            problems.append(loaded.problem(path, f"`{topic}` is written by the sink `{writers[0]}`", remedy))
     return problems
 
 

@@ -116,12 +116,17 @@ def _edge(edge: Edge, plan: Plan) -> Explanation:
         "from": edge.upstream,
         "to": edge.downstream,
         **({"input": edge.alias} if edge.alias else {}),
+        **({"replays_at": _find_reader(edge, plan)} if edge.retries else {}),
         "by": list(edge.keys) or "same slot",
         **({"comes_first": True} if edge.order.comes_first else {}),
         **({} if edge.order.ahead_ms is None else {"ahead_ms": edge.order.ahead_ms}),
         "columns": texts_of(edge.columns),
         "channels": plan.parallelism**2 if edge.keys else plan.parallelism,
     }
+
+
+def _find_reader(edge: Edge, plan: Plan) -> str:
+    return next(vertex for vertex in plan.vertices if vertex.id == edge.downstream).nodes[edge.node].operator.name
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -219,6 +224,8 @@ def _edge_text(edge: Explanation) -> str:
     if "ahead_ms" in edge:
         order += f", at most {render_duration(edge['ahead_ms'])} ahead in event time"
     columns = render_columns(edge["columns"].items())
+    if "replays_at" in edge:
+        return f"{edge['from']} for {edge['replays_at']} ({edge['channels']} channels): {columns}"
     return f"{name}{edge['from']} {by} ({edge['channels']} channels){order}: {columns}"
 
 

@@ -86,7 +86,7 @@ def _sides(plan: Plan, edge: Edge, *, timed: bool = False) -> tuple[frozenset[Op
 
     `timed`: only those whose event time rows still have.
     """
-    inputs = plan.inputs_of(edge.downstream)
+    inputs = [one for one in plan.inputs_of(edge.downstream) if not one.retries]
     own = [_upstream(plan, one, timed=timed) for one in inputs if one.port == edge.port]
     others = [_upstream(plan, one, timed=timed) for one in inputs if one.port != edge.port]
     return frozenset[OperatorName]().union(*own), frozenset[OperatorName]().union(*others)
@@ -99,7 +99,7 @@ def _upstream(plan: Plan, edge: Edge, *, timed: bool) -> frozenset[OperatorName]
     head = vertex.nodes[0].operator
     if isinstance(head, SourceOperator):
         return frozenset([head.name])
-    inputs = plan.inputs_of(vertex.id)
+    inputs = tuple(one for one in plan.inputs_of(vertex.id) if not one.retries)
     if timed:  # the event time of a lookup is that of its stream
         inputs = tuple(one for one in inputs if Requirement.EVENT_TIME in one.carries) or inputs
     return frozenset[OperatorName]().union(*(_upstream(plan, one, timed=timed) for one in inputs))
@@ -107,7 +107,7 @@ def _upstream(plan: Plan, edge: Edge, *, timed: bool) -> frozenset[OperatorName]
 
 def _streams(plan: Plan, edge: Edge) -> frozenset[OperatorName]:
     """Returns the sources that feed an edge, but not through inputs that come first: the tables of several lookups in a
-    row are read at once.
+    row are read at once. The retry topic is one of the sources: it is held, and nothing waits for it.
     """
     (vertex,) = (one for one in plan.vertices if one.id == edge.upstream)
     head = vertex.nodes[0].operator

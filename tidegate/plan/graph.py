@@ -8,17 +8,21 @@ several input channels aligns barriers (F21); everything inside a vertex is a di
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
+from tidegate.operators.builtin.retry import RETRY
 from tidegate.operators.registry import operator_union
 from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement
 from tidegate.user_code.describe import CodeMark
 from tidegate.user_code.files import CodeFile
 
 T = TypeVar("T")
+
+RETRY_VERTEX: Final = VertexId(RETRY)
+"""The vertex of the source of replayed dead letters."""
 
 if TYPE_CHECKING:
     from tidegate.operators.spec import Operator as AnyOperator
@@ -53,14 +57,16 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Vertex(msgspec.Struct, frozen=True):
-    """A chain (tree) of operators; `nodes[0]` is its head, and only the head receives rows from edges."""
+    """A chain (tree) of operators; `nodes[0]` is its head, and only the head receives rows from edges,
+    apart from rows of replayed dead letters.
+    """
 
     id: VertexId
     nodes: tuple[Node, ...]
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """An edge from a node of one vertex to the head of another; `keys` is empty for a forward edge."""
+    """An edge from a node of one vertex to another vertex; `keys` is empty for a forward edge."""
 
     index: int
     upstream: VertexId
@@ -71,6 +77,8 @@ class Edge(msgspec.Struct, frozen=True):
     carries: tuple[Requirement, ...] = ()  # what its rows have in addition to columns
     order: InputOrder = ANY_ORDER  # which sources are on hold because of this port
     alias: str = ""  # the name of the port in the file, if the step names its inputs
+    retries: bool = False  # it leads rows of replayed dead letters to an input, and no event time
+    node: int = 0  # the node of the downstream vertex that takes the rows; other edges than these lead to the head
 
 
 class UpgradeDirective(msgspec.Struct, frozen=True):

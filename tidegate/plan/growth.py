@@ -27,6 +27,8 @@ def derive_batch_limits(plan: Plan, vertex: Vertex) -> BatchLimits:
     """
     head, ports = vertex.nodes[0].operator, dict[int, dict[str, DataType]]()
     for edge in plan.inputs_of(vertex.id):
+        if edge.retries:
+            continue  # its rows have the columns of another edge, or of a node further down
         ports.setdefault(edge.port, {}).update(edge.columns)
     arriving = ports or {0: dict(head.pruned_columns())}
     found = [_limits(vertex, port, derive_identities(columns.items())) for port, columns in arriving.items()]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.plan.graph import Edge, Plan, Vertex
+from tidegate.plan.graph import RETRY_VERTEX, Edge, OutputPath, Plan, Vertex
 
 
 def derive_edge_names(plan: Plan) -> dict[int, str]:
@@ -38,10 +38,16 @@ def derive_former_plan(plan: Plan, renamed: Mapping[OperatorName, OperatorName])
         step, dot, part = name.partition(".")
         return OperatorName(f"{renamed.get(OperatorName(step), step)}{dot}{part}")
 
+    def former_sides(vertex: Vertex, sides: Mapping[str, OutputPath]) -> dict[str, OutputPath]:
+        """Returns side outputs; those of the retry source are named after steps."""
+        return {former(side) if vertex.id == RETRY_VERTEX else side: way for side, way in sides.items()}
+
     def former_vertex(vertex: Vertex) -> Vertex:
         nodes = tuple(
             msgspec.structs.replace(
-                node, operator=msgspec.structs.replace(node.operator, name=former(node.operator.name))
+                node,
+                operator=msgspec.structs.replace(node.operator, name=former(node.operator.name)),
+                sides=former_sides(vertex, node.sides),
             )
             for node in vertex.nodes
         )

@@ -13,7 +13,7 @@ def derive_origins(plan: Plan) -> dict[OperatorName, tuple[str, ...]]:
     for vertex in plan.vertices:  # topological, so that what an edge carries is known here
         for node, topics in zip(vertex.nodes, _node_topics(vertex, heads.get(vertex.id, set())), strict=True):
             found[node.operator.name] = tuple(sorted(topics))
-            for index in node.all_edges:
+            for index in (one for one in node.all_edges if not plan.edges[one].retries):
                 heads.setdefault(plan.edges[index].downstream, set()).update(topics)
     return found
 

@@ -111,7 +111,7 @@ def _derive_inputs(plan: Plan) -> dict[OperatorName, _Inputs]:
         for node in vertex.nodes:
             for output, way in _outputs(node):
                 readers = [vertex.nodes[child].operator.name for child in way.children]
-                readers += [heads[plan.edges[edge].downstream] for edge in way.edges]
+                readers += [heads[plan.edges[edge].downstream] for edge in way.edges if not plan.edges[edge].retries]
                 for reader in readers:
                     inputs[reader] = (*inputs[reader], (node.operator.name, output))
     return inputs

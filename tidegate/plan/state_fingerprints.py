@@ -31,7 +31,7 @@ def derive_fingerprints(plan: Plan) -> dict[OperatorName, StateFingerprint]:
     arriving: defaultdict[VertexId, dict[int, Lineages]] = defaultdict(dict)
     for vertex in plan.vertices:  # topological, so that what an edge carries is known here
         for way, lineages in _outputs(vertex, arriving[vertex.id], found):
-            for edge in (plan.edges[index] for index in way.edges):
+            for edge in (plan.edges[index] for index in way.edges if not plan.edges[index].retries):
                 ports = arriving[edge.downstream]
                 ports[edge.port] = (*ports.get(edge.port, ()), *lineages)
     return found

@@ -95,7 +95,7 @@ class Subtasks:
             self._loop,
             Runtimes(source, operators, sinks),
             {edge: self._wiring.open_output(plan.edges[edge]) for node in vertex.nodes for edge in node.all_edges},
-            None if source is not None else self._build_inputs(vertex),
+            self._build_inputs(vertex) if plan.inputs_of(vertex.id) else None,
             limits,
         )
 

@@ -54,6 +54,7 @@ class SourceRuntime(KafkaSource, Runtime):
         self._clock_at_ms = 0
         self._owes_caught_up = operator.planned.catches_up
         self._bad_record = bad_record
+        self._delivery = operator.open_delivery()
 
     @property
     def header_names_cut(self) -> int:
@@ -140,5 +141,11 @@ class SourceRuntime(KafkaSource, Runtime):
         ]
         if letters:
             out.side(DEAD, dead_letters_of_records(self.operator.name, letters))
-        out.emit(batch.frame)
+        if self._delivery is None:
+            out.emit(batch.frame)
+            return True
+        for one in self._delivery.deliver(batch.frame, out):
+            place = RecordPlace(self.operator.topics[0], one.partition, one.offset)
+            where = f"source {self.operator.name}: {place.topic}[{place.partition}] offset {place.offset}"
+            self._bad_record(self.operator.name, self.operator.bad_records, place, where, one.failure)
         return True

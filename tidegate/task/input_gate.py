@@ -13,7 +13,7 @@ from tidegate.operators.spec import Requirement
 from tidegate.plan.graph import Edge
 from tidegate.task.barriers.handler import Action, BarrierHandler
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import Barrier, Batch, CheckpointControl, Element
+from tidegate.task.elements import Barrier, Batch, CheckpointControl, Element, TimeElement
 from tidegate.task.valve import Inputs
 
 
@@ -31,9 +31,14 @@ class InputGate:
         self.channels = channels
         self.handler = handler
         self.ports = {edge.index: edge.port for edge in edges}
-        by_channel = [self.ports[channel.edge] for channel in channels]
-        timed = {edge.port for edge in edges if Requirement.EVENT_TIME in edge.carries}
-        self.event_time = Inputs(by_channel, {*by_channel} - timed)
+        self.nodes = {edge.index: edge.node for edge in edges}
+        """By edge the node that takes its rows."""
+        retries = {edge.index for edge in edges if edge.retries}
+        by_channel = [self.ports[channel.edge] for channel in channels if channel.edge not in retries]
+        timed = {edge.port for edge in edges if not edge.retries and Requirement.EVENT_TIME in edge.carries}
+        self._timed_channels = len(by_channel)
+        """Channels of replayed dead letters come last. They take no part in event time."""
+        self._event_time = Inputs(by_channel, {*by_channel} - timed) if by_channel else None
         self._behind = Counter(by_channel)
         """By port the channels that have not caught up."""
         self._gating = {edge.port for edge in edges if edge.order.comes_first}
@@ -93,7 +98,17 @@ class InputGate:
             if self.handler.has_inflight(index, barrier.checkpoint)
         }
 
-    def ask(self) -> None:
-        """Asks idle inputs whether they are still idle."""
-        for index, question in self.event_time.take_questions():
+    def on_event_time(self, channel: int, control: TimeElement) -> list[TimeElement]:
+        """Returns what event time from a channel causes, as `Inputs.on_control` does."""
+        if self._event_time is None or channel >= self._timed_channels:
+            return []
+        return self._event_time.on_control(channel, control)
+
+    def ask(self, *, all_idle: bool = False) -> None:
+        """Asks idle inputs whether they are still idle; `all_idle`: all of them, because the subtask was asked."""
+        if self._event_time is None:
+            return
+        if all_idle:
+            self._event_time.ask()
+        for index, question in self._event_time.take_questions():
             self.channels[index].ask(question)

@@ -344,7 +344,7 @@ class SlotLoop:
         self._decline(subtask, checkpoint, reason, "")
 
     def failed_records(
-        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0
+        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0
     ) -> pl.DataFrame | None:
         """Counts failed rows or stops the pipeline, and returns the dead letters to write.
 
@@ -352,7 +352,7 @@ class SlotLoop:
         results, and rows in flight from a checkpoint of an older definition in which no later step could fail.
         """
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
-        origins, policy = self.origins.get(operator.name, ()), operator.bad_records_of(port)
+        origins, policy = self.origins.get(operator.name, ()), operator.bad_records_of(port or 0)
         for failure in failures:
             topic = _topic_of(frame, failure.row) or " or ".join(origins) or "its source"
             found = _place_of(frame, failure.row, topic)
@@ -363,7 +363,7 @@ class SlotLoop:
             return None
         from tidegate.formats.dead_letters.frames import dead_letters_of_rows
 
-        return dead_letters_of_rows(operator.name, origins, frame, failures)
+        return dead_letters_of_rows(operator.name, origins, frame, failures, port)
 
     def bad_record(
         self,

@@ -111,18 +111,20 @@ class OperatorChain:
         """The outputs of the head."""
         return self._tree.outs[0]
 
-    def process(self, port: int, batch: Batch) -> Sequence[Batch]:
-        """Passes a batch to the head. Returns the parts whose results have no room, the newest rows first."""
+    def process(self, port: int, batch: Batch, node: int = 0) -> Sequence[Batch]:
+        """Passes a batch to the head, or to another node. Returns the parts whose results have no room, the newest rows
+        first.
+        """
         started = self.meter.begin()
         left: list[Batch] = []
         while True:
             try:
-                self._runtimes[0].process(port, batch.frame, self._tree.outs[0])
+                self._runtimes[node].process(port, batch.frame, self._tree.outs[node])
             except BatchTooLarge:
                 batch, rest = batch.split(batch.frame.height // 2)
                 left.append(rest)
             else:
-                ended = self.meter.took(0, batch.frame.height, port)
+                ended = self.meter.took(node, batch.frame.height, port)
                 self.pace.observe(batch.frame.height, ended - started)
                 return left
 

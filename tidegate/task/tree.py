@@ -23,8 +23,8 @@ from tidegate.task.outputs import EdgeOutput
 if TYPE_CHECKING:
     import polars as pl
 
-    Failed = Callable[[PlanOperator, pl.DataFrame, Sequence[RecordFailure], int], pl.DataFrame | None]
-    """Takes rows of a port that an operator could not process; returns the dead letters to write about them, if any."""
+    Failed = Callable[[PlanOperator, pl.DataFrame, Sequence[RecordFailure], int | None], pl.DataFrame | None]
+    """Takes rows of a port, or results, that failed; returns the dead letters to write about them, if any."""
 
 
 class OperatorTree:
@@ -132,8 +132,8 @@ class NodeOut(Out):
             self._deliver(way, batch)
 
     @override
-    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0) -> None:
-        self._tree.meter.failed(self._index, len(failures), port)
+    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0) -> None:
+        self._tree.meter.failed(self._index, len(failures), port or 0)
         letters = self._tree.failed(self._operator, batch, failures, port)
         if letters is not None:
             self.side(DEAD, letters)

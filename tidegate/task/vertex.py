@@ -89,7 +89,7 @@ class Host(Protocol):
         """Reports to the coordinator that this subtask aborts the checkpoint (B09)."""
 
     def failed_records(
-        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0
+        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0
     ) -> pl.DataFrame | None:
         """Counts failed rows or stops the pipeline, by the operator's policy. Returns the dead letters to write, if
         any.
@@ -148,7 +148,9 @@ class VertexTask:
         inputs: InputGate | None = None,
         limits: BatchLimits = NO_LIMITS,
     ) -> None:
-        """`outputs` by the index of their edge; a subtask without `inputs` has a source."""
+        """`outputs` by the index of their edge. A subtask without `inputs` has a source; one with a source has only
+        inputs for replayed dead letters.
+        """
         self.vertex = vertex
         self.subtask = subtask
         self.chain = OperatorChain(vertex, runtimes, outputs, limits, host.elapsed_ms, host.failed_records)
@@ -201,8 +203,9 @@ class VertexTask:
             moved |= self._answer()
         if self._final is not None and self.chain.settled:
             self._inject(self._final)
+        moved |= self._poll_source()
         if self.inputs is None:
-            return self._poll_source() or moved
+            return moved
         if self.inputs.replay:
             return self._replay_next(self.inputs) or moved
         taken = self.inputs.take(self._room_for, self.chain.limits.size_bytes)
@@ -261,13 +264,13 @@ class VertexTask:
 
     def _process(self, inputs: InputGate, edge: int, batch: Batch) -> None:
         """Processes a batch from an edge; parts without room are processed next."""
-        left = self.chain.process(inputs.ports[edge], batch)
+        left = self.chain.process(inputs.ports[edge], batch, inputs.nodes[edge])
         if left:
             inputs.put_back(edge, left)
 
     def _on_event_time(self, inputs: InputGate, channel: int, control: TimeElement) -> None:
         """Passes event time to the head when the inputs together have advanced or become idle (W19)."""
-        for each in inputs.event_time.on_control(channel, control):
+        for each in inputs.on_event_time(channel, control):
             if isinstance(each, StillIdle):
                 self._questions.confirm()
             else:
@@ -288,8 +291,7 @@ class VertexTask:
             if self.chain.source is not None:
                 self.chain.source.ask_still_idle()
             if self.inputs is not None:
-                self.inputs.event_time.ask()
-                self.inputs.ask()
+                self.inputs.ask(all_idle=True)
         return self._questions.answer(self.chain.is_idle)
 
     def _check_event_time(self) -> bool:
@@ -309,10 +311,16 @@ class VertexTask:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def trigger(self, barrier: Barrier) -> None:
-        """Injects a barrier at a source (F05). No rows follow a final one, but another final one may."""
+        """Injects a barrier at a source (F05). No rows follow a final one, but another final one may.
+
+        A source whose vertex also takes replayed dead letters gets the barrier behind their rows, from the source of
+        these rows in the same slot, which is triggered in the same call.
+        """
         self.source_stopped = self.source_stopped or barrier.final
         if self.source_stopped:
             self.chain.stop_source()
+        if self.inputs is not None:
+            return
         if barrier.final and not self.chain.settled:
             self._final = barrier
             return

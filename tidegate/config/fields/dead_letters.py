@@ -36,6 +36,14 @@ class DeadLetterSettings(Settings):
     cluster: Annotated[Cluster, Field(description="The cluster of the topic: `kafka`, or a name under `clusters`.")] = (
         MAIN_CLUSTER
     )
+    retry_topic: Annotated[
+        Topic | None,
+        Field(
+            description="A topic of its own for replays: `tidegate dead-letters replay` writes letters of steps and "
+            "sinks there, and the pipeline processes their rows at the step that failed. It must not be compacted, "
+            "and needs the record size and the retention of `topic`. Without it, replays write whole records again."
+        ),
+    ] = None
     per_minute_max: Annotated[
         int | None,
         ValueCheck(_per_minute, {"anyOf": [dict(_COUNT.schema), {"const": UNLIMITED}]}),

@@ -27,13 +27,19 @@ DEAD_LETTER_COLUMNS: Final[tuple[tuple[str, DataType], ...]] = (
     ("row", STRING),
     ("row_types", STRING),
     ("row_bytes", BIGINT),
+    ("port", INT),
+    ("tries", INT),
 )
 """Columns of rows about failed records.
 
 `bytes` is one of the constants below and tells what is known of key, value, headers and timestamp (ms since 1970).
 `row` is the failed row and `row_types` its types (`rows.py`), NULL if there is none. `row_bytes` is the size of a row
-that is left out.
+that is left out. `port` is the input of the step on which the row arrived, NULL if the row is a result of the step.
+`tries` is how often the row was replayed at the step before, NULL if never.
 """
+
+RETRY_TRIES: Final = "__tidegate_tries"
+"""System column of rows from the retry topic: how often the row was replayed at a step, including this time."""
 
 ORIGINAL: Final = "original"
 """Key, value, headers and timestamp are those of the record."""
@@ -72,6 +78,10 @@ ROW_MASKED: Final = "__tidegate.errors.row-masked"
 """Number of texts in the row that contained a secret of the pipeline and were masked."""
 ROW_SIZE: Final = "__tidegate.errors.row-size"
 """Size in bytes of a row that is left out."""
+PORT: Final = "__tidegate.errors.port"
+"""Number of the input of the step on which the failed row arrived."""
+TRIES: Final = "__tidegate.errors.tries"
+"""How often the row was replayed at the step before it failed again."""
 HEADERS: Final = "__tidegate.errors.headers"
 """Number of the dead letter's first headers that are the record's own."""
 

@@ -77,6 +77,7 @@ class DeadLetterEncoder:
         text = masked.mask(text)
         told: _HeaderList = [(letters.ROW, text), (letters.ROW_TYPES, row["row_types"].encode())]
         told += [(letters.ROW_MASKED, str(masked.count).encode())] if masked.count else []
+        told += [(letters.PORT, str(row["port"]).encode())] if row["port"] is not None else []
         return told, [_size_header(len(text))]
 
     def _reason(self, row: Mapping[str, Any], known: str, own: int) -> _HeaderList:
@@ -90,6 +91,7 @@ class DeadLetterEncoder:
             (letters.KIND, row["kind"]),
             (letters.TIMESTAMP, row["timestamp"]),
             (letters.BYTES, known),
+            (letters.TRIES, row["tries"]),
             (letters.HEADERS, own),
         )
         return [*((name, str(value).encode()) for name, value in found if value is not None), *self._about]

@@ -16,6 +16,7 @@ from tidegate.formats.dead_letters import (
     NO_HEADERS,
     NO_RECORD,
     ORIGINAL,
+    RETRY_TRIES,
     WANTED,
 )
 from tidegate.formats.dead_letters.rows import render_rows, render_types
@@ -64,12 +65,12 @@ def columns_of(raw: RawRecord) -> dict[str, Any]:
 
 
 def dead_letters_of_rows(
-    step: str, topics: Sequence[str], frame: pl.DataFrame, failures: Sequence[RecordFailure]
+    step: str, topics: Sequence[str], frame: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0
 ) -> pl.DataFrame:
     """Returns dead letters for rows of `frame` that failed in a step or a sink.
 
-    `topics` are the topics from which the rows may come. The record's bytes are read back by topic, partition and
-    offset if these are known.
+    `port` is the input on which the rows arrived, None if they are results of the step. `topics` are the topics from
+    which the rows may come. The record's bytes are read back by topic, partition and offset if these are known.
     """
     rows = frame[[failure.row for failure in failures]]
     place = [_column(rows, name) for name in ("__tidegate_partition", "__tidegate_offset")]
@@ -88,6 +89,8 @@ def dead_letters_of_rows(
             "row": [text for text, _ in texts],
             "row_types": [None if text is None else types for text, _ in texts],
             "row_bytes": [size for _, size in texts],
+            "port": [port] * rows.height,
+            "tries": _column(rows, RETRY_TRIES),
         },
         schema_overrides=DEAD_LETTER_SCHEMA,
     ).select([name if name in _MADE else pl.lit(None, kind).alias(name) for name, kind in DEAD_LETTER_SCHEMA.items()])

@@ -43,6 +43,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
     row_types: str | None
     row_masked: int | None
     row_size: int | None
+    port: int | None = None
+    """The input of the step on which the row arrived; None if there is no row, or the row is a result of the step."""
+    tries: int = 0
+    """How often the row was replayed at the step before."""
+    reason: Headers = ()
+    """The headers that are not the record's own, unchanged."""
 
     @property
     def whole(self) -> bool:
@@ -87,6 +93,9 @@ def read_dead_letter(
         row_types=_last(reason, letters.ROW_TYPES),
         row_masked=_number(_last(reason, letters.ROW_MASKED)),
         row_size=_number(_last(reason, letters.ROW_SIZE)),
+        port=_number(_last(reason, letters.PORT)),
+        tries=_number(_last(reason, letters.TRIES)) or 0,
+        reason=tuple(reason),
     )
 
 
@@ -96,6 +105,14 @@ class LetterMark(msgspec.Struct, frozen=True):
     offsets: tuple[tuple[int, int], ...]
     """Ranges; both ends are inclusive."""
     to: str
+
+
+def derive_retry_headers(letter: DeadLetter, place: str) -> Headers:
+    """Returns the headers of the record that replays a dead letter at its step; key and value are the letter's.
+
+    The record holds everything that the letter holds, so that a row that fails again is about the original record.
+    """
+    return (*letter.headers, *letter.reason, (letters.REPLAYED_FROM, place.encode()))
 
 
 def make_mark(offsets: Iterable[int], to: str) -> bytes:

@@ -8,17 +8,18 @@ cannot represent are the texts `NaN`, `Infinity` and `-Infinity`. The types are 
 
 from __future__ import annotations
 
+import base64
 import math
 import struct
 from collections.abc import Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 import polars as pl
 
-from tidegate.datatypes import is_reserved
+from tidegate.datatypes import DataType, entry_of, is_reserved
 from tidegate.formats.bisection import evaluate_rows
 from tidegate.formats.columns import type_instance, type_of
 from tidegate.formats.dead_letters import ROW_BYTES_MAX
@@ -100,3 +101,36 @@ def _pack(value: float) -> bytes | None:
         return struct.pack("f", value)
     except OverflowError:
         return None
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def restore_value(kind: DataType, value: Any) -> Any:
+    """Returns a value of a rendered row in the form that `make_column` takes. Raises ValueError, TypeError, KeyError,
+    ArithmeticError for a value that is not of the type.
+    """
+    if value is None:
+        return None
+    match kind.kind:
+        case "array":
+            assert kind.element is not None
+            return tuple(restore_value(kind.element, item) for item in value)
+        case "map":
+            entry = entry_of(kind)
+            return tuple(restore_value(entry, item) for item in value)
+        case "struct":
+            return tuple(restore_value(field, value[name]) for name, field in kind.fields)
+        case "decimal":
+            return Decimal(value)
+        case "timestamp" | "timestamp_ntz":
+            moment = datetime.fromisoformat(value)
+            return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+        case "date":
+            return (date.fromisoformat(value) - _EPOCH.date()).days
+        case "binary":
+            return base64.b64decode(value, validate=True)
+        case "float" | "double":
+            return float(value)
+    return value

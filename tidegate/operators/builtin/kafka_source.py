@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from typing_extensions import override
@@ -15,12 +15,17 @@ from tidegate.datatypes import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import Bound, Bounds
 from tidegate.expressions.expression import Expression, columns_of
 from tidegate.formats import keys
-from tidegate.formats.failures import BadRecordPolicy
+from tidegate.formats.failures import BadRecordPolicy, RecordFailure
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 from tidegate.ids import MAIN_CLUSTER, ClusterName
 from tidegate.operators.fingerprint import Lineage, Lineages, digest, digest_expression
 from tidegate.operators.spec import Columns, Operator, Requirement, render_columns, texts_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tidegate.operators.runtime import Out
 
 ON_LOST_STOP: Final = "stop"
 ON_LOST_CONTINUE: Final = "continue"
@@ -80,6 +85,21 @@ class EventTime(msgspec.Struct, frozen=True):
         return frozenset() if self.column is None else frozenset({self.column})
 
 
+class Undelivered(msgspec.Struct, frozen=True):
+    """A record that a delivery could not send anywhere."""
+
+    partition: int
+    offset: int
+    failure: RecordFailure
+
+
+class Delivery(Protocol):
+    """Sends the rows of a source to several outputs."""
+
+    def deliver(self, frame: pl.DataFrame, out: Out) -> Sequence[Undelivered]:
+        """Emits the rows of a batch, and dead letters about the records that it returns."""
+
+
 class SourceOperator(Operator, frozen=True, tag="source"):
     """Reads Kafka partitions, decodes `schema`, and emits the columns of `output` that anything downstream reads.
 
@@ -103,6 +123,10 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     on_null: str = ""  # "bad" | "skip" | "tombstone"; empty: the format decides
     key_options: FormatOptions = NO_OPTIONS  # for keys in a format with schemas
     cluster: ClusterName = MAIN_CLUSTER
+
+    def open_delivery(self) -> Delivery | None:
+        """Returns what sends its rows to several outputs, in the slot; None if all rows leave on the main output."""
+        return None
 
     @property
     def columns(self) -> Columns:

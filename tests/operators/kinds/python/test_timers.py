@@ -196,7 +196,7 @@ class Letters(Collected):
         super().__init__()
         self.letters: list[dict[str, Any]] = []
 
-    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int = 0) -> None:
+    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0) -> None:
         super().fail(batch, failures, port)
         self.letters += dead_letters_of_rows("visits", ("clicks",), batch, failures).to_dicts()
 

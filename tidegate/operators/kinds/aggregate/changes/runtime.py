@@ -132,9 +132,10 @@ class ChangesRuntime(Runtime, OperatorRuntime):
                 totals_failed.append(failure)
             changes += _changes_of(group, after)
         self._write(keys, groups)
-        failures = sorted([*failures, *totals_failed], key=lambda one: one.row)
         if failures:
             out.fail(batch, failures)
+        if totals_failed:  # their rows are in the state
+            out.fail(batch, totals_failed, None)
         if changes:
             out.emit(self._frame(batch, changes))
 

@@ -67,7 +67,7 @@ class Results:
         numbered = frame.with_row_index(PAIR)
         kept, failures = apply_to_rows(numbered, self._where.apply)
         if failures:
-            out.fail(frame, failures)
+            out.fail(frame, failures, None)
         indexes = kept.drop_in_place(PAIR).to_list()
         return kept, indexes
 
@@ -77,7 +77,7 @@ class Results:
             return
         result, failures = apply_to_rows(frame, lambda part: self._select.apply(part, [TIME, BEHIND]))
         if failures:
-            out.fail(frame, failures)
+            out.fail(frame, failures, None)
         for part in cut_frame(result, self._rows_max, self._bytes_max):
             out.emit(part)
 

@@ -166,7 +166,8 @@ class JoinRuntime(DueResultsRuntime, OperatorRuntime):
         arriving = side.read(batch)
         excess = side.find_excess(arriving)
         if excess:
-            batch = _without_excess(batch, excess, out)
+            several = self._matching.every_ms < self._matching.size_ms  # the row may be in other windows
+            batch = _without_excess(batch, excess, out, None if several else port)
             if not batch.height:
                 return
             arriving = side.read(batch)
@@ -250,9 +251,9 @@ def _in_all_windows(matching: Matching, batch: pl.DataFrame) -> pl.DataFrame:
     return repeated.filter(pl.col(AT) + matching.size_ms > pl.col(TIME))
 
 
-def _without_excess(batch: pl.DataFrame, excess: Sequence[int], out: Out) -> pl.DataFrame:
+def _without_excess(batch: pl.DataFrame, excess: Sequence[int], out: Out, port: int | None) -> pl.DataFrame:
     """Reports rows beyond the limits, and returns the others."""
     text = f"a key has more than {ROWS_MAX:,} rows or {BYTES_MAX >> 20} MiB on one side within a time bucket"
-    out.fail(batch.drop(AT), [RecordFailure(place, FailureKind.TOO_MANY_ROWS, text) for place in excess])
+    out.fail(batch.drop(AT), [RecordFailure(place, FailureKind.TOO_MANY_ROWS, text) for place in excess], port)
     beyond = {*excess}
     return batch[[place for place in range(batch.height) if place not in beyond]]

@@ -128,14 +128,15 @@ class BatchesRuntime(CodeRuntime):
             return self._attempt(batch if end - start == batch.height else batch[start:end])
 
         parts, raised = self._calls.process(batch.height, attempt)
-        failures = [RecordFailure(row, FailureKind.PYTHON_FAILED, reason) for row, reason in raised]
-        for start, part in parts:
-            failures += [
-                RecordFailure(start + row, FailureKind.PYTHON_FAILED, reason) for row, reason in part.unfit.items()
-            ]
-        if failures:
-            failures.sort(key=lambda one: one.row)
-            out.fail(batch, failures)
+        if raised:
+            out.fail(batch, [RecordFailure(row, FailureKind.PYTHON_FAILED, reason) for row, reason in raised])
+        unfit = [
+            RecordFailure(start + row, FailureKind.PYTHON_FAILED, reason)
+            for start, part in parts
+            for row, reason in part.unfit.items()
+        ]
+        if unfit:  # the step's states include these rows
+            out.fail(batch, unfit, None if self.operator.description.states else 0)
         self._emit(batch, parts, out)
 
     def _attempt(self, rows: pl.DataFrame) -> BatchResults:

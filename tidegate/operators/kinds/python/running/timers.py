@@ -354,7 +354,7 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         frame = pl.DataFrame([*keys, pl.Series(TIMER, [one.name for one in failed], dtype=pl.String)])
         told = [f"timer `{one.name}` of {_instant(one.at_ms)}: {one.message}" for one in failed]
         failures = [RecordFailure(place, FailureKind.PYTHON_FAILED, text) for place, text in enumerate(told)]
-        out.fail(frame, failures)
+        out.fail(frame, failures, None)
 
 
 class _FailedTimer(NamedTuple):

@@ -56,7 +56,7 @@ def emit_results(
     frame = keyed.hstack(_times_of(starts_ms, ends_ms))
     whole, raising = evaluate_rows(frame.height, results_of)
     if raising:
-        out.fail(frame, [derive_failure(row, error) for row, error in raising])
+        out.fail(frame, [derive_failure(row, error) for row, error in raising], None)
         bad = {row for row, _ in raising}
         frame = frame[[row for row in range(frame.height) if row not in bad]]
         if not frame.height:
@@ -67,7 +67,7 @@ def emit_results(
     inside = _in_calendar(whole_frame)
     if inside is not None:
         failures = [_outside(row, whole_frame) for row in (~inside).arg_true()]
-        out.fail(whole_frame, failures)
+        out.fail(whole_frame, failures, None)
         whole_frame = whole_frame.filter(inside)
     for part in room.cut(whole_frame):
         out.emit(part)
