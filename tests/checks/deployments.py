@@ -78,7 +78,7 @@ def of_topics(
     }
     facts = ClusterFacts(topics, {TRANSACTION_LOG: log}, brokers)
     uses: Sequence[Use] = derive_uses(loaded, build_plan(loaded))
-    return judge_topics(loaded.settings, uses, facts, COMMANDS)
+    return judge_topics(loaded.settings, uses, facts, COMMANDS, [settings["in"]])
 
 
 def of_cluster(journal: str = "j", *, timeout: str = "15m", brokers: int = 3, **changes: object) -> list[Finding]:

@@ -14,7 +14,7 @@ from tests.daemon.small_pipeline import pipeline
 from tests.support import clients
 from tidegate.checks.cluster import read_cluster
 from tidegate.checks.facts import BROKER_SETTINGS, MIN_IN_SYNC, UNCLEAN, ClusterFacts
-from tidegate.ids import TopicPartition
+from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TRANSACTION_LOG
 from tidegate.plan.build import build_plan
@@ -33,7 +33,7 @@ def collected_sockets() -> Iterator[None]:
 
 def survey(timeout_s: float = 60.0, **words: object) -> ClusterFacts:
     loaded = pipeline(**words)
-    return read_cluster(loaded, build_plan(loaded), timeout_s)
+    return read_cluster(loaded, build_plan(loaded), MAIN_CLUSTER, timeout_s)
 
 
 def test_topics_with_their_settings_limits_and_rights_are_read(broker: SessionBroker, topics: TopicMaker) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.checks import details
 from tidegate.config.load import parse_pipeline
-from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.ids import MAIN_CLUSTER, TopicPartition, TransactionalId
 from tidegate.kafka.errors import LoginRefused
 from tidegate.kafka.facts import CoordinatorState, TransactionListing
 from tidegate.kafka.inspection import ActiveProducer
@@ -57,7 +57,7 @@ def test_a_login_that_is_refused_hides_no_other_finding(monkeypatch: pytest.Monk
     loaded = parse_pipeline(json.dumps(DOCUMENT), "p.yaml", {})
     plan = build_plan(loaded)
     at_the_top = cast("Any", Inspector({"sasl.username": "top"}, 1.0))
-    tried = dict(details._try_rights(loaded, plan, at_the_top, 1.0))
+    tried = dict(details._try_rights(loaded, plan, MAIN_CLUSTER, at_the_top, 1.0))
     assert {need.name for need in tried if need.resource == "topic"} >= {"a", "b", "c", "d"}
     assert all(tried.values())
     assert not any(need.login for need in tried)

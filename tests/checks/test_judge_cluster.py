@@ -7,11 +7,11 @@ import pytest
 
 from tests.checks.deployments import BROKER, COMMANDS, RIGHT, SERVERS, VERSIONS, bad, of_cluster, only
 from tests.daemon.small_pipeline import pipeline
-from tidegate.checks.facts import Need, OtherWriter, Wait
+from tidegate.checks.facts import ClusterFacts, Need, OtherWriter, Wait
 from tidegate.checks.findings import CHECKS, Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_rights
 from tidegate.checks.uses import PRINCIPAL, derive_needs, derive_unattended_ms
-from tidegate.ids import Attempt, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import MAIN_CLUSTER, Attempt, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, OpenBrokerTransaction, TransactionListing
 from tidegate.kafka.inspection import ClockReading, derive_clock
 from tidegate.kafka.versions import BrokerVersion
@@ -105,7 +105,8 @@ def test_limits_that_are_hidden_are_unknown() -> None:
 
 
 def missing(*needs: Need, commands: Commands = COMMANDS) -> list[Finding]:
-    return list(judge_rights([(RIGHT, True), *((need, False) for need in needs)], commands))
+    rights = ((RIGHT, True), *((need, False) for need in needs))
+    return list(judge_rights(ClusterFacts({}, rights=rights), commands))
 
 
 def test_all_that_is_missing_of_a_resource_is_one_command() -> None:
@@ -131,7 +132,9 @@ def test_ids_are_granted_by_prefix_the_cluster_by_no_name_and_a_secured_one_by_a
 
 def test_needs_are_what_the_operations_page_lists_for_each_user() -> None:
     loaded = pipeline()
-    needs = {(one.resource, one.name, one.operation): one for one in derive_needs(loaded, build_plan(loaded))}
+    needs = {
+        (one.resource, one.name, one.operation): one for one in derive_needs(loaded, build_plan(loaded), MAIN_CLUSTER)
+    }
     required = {key for key, need in needs.items() if need.severity is PROBLEM}
     assert required == {
         ("topic", "in", "Read"),

@@ -18,8 +18,9 @@ from tidegate.checks.judge_start import judge_start
 from tidegate.checks.uses import derive_needs
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.ids import TopicPartition
+from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.kafka.facts import TopicFacts
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 
 SEEN = SeenTopic("", TopicFacts("id", 1))
@@ -30,7 +31,7 @@ def judged(
     loaded: LoadedPipeline, topics: Mapping[str, SeenTopic] = NO_CHANGES, journal: JournalState | None = None
 ) -> list[Finding]:
     facts = ClusterFacts({"in": SEEN, "out": SEEN, **topics}, offsets={TopicPartition("in", 0): (3, 8)})
-    return list(judge_start(loaded, build_plan(loaded), facts, journal))
+    return list(judge_start(loaded, build_plan(loaded), {MAIN_CLUSTER: facts}, journal))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,9 @@ def test_rights_on_topics_are_those_that_their_descriptions_list(
     """An exactly-once sink reads its topic as well. A broker that lists none says nothing."""
     loaded = pipeline()
     plan, seen = build_plan(loaded), SeenTopic("", TopicFacts("id", 1), frozenset(operations))
-    found = _look_rights_up(cast("Any", Rights()), derive_needs(loaded, plan), plan, {"in": seen, "out": seen})
+    found = _look_rights_up(
+        cast("Any", Rights()), derive_needs(loaded, plan, MAIN_CLUSTER), plan, {"in": seen, "out": seen}
+    )
     lacking = {(need.name, need.operation) for need, had in found if not had}
     assert lacking == missing | {("check.", "Write"), ("check", "Read")}
 
@@ -104,7 +107,9 @@ def test_rights_on_topics_are_those_that_their_descriptions_list(
 def test_no_right_is_had_on_a_topic_that_this_user_may_not_see() -> None:
     loaded = pipeline()
     plan, hidden = build_plan(loaded), SeenTopic("TopicAuthorizationFailed", None)
-    found = _look_rights_up(cast("Any", Rights()), derive_needs(loaded, plan), plan, {"in": hidden, "out": SEEN})
+    found = _look_rights_up(
+        cast("Any", Rights()), derive_needs(loaded, plan, MAIN_CLUSTER), plan, {"in": hidden, "out": SEEN}
+    )
     assert ("in", "Read") in {(need.name, need.operation) for need, had in found if not had}
 
 
@@ -131,7 +136,8 @@ def test_a_start_by_offsets_is_compared_with_what_read_committed_readers_see() -
 
     client = cast("Any", SimpleNamespace(list_partition_offsets=list_partition_offsets))
     seen = {"in": SEEN}
-    offsets = _read_offsets(client, build_plan(pipeline(start="{0: 8}")), seen)
+    sources = build_plan(pipeline(start="{0: 8}")).operators(SourceOperator)
+    offsets = _read_offsets(client, sources, seen)
     assert offsets == {TopicPartition("in", 0): (3, 7)}
 
 

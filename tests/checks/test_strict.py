@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from tests.checks.deployments import MACHINE
+from tests.checks.deployments import MACHINE, SOUND
 from tests.daemon.small_pipeline import pipeline
 from tidegate.checks import survey
 from tidegate.checks.facts import ClusterFacts, Comparison, MachineFacts
@@ -27,7 +27,7 @@ from tidegate.plan.build import build_plan
 from tidegate.storage.base import StorageError
 from tidegate.storage.problems import describe_failure
 
-NO_TOPICS = ClusterFacts({})
+SOUND_TOPICS = ClusterFacts({"in": SOUND, "out": SOUND})
 
 
 def returning(value: object) -> Callable[..., Any]:
@@ -54,7 +54,7 @@ def problems_of(
     openable: bool = True,
     brokers: Exception | None = None,
     machine: MachineFacts = MACHINE,
-    cluster: ClusterFacts = NO_TOPICS,
+    cluster: ClusterFacts = SOUND_TOPICS,
 ) -> list[Finding]:
     """Of a start for which all else is in order."""
     loaded = strict()

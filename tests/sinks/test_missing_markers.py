@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE_S, wait_until
 from tidegate.checks.cluster import read_cluster
 from tidegate.checks.details import read_details
 from tidegate.committable import Committable
-from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
+from tidegate.ids import MAIN_CLUSTER, CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenBrokerTransaction
 from tidegate.kafka.transactions import TransactionClient
@@ -200,7 +200,7 @@ def test_doctor_finds_what_hangs_and_leaves_it_alone(stage: Stage) -> None:
     topics = {"source": "__consumer_offsets", "sink": stage.cases["foreign"].topic}
     loaded = pipeline(servers=stage.broker.bootstrap, **topics)
     plan = build_plan(loaded)
-    cluster = read_cluster(loaded, plan, PATIENCE_S)
+    cluster = read_cluster(loaded, plan, MAIN_CLUSTER, PATIENCE_S)
     facts = read_details(loaded, plan, cluster, PATIENCE_S, LeapingClock())
     assert [each.verdict for each in facts.hanging] == [HangingVerdict.FOREIGN] * 2, (
         "it is of another pipeline than `check`"

@@ -1,4 +1,4 @@
-"""Asks the brokers about everything that a pipeline depends on, before anything runs. Changes nothing.
+"""Asks the brokers of a cluster about everything that a pipeline depends on, before anything runs. Changes nothing.
 
 Slower requests, which no start waits for, are in `details.py`.
 """
@@ -18,14 +18,15 @@ from tidegate.checks.facts import (
 )
 from tidegate.checks.findings import Severity
 from tidegate.checks.uses import derive_needs, derive_uses
-from tidegate.config.fields.secrets import reveal
+from tidegate.config.clusters import derive_clusters
 from tidegate.config.fields.units import render_duration
 from tidegate.config.load import LoadedPipeline
-from tidegate.ids import Attempt, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, ClusterName, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TRANSACTION_LOG, TopicFacts
 from tidegate.kafka.inspection import Inspector
+from tidegate.kafka.versions import read_nodes
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 
-def read_cluster(loaded: LoadedPipeline, plan: Plan, timeout_s: float) -> ClusterFacts:
-    """Ask a broker for the facts. If any broker lacks requests, read only the versions.
+def read_cluster(loaded: LoadedPipeline, plan: Plan, cluster: ClusterName, timeout_s: float) -> ClusterFacts:
+    """Ask a broker of the cluster for the facts. If any broker lacks requests, read only the versions.
 
     Raises BrokerUnavailable if no broker can be asked, KafkaRefused if none accepts the login or a property cannot be
     used. Both have the fields `text`, `remedy` and `property`.
     """
     from kafka.errors import KafkaError
 
-    kafka = reveal(loaded.settings.kafka)
+    kafka = derive_clusters(loaded.settings)[cluster]
     servers = derive_servers(kafka)
     try:
         inspector = Inspector(kafka, timeout_s)
@@ -51,7 +52,7 @@ def read_cluster(loaded: LoadedPipeline, plan: Plan, timeout_s: float) -> Cluste
         text = f"no broker answers at {servers} within {render_duration(int(timeout_s * 1000))}: {error.fields['text']}"
         raise _unavailable(text, error.fields["remedy"], error.fields["property"]) from error
     try:
-        return _read(inspector, loaded, plan)
+        return _read(inspector, loaded, plan, cluster)
     except (KafkaError, OSError) as error:
         text = f"the broker at {servers} refused to answer: {error}"
         raise _unavailable(text, "see the broker's log", "bootstrap.servers") from error
@@ -63,24 +64,30 @@ def _unavailable(text: str, remedy: object, name: object) -> BrokerUnavailable:
     return BrokerUnavailable(f"{text}; {remedy}", text=text, remedy=remedy, property=name)
 
 
-def _read(inspector: Inspector, loaded: LoadedPipeline, plan: Plan) -> ClusterFacts:
+def _read(inspector: Inspector, loaded: LoadedPipeline, plan: Plan, cluster: ClusterName) -> ClusterFacts:
     versions = tuple(inspector.versions())
     if any(one.lacking for one in versions):
-        return ClusterFacts({}, brokers=len(versions), versions=versions)
-    uses = derive_uses(loaded, plan)
+        return ClusterFacts({}, brokers=len(versions), versions=versions, name=cluster)
+    sources = [source for source in plan.operators(SourceOperator) if source.cluster == cluster]
+    uses = [use for use in derive_uses(loaded, plan) if use.cluster == cluster]
+    is_written = any(use.written for use in uses)
+    logs = [TRANSACTION_LOG] * is_written + [OFFSETS_LOG] * bool(sources)
     wanted = sorted({use.topic for use in uses})
-    rows = {row["name"]: row for row in inspector.client.describe_topics([*wanted, TRANSACTION_LOG, OFFSETS_LOG])}
+    rows = {row["name"]: row for row in inspector.client.describe_topics([*wanted, *logs])}
     settings = inspector.topic_settings([name for name, row in rows.items() if not row["error_code"]], TOPIC_SETTINGS)
     seen = {name: _seen(row, settings.get(name, {})) for name, row in rows.items()}
     topics = {name: seen[name] for name in wanted}
     return ClusterFacts(
         topics,
-        {name: seen[name] for name in (TRANSACTION_LOG, OFFSETS_LOG) if not seen[name].error},
+        {name: seen[name] for name in logs if not seen[name].error},
         len(versions),
         versions,
         inspector.broker_settings(BROKER_SETTINGS),
-        _read_offsets(inspector.client, plan, topics),
-        tuple(_look_rights_up(inspector, derive_needs(loaded, plan), plan, topics)),
+        _read_offsets(inspector.client, sources, topics),
+        tuple(_look_rights_up(inspector, derive_needs(loaded, plan, cluster), plan, topics)),
+        cluster,
+        read_nodes(inspector.client).cluster_id,
+        is_written,
     )
 
 
@@ -101,7 +108,7 @@ def _seen(row: Any, settings: Mapping[str, str]) -> SeenTopic:
 def _look_rights_up(
     inspector: Inspector, needs: Sequence[Need], plan: Plan, topics: Mapping[str, SeenTopic]
 ) -> Iterator[tuple[Need, bool]]:
-    """Look up the rights that a start needs for the user of `kafka:`; those on topics are in the topic descriptions."""
+    """Look up the rights that a start needs for the cluster's user; those on topics are in the topic descriptions."""
     for need in needs:
         match need.resource, need.operation:
             case _ if need.login:
@@ -123,14 +130,14 @@ def derive_unused_id(plan: Plan) -> TransactionalId:
 
 
 def _read_offsets(
-    client: KafkaAdminClient, plan: Plan, topics: Mapping[str, SeenTopic]
+    client: KafkaAdminClient, sources: Sequence[SourceOperator], topics: Mapping[str, SeenTopic]
 ) -> dict[TopicPartition, tuple[int, int]]:
     import kafka
     from kafka.errors import KafkaError
     from kafka.protocol.consumer.offsets import IsolationLevel
 
     wanted: list[kafka.TopicPartition] = []
-    for source in plan.operators(SourceOperator):
+    for source in sources:
         if isinstance(source.start, dict):
             facts = topics[source.topics[0]].facts
             known = range(facts.partitions if facts else 0)

@@ -15,9 +15,9 @@ from tidegate.checks.cluster import derive_unused_id
 from tidegate.checks.facts import OFFSETS_LOG, ClusterFacts, Need, OtherWriter, Wait
 from tidegate.checks.uses import derive_needs, derive_uses
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.config.fields.secrets import reveal
+from tidegate.config.clusters import derive_clusters
 from tidegate.config.load import LoadedPipeline
-from tidegate.ids import OperatorName, TopicPartition
+from tidegate.ids import ClusterName, OperatorName, TopicPartition
 from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import OpenBrokerTransaction, TransactionListing
@@ -39,14 +39,14 @@ PARTITIONS_MAX: Final = 1000
 def read_details(
     loaded: LoadedPipeline, plan: Plan, facts: ClusterFacts, timeout_s: float, clock: Clock = SYSTEM_CLOCK
 ) -> ClusterFacts:
-    """Read the clock, test every right, find transactions and producers in the outputs.
+    """Read the clock of a cluster, test every right, find transactions and producers in its outputs.
 
     Raises BrokerUnavailable, KafkaRefused, KafkaError, OSError if the brokers stop responding.
     """
-    kafka = reveal(loaded.settings.kafka)
+    kafka = derive_clusters(loaded.settings)[facts.name]
     inspector = Inspector(kafka, timeout_s)
     try:
-        rights = tuple(_try_rights(loaded, plan, inspector, timeout_s))
+        rights = tuple(_try_rights(loaded, plan, facts.name, inspector, timeout_s))
         facts = msgspec.structs.replace(facts, clock=inspector.clock(), rights=rights)
         return _with_transactions(facts, kafka, plan, inspector, clock) if plan.exactly_once else facts
     finally:
@@ -57,9 +57,9 @@ def read_details(
 
 
 def _try_rights(
-    loaded: LoadedPipeline, plan: Plan, inspector: Inspector, timeout_s: float
+    loaded: LoadedPipeline, plan: Plan, cluster: ClusterName, inspector: Inspector, timeout_s: float
 ) -> Iterable[tuple[Need, bool]]:
-    needs, readable = derive_needs(loaded, plan), _any_topic(loaded, plan)
+    needs, readable = derive_needs(loaded, plan, cluster), _any_topic(loaded, plan, cluster)
     by_login: dict[str, list[Need]] = {}
     for need in needs:
         by_login.setdefault(need.login, []).append(need)
@@ -77,8 +77,8 @@ def _try_rights(
                 asked.close()
 
 
-def _any_topic(loaded: LoadedPipeline, plan: Plan) -> str:
-    return next((use.topic for use in derive_uses(loaded, plan)), OFFSETS_LOG)
+def _any_topic(loaded: LoadedPipeline, plan: Plan, cluster: ClusterName) -> str:
+    return next((use.topic for use in derive_uses(loaded, plan) if use.cluster == cluster), OFFSETS_LOG)
 
 
 def _login(plan: Plan, owner: str) -> Mapping[str, str]:
@@ -150,7 +150,8 @@ def _partitions(plan: Plan, facts: ClusterFacts) -> list[TopicPartition]:
         need.name for need, had in facts.rights if need.resource == "topic" and need.operation == "Read" and not had
     }
     found = []
-    for topic in sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics} - refused):
+    sinks = [sink for sink in plan.operators(SinkOperator) if sink.cluster == facts.name]
+    for topic in sorted({topic for sink in sinks for topic in sink.topics} - refused):
         seen = facts.topics[topic]
         if seen.facts is not None and not seen.leaderless:
             found += [TopicPartition(topic, number) for number in range(seen.facts.partitions)]

@@ -11,10 +11,11 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate.checks.findings import Severity
+from tidegate.config.clusters import place_of
 from tidegate.config.fields.base import Path
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import LostRange
-from tidegate.ids import TopicPartition
+from tidegate.ids import MAIN_CLUSTER, ClusterName, TopicPartition
 from tidegate.kafka.facts import TopicFacts, TransactionListing
 from tidegate.kafka.inspection import ClockReading
 from tidegate.kafka.topic_settings import AFTER, BEFORE, DIFFERENCE
@@ -24,7 +25,6 @@ from tidegate.plan.graph import Plan
 from tidegate.sinks.hanging_transactions import HangingTransaction
 from tidegate.storage.base import StorageError
 
-SERVERS: Final[Path] = ("kafka", "bootstrap.servers")
 DIRECTORY: Final[Path] = ("checkpoints", "directory")
 OFFSETS_LOG: Final = "__consumer_offsets"
 
@@ -45,6 +45,11 @@ TOPIC_SETTINGS: Final = (
 )  # fmt: skip
 
 
+def place_servers(cluster: ClusterName) -> Path:
+    """Locate the address of a cluster in the pipeline file."""
+    return (*place_of(cluster), "bootstrap.servers")
+
+
 class Use(msgspec.Struct, frozen=True):
     """How the pipeline uses a topic."""
 
@@ -63,6 +68,7 @@ class Use(msgspec.Struct, frozen=True):
     """True if a sink sets the timestamps, or a source takes its event time from Kafka's."""
     client_bytes: int | None = None
     """The size limit of the client for a record."""
+    cluster: ClusterName = MAIN_CLUSTER
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -79,7 +85,7 @@ class Need(msgspec.Struct, frozen=True):
     use: str = ""
     """The purpose that requires it."""
     login: str = ""
-    """The source or sink with a login of its own; empty for the top-level `kafka:`."""
+    """The source or sink with a login of its own; empty for the user of the cluster."""
     user: str = ""
 
 
@@ -128,10 +134,10 @@ class SeenTopic(msgspec.Struct, frozen=True):
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
-    """The cluster, as reported by its brokers. `details.py` adds everything from `clock` on."""
+    """One cluster, as reported by its brokers. `details.py` adds everything from `clock` on."""
 
     topics: Mapping[str, SeenTopic]
-    """The topics of the pipeline."""
+    """The topics of the pipeline that are in this cluster."""
     internal: Mapping[str, SeenTopic] = {}
     """Kafka's own topics for transactions and consumer offsets, as far as this user may see them."""
     brokers: int = 1
@@ -142,6 +148,11 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     """First and last stable offset of the partitions that a `start` names."""
     rights: tuple[tuple[Need, bool], ...] = ()
     """Each right with whether this user has it."""
+    name: ClusterName = MAIN_CLUSTER
+    cluster_id: str = ""
+    """Kafka's own name for it; empty if it was not read."""
+    is_written: bool = True
+    """True if a sink, or the dead letters, are in this cluster. Otherwise no transaction is."""
 
     clock: ClockReading | None = None
     transactions_seen: bool = False
@@ -151,6 +162,11 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     others: tuple[OtherWriter, ...] = ()
     hanging: tuple[HangingTransaction, ...] = ()
     waits: tuple[Wait, ...] = ()
+
+    @property
+    def servers(self) -> Path:
+        """Where the pipeline file has its address."""
+        return place_servers(self.name)
 
 
 class Room(msgspec.Struct, frozen=True):

@@ -60,16 +60,20 @@ class Finding(msgspec.Struct, frozen=True):
     """Where the pipeline file requires it."""
     subject: str = ""
     """The topic or other resource that it concerns."""
+    cluster: str = ""
+    """The name of the cluster that it concerns; empty if it concerns a start, or this machine."""
     prevents_start: bool = False
     """True if a start with it fails even without `strict`."""
     exit_code: int = 2
     """The exit code of a start that it prevents: 1 if it may resolve itself."""
     cause: TidegateError | None = None
 
-    @property
-    def title(self) -> str:
-        """The check and its subject, for a list of problems."""
-        return f"{self.check} ({self.subject})" if self.subject else self.check
+
+def describe_subject(loaded: LoadedPipeline, finding: Finding) -> str:
+    """Describe what a finding concerns, with its cluster if the file has several: `orders on us`."""
+    if not finding.cluster or not loaded.settings.clusters:
+        return finding.subject
+    return f"{finding.subject} on {finding.cluster}" if finding.subject else finding.cluster
 
 
 def prevent_start(
@@ -128,7 +132,7 @@ def derive_exit_code(preventing: Iterable[Finding]) -> int:
 
 def derive_problem(loaded: LoadedPipeline, finding: Finding, *alike: Finding) -> Problem:
     """Derive the problem at its place in the file; `alike` are findings that differ only in their subjects."""
-    subjects = [f"`{one.subject}`" for one in (finding, *alike) if one.subject]
+    subjects = [f"`{subject}`" for one in (finding, *alike) if (subject := describe_subject(loaded, one))]
     named = ", ".join(subjects[:NAMES_MAX])
     named += f" and {len(subjects) - NAMES_MAX} more" if len(subjects) > NAMES_MAX else ""
     expected = f"; should be: {finding.expected}" if finding.expected else ""
@@ -152,7 +156,7 @@ def derive_warnings(loaded: LoadedPipeline, findings: Iterable[Finding]) -> list
     strict = loaded.settings.strict
     for one in findings:
         if one.severity in (Severity.WARNING, Severity.PROBLEM) and not find_preventing([one], strict=strict):
-            key = (one.check, one.value, one.expected, one.place if not one.subject else ())
+            key = (one.check, one.value, one.expected, () if describe_subject(loaded, one) else one.place)
             alike.setdefault(key, []).append(one)
     warnings = (derive_problem(loaded, *group) for group in alike.values())
     return [msgspec.structs.replace(one, severity="warning") for one in warnings]

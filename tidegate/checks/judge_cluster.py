@@ -1,4 +1,4 @@
-"""Judges the cluster as a whole: brokers, clock, transactions, other programs, rights. Pure."""
+"""Judges a cluster as a whole: brokers, clock, transactions, other programs, rights. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checks.facts import ID_EXPIRATION, MAX_TIMEOUT, SERVERS, ClusterFacts, Need, OtherWriter
+from tidegate.checks.facts import ID_EXPIRATION, MAX_TIMEOUT, ClusterFacts, Need, OtherWriter
 from tidegate.checks.findings import Finding, Severity
 from tidegate.checks.uses import UNATTENDED, WEEKEND_MS, derive_unattended_ms
+from tidegate.config.clusters import place_of
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.counts import render_seconds
 from tidegate.config.fields.units import render_duration
@@ -57,12 +58,12 @@ class Commands(msgspec.Struct, frozen=True):
 
 
 def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Commands, journal: str) -> list[Finding]:
-    """Judge the cluster, in the order of CHECKS. `journal` is the token of the journal; empty if it is new."""
-    exactly_once = settings.checkpoints.mode == "exactly-once"
+    """Judge a cluster, in the order of CHECKS. `journal` is the token of the journal; empty if it is new."""
+    exactly_once = facts.is_written and settings.checkpoints.mode == "exactly-once"
     findings = [*judge_versions(facts), _brokers(facts), _clock(facts)]
     if exactly_once:
         findings += [_timeout(settings, facts), _expiration(settings, facts)]
-    findings += judge_rights(facts.rights, commands)
+    findings += judge_rights(facts, commands)
     if exactly_once and facts.transactions_seen:
         findings += [*_ids(settings.name, facts, journal), *_writers(facts.others, commands)]
         findings += _transactions(facts, commands)
@@ -79,20 +80,20 @@ def judge_versions(facts: ClusterFacts) -> Iterator[Finding]:
     for one in lacking:
         value = f"broker {one.node} is Kafka {one.version}: it does not answer {', '.join(one.lacking)}"
         remedy = "upgrade it to Kafka 3.3 or newer (`tidegate docs compatibility`)"
-        yield Finding("broker-version", Severity.PROBLEM, value, "", remedy, SERVERS, prevents_start=True)
+        yield Finding("broker-version", Severity.PROBLEM, value, "", remedy, facts.servers, prevents_start=True)
     versions = sorted({one.version for one in facts.versions})
     if lacking or not versions:
         return
     severity = Severity.OK if len(versions) == 1 else Severity.WARNING
-    yield Finding("broker-version", severity, " and ".join(versions), "3.3 or newer, all the same", place=SERVERS)
+    yield Finding("broker-version", severity, " and ".join(versions), "3.3 or newer, all the same", place=facts.servers)
 
 
 def _brokers(facts: ClusterFacts) -> Finding:
     count = facts.brokers
     if count > 1:
-        return Finding("brokers", Severity.OK, f"{count} brokers", "three or more", place=SERVERS)
+        return Finding("brokers", Severity.OK, f"{count} brokers", "three or more", place=facts.servers)
     value = "the cluster has one broker: what it acknowledges is lost with its disk, and nothing runs without it"
-    return Finding("brokers", Severity.WARNING, value, "three or more; one is for development", place=SERVERS)
+    return Finding("brokers", Severity.WARNING, value, "three or more; one is for development", place=facts.servers)
 
 
 def _measured(milliseconds: int) -> str:
@@ -106,14 +107,14 @@ def _clock(facts: ClusterFacts) -> Finding:
         value = (
             "not seen: this user may not ask the controller (DESCRIBE on the cluster), or brokers are older than 3.3"
         )
-        return Finding("clock", Severity.UNKNOWN, value, "at most 5 s apart", place=SERVERS)
+        return Finding("clock", Severity.UNKNOWN, value, "at most 5 s apart", place=facts.servers)
     size = abs(reading.ahead_ms)
     side = "ahead of" if reading.ahead_ms >= 0 else "behind"
     value = f"the controller's clock is {_measured(size)} {side} this machine's (±{_measured(reading.uncertain_ms)})"
     if size - reading.uncertain_ms <= SKEW_MS_MAX:
-        return Finding("clock", Severity.OK, value, "at most 5 s apart", place=SERVERS)
+        return Finding("clock", Severity.OK, value, "at most 5 s apart", place=facts.servers)
     return Finding(
-        "clock", Severity.WARNING, value, "at most 5 s apart", "chronyc makestep, on whichever is wrong", SERVERS
+        "clock", Severity.WARNING, value, "at most 5 s apart", "chronyc makestep, on whichever is wrong", facts.servers
     )
 
 
@@ -138,19 +139,21 @@ def _expiration(settings: PipelineSettings, facts: ClusterFacts) -> Finding:
     lifetime, unattended = facts.broker_settings.get(ID_EXPIRATION), derive_unattended_ms(settings)
     if lifetime is None:
         value = f"{ID_EXPIRATION} is hidden (DESCRIBE_CONFIGS on the cluster)"
-        return Finding("id-expiration", Severity.UNKNOWN, value, "seven days, which is the default", place=SERVERS)
+        return Finding(
+            "id-expiration", Severity.UNKNOWN, value, "seven days, which is the default", place=facts.servers
+        )
     value, remedy = f"{ID_EXPIRATION} is {render_duration(lifetime)}", f"{ID_EXPIRATION}=604800000 at every broker"
     if lifetime <= unattended:
         expected = f"more than {render_duration(unattended)}, {UNATTENDED}"
-        return Finding("id-expiration", Severity.PROBLEM, value, expected, remedy, SERVERS)
+        return Finding("id-expiration", Severity.PROBLEM, value, expected, remedy, facts.servers)
     if lifetime < WEEKEND_MS:
-        return Finding("id-expiration", Severity.WARNING, value, "at least three days", remedy, SERVERS)
-    return Finding("id-expiration", Severity.OK, value, "at least three days", place=SERVERS)
+        return Finding("id-expiration", Severity.WARNING, value, "at least three days", remedy, facts.servers)
+    return Finding("id-expiration", Severity.OK, value, "at least three days", place=facts.servers)
 
 
-def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Iterator[Finding]:
+def judge_rights(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
     """Judge the rights: one finding per resource and user, with the command that grants all missing rights."""
-    missing = [need for need, had in rights if not had]
+    missing = [need for need, had in facts.rights if not had]
     groups = sorted(missing, key=lambda need: (need.login, need.resource, need.name))
     for _, group in groupby(groups, key=lambda need: (need.login, need.resource, need.name)):
         needs = list(group)
@@ -159,13 +162,15 @@ def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Ite
         operations = list(dict.fromkeys(need.operation for need in needs))
         subject = f"{first.resource} {first.name}".strip()
         uses = ", ".join(dict.fromkeys(f"{need.operation} for {need.use}" for need in needs))
-        whose = f" of {first.login}" if first.login else " of `kafka:`"
+        whose = f" of {first.login}" if first.login else f" of `{'.'.join(map(str, place_of(facts.name)))}:`"
         remedy = commands.grant(first.user, first, operations)
         place = next((need.place for need in needs if need.severity is severity), first.place)
         value, prevents = f"the user{whose} lacks {uses}", severity is Severity.PROBLEM
         yield Finding("permissions", severity, value, "", remedy, place, subject, prevents_start=prevents)
     if not missing:
-        yield Finding("permissions", Severity.OK, f"all {len(rights)} were tried", "each of them", place=SERVERS)
+        yield Finding(
+            "permissions", Severity.OK, f"all {len(facts.rights)} were tried", "each of them", place=facts.servers
+        )
 
 
 def _ids(pipeline: str, facts: ClusterFacts, journal: str) -> Iterator[Finding]:

@@ -5,12 +5,13 @@ It also judges what the pipeline would continue from. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from tidegate.checks.facts import BATCH_BYTES, DIRECTORY, ClusterFacts, Comparison, SeenTopic, Use
+from tidegate.checks.facts import BATCH_BYTES, DIRECTORY, ClusterFacts, Comparison, SeenTopic, Use, place_servers
 from tidegate.checks.findings import Finding, prevent_start, warn_of_start
 from tidegate.checks.judge_machine import judge_storage_error
 from tidegate.checks.uses import derive_uses
+from tidegate.config.clusters import place_of, properties_of
 from tidegate.config.errors import Problem
 from tidegate.config.fields.base import Path
 from tidegate.config.load import LoadedPipeline
@@ -18,7 +19,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreRefused, merge_positions
 from tidegate.coordinator.upgrade import UpgradeRefusal
 from tidegate.errors import TidegateError
-from tidegate.ids import OperatorName, TopicPartition
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator, find_unfit
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -27,44 +28,61 @@ from tidegate.sources.positions import describe_out_of_range
 from tidegate.sources.start_offsets import AHEAD, AHEAD_REMEDY
 from tidegate.storage.base import StorageError
 
-# -- the cluster -------------------------------------------------------------------------------------------------------
+# -- the clusters ------------------------------------------------------------------------------------------------------
 
 
 def judge_start(
-    loaded: LoadedPipeline, plan: Plan, facts: ClusterFacts, journal: JournalState | None
+    loaded: LoadedPipeline, plan: Plan, clusters: Mapping[ClusterName, ClusterFacts], journal: JournalState | None
 ) -> Iterator[Finding]:
-    """Judge the topics as a start requires them.
+    """Judge the topics as a start requires them, in those clusters that could be asked.
 
     The `start` of a source whose positions are in `journal` is ignored.
     """
+    yield from _judge_same_cluster(clusters.values())
     for use in derive_uses(loaded, plan):
-        yield from _judge_topic(use, facts.topics[use.topic])
+        if use.cluster in clusters:
+            where = f" on {use.cluster}" if loaded.settings.clusters else ""
+            yield from _judge_topic(use, clusters[use.cluster].topics[use.topic], where)
     for letters in plan.operators(DeadLetterOperator):
-        yield from _judge_dead_letters(loaded, plan, letters, facts.topics)
+        if letters.cluster in clusters:
+            yield from _judge_dead_letters(loaded, plan, letters, clusters[letters.cluster].topics)
     placed = _derive_placed(plan, journal)
     for source in plan.operators(SourceOperator):
-        if source.name not in placed:
-            yield from _judge_offsets(source, facts)
-    yield from _judge_parallelism(plan, facts)
+        if source.cluster in clusters and source.name not in placed:
+            yield from _judge_offsets(source, clusters[source.cluster])
+    yield from _judge_parallelism(plan, clusters)
 
 
-def _judge_topic(use: Use, seen: SeenTopic) -> Iterator[Finding]:
+def _judge_same_cluster(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:
+    """Refuse two names for one cluster: loops through it would not be found, and its transactions have two owners."""
+    names: dict[str, ClusterName] = {}
+    for one in clusters:
+        first = names.setdefault(one.cluster_id, one.name)
+        if first != one.name:
+            found = f"it is the same cluster as `{first}` (id {one.cluster_id})"
+            remedy = f"name it once: remove it, and write another login of `{first}` in `kafka:` of the source or sink"
+            yield prevent_start(place_of(one.name), found, remedy)
+
+
+def _judge_topic(use: Use, seen: SeenTopic, where: str) -> Iterator[Finding]:
     """Judge one topic. A topic that is hidden from this user is a finding of `permissions`."""
     if seen.error == "UnknownTopicOrPartition":
-        yield prevent_start(use.place, f"the topic `{use.topic}` does not exist", "create it, or correct the name")
+        found = f"the topic `{use.topic}` does not exist{where}"
+        yield prevent_start(use.place, found, "create it, or correct the name")
     elif seen.error and seen.error != "TopicAuthorizationFailed":
-        found = f"the broker answers {seen.error} for the topic `{use.topic}`"
+        found = f"the broker answers {seen.error} for the topic `{use.topic}`{where}"
         yield prevent_start(use.place, found, "see the broker's log", exit_code=1)
     elif seen.leaderless:
         numbers = ", ".join(map(str, seen.leaderless[:10]))
-        yield warn_of_start(use.place, f"no leader for partition {numbers} of `{use.topic}`", "start its broker")
+        found = f"no leader for partition {numbers} of `{use.topic}`{where}"
+        yield warn_of_start(use.place, found, "start its broker")
 
 
 def _judge_dead_letters(
     loaded: LoadedPipeline, plan: Plan, letters: DeadLetterOperator, topics: Mapping[str, SeenTopic]
 ) -> Iterator[Finding]:
     for use in derive_uses(loaded, plan):
-        if use.topic in letters.topics and use.written:
+        if use.written and use.cluster == letters.cluster and use.topic in letters.topics:
             seen = topics[use.topic]
             unfit = find_unfit(compacted=seen.has_policy("compact"), batch_bytes=seen.number(BATCH_BYTES))
             if unfit is not None:
@@ -94,13 +112,13 @@ def _judge_offsets(source: SourceOperator, facts: ClusterFacts) -> Iterator[Find
             yield prevent_start(place, found, f"use {first} to {after}")
 
 
-def _judge_parallelism(plan: Plan, facts: ClusterFacts) -> Iterator[Finding]:
+def _judge_parallelism(plan: Plan, clusters: Mapping[ClusterName, ClusterFacts]) -> Iterator[Finding]:
     """Warn about slots that read nothing, unless a pattern may find more topics."""
     sources = plan.operators(SourceOperator)
-    if any(source.pattern for source in sources):
+    if any(source.pattern or source.cluster not in clusters for source in sources):
         return
-    read = [topic for source in sources for topic in source.topics]
-    counts = [seen.partitions for topic in read if (seen := facts.topics[topic].facts) is not None]
+    read = [clusters[source.cluster].topics[topic].facts for source in sources for topic in source.topics]
+    counts = [seen.partitions for seen in read if seen is not None]
     if len(counts) == len(read) and sum(counts) < plan.parallelism:
         found = f"{plan.parallelism} slots for {sum(counts)} partitions of all sources: some slots read nothing"
         yield warn_of_start(("parallelism",), found, "lower it, or add partitions")
@@ -130,7 +148,9 @@ def judge_error(loaded: LoadedPipeline, error: TidegateError) -> list[Finding]:
             for one in error.refusals
         ]
     if isinstance(error, BrokerUnavailable | KafkaRefused):
-        return [judge_broker_error(loaded, error)]
+        return [judge_broker_error(loaded, error, _cluster_of(error))]
+    if isinstance(error, RestoreRefused) and "cluster" in error.fields:
+        return [prevent_start(place_servers(_cluster_of(error)), error.message, "", error.exit_code, error)]
     directory = str(loaded.settings.checkpoints.directory)
     here = str(error.fields.get("location", directory)) == directory
     if isinstance(error, StorageError) and here and "operator" not in error.fields:
@@ -140,12 +160,18 @@ def judge_error(loaded: LoadedPipeline, error: TidegateError) -> list[Finding]:
     return [prevent_start(place, error.message, exit_code=code, cause=error)]
 
 
-def judge_broker_error(loaded: LoadedPipeline, error: BrokerUnavailable | KafkaRefused, owner: Path = ()) -> Finding:
+def _cluster_of(error: TidegateError) -> ClusterName:
+    return ClusterName(str(error.fields.get("cluster", MAIN_CLUSTER)))
+
+
+def judge_broker_error(
+    loaded: LoadedPipeline, error: BrokerUnavailable | KafkaRefused, cluster: ClusterName, owner: Path = ()
+) -> Finding:
     """Judge why no broker responds or accepts the login; `owner` is a source or sink with a login of its own."""
     name = str(error.fields.get("property", ""))
-    settings = loaded.settings.kafka
-    given = [one for one in (name, "bootstrap.servers", "metadata.broker.list") if one in settings]
-    place: Path = (*owner, "kafka", name) if owner else ("kafka", *given[:1])
+    properties = properties_of(loaded.settings, cluster)
+    given = [one for one in (name, "bootstrap.servers", "metadata.broker.list") if one in properties]
+    place: Path = (*owner, "kafka", name) if owner else (*place_of(cluster), *given[:1])
     message, remedy = str(error.fields.get("text", error.message)), str(error.fields.get("remedy", ""))
     return prevent_start(place, message, remedy, error.exit_code, error)
 

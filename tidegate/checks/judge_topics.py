@@ -15,7 +15,6 @@ from tidegate.checks.facts import (
     OFFSETS_LOG,
     RETENTION,
     RETENTION_BYTES,
-    SERVERS,
     STAMPS,
     UNCLEAN,
     ClusterFacts,
@@ -60,18 +59,26 @@ class _Topic(msgspec.Struct, frozen=True):
 
 
 def judge_topics(
-    settings: PipelineSettings, uses: Sequence[Use], facts: ClusterFacts, commands: Commands
+    settings: PipelineSettings,
+    uses: Sequence[Use],
+    facts: ClusterFacts,
+    commands: Commands,
+    inputs: Sequence[Mapping[str, str]],
 ) -> list[Finding]:
-    """Judge the topics, check by check. Missing or hidden topics are covered by another check."""
+    """Judge the topics of a cluster, check by check. Missing or hidden topics are covered by another check.
+
+    `uses` are those of this cluster. `inputs` are the settings of all topics that are read, in whatever cluster.
+    """
     exactly_once = settings.checkpoints.mode == "exactly-once"
-    inputs = tuple(facts.topics[use.topic].settings for use in uses if not use.written)
     unattended_ms = derive_unattended_ms(settings)
 
     def join(use: Use, seen: SeenTopic) -> _Topic:
-        return _Topic(use, seen, facts.brokers, commands, exactly_once, unattended_ms, inputs)
+        return _Topic(use, seen, facts.brokers, commands, exactly_once, unattended_ms, tuple(inputs))
 
     topics = [join(use, seen) for use in uses if (seen := facts.topics[use.topic]).facts is not None]
-    internal = [join(Use(name, SERVERS, written=True, loss=_LOSS[name]), seen) for name, seen in facts.internal.items()]
+    internal = [
+        join(Use(name, facts.servers, written=True, loss=_LOSS[name]), seen) for name, seen in facts.internal.items()
+    ]
     findings: list[Finding] = []
     for judge in _OF_ACKNOWLEDGEMENTS:
         findings += [finding for one in [*topics, *internal] for finding in judge(one)]

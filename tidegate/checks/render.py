@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.checks.findings import CHECKS, Finding, Severity, derive_problem, is_kept
+from tidegate.checks.findings import CHECKS, Finding, Severity, derive_problem, describe_subject, is_kept
 from tidegate.config.errors import render_problems
 from tidegate.config.fields.counts import render_count
 from tidegate.config.load import LoadedPipeline
@@ -34,7 +34,7 @@ def _table(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[str]:
         title = CHECKS[one.check].title if one.check != last else ""
         last = one.check
         head = f"{one.severity.value:<8} {title:<22} "
-        subject = one.subject or (loaded.display(one.place) if one.check == "start" else "")
+        subject = describe_subject(loaded, one) or (loaded.display(one.place) if one.check == "start" else "")
         text = f"{subject}: {one.value}" if subject else one.value
         lines += _wrapped(head, text)
         if one.severity is not Severity.OK:
@@ -58,14 +58,19 @@ def _verdict(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[str]:
     if not problems:
         return [f"{guarantee}: yes ({counted})"]
     lines = [f"{guarantee}: no: {render_count(len(problems), 'problem')}, {counted}"]
-    return [*lines, *(f"  {one.title}: {one.value}" for one in problems)]
+    return [*lines, *(f"  {_title(loaded, one)}: {one.value}" for one in problems)]
+
+
+def _title(loaded: LoadedPipeline, finding: Finding) -> str:
+    subject = describe_subject(loaded, finding)
+    return f"{finding.check} ({subject})" if subject else finding.check
 
 
 def _document(loaded: LoadedPipeline, findings: Sequence[Finding]) -> dict[str, Any]:
     rows = []
     for one in findings:
         line, column = loaded.position(one.place)
-        row = {name: getattr(one, name) for name in ("check", "value", "expected", "remedy", "subject")}
+        row = {name: getattr(one, name) for name in ("check", "value", "expected", "remedy", "subject", "cluster")}
         place = {"path": loaded.display(one.place), "line": line, "column": column}
         rows.append({**row, "severity": one.severity.value, "prevents_start": one.prevents_start, **place})
     return {

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from tidegate.checks.cluster import read_cluster
 from tidegate.checks.details import read_details
-from tidegate.checks.facts import SERVERS, ClusterFacts, StartTarget
+from tidegate.checks.facts import ClusterFacts, StartTarget
 from tidegate.checks.findings import CHECKS, Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_cluster, judge_versions
 from tidegate.checks.judge_machine import judge_machine, judge_storage_error
@@ -25,11 +27,12 @@ from tidegate.checks.machine import read_machine
 from tidegate.checks.registrations import check_registrations
 from tidegate.checks.runtime_check import find_runtime_problems
 from tidegate.checks.uses import derive_uses
-from tidegate.config.fields.secrets import reveal
+from tidegate.config.clusters import derive_clusters
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.errors import TidegateError
+from tidegate.ids import ClusterName
 from tidegate.kafka.client_properties import derive_login, derive_servers
 from tidegate.kafka.connecting import STEP_S, connect, import_client
 from tidegate.kafka.diagnosis import diagnose
@@ -66,7 +69,7 @@ async def survey(
     findings = [*known, *await asyncio.to_thread(find_runtime_problems, loaded)]
     journal, trouble = await _read_journal(loaded, target, findings)
     findings += await check_registrations(loaded, plan, patience_s)
-    findings += await _survey_cluster(loaded, plan, target, journal, patience_s, deep=deep)
+    findings += await _survey_clusters(loaded, plan, target, journal, patience_s, deep=deep)
     if deep:
         directory, opener = str(loaded.settings.checkpoints.directory), derive_opener(loaded.settings)
         machine = await asyncio.to_thread(read_machine, directory, opener, trouble)
@@ -95,10 +98,10 @@ async def _read_journal(
         return None, None
 
 
-# -- the brokers -------------------------------------------------------------------------------------------------------
+# -- the clusters ------------------------------------------------------------------------------------------------------
 
 
-async def _survey_cluster(
+async def _survey_clusters(
     loaded: LoadedPipeline,
     plan: Plan,
     target: StartTarget | StorageError,
@@ -107,42 +110,75 @@ async def _survey_cluster(
     *,
     deep: bool,
 ) -> list[Finding]:
-    try:
-        facts = await _ask_brokers(loaded, plan, patience_s)
-    except (BrokerUnavailable, KafkaRefused) as error:
-        return [judge_broker_error(loaded, error)]
-    if any(one.lacking for one in facts.versions):
-        return list(judge_versions(facts))
-    findings = list(judge_start(loaded, plan, facts, journal))
-    findings += await asyncio.to_thread(lambda: list(_try_other_logins(loaded, plan, patience_s)))
-    if not isinstance(target, StorageError) and journal is not None and all(one.facts for one in facts.topics.values()):
+    """Survey all clusters at once. One that does not answer hides nothing of the others."""
+    await asyncio.to_thread(import_client)
+    names = list(derive_clusters(loaded.settings))
+    answers = await asyncio.gather(*(_ask_brokers(loaded, plan, name, patience_s) for name in names))
+    findings: list[Finding] = []
+    clusters: dict[ClusterName, ClusterFacts] = {}
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, Finding):
+            findings.append(answer)
+        elif any(one.lacking for one in answer.versions):
+            findings += _of_cluster(name, judge_versions(answer))
+        else:
+            clusters[name] = answer
+    findings += judge_start(loaded, plan, clusters, journal)
+    findings += await asyncio.to_thread(lambda: list(_try_other_logins(loaded, plan, clusters, patience_s)))
+    if not isinstance(target, StorageError) and journal is not None and _are_comparable(names, clusters):
         try:
             findings += judge_comparison(await target.compare(plan))
         except TidegateError as error:
             findings += judge_error(loaded, error)
     if deep:
-        facts = await _ask_for_details(loaded, plan, facts, patience_s, findings)
-    kafka = reveal(loaded.settings.kafka)
-    secured = kafka.get("security.protocol", "plaintext").lower().startswith(_SECURED)
-    commands = Commands(derive_servers(kafka), secured)
-    findings += judge_cluster(loaded.settings, facts, commands, "" if journal is None else journal.journal)
-    findings += judge_topics(loaded.settings, derive_uses(loaded, plan), facts, commands)
-    return findings
+        asked = [_ask_for_details(loaded, plan, facts, patience_s, findings) for facts in clusters.values()]
+        clusters = dict(zip(clusters, await asyncio.gather(*asked), strict=True))
+    return [*findings, *_judge_clusters(loaded, plan, clusters, "" if journal is None else journal.journal)]
 
 
-async def _ask_brokers(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> ClusterFacts:
-    """Ask once, and log the obstacle while waiting. Raises BrokerUnavailable, KafkaRefused."""
-    await asyncio.to_thread(import_client)
-    asking = asyncio.create_task(asyncio.to_thread(read_cluster, loaded, plan, patience_s))
+def _are_comparable(names: Sequence[ClusterName], clusters: Mapping[ClusterName, ClusterFacts]) -> bool:
+    """Return whether what a start would restore can be compared; otherwise a finding says what prevents it."""
+    ids = {one.cluster_id for one in clusters.values()}
+    return len(ids) == len(names) and all(one.facts for each in clusters.values() for one in each.topics.values())
+
+
+def _judge_clusters(
+    loaded: LoadedPipeline, plan: Plan, clusters: Mapping[ClusterName, ClusterFacts], journal: str
+) -> Iterator[Finding]:
+    uses = [use for use in derive_uses(loaded, plan) if use.cluster in clusters]
+    inputs = [clusters[use.cluster].topics[use.topic].settings for use in uses if not use.written]
+    properties = derive_clusters(loaded.settings)
+    for name, facts in clusters.items():
+        kafka = properties[name]
+        secured = kafka.get("security.protocol", "plaintext").lower().startswith(_SECURED)
+        commands, own = Commands(derive_servers(kafka), secured), [use for use in uses if use.cluster == name]
+        yield from _of_cluster(name, judge_cluster(loaded.settings, facts, commands, journal))
+        yield from _of_cluster(name, judge_topics(loaded.settings, own, facts, commands, inputs))
+
+
+def _of_cluster(name: ClusterName, findings: Iterable[Finding]) -> Iterator[Finding]:
+    return (msgspec.structs.replace(one, cluster=name) for one in findings)
+
+
+async def _ask_brokers(
+    loaded: LoadedPipeline, plan: Plan, cluster: ClusterName, patience_s: float
+) -> ClusterFacts | Finding:
+    """Ask once, and log the obstacle while waiting. Return why there is no answer as a finding."""
+    asking = asyncio.create_task(asyncio.to_thread(read_cluster, loaded, plan, cluster, patience_s))
     done, _ = await asyncio.wait({asking}, timeout=QUIET_S)
     if not done:
         try:
-            obstacle = await asyncio.to_thread(diagnose, reveal(loaded.settings.kafka), STEP_S)
+            obstacle = await asyncio.to_thread(diagnose, derive_clusters(loaded.settings)[cluster], STEP_S)
         except KafkaRefused:
             obstacle = None  # caused by a property, which makes `asking` fail as well
         if obstacle is not None and not obstacle.final:
-            logger.warning("waiting for a broker, %g s at most: %s; %s", patience_s, obstacle.text, obstacle.remedy)
-    return await asking
+            named = f" of {cluster}" if loaded.settings.clusters else ""
+            text, remedy = obstacle.text, obstacle.remedy
+            logger.warning("waiting for a broker%s, %g s at most: %s; %s", named, patience_s, text, remedy)
+    try:
+        return await asking
+    except (BrokerUnavailable, KafkaRefused) as error:
+        return judge_broker_error(loaded, error, cluster)
 
 
 async def _ask_for_details(
@@ -157,20 +193,24 @@ async def _ask_for_details(
         code = 2 if isinstance(error, TidegateError) and error.exit_code != 1 else 1
         value = f"the brokers stopped answering: {message}"
         remedy = "look at the brokers' log"
-        findings.append(Finding("brokers", Severity.PROBLEM, value, "", remedy, SERVERS, exit_code=code))
+        finding = Finding("brokers", Severity.PROBLEM, value, "", remedy, facts.servers, exit_code=code)
+        findings += _of_cluster(facts.name, [finding])
         return facts
 
 
-def _try_other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> Iterator[Finding]:
-    """Connect as every source and sink whose login differs from that of the top-level `kafka:`."""
-    top = derive_login(reveal(loaded.settings.kafka))
-    owners = [("sources", one.name, one.kafka) for one in plan.operators(SourceOperator)]
-    owners += [("sinks", one.name, one.kafka) for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS]
-    for kind, name, kafka in owners:
+def _try_other_logins(
+    loaded: LoadedPipeline, plan: Plan, clusters: Collection[ClusterName], patience_s: float
+) -> Iterator[Finding]:
+    """Connect as every source and sink whose login differs from that of its cluster."""
+    logins = {name: derive_login(kafka) for name, kafka in derive_clusters(loaded.settings).items()}
+    owners = [("sources", one.name, one.cluster, one.kafka) for one in plan.operators(SourceOperator)]
+    sinks = [one for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS]
+    owners += [("sinks", one.name, one.cluster, one.kafka) for one in sinks]
+    for kind, name, cluster, kafka in owners:
         login = derive_login(kafka)
-        if login == top:
+        if cluster not in clusters or login == logins[cluster]:
             continue
         try:
             connect(login, patience_s).close()
         except (BrokerUnavailable, KafkaRefused) as error:
-            yield judge_broker_error(loaded, error, (kind, name))
+            yield judge_broker_error(loaded, error, cluster, (kind, name))

@@ -7,13 +7,14 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checks.facts import SERVERS, Need, Use
+from tidegate.checks.facts import Need, Use, place_servers
 from tidegate.checks.findings import Severity
+from tidegate.config.clusters import derive_clusters
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.formats.registry import FORMATS
+from tidegate.ids import ClusterName
 from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.facts import TRANSACTION_LOG
 from tidegate.kafka.producer_properties import largest_record
@@ -44,7 +45,7 @@ def _read(loaded: LoadedPipeline, plan: Plan) -> Iterator[Use]:
             words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
             stamped = time is not None and source.carries_time and not time.text
             place: Path = ("sources", source.name, *words)
-            yield Use(topic, place, tombstones=changes, loss=INPUT_LOSS, stamped=stamped)
+            yield Use(topic, place, tombstones=changes, loss=INPUT_LOSS, stamped=stamped, cluster=source.cluster)
 
 
 def _written(plan: Plan) -> Iterator[Use]:
@@ -61,19 +62,20 @@ def _written(plan: Plan) -> Iterator[Use]:
                 loss=OUTPUT_LOSS,
                 stamped=sink.timestamp is not None,
                 client_bytes=largest_record(sink.kafka),
+                cluster=sink.cluster,
             )
 
 
-def derive_needs(loaded: LoadedPipeline, plan: Plan) -> list[Need]:
-    """Derive every right.
+def derive_needs(loaded: LoadedPipeline, plan: Plan, cluster: ClusterName) -> list[Need]:
+    """Derive every right that the pipeline needs in one cluster.
 
-    A source or sink with its own login needs its rights for both that user and the top-level one.
+    A source or sink with its own login needs its rights for both that user and the one of its cluster.
     """
-    top = derive_login(reveal(loaded.settings.kafka))
+    top = derive_login(derive_clusters(loaded.settings)[cluster])
     owners: dict[str, Mapping[str, str]] = {one.name: one.kafka for one in plan.operators(SourceOperator)}
     owners |= {one.name: one.kafka for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS}
     found: dict[Need, None] = {}
-    for need in _needs(plan, derive_uses(loaded, plan)):
+    for need in _needs(plan, cluster, [use for use in derive_uses(loaded, plan) if use.cluster == cluster]):
         owner = str(need.place[1]) if need.place[0] in ("sources", "sinks") else ""
         found[_of(need, "", top)] = None
         own = derive_login(owners[owner]) if owner else top
@@ -86,7 +88,7 @@ def _of(need: Need, owner: str, login: Mapping[str, str]) -> Need:
     return msgspec.structs.replace(need, login=owner, user=login.get("sasl.username", PRINCIPAL))
 
 
-def _needs(plan: Plan, uses: list[Use]) -> Iterator[Need]:
+def _needs(plan: Plan, cluster: ClusterName, uses: list[Use]) -> Iterator[Need]:
     for use in uses:
         if use.written:
             yield Need("topic", use.topic, "Write", use.place, use="writing")
@@ -98,15 +100,21 @@ def _needs(plan: Plan, uses: list[Use]) -> Iterator[Need]:
         else:
             yield Need("topic", use.topic, "Read", use.place, use="reading")
             yield Need("topic", use.topic, "DescribeConfigs", use.place, Severity.WARNING, "these checks")
-    name: Path = ("name",)
-    if plan.exactly_once:
+    name, servers = ("name",), place_servers(cluster)
+    is_read = any(source.cluster == cluster for source in plan.operators(SourceOperator))
+    is_written = any(use.written for use in uses)
+    if is_written and plan.exactly_once:
         yield Need("transactional-id", f"{plan.pipeline}.", "Write", name, use="transactions")
-    yield Need("group", plan.pipeline, "Read", name, Severity.WARNING, "lag tools, and Kafka's record of who owns it")
-    yield Need("cluster", "", "DescribeConfigs", SERVERS, Severity.WARNING, "the brokers' limits")
-    yield Need("cluster", "", "Describe", SERVERS, Severity.WARNING, "the cluster's clock")
-    if plan.exactly_once:
-        yield Need("cluster", "", "ClusterAction", SERVERS, Severity.WARNING, "writing markers that Kafka has lost")
-        yield Need("topic", TRANSACTION_LOG, "Describe", SERVERS, Severity.WARNING, "noticing coordinators that move")
+    if is_read:
+        yield Need(
+            "group", plan.pipeline, "Read", name, Severity.WARNING, "lag tools, and Kafka's record of who owns it"
+        )
+    if is_written:
+        yield Need("cluster", "", "DescribeConfigs", servers, Severity.WARNING, "the brokers' limits")
+    yield Need("cluster", "", "Describe", servers, Severity.WARNING, "the cluster's clock")
+    if is_written and plan.exactly_once:
+        yield Need("cluster", "", "ClusterAction", servers, Severity.WARNING, "writing markers that Kafka has lost")
+        yield Need("topic", TRANSACTION_LOG, "Describe", servers, Severity.WARNING, "noticing coordinators that move")
 
 
 def derive_unattended_ms(settings: PipelineSettings) -> int:
