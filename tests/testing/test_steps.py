@@ -173,3 +173,38 @@ tests:
         pipeline,
     )
     assert result.passed, messages(result)
+
+
+UNEQUAL = (
+    HEAD
+    + """\
+sources:
+  web: {topic: web, schema: {id: bigint, page: string, at: timestamp}, event_time: at, bad_records: skip}
+  app:
+    topic: app
+    schema: {screen: "struct<name: string>", at: timestamp, id: bigint}
+    event_time: at
+    on_null: tombstone
+    bad_records: skip
+steps:
+  - {name: both, from: [web, app], columns: all, where: id > 0 or id is null}
+  - {name: shared, from: [app, web], columns: common, key: id, window: {tumbling: 1m}, aggregate: {n: count(*)}}
+sinks:
+  out: {from: both, topic: out, on_null: {column: _deleted, write: tombstone}, key: id, timestamp: at}
+  counts: {from: shared, topic: counts, key: id}
+tests:
+"""
+)
+
+
+def test_a_union_of_all_columns_has_null_where_an_input_has_no_such_column() -> None:
+    result = run_one(
+        "given: {web: [{value: {id: 1, page: a, at: 2026-01-01T00:00:01Z}}, {watermark: 2026-01-01T00:01:00Z}], "
+        "app: [{value: {id: 1, screen: {name: s}, at: 2026-01-01T00:00:02Z}}, {watermark: 2026-01-01T00:01:00Z}]}, "
+        "expect: {out: [{key: '1', value: {id: 1, page: a, at: 2026-01-01T00:00:01Z, screen: null}}, "
+        "{key: '1', value: {id: 1, page: null, at: 2026-01-01T00:00:02Z, screen: {name: s}}}], "
+        "counts: [{key: '1', value: {id: 1, window_start: 2026-01-01T00:00:00Z, window_end: 2026-01-01T00:01:00Z, "
+        "n: 2}}]}",
+        UNEQUAL,
+    )
+    assert result.passed, messages(result)

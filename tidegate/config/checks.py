@@ -465,10 +465,13 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
     named = [kind.word for kind in given if kind.inputs(step)]
     with_from = any(one.path[0] == "from" for kind in given for one in kind.inputs(step))
     if step.from_ is None and not named:
-        remedy = "add it: source or step to read; a list reads all of them (same columns)"
+        remedy = "add it: source or step to read; a list reads all of them"
         yield PathProblem(path, "`from` is missing", remedy, at_key=True)
     elif step.from_ is not None and named and not with_from:
         yield PathProblem((*path, "from"), f"`{named[0]}` names what the step reads", "remove `from`", at_key=True)
+    if step.columns is not None and len(step.from_ or ()) < 2:
+        remedy = "remove it, list several in `from`, or choose columns with `select`"
+        yield PathProblem((*path, "columns"), "`columns` is for several inputs in `from`", remedy, at_key=True)
     if not given and not orphans and step.from_ is not None and len(step.from_) == 1:
         choices = ", ".join(f"`{kind.word}`" for kind in kinds if kind.word)
         remedy = f"add one of {choices}; a union lists several in `from`"

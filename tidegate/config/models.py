@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 from pydantic import Field, SecretStr, create_model
 
@@ -62,6 +62,9 @@ from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.ids import MAIN_CLUSTER
 from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
 from tidegate.operators.registry import step_kinds
+
+UNION_COMMON: Final = "common"
+UNION_ALL: Final = "all"
 
 _WRITTEN = {name: one for name, one in FORMATS.items() if one.writes}
 _LATER_WRITTEN = dict.fromkeys(
@@ -366,8 +369,17 @@ class BaseStepSettings(Settings):
         Names | None,
         Field(
             alias="from",
-            description="Source or step to read; a list reads all of them (same columns). Required for every "
-            "step that does not name its inputs by other keys.",
+            description="Source or step to read; a list reads all of them, a union. Required for every step that does "
+            "not name its inputs by other keys.",
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        choice(UNION_COMMON, UNION_ALL),
+        Field(
+            description="Columns of several inputs in `from`: `common` keeps those that all of them have, `all` keeps "
+            "every one, which is NULL in the rows of inputs without it. Without it, inputs must have the same columns. "
+            "A column has one type in all of them."
         ),
     ] = None
     was: StepWas = None

@@ -57,8 +57,8 @@ setting came from, and `tidegate schema` prints a JSON Schema for editors:
   ...>` (in quotes, because of commas and `: `); synonyms `byte short integer long real dec numeric timestamp_ltz`.
 - Keys (of `key` and of sinks) are boolean, integers, decimals, strings, binary, dates or timestamps with or without
   zone; with `key_format` a sink accepts more types. Floating-point numbers cannot be compared exactly.
-- Several names in `from` are a union: all of them must have the same columns with the same types. Rows that arrive on
-  several paths have no order, not even those of one key.
+- Several names in `from` are a union. Without `columns` all of them must have the same columns with the same types.
+  Rows that arrive on several paths have no order, not even those of one key.
 - The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL is a record without key
   (`key_format` has other forms).
 """

@@ -45,6 +45,7 @@ from tidegate.plan.event_time import derive_event_time
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
 from tidegate.plan.scope import Declared
+from tidegate.plan.unions import derive_columns, derive_projection, find_disagreements
 from tidegate.plan.written_schema import derive_written_key, derive_written_schema
 from tidegate.state.declaration import ORDERED_KINDS
 from tidegate.user_code.describe import CodeDescription
@@ -68,6 +69,8 @@ class Builder:
 
     loaded: LoadedPipeline
     graph: LogicalGraph = field(default_factory=dict)
+    reads: dict[str, tuple[Input, ...]] = field(default_factory=dict)
+    """The outputs that each step and sink reads, in the order of its inputs."""
     schemas: dict[str, dict[str, DataType]] = field(default_factory=dict)
     """Columns of every usable source and step; a name without an entry is not usable."""
     policies: dict[str, BadRecordPolicy] = field(default_factory=dict)
@@ -214,32 +217,44 @@ class Builder:
             return {}
 
     def _input_columns(self, one: Declared) -> dict[str, DataType] | None:
-        """Returns the input columns; those of the first input if inputs are named.
+        """Returns the input columns: of the only input, of the first one if inputs are named, otherwise of the union.
 
-        None if an input is unusable, or if several inputs in `from` have different columns.
+        None if an input is unusable, or if several inputs in `from` have columns that do not fit together.
         """
-        first: dict[str, DataType] | None = None
-        agreed = True
-        for index, name in enumerate(_names_read(one)):
-            columns = self.schemas.get(name)
-            if columns is None:
-                agreed = False
-            elif first is None:
-                first = columns
-            elif not one.named and (message := _disagreement(one.inputs[0], first, name, columns)):
-                agreed = False
-                remedy = "bring the inputs to the same columns with `select`"
-                self.problem(one.input_path(index), message, remedy)
-        return first if agreed else None
+        names = _names_read(one)
+        inputs = {name: self.schemas[name] for name in names if name in self.schemas}
+        mode = one.settings.columns if isinstance(one.settings, StepSettings) else None
+        problems = [] if one.named or not inputs else list(find_disagreements(inputs, mode))
+        for found in problems:
+            self.problem(one.input_path(names.index(found.name)), found.message, found.remedy)
+        if problems or not inputs or len(inputs) < len({*names}):
+            return None
+        if one.named:
+            self.reads[one.name] = _inputs_of(one)
+            return inputs[names[0]]
+        columns = derive_columns(inputs, mode)
+        self.reads[one.name] = tuple(
+            self._project(one, name, read, derive_projection(inputs[name], columns))
+            for name, read in zip(names, _inputs_of(one), strict=True)
+        )
+        return columns
+
+    def _project(self, one: Declared, name: str, read: Input, projection: Mapping[str, Expression] | None) -> Input:
+        """Returns an input of a union: the output that it names, or a projection of it."""
+        if projection is None:
+            return read
+        before = make_projection(OperatorName(f"{one.name}.columns.{name}"), projection, self.policies[one.name])
+        self.graph[before.name] = LogicalNode(before, (read,))
+        return Input(before.name)
 
     def upstream(self, one: Declared, columns: Mapping[str, DataType], keys: tuple[str, ...] = ()) -> Input:
         """Returns the single output to read: that of a generated union if there are several inputs."""
         if len(one.inputs) == 1 and not one.late_of:
-            (only,) = _inputs_of(one)
+            (only,) = self.reads[one.name]
             return replace(only, keys=keys)
         name = OperatorName(f"{one.name}.union")
         self.graph[name] = LogicalNode(
-            UnionOperator(name, tuple(columns.items()), self.policies[one.name]), _inputs_of(one)
+            UnionOperator(name, tuple(columns.items()), self.policies[one.name]), self.reads[one.name]
         )
         return Input(name, keys=keys)
 
@@ -277,7 +292,7 @@ class Builder:
 
     def _sink(self, one: Declared, sink: SinkSettings, columns: dict[str, DataType]) -> None:
         record_format, settings = FORMATS[sink.format], read_section(sink)
-        parts = SinkParts(self, one, sink, columns, _inputs_of(one))
+        parts = SinkParts(self, one, sink, columns, self.reads[one.name])
         usable = parts.check()
         deleted = None if sink.on_null is None else sink.on_null.column
         try:
@@ -292,7 +307,7 @@ class Builder:
         if not usable or written_with is None or key_with is None or parts.topic is None:
             return
         name = OperatorName(one.name)
-        reads = _inputs_of(one) if len(one.late_of) == 1 else (self.upstream(one, columns),)
+        reads = self.reads[one.name] if len(one.late_of) == 1 else (self.upstream(one, columns),)
         if len(parts.inputs) > len(columns):
             before = make_projection(OperatorName(f"{name}.{parts.made}"), parts.inputs, self.policies[one.name])
             self.graph[before.name] = LogicalNode(before, reads)
@@ -419,7 +434,8 @@ class _Input:
         self.changes = any(name.partition(".")[0] in builder.changelogs for name in names)
         self._builder = builder
         self._one = one
-        self._reads = tuple(read for name, read in zip(_names_read(one), _inputs_of(one), strict=True) if name in names)
+        reads = zip(_names_read(one), builder.reads[one.name], strict=True)
+        self._reads = tuple(read for name, read in reads if name in names)
 
     def expression(self, path: Path, text: str) -> Expression | None:
         return self._builder.expression((*self._one.path, *path), text, self.columns)
@@ -462,7 +478,7 @@ class _Context(_Input):
         self._named = {
             named.alias: _Input(builder, one, (named.reads,), builder.schemas[named.reads]) for named in one.named
         }
-        self._ports = dict(zip(self._named, ([read] for read in _inputs_of(one)), strict=False))
+        self._ports = dict(zip(self._named, ([read] for read in builder.reads[one.name]), strict=False))
         """The outputs that arrive on the port of each named input."""
         self._code = choose_step_kind(one.settings).code(one.settings) if isinstance(one.settings, StepSettings) else {}
         self._last: OperatorName | None = None
@@ -536,7 +552,7 @@ class _Context(_Input):
         elif self._last is not None:
             inputs = (Input(self._last, keys=keys),)
         elif operator.JOINS:
-            inputs = _inputs_of(self._one)
+            inputs = self._builder.reads[self._one.name]
         else:
             inputs = (self._builder.upstream(self._one, self.columns, keys),)
         if all(one.upstream in self._builder.graph for one in inputs):  # omits inputs that have a problem of their own
@@ -661,13 +677,3 @@ def _inputs_of(one: Declared) -> tuple[Input, ...]:
 def _input_of(named: NamedInput) -> Input:
     name, _, output = named.upstream.partition(".")
     return Input(OperatorName(named.reads)) if named.operator else Input(OperatorName(name), output)
-
-
-def _disagreement(first_name: str, first: Mapping[str, DataType], name: str, columns: Mapping[str, DataType]) -> str:
-    for column in [*first, *(word for word in columns if word not in first)]:
-        if column not in columns or column not in first:
-            lacking, having = (name, first_name) if column not in columns else (first_name, name)
-            return f"`{lacking}` has no column `{column}`, `{having}` has"
-        if first[column] != columns[column]:
-            return f"column `{column}` is {first[column]} in `{first_name}` and {columns[column]} in `{name}`"
-    return ""

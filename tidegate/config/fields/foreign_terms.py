@@ -38,7 +38,7 @@ STEP_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("group_by", "groupBy", "partition_by", "group", "keys"), _KEY),
     **dict.fromkeys(("order_by", "orderBy", "sort", "limit", "top", "top_n", "by", "n"), _BEST),
     **dict.fromkeys(("sql", "query"), "write `where`, `select` or `key` with `aggregate`, each in a step of its own"),
-    **dict.fromkeys(("map", "project", "columns", "fields", "expressions"), _SELECT),
+    **dict.fromkeys(("map", "project", "fields", "expressions"), _SELECT),
     **dict.fromkeys(("except", "rename", "drop"), _ALL_COLUMNS),
     **dict.fromkeys(("distinct", "deduplicate", "unique"), _DEDUP),
     **dict.fromkeys(("absence", "silence", "inactivity"), "write `quiet: {key: id, for: 10m}`"),
