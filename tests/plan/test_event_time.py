@@ -118,6 +118,7 @@ def time_of(setting: str) -> EventTime | None:
             "    event_time: at\n    watermark: {idle: {advance: wall-clock}}\n",
             EventTime("at", 0, Idle.WALL_CLOCK),
         ),
+        ("    time: event\n    event_time: at\n", EventTime("at")),
     ],
 )
 def test_what_the_file_says_of_event_time(setting: str, found: EventTime | None) -> None:
@@ -136,6 +137,17 @@ def test_the_explanation_has_the_event_time_of_a_source() -> None:
     assert "event time: at, checked; no step needs it" in shown
     (idle,) = [line for line in shown.splitlines() if line.startswith("  sources.orders.watermark.idle ")]
     assert idle.split()[1:3] == ["{advance:", "wall-clock}"]
+
+
+def test_the_time_of_arrival_is_the_kafka_timestamp_and_follows_the_clock() -> None:
+    text = ORDERS + "    time: arrival\n    watermark: {delay: 2s}\n" + SINK
+    (found,) = [one for one in operators(plan_of(text)).values() if isinstance(one, SourceOperator)]
+    assert found.event_time == EventTime(None, 2000, Idle.WALL_CLOCK, arrival=True)
+    assert found.timing is None, "no step needs it"
+    carried = EventTime(None, 0, Idle.WALL_CLOCK, arrival=True)
+    line = "event time: arrival; watermark: delay 0s, idle {advance: wall-clock}"
+    assert source("a", carried).describes()[-1] == line
+    assert source("a", carried).lineage(()) == source("a", EventTime()).lineage(()), "states keep their meaning"
 
 
 def test_a_source_that_carries_event_time_says_how_it_advances() -> None:

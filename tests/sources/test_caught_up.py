@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.operators.driven import Collected
@@ -295,13 +296,48 @@ def test_a_silent_topic_follows_the_clock_once_a_second_where_the_file_says_so()
         assert one.poll() == [Watermark(49)]
         assert one.deadlines == [0], "at once"
         out = Collected()
-        assert one.source.on_time(10_000, out), "what it sends is to be taken on at once"
-        assert out.order == [Watermark(9949)]
+        assert one.source.on_time(10_000, out), "the brokers are asked at once"
+        assert out.order == []
+        assert one.poll() == [Watermark(9949)]
         assert one.deadlines == [11_000]
         assert one.source.positions().watermarks == ((P0, 9949), (P1, 9949))
         frame = one.read((P1, order(2, 9000)))
         assert frame.select("__tidegate_time", "__tidegate_behind").rows() == [(9000, 950)]
         assert one.deadlines == []
+
+
+def test_the_clock_does_not_pass_records_that_a_silent_broker_may_have() -> None:
+    """What arrives while it cannot be asked is read with the time at which it arrived."""
+    with Scripted(EventTime(None, 0, Idle.WALL_CLOCK, arrival=True), partitions=(P0,)) as one:
+        one.client.put(P0, (order(1, 0), 1000))
+        one.gather()
+        one.poll()
+        at_the_end(one, P0)
+        one.stay()
+        one.poll()
+        one.client.away = True
+        for now_ms in (10_000, 11_000, 12_000):
+            one.source.on_time(now_ms, Collected())
+            one.stay(AGAIN_SECONDS)
+        assert one.source.positions().watermarks == ((P0, 999),)
+        one.client.away = False
+        frame = one.read((P0, (order(2, 0), 10_500)))
+        assert frame.select("__tidegate_time", "__tidegate_behind").rows() == [(10_500, 0)]
+
+
+def test_a_record_that_is_behind_arrives_now_and_again_at_the_same_time_after_a_restore() -> None:
+    arrival = EventTime(None, 100, Idle.WALL_CLOCK, arrival=True)
+    stamps = [5000, 4950, 3000, 4898, 5001]
+    with Scripted(arrival, partitions=(P0,)) as one:
+        frame = one.read(*[(P0, (order(number, 0), at_ms)) for number, at_ms in enumerate(stamps)])
+        assert frame["__tidegate_time"].to_list() == [5000, 4950, 4900, 4900, 5001]
+        assert frame["__tidegate_behind"].to_list() == [0] * 5
+        stored = one.source.positions()
+    assert stored.watermarks == ((P0, 4900),)
+    begin = msgspec.structs.replace(stored, next_offsets=((P0, 0),))
+    with Scripted(arrival, begin, partitions=(P0,)) as one:
+        frame = one.read((P0, (order(5, 0), 100)), (P0, (order(6, 0), 6000)))
+        assert frame["__tidegate_time"].to_list() == [4901, 6000]
 
 
 def test_W02_a_bounded_source_is_finished_when_the_end_of_time_is_sent() -> None:

@@ -62,9 +62,10 @@ class Source:
         idle: Idle = Idle.CAUGHT_UP,
         delay_ms: int = 0,
         bounded: bool = False,
+        arrival: bool = False,
     ) -> None:
         self.sent = Sent()
-        event_time = EventTime("at", delay_ms, idle)
+        event_time = EventTime(None if arrival else "at", delay_ms, idle, arrival=arrival)
         self.watermarks = SourceWatermarks(event_time, partitions or (P0, P1), restored or {}, bounded=bounded)
 
     def poll(self, **marks: int) -> list[tuple[str, Any]]:
@@ -81,6 +82,12 @@ class Source:
         """They are, and idle ones are still idle when the broker is asked."""
         for part in parts:
             self.watermarks.on_caught_up(part)
+        self.answer()
+        return self.poll()
+
+    def clock(self, now_ms: int) -> list[tuple[str, Any]]:
+        """It is this time, and idle partitions answer that they still are."""
+        self.watermarks.on_clock(now_ms)
         self.answer()
         return self.poll()
 
@@ -308,8 +315,7 @@ def test_a_silent_source_follows_the_clock_where_the_file_says_so_and_stores_it(
     source = Source(idle=Idle.WALL_CLOCK, delay_ms=1000)
     source.poll(p0=100, p1=50)
     assert source.caught_up(P0, P1) == [marked(100)]
-    source.watermarks.on_clock(5000)
-    assert source.poll() == [marked(3999)]
+    assert source.clock(5000) == [marked(3999)]
     assert source.watermarks.snapshot() == ((P0, 3999), (P1, 3999))
 
 
@@ -317,8 +323,7 @@ def test_without_that_word_the_clock_moves_nothing() -> None:
     source = Source()
     source.poll(p0=100, p1=50)
     source.caught_up(P0, P1)
-    source.watermarks.on_clock(5000)
-    assert source.poll() == []
+    assert source.clock(5000) == []
     assert source.watermarks.snapshot() == ((P0, 100), (P1, 50))
 
 
@@ -326,16 +331,14 @@ def test_the_clock_moves_nothing_while_one_partition_has_rows() -> None:
     source = Source(idle=Idle.WALL_CLOCK)
     source.poll(p0=100, p1=50)
     source.caught_up(P1)
-    source.watermarks.on_clock(5000)
-    assert source.poll() == []
+    assert source.clock(5000) == []
 
 
 def test_rows_that_come_after_the_clock_has_moved_the_watermark_do_not_take_it_back() -> None:
     source = Source(idle=Idle.WALL_CLOCK)
     source.poll(p0=100, p1=50)
     source.caught_up(P0, P1)
-    source.watermarks.on_clock(5001)
-    assert source.poll() == [marked(5000)]
+    assert source.clock(5001) == [marked(5000)]
     assert source.watermarks.marks == {P0: 5000, P1: 5000}
     assert source.poll(p0=5000) == [ROWS]
     assert source.poll(p1=5100) == [ROWS]
@@ -346,8 +349,7 @@ def test_a_clock_that_is_behind_the_records_takes_nothing_back() -> None:
     source = Source(P0, idle=Idle.WALL_CLOCK)
     source.poll(p0=100)
     source.caught_up(P0)
-    source.watermarks.on_clock(50)
-    assert source.poll() == []
+    assert source.clock(50) == []
     assert source.watermarks.snapshot() == ((P0, 100),)
 
 
@@ -355,9 +357,67 @@ def test_what_the_clock_has_decided_is_restored() -> None:
     source = Source(P0, idle=Idle.WALL_CLOCK)
     source.poll(p0=100)
     source.caught_up(P0)
-    source.watermarks.on_clock(5001)
+    source.clock(5001)
     again = Source(P0, restored=dict(source.watermarks.snapshot()), idle=Idle.WALL_CLOCK)
     assert again.poll() == [marked(5000)]
+
+
+def test_the_clock_moves_nothing_before_every_partition_has_answered_since() -> None:
+    """What has arrived in the meantime must not be late because the broker could not be asked for a while."""
+    source = Source(idle=Idle.WALL_CLOCK)
+    source.poll(p0=100, p1=50)
+    source.caught_up(P0, P1)
+    source.watermarks.on_clock(5001)
+    questions = dict(source.watermarks.take_questions())
+    assert questions.keys() == {P0, P1}
+    source.watermarks.on_caught_up(P0, questions[P0])
+    assert source.poll() == []
+    source.watermarks.on_clock(9001)
+    assert source.watermarks.take_questions() == [], "nobody is asked twice"
+    source.watermarks.on_caught_up(P1, questions[P1])
+    assert source.poll() == [marked(5000)]
+    assert source.clock(10_001) == [marked(10_000)]
+
+
+def test_a_partition_that_has_records_instead_of_an_answer_is_waited_for() -> None:
+    source = Source(idle=Idle.WALL_CLOCK)
+    source.poll(p0=100, p1=50)
+    source.caught_up(P0, P1)
+    source.watermarks.on_clock(5001)
+    assert source.poll(p0=200) == [ROWS]
+    source.answer()
+    assert source.poll() == [marked(200)], "that of its records, once the other one has answered"
+    assert source.watermarks.marks == {P0: 200, P1: 50}
+
+
+# -- the time of arrival -----------------------------------------------------------------------------------------------
+
+
+def test_what_an_idle_partition_brings_later_arrives_after_the_watermark_that_has_passed_it() -> None:
+    source = Source(idle=Idle.WALL_CLOCK, arrival=True)
+    source.poll(p0=100, p1=100)
+    source.caught_up(P1)
+    assert source.poll(p0=300) == [ROWS]
+    source.answer()
+    assert source.poll() == [marked(300)]
+    assert source.watermarks.marks == {P0: 300, P1: 300}
+    assert source.watermarks.snapshot() == ((P0, 300), (P1, 300)), "a restore continues there"
+
+
+def test_a_partition_that_is_found_later_has_nothing_that_arrived_before_what_was_sent() -> None:
+    source = Source(P0, idle=Idle.WALL_CLOCK, arrival=True)
+    source.poll(p0=100)
+    source.watermarks.on_added([P1])
+    assert source.watermarks.marks == {P0: 100, P1: 100}
+    assert Source(idle=Idle.WALL_CLOCK, arrival=True).watermarks.snapshot() == ()
+
+
+def test_a_bounded_read_stores_no_end_of_time_as_the_time_of_arrival() -> None:
+    source = Source(idle=Idle.WALL_CLOCK, arrival=True, bounded=True)
+    source.poll(p0=100, p1=50)
+    source.watermarks.on_end([P0, P1])
+    assert source.poll() == [marked(END_OF_TIME)]
+    assert source.watermarks.snapshot() == ((P0, 100), (P1, 50))
 
 
 # -- everything at once ------------------------------------------------------------------------------------------------
@@ -373,12 +433,12 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.sampled_from([Idle.CAUGHT_UP, Idle.WALL_CLOCK]))
+@given(STEPS, st.sampled_from([(Idle.CAUGHT_UP, False), (Idle.WALL_CLOCK, False), (Idle.WALL_CLOCK, True)]))
 def test_watermarks_only_grow_rows_come_while_active_and_stored_ones_never_go_back(
-    steps: list[tuple[str, int, int]], idle: Idle
+    steps: list[tuple[str, int, int]], way: tuple[Idle, bool]
 ) -> None:
-    parts = (P0, P1, P2)
-    source, stored = Source(*parts, idle=idle), dict[TopicPartition, int]()
+    parts, (idle, arrival) = (P0, P1, P2), way
+    source, stored = Source(*parts, idle=idle, arrival=arrival), dict[TopicPartition, int]()
     highest_ms, active, resumed = LOWEST, True, False
     for word, number, value in steps:
         before = dict(source.watermarks.marks)
@@ -389,10 +449,9 @@ def test_watermarks_only_grow_rows_come_while_active_and_stored_ones_never_go_ba
         elif word == "idle":
             sent = source.caught_up(parts[number])
         elif word == "clock":
-            source.watermarks.on_clock(value)
-            sent = source.poll()
+            sent = source.clock(value)
         else:
-            source = Source(*parts, restored=stored, idle=idle)
+            source = Source(*parts, restored=stored, idle=idle, arrival=arrival)
             highest_ms, active, resumed = LOWEST, True, False
         for kind, what in sent:
             if kind == "status":
@@ -405,5 +464,7 @@ def test_watermarks_only_grow_rows_come_while_active_and_stored_ones_never_go_ba
                 assert what > highest_ms or (resumed and what == highest_ms)
                 highest_ms, resumed = what, False
         now = dict(source.watermarks.snapshot())
+        if arrival and highest_ms > LOWEST:
+            assert all(now[part] >= highest_ms for part in parts), "what follows is never behind what was sent"
         assert all(now[part] >= at for part, at in stored.items())
         stored = now

@@ -95,6 +95,25 @@ def test_the_clock_moves_a_silent_source_where_the_file_says_so(seen: list[int |
     assert first == sorted(first, key=float)
 
 
+def test_windows_of_the_time_of_arrival_close_by_the_clock_and_no_record_is_late() -> None:
+    pipeline = ORDERS.replace("bad_records: skip}", "bad_records: skip, time: arrival}").replace(
+        "key: customer, aggregate", "key: customer, window: {tumbling: 1m}, aggregate"
+    )
+    given = "{value: {id: 1, customer: ann, amount: 100}, timestamp: 2026-01-01T00:00:SECOND, partition: PART}"
+
+    def arrived(second: str, part: int = 0) -> str:
+        return given.replace("SECOND", f"{second}Z").replace("PART", str(part))
+
+    def window(minute: int, n: int) -> str:
+        bounds = f"window_start: 2026-01-01T00:0{minute}:00Z, window_end: 2026-01-01T00:0{minute + 1}:00Z"
+        return f"{{key: ann, value: {{customer: ann, {bounds}, n: {n}, net: {n * 100}, last: 1}}}}"
+
+    elements = (arrived("59"), arrived("10"), arrived("30", 1), "{advance: 3s}", arrived("50", 1), "{advance: 1m}")
+    given_all = f"now: 2026-01-01T00:01:00Z, given: {{orders: [{', '.join(elements)}]}}"
+    result = run_one(f"{given_all}, expect: {{totals: [{window(0, 3)}, {window(1, 1)}]}}", pipeline)
+    assert result.passed, messages(result)
+
+
 def test_a_bounded_source_comes_to_the_end_of_time(seen: list[int | str]) -> None:
     play(record(10), record(20), pipeline=PIPELINE.replace("event_time: at", "event_time: at, until: latest"))
     assert seen[: seen.index("|", 1)] == ["|", 5, "end"]

@@ -43,7 +43,7 @@ def _read(loaded: LoadedPipeline, plan: Plan) -> Iterator[Use]:
         time = source.timing
         for index, topic in enumerate(source.topics):
             words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
-            stamped = time is not None and source.carries_time and not time.text
+            stamped = time is not None and source.carries_time and not time.text and not time.arrival
             place: Path = ("sources", source.name, *words)
             yield Use(topic, place, tombstones=changes, loss=INPUT_LOSS, stamped=stamped, cluster=source.cluster)
 

@@ -16,6 +16,7 @@ from tidegate.config.clusters import cluster_names, derive_uses, place_of, prope
 from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path
+from tidegate.config.fields.event_time import BY_ARRIVAL
 from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.fields.secrets import Text
 from tidegate.config.fields.suggest import derive_suggestion
@@ -324,6 +325,8 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         message = f"`{source.until}` is not after `start`, {source.start}: nothing would be read"
         yield PathProblem((*path, "until"), message, "make it later than `start`")
     yield from decide_section_problems(path, source)
+    if source.time == BY_ARRIVAL:
+        yield from _arrival(path, source)
     kind = FORMATS[source.format]
     if kind.needs_schema and source.schema_ is None:
         yield PathProblem(
@@ -410,6 +413,19 @@ def _units(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         elif not holds_kind(columns[name], ["timestamp", "timestamp_ntz"]):
             message = f"the column `{name}` is {columns[name]} and holds no timestamp"
             yield PathProblem((*path, name), message, "remove it, or change the type in `schema`", at_key=True)
+
+
+def _arrival(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
+    """Checks what contradicts `time: arrival`."""
+    both = "`time: arrival` makes the time of arrival the event time"
+    if source.event_time is not None:
+        yield PathProblem((*path, "event_time"), both, "keep one of them", at_key=True)
+    if "idle" in source.watermark.model_fields_set:
+        message = "with `time: arrival` the watermark follows the clock whenever everything has been read"
+        yield PathProblem((*path, "watermark", "idle"), message, "remove it", at_key=True)
+    if source.watermark.ahead_ms is not None:
+        remedy = "remove `ahead`: brokers have `message.timestamp.after.max.ms`"
+        yield PathProblem((*path, "watermark", "ahead"), f"{both}, which is never ahead of itself", remedy, at_key=True)
 
 
 def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:

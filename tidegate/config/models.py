@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr, create_model
 from tidegate.config.cases import CaseSettings
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.dead_letters import DeadLetterSettings
-from tidegate.config.fields.event_time import WatermarkSettings
+from tidegate.config.fields.event_time import BY_ARRIVAL, BY_EVENT, WatermarkSettings
 from tidegate.config.fields.foreign_terms import SINK_TERMS, SOURCE_TERMS, STEP_TERMS, TOP_TERMS
 from tidegate.config.fields.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
 from tidegate.config.fields.schemas import (
@@ -297,6 +297,15 @@ class BaseSourceSettings(TopicsSettings):
         WrittenAsSettings,
         Field(description="How ambiguous values were written: for debezium, and timestamps for debezium-avro."),
     ] = WrittenAsSettings()
+    time: Annotated[
+        str,
+        choice(BY_EVENT, BY_ARRIVAL),
+        Field(
+            description="`event`: event time is that of `event_time`. `arrival`: it is when the record arrived at "
+            "Kafka, no record is late, and while the source is at the end of its topics, event time follows the "
+            "clock. Not with `event_time`, `watermark.idle` and `watermark.ahead`."
+        ),
+    ] = BY_EVENT
     event_time: Annotated[
         ExpressionText | None,
         Field(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.config.fields.base import Path
+from tidegate.config.fields.event_time import BY_ARRIVAL, Idle
 from tidegate.config.models import SourceSettings
 from tidegate.datatypes import DataType
 from tidegate.expressions.event_time import find_event_time_problem
@@ -23,6 +24,8 @@ def derive_event_time(
 ) -> EventTime:
     """Derives the event time as declared and reports problems. `prune.py` decides later whether it is needed."""
     watermark, text = source.watermark, source.event_time
+    if source.time == BY_ARRIVAL:
+        return EventTime(None, watermark.delay_ms, Idle.WALL_CLOCK, arrival=True)
     how = EventTime(None, watermark.delay_ms, watermark.idle, watermark.ahead_ms)
     if text is None:
         if watermark.ahead_ms is not None:

@@ -646,7 +646,8 @@ def _has_event_time(graph: LogicalGraph, inputs: Iterable[Input]) -> bool:
         if node is None or node.operator.ASSIGNS_TIME:
             continue
         if isinstance(node.operator, SourceOperator):
-            if node.operator.event_time is None or not node.operator.event_time.text:
+            time = node.operator.event_time
+            if time is None or not (time.text or time.arrival):
                 return False
         elif not _has_event_time(graph, node.passing(one.output)):
             return False

@@ -291,6 +291,8 @@ class KafkaSource:
             seen = {key: self._partitions[key] for key in keys}
             marks = {key: self.watermarks.marks[part] for key, part in seen.items()}
             behind = measure_behind(times, choose(origins, good), marks, self._delay_ms)
+            if self.watermarks.event_time.arrival:
+                times, behind = times + behind, behind * 0
             frame = frame.hstack([times, behind])
             self.watermarks.on_records({part: marks[key] for key, part in seen.items()})
         return frame, decoded.failures
@@ -310,12 +312,15 @@ class KafkaSource:
     def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
         return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
 
-    def _ask_idle(self, watermarks: SourceWatermarks) -> None:
-        """Asks the broker whether idle partitions still are, before a watermark passes them."""
+    def _ask_idle(self, watermarks: SourceWatermarks) -> bool:
+        """Asks the broker whether idle partitions still are, before a watermark passes them. Returns whether there was
+        anything to ask.
+        """
         questions = watermarks.take_questions()
         if questions and self._reader is not None and self._positions is not None:
             nexts = self._positions.next_offsets
             self._reader.ask({part: Due(nexts[part], question) for part, question in questions})
+        return bool(questions)
 
     def _note_ended(self, reader: ConsumerThread, positions: Positions) -> None:
         reached = positions.ended - self._paused

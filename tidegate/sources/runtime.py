@@ -86,12 +86,14 @@ class SourceRuntime(KafkaSource, Runtime):
         return moved
 
     def on_time(self, now_ms: int, out: Out) -> bool:
-        """Lets event time follow the clock if all partitions are idle and the file requests it."""
+        """Lets event time follow the clock if all partitions are idle and the file requests it: once they have answered
+        that they still are.
+        """
         self._clock_at_ms = now_ms + CLOCK_INTERVAL_MS
         if self.watermarks is None:
             return False
         self.watermarks.on_clock(now_ms)
-        moved = self.watermarks.waiting
+        moved = self._ask_idle(self.watermarks) or self.watermarks.waiting
         self.watermarks.send_after(out)
         return moved
 

@@ -6,6 +6,12 @@ are the partitions combines them. Elements to be sent wait in two lists: one for
 
 No watermark passes an idle partition until the broker has been asked about it since (`take_questions`, ADR 52).
 
+A watermark that follows the clock also waits for these answers. It moves to a moment once every partition is known to
+have been read up to where it ended at that moment. While a broker is unavailable it stands still.
+
+If event time is the time of arrival, a watermark that is sent becomes that of all partitions, and `kafka.py` gives a
+row that is behind it the next instant. So no row is late.
+
 After a restore no partition is idle until it is known to be caught up again. Records may have arrived while the
 pipeline was down, and they must not be late because another partition was read first.
 """
@@ -37,6 +43,9 @@ class SourceWatermarks:
         self.watches = event_time.idle is not Idle.NEVER and not bounded
         self._lag_ms = event_time.delay_ms + 1
         self._advances = event_time.idle is Idle.WALL_CLOCK and not bounded
+        self._arrival = event_time.arrival
+        self._moment_ms: int | None = None
+        """When the clock asked whether everything is still idle, until that is answered."""
         self._marks = {part: restored.get(part, LOWEST) for part in partitions}
         self._channels = {part: channel for channel, part in enumerate(partitions)}
         self._valve: Valve | None = None
@@ -64,7 +73,7 @@ class SourceWatermarks:
         for part in marks:
             self._put(self._before, valve.on_status(self._channels[part], idle=False))
         for part, mark in marks.items():
-            self._marks[part] = mark
+            self._marks[part] = max(mark, self._marks[part]) if self._arrival else mark
             self._put(self._after, valve.on_watermark(self._channels[part], mark))
 
     def on_caught_up(self, part: TopicPartition, question: int = 0) -> None:
@@ -85,7 +94,7 @@ class SourceWatermarks:
     def on_added(self, parts: Iterable[TopicPartition]) -> None:
         """Adds partitions. They hold the watermark back until they have records or are caught up."""
         new = [part for part in parts if part not in self._channels]
-        self._marks.update(dict.fromkeys(new, LOWEST))
+        self._marks.update(dict.fromkeys(new, self._sent_ms if self._arrival else LOWEST))
         if self._valve is None and new:
             self._valve = Valve(len(new))
             self._channels = {part: channel for channel, part in enumerate(new)}
@@ -95,16 +104,13 @@ class SourceWatermarks:
             self._channels[part] = self._opened().add_channel()
 
     def on_clock(self, now_ms: int) -> None:
-        """Lets the watermark follow the clock while all partitions are idle, if the file requests it.
+        """Asks whether all partitions are still idle, if they are and the watermark follows the clock.
 
-        The watermark is that of a record of this moment. It becomes that of the partitions, so it is part of the
-        positions.
+        Once all have answered, the watermark is that of a record of this moment.
         """
-        if not self.advancing:
-            return
-        reached_ms = now_ms - self._lag_ms
-        self._marks = {part: max(mark, reached_ms) for part, mark in self._marks.items()}
-        self._put(self._after, [Watermark(reached_ms)])
+        if self.advancing and self._moment_ms is None:
+            self._moment_ms = now_ms
+            self._opened().ask()
 
     def ask_still_idle(self) -> None:
         """Handles a downstream question. A subtask without partitions can answer at once."""
@@ -125,7 +131,7 @@ class SourceWatermarks:
 
     @property
     def advancing(self) -> bool:
-        """Whether `on_clock` moves the watermark."""
+        """Whether the watermark follows the clock now."""
         return self._advances and self._valve is not None and self._valve.idle
 
     @property
@@ -180,15 +186,32 @@ class SourceWatermarks:
         """Queues elements. The clock may be ahead of the valve, and a source that follows the clock is never idle."""
         for one in found:
             if isinstance(one, StillIdle):
-                self._still_idle = True
+                self._on_still_idle(controls)
             elif isinstance(one, StreamStatus):
                 if not self._advances:
                     controls.append(one)
             elif one.time_ms > self._sent_ms or (one.time_ms == self._sent_ms and not self._advances):
                 self._sent_ms = one.time_ms
+                if self._arrival and one.time_ms != END_OF_TIME:
+                    self._raise(one.time_ms)
                 if controls and isinstance(controls[-1], Watermark):
                     controls.pop()
                 controls.append(one)
+
+    def _on_still_idle(self, controls: list[TimeControl]) -> None:
+        """Answers whoever asked: a subtask downstream, or the clock. A source that follows the clock is never idle, so
+        nothing downstream asks it.
+        """
+        if not self._advances:
+            self._still_idle = True
+        elif self._moment_ms is not None:
+            reached_ms, self._moment_ms = self._moment_ms - self._lag_ms, None
+            self._raise(reached_ms)  # so that it is part of the positions
+            self._put(controls, [Watermark(reached_ms)])
+
+    def _raise(self, time_ms: int) -> None:
+        """Raises the watermarks of all partitions to this time."""
+        self._marks = {part: max(mark, time_ms) for part, mark in self._marks.items()}
 
 
 def _send(controls: Iterable[TimeControl], out: Out) -> None:

@@ -24,6 +24,9 @@ class Idle(StrEnum):
     """Like `caught-up`. In addition, while all partitions of a subtask are idle, its watermark follows the clock."""
 
 
+BY_EVENT: Final = "event"
+BY_ARRIVAL: Final = "arrival"
+
 _WORDS: Final = (Idle.CAUGHT_UP.value, Idle.NEVER.value)
 _REMEDY: Final = "write caught-up, never, or {advance: wall-clock}"
 
@@ -100,7 +103,8 @@ class WatermarkSettings(Settings):
             "everything up to the last stable offset has been read and nothing has arrived for a second; a "
             "record that arrives later and is older than the watermark is late. `never`: they always do. "
             "`{advance: wall-clock}`: as `caught-up`, and while all partitions of a slot are idle its watermark "
-            "follows the clock, minus `delay`, so that a silent topic also closes its windows."
+            "follows the clock, minus `delay`, so that a silent topic also closes its windows. With `time: arrival` it "
+            "is always so."
         ),
     ] = Idle.CAUGHT_UP
     ahead_ms: Annotated[

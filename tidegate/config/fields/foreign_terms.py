@@ -58,6 +58,7 @@ STEP_TERMS: Final[Mapping[str, str]] = {
 """Keys of steps."""
 SOURCE_TERMS: Final[Mapping[str, str]] = {
     **{part: _METADATA.replace("PART", part) for part in ("key", "headers", "timestamp", "partition", "offset")},
+    **dict.fromkeys(("processing_time", "proctime", "ingestion_time"), "write `time: arrival`"),
     **dict.fromkeys(("delay", "idle", "watermark_delay"), _WATERMARK),
     **dict.fromkeys(("bootstrap.servers", "bootstrap_servers", "brokers"), _CLUSTER),
     **dict.fromkeys(("columns", "fields"), "write `schema`: {column: type}"),

@@ -71,6 +71,10 @@ class EventTime(msgspec.Struct, frozen=True):
     """The expression that computes the time if it is more than a column; `column` is then None."""
     written: str = ""
     """The text of the expression."""
+    arrival: bool = False
+    """The Kafka timestamp is the time of arrival: a record that is behind the watermark of its partition gets the next
+    instant instead of being late.
+    """
 
     @property
     def text(self) -> str:
@@ -309,7 +313,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         if one is None:
             return None
         return {
-            "of": one.text or "Kafka timestamp",
+            "of": "arrival" if one.arrival else one.text or "Kafka timestamp",
             "delay": render_duration(one.delay_ms),
             "idle": render_idle(one.idle),
             **({} if one.ahead_ms is None else {"ahead": render_duration(one.ahead_ms)}),
