@@ -104,12 +104,21 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         *(_warning(found) for name, found in builder.warnings if name in _used(reachable)),
         *_remarked(loaded, builder.expressions),
     )
+    plan = _derive_plan(loaded, reachable, builder.secrets)
+    deadlocked = _deadlocked(loaded, scope, plan)
+    if deadlocked:
+        return CheckedPipeline(None, tuple(sorted(deadlocked)), (), tuple(builder.expressions))
+    return CheckedPipeline(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))
+
+
+def _derive_plan(loaded: LoadedPipeline, reachable: LogicalGraph, secrets: dict[str, str]) -> Plan:
+    """Derives the physical plan of a pipeline without problems."""
     whole = add_dead_letters(derive_changing(reachable), loaded)
     words = derive_directives(loaded)
     planned = add_retry_inputs(derive_planned(whole), words)
     vertices, edges = add_retry_edges(*derive_vertices(planned), planned)
     settings = loaded.settings
-    plan = Plan(
+    return Plan(
         pipeline=settings.name,
         parallelism=settings.parallelism,
         max_parallelism=settings.max_parallelism,
@@ -118,14 +127,10 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         edges=edges,
         modules={} if loaded.code is None else dict(loaded.code.modules),
         files=() if loaded.code is None else tuple(one.file for one in loaded.code.files),
-        secrets=builder.secrets,
+        secrets=secrets,
         masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
         words=words,
     )
-    deadlocked = _deadlocked(loaded, scope, plan)
-    if deadlocked:
-        return CheckedPipeline(None, tuple(sorted(deadlocked)), (), tuple(builder.expressions))
-    return CheckedPipeline(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))
 
 
 def _deadlocked(loaded: LoadedPipeline, scope: Scope, plan: Plan) -> set[Problem]:
