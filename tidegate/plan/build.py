@@ -34,7 +34,7 @@ from tidegate.plan.changes import (
 )
 from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_problems
 from tidegate.plan.gates import derive_gates, find_deadlock
-from tidegate.plan.graph import Plan
+from tidegate.plan.graph import Edge, Plan, UpgradeDirective, Vertex
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_planned, derive_reachable
 from tidegate.plan.results import find_counted_again, find_untimed, find_withheld
@@ -115,8 +115,7 @@ def _derive_plan(loaded: LoadedPipeline, reachable: LogicalGraph, secrets: dict[
     """Derives the physical plan of a pipeline without problems."""
     whole = add_dead_letters(derive_changing(reachable), loaded)
     words = derive_directives(loaded)
-    planned = add_retry_inputs(derive_planned(whole), words)
-    vertices, edges = add_retry_edges(*derive_vertices(planned), planned)
+    vertices, edges = _derive_physical(whole, words)
     settings = loaded.settings
     return Plan(
         pipeline=settings.name,
@@ -131,6 +130,13 @@ def _derive_plan(loaded: LoadedPipeline, reachable: LogicalGraph, secrets: dict[
         masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
         words=words,
     )
+
+
+def _derive_physical(
+    graph: LogicalGraph, words: Mapping[OperatorName, UpgradeDirective]
+) -> tuple[tuple[Vertex, ...], tuple[Edge, ...]]:
+    planned = add_retry_inputs(derive_planned(graph), words)
+    return add_retry_edges(*derive_vertices(planned), planned)
 
 
 def _deadlocked(loaded: LoadedPipeline, scope: Scope, plan: Plan) -> set[Problem]:
