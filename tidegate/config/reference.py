@@ -190,6 +190,8 @@ def _default(name: str, info: FieldInfo) -> str:
         return f"`{value}`"
     if isinstance(value, GiveUpLimit):
         return f"`{value.failures} in {render_duration(value.within_ms)}`"
+    if value == "":
+        return "an empty text"
     return f"`{value}`" if isinstance(value, str | int | Unaligned) else ""
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol,
 import msgspec
 
 from tidegate.config.fields.base import Settings
-from tidegate.datatypes import DataType, Schema
+from tidegate.datatypes import NESTED, DataType, Schema
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.plain import parse_json, render_json
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
@@ -271,6 +271,10 @@ class Format(ABC):
         """Returns the column that becomes the record key if the sink does not name one."""
         return None
 
+    def skipped_values(self, declared: Columns, options: FormatOptions) -> Collection[bytes]:  # noqa: ARG002 - for formats with header lines
+        """Returns the values of records that a source skips, such as header lines; they count as filtered."""
+        return ()
+
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - for those with schemas
         """Encodes a value as written by people in YAML or JSON, for tests and previews. Raises FormatRefusal."""
         try:
@@ -317,3 +321,13 @@ class Format(ABC):
 def read_settings(kind: type[S], options: FormatOptions) -> S:
     """Returns the format's section of a source or sink, which has `kind`; missing values have their defaults."""
     return kind.model_validate(options.settings)
+
+
+def refuse_nested(columns: Schema, what: str) -> None:
+    """Raises FormatRefusal for arrays, maps and structs. `what` holds a value: `a field of a line`."""
+    for name, kind in columns.items():
+        if kind.kind in NESTED:
+            message = f"{what} holds one value, and the column `{name}` is {kind}"
+            raise FormatRefusal(
+                message, f"make it a string: `from_json` and `to_json({name})` in a `select` convert it"
+            )

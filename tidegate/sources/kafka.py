@@ -22,7 +22,7 @@ from tidegate.formats.failures import BadRecordPolicy, RecordFailure, gather_fai
 from tidegate.formats.row_kinds import BEFORE, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.formats.schemas import Schemas, known_schemas
 from tidegate.ids import TopicPartition
-from tidegate.operators.builtin.kafka_source import SKIP, SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.lateness import measure_behind
 from tidegate.sources.caught_up import Due
 from tidegate.sources.event_times import EventTimes, Rows, choose
@@ -30,7 +30,7 @@ from tidegate.sources.messages import Records
 from tidegate.sources.offset_order import find_last_offsets
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import ConsumerThread, Pending
-from tidegate.sources.record_parts import PartsDecoder, open_decoder
+from tidegate.sources.record_parts import PartsDecoder, derive_skipped_values, open_decoder
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 from tidegate.sources.waiting_records import HeldRecords
 from tidegate.sources.watermarks import SourceWatermarks
@@ -65,7 +65,7 @@ class SourceBatch(msgspec.Struct, frozen=True):
     """Bytes of keys, values and headers."""
     failures: list[UnreadableRecord]
     left_out: int = 0
-    """Tombstones that the source omits."""
+    """Tombstones and header lines that the source omits."""
 
 
 class KafkaSource:
@@ -103,7 +103,7 @@ class KafkaSource:
         self._names_topic = operator.names_topic
         self._spreads = operator.splits_rows()
         """Whether updates become two rows each."""
-        self._writes_dead_letters = operator.bad_records is BadRecordPolicy.DEAD_LETTER
+        self._skipped = derive_skipped_values(operator)
         self._partitions = self._by_key(partitions)
         self._positions: Positions | None = None
         self._paused: set[TopicPartition] = set()
@@ -259,14 +259,16 @@ class KafkaSource:
             origins = self._origins(messages)
         batch, records, record_bytes = None, len(messages), messages.record_bytes
         if records:
-            if self._operator.on_null == SKIP and None in messages.values:
-                messages = messages.choose([row for row, value in enumerate(messages.values) if value is not None])
+            skipped = self._skipped
+            if skipped and not skipped.isdisjoint(messages.values):
+                messages = messages.choose([row for row, value in enumerate(messages.values) if value not in skipped])
                 origins = self._origins(messages)
             decoded = _decode_each(self._decoder, messages)
             if isinstance(decoded, WaitingForSchema):
                 return decoded
             frame, found = self._rows(decoded, messages, origins, last)
-            raw = [messages.raw(one.row) if self._writes_dead_letters else None for one in found]
+            lettered = self._operator.bad_records is BadRecordPolicy.DEAD_LETTER
+            raw = [messages.raw(one.row) if lettered else None for one in found]
             failures = [
                 UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one, bytes_of)
                 for one, bytes_of in zip(found, raw, strict=True)

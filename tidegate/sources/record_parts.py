@@ -22,7 +22,7 @@ from tidegate.formats.lists import cut_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import IdPlace, Schemas
-from tidegate.operators.builtin.kafka_source import DELETED, TOMBSTONE, MetadataColumn, SourceOperator
+from tidegate.operators.builtin.kafka_source import DELETED, SKIP, TOMBSTONE, MetadataColumn, SourceOperator
 from tidegate.operators.runtime import system_columns
 from tidegate.sources.event_times import FIRST_MS, LAST_MS, in_calendar
 from tidegate.sources.messages import FlatHeaders, Records
@@ -43,6 +43,12 @@ def open_decoder(operator: SourceOperator, schemas: Schemas) -> Decoder | PartsD
     if not (operator.checked or operator.carries_headers or tombstones):
         return decoder
     return PartsDecoder(operator, decoder, schemas)
+
+
+def derive_skipped_values(operator: SourceOperator) -> frozenset[bytes | None]:
+    """Returns the values of records that the source leaves out: tombstones, header lines."""
+    skipped = FORMATS[operator.format].skipped_values(operator.schema, operator.options)
+    return frozenset([*skipped, None] if operator.on_null == SKIP else skipped)
 
 
 def _open_values(operator: SourceOperator, values: Columns, schemas: Schemas) -> Decoder:
