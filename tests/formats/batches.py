@@ -24,6 +24,10 @@ class MessageColumns(msgspec.Struct, frozen=True):
     def memory(self) -> None:
         return None
 
+    @property
+    def flat_headers(self) -> None:
+        return None
+
     def __len__(self) -> int:
         return len(self.values)
 

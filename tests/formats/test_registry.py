@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ from tidegate.datatypes import STRING, Schema
 from tidegate.formats import kinds
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, Format, FormatRefusal
+from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.registry import FORMATS, discover_formats
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, SchemaKind, SchemaText
 
@@ -55,13 +57,19 @@ def test_no_message_becomes_a_frame_without_rows_and_with_the_columns_that_are_r
         assert (decoded.frame.height, list(decoded.failures)) == (0, [])
 
 
+EXTRA: Final = {"cloudevents": ("ce_id", "ce_source", "ce_type")}
+"""Columns that a sink of a format needs."""
+
+
 @every_written_format
 def test_a_row_becomes_a_value(one: Format) -> None:
-    frame = pl.DataFrame({"value": ["a", "b"], "k": [1, None]})
-    columns = one.written_columns({"value": STRING})
+    extra = EXTRA.get(one.name, ())
+    frame = pl.DataFrame({"value": ["a", "b"], "k": [1, None], **{name: ["x", "y"] for name in extra}})
+    columns = one.written_columns({"value": STRING, **dict.fromkeys(extra, STRING)})
     options = NO_OPTIONS if one.schema_kind is None else FormatOptions(written_schema(one, columns))
     encoded = one.encoder(tuple(columns.items()), options).encode(frame)
-    assert dict(encoded.columns.schema) == {"value": pl.Binary()}
+    headers = {"headers": polars_type(HEADERS_TYPE)} if one.written_headers(columns, options) else {}
+    assert dict(encoded.columns.schema) == {"value": pl.Binary(), **headers}
     assert encoded.columns["value"].null_count() == 0
     assert list(encoded.failures) == []
 

@@ -42,6 +42,17 @@ class ValueMemory(NamedTuple):
     rows: int
 
 
+class FlatHeaders(NamedTuple):
+    """The headers of a batch: the number per message, and the names and values of all in sequence.
+
+    All three are empty if no message has headers.
+    """
+
+    counts: pl.Series
+    names: pl.Series
+    values: pl.Series
+
+
 class Messages(Protocol):
     """A batch of messages as columns, all of the same length.
 
@@ -67,6 +78,10 @@ class Messages(Protocol):
     @property
     def headers(self) -> Sequence[Headers | None]:
         """Headers; empty for a message without headers, None if the name of a header is not UTF-8."""
+
+    @property
+    def flat_headers(self) -> FlatHeaders | None:
+        """`headers` as columns; None if they are available only as lists."""
 
     @property
     def timestamps_ms(self) -> Sequence[int | None]:
@@ -312,6 +327,10 @@ class Format(ABC):
     def schema_mark(self, options: FormatOptions) -> bytes:  # noqa: ARG002  # for formats with schemas
         """Returns the prefix of every value of a sink, or the value of its header, that identifies the schema."""
         return b""
+
+    def written_headers(self, columns: Schema, options: FormatOptions) -> Collection[str]:  # noqa: ARG002  # for formats that write headers
+        """Returns the names of all headers that a sink's encoder may set, and which are not passed on."""
+        return ()
 
     @abstractmethod
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 from typing_extensions import override
 
-from tidegate.formats.contract import Decoded, Decoder, Headers, Messages, WaitingForSchema
+from tidegate.formats.contract import Decoded, Decoder, FlatHeaders, Headers, Messages, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.schemas import Schemas, SchemaText, UnknownSchema
 
@@ -141,6 +141,10 @@ class _Framed:
     @property
     def headers(self) -> Sequence[Headers | None]:
         return self._messages.headers
+
+    @property
+    def flat_headers(self) -> FlatHeaders | None:
+        return self._messages.flat_headers
 
     @property
     def timestamps_ms(self) -> Sequence[int | None]:

@@ -43,6 +43,8 @@ class PartsEncoder:
             failures += bad
         if parts.headers is not None:
             headers = header_lists(frame, parts.headers)
+            if headers is not None and "headers" in columns.columns:
+                headers = join_lists([headers, columns["headers"]]).alias("headers")
             columns = columns if headers is None else columns.with_columns(headers)
         if parts.marks:
             columns = columns.with_columns(self._marked(columns))

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.record_parts import ALL
+from tidegate.config.fields.record_parts import ALL, NONE
 from tidegate.config.fields.schemas import NamedSchema
+from tidegate.config.format_sections import read_section
 from tidegate.config.models import SinkSettings, SourceSettings
 from tidegate.datatypes import BINARY, STRING, DataType, Kind, holds_kind
 from tidegate.expressions.expression import ColumnReference, Expression
@@ -114,7 +115,13 @@ class SinkParts:
             return None
         passed = None if words.pass_ == ALL else words.pass_ if isinstance(words.pass_, tuple) else ()
         drop = (*words.drop, *self._stale()) if words.pass_ == ALL else words.drop
+        drop = (*drop, *self._written_headers()) if words.pass_ != NONE else drop
         return HeaderRules(passed, drop, words.rename, self.added, tuple(words.add.values()))
+
+    def _written_headers(self) -> tuple[str, ...]:
+        """Returns the headers that the format sets, if the columns of the sink may be written."""
+        options = FormatOptions(settings=read_section(self._sink))
+        return tuple(FORMATS[self._sink.format].written_headers(dict(self._columns), options))
 
     def _stale(self) -> list[str]:
         """Returns headers about the encoding that would be wrong for records of this sink, and so mislead readers.

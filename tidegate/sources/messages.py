@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import confluent_kafka as ck
 import polars as pl
 from typing_extensions import override
 
-from tidegate.formats.contract import Headers, Messages
+from tidegate.formats.contract import FlatHeaders, Headers, Messages
 from tidegate.formats.dead_letters.frames import RawRecord
 
 # The library's types allow None, which only messages without a broker have: narrowed once, not per record.
@@ -34,17 +34,6 @@ class OutOfOrder(Exception):
         self.row = row
 
 
-class FlatHeaders(NamedTuple):
-    """The headers of a batch: the number per message, and the names and values of all in sequence.
-
-    All three are empty if no message has headers.
-    """
-
-    counts: pl.Series
-    names: pl.Series
-    values: pl.Series
-
-
 NO_HEADERS: Final = FlatHeaders(
     pl.Series(dtype=pl.Int64), pl.Series("key", dtype=pl.String), pl.Series("value", dtype=pl.Binary)
 )
@@ -57,10 +46,6 @@ class Records(Messages, Protocol):
     @property
     def key_column(self) -> pl.Series:
         """`keys` as Binary."""
-
-    @property
-    def flat_headers(self) -> FlatHeaders | None:
-        """`headers`; None if they are available only as lists."""
 
     cut_names: int
     """Header names that the client has truncated at a NUL, as far as detectable, once headers were requested."""

@@ -14,11 +14,11 @@ from weakref import WeakSet
 import polars as pl
 from typing_extensions import override
 
-from tidegate.formats.contract import Headers, ValueMemory
+from tidegate.formats.contract import FlatHeaders, Headers, ValueMemory
 from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
-from tidegate.sources.messages import NO_HEADERS, FlatHeaders, OutOfOrder, Records
+from tidegate.sources.messages import NO_HEADERS, OutOfOrder, Records
 
 
 class Loans:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from itertools import chain
 from typing import Final
 
 import polars as pl
 
 from tidegate.formats.columns import TIMESTAMP, polars_type
-from tidegate.formats.contract import Columns, Decoded, Decoder, Headers, WaitingForSchema
+from tidegate.formats.contract import Columns, Decoded, Decoder, FlatHeaders, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.flat_headers import flatten_headers
 from tidegate.formats.header_ids import KEY_HEADER, UNREADABLE_NAME, HeaderIdDecoder, HeaderSchemas
 from tidegate.formats.key_values import AS_THEY_ARE, ReadKey, ReadKeys, key_reader, read_as_they_are
 from tidegate.formats.lists import cut_lists
@@ -25,7 +25,7 @@ from tidegate.formats.schemas import IdPlace, Schemas
 from tidegate.operators.builtin.kafka_source import DELETED, SKIP, TOMBSTONE, MetadataColumn, SourceOperator
 from tidegate.operators.runtime import system_columns
 from tidegate.sources.event_times import FIRST_MS, LAST_MS, in_calendar
-from tidegate.sources.messages import FlatHeaders, Records
+from tidegate.sources.messages import Records
 from tidegate.sources.reader import MAX_RECORDS
 
 Read = Callable[[Records], ReadKeys | WaitingForSchema]
@@ -216,10 +216,7 @@ def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:
 
 def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
     """Returns lists of names and values."""
-    parts = list(chain.from_iterable(chain.from_iterable(headers)))
-    names, values = pl.Series("key", parts[::2], dtype=pl.String), pl.Series("value", parts[1::2], dtype=pl.Binary)
-    counts = pl.Series(list(map(len, headers)), dtype=pl.Int64)
-    return _cut_headers(name, len(headers), FlatHeaders(counts, names, values))
+    return _cut_headers(name, len(headers), flatten_headers(headers))
 
 
 def _cut_headers(name: str, count: int, headers: FlatHeaders) -> pl.Series:

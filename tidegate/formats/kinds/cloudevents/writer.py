@@ -1,0 +1,227 @@
+"""Columns to events: attributes as headers or as members of the event's object, and the other columns as its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import polars as pl
+from typing_extensions import override
+
+from tidegate.datatypes import BINARY, STRING, DataType
+from tidegate.formats.columns import polars_type
+from tidegate.formats.contract import Columns, Encoded, Encoder
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.cloudevents.attributes import (
+    CONTENT_TYPE,
+    CORE,
+    DATA,
+    PREFIX,
+    REQUIRED,
+    SPECVERSION,
+    attribute_of,
+    fields_of,
+    is_json,
+    is_media_type,
+)
+from tidegate.formats.kinds.json.writer import json_objects
+from tidegate.formats.lists import cut_lists
+from tidegate.formats.record_parts import HEADERS_TYPE
+from tidegate.formats.text import json_ready, timestamp_text
+
+_JSON: Final = "application/json"
+_STRUCTURED: Final = b"application/cloudevents+json; charset=UTF-8"
+_HEADERS: Final = polars_type(HEADERS_TYPE)
+_CHECK_JSON: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_SHOWN_MAX: Final = 60
+
+Judge = Callable[[str], str]
+"""Returns why a value of an attribute is not valid, or an empty text."""
+
+
+def make_encoder(columns: Columns, constants: Mapping[str, str], *, structured: bool) -> Encoder:
+    """Returns the encoder of one mode; `constants` are attributes with the same value in all events."""
+    return _StructuredEncoder(columns, constants) if structured else _BinaryEncoder(columns, constants)
+
+
+class _Attributes:
+    """The attributes of the events of a sink."""
+
+    def __init__(self, columns: Columns, constants: Mapping[str, str]) -> None:
+        self._columns = {name: kind for column, kind in columns if (name := attribute_of(column))}
+        self._constants = {"specversion": SPECVERSION, **constants}
+        self._has_fields = bool(fields_of(dict(columns)))
+        if self._has_fields:
+            self._constants.setdefault("datacontenttype", _JSON)
+        names = dict.fromkeys((*REQUIRED, *CORE, *self._columns, *self._constants))
+        self.kinds = {
+            name: self._columns.get(name, STRING) for name in names if name in self._columns or name in self._constants
+        }
+        """Names and types of all attributes that events may have, in their order in events."""
+        content = _judge_field_type if self._has_fields else _judge_type
+        judges: dict[str, Judge] = {"specversion": _judge_version, "datacontenttype": content}
+        self._judges = {name: judge for name, judge in judges.items() if name in self._columns}
+
+    def values(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Returns a column for each attribute; NULL for an event that does not have it."""
+        return frame.select(self._value(name).alias(name) for name in self.kinds)
+
+    def _value(self, name: str) -> pl.Expr:
+        if name not in self._columns:
+            return pl.lit(self._constants[name])
+        value = pl.col(f"{PREFIX}{name}")
+        return value.fill_null(_JSON) if name == "datacontenttype" and self._has_fields else value
+
+    def failures(self, values: pl.DataFrame) -> dict[int, RecordFailure]:
+        """Returns the rows whose attributes are not valid."""
+        found: dict[int, RecordFailure] = {}
+
+        def fail(rows: pl.Series, message: str) -> None:
+            for row in rows.arg_true():
+                found.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
+
+        for name in self._columns:
+            column = values[name]
+            if name in REQUIRED and column.null_count():
+                fail(column.is_null(), f"`{PREFIX}{name}` is NULL, and an event needs it")
+            if name in CORE and column.dtype == pl.String:
+                fail(column == "", f"`{PREFIX}{name}` is empty")
+        for name, judge in self._judges.items():
+            for text in values[name].unique().drop_nulls().to_list():
+                reason = judge(text)
+                if reason:
+                    fail(values[name] == text, f"`{PREFIX}{name}` is {text[:_SHOWN_MAX]!r}, {reason}")
+        return found
+
+
+def _judge_version(text: str) -> str:
+    return "" if text == SPECVERSION else f"and events are written in {SPECVERSION}"
+
+
+def _judge_type(text: str) -> str:
+    return "" if is_media_type(text) else "which is no media type"
+
+
+def _judge_field_type(text: str) -> str:
+    return "" if is_json(text) else "and the data is an object in JSON"
+
+
+def _sorted(failures: Mapping[int, RecordFailure]) -> Sequence[RecordFailure]:
+    return [failures[row] for row in sorted(failures)]
+
+
+# -- binary mode -------------------------------------------------------------------------------------------------------
+
+
+class _BinaryEncoder(Encoder):
+    """Attributes are headers, and the value is the data."""
+
+    def __init__(self, columns: Columns, constants: Mapping[str, str]) -> None:
+        self._attributes = _Attributes(columns, constants)
+        fields = tuple(fields_of(dict(columns)).items())
+        if fields:
+            data = json_objects(fields)
+        else:
+            data = pl.col(DATA).cast(pl.Binary) if DATA in dict(columns) else pl.lit(None, dtype=pl.Binary)
+        self._data = data.alias("value")
+        kinds = self._attributes.kinds
+        self._texts = [_header_text(pl.col(name), kind).cast(pl.Binary).alias(name) for name, kind in kinds.items()]
+        names = [CONTENT_TYPE if name == "datacontenttype" else f"{PREFIX}{name}" for name in kinds]
+        self._names = pl.Series(names, dtype=pl.String)
+
+    @override
+    def encode(self, frame: pl.DataFrame) -> Encoded:
+        values = self._attributes.values(frame)
+        failures = self._attributes.failures(values)
+        data = frame.with_columns(self._data).get_column("value")
+        return Encoded(pl.DataFrame([data, self._headers(values.select(self._texts))]), _sorted(failures))
+
+    def _headers(self, texts: pl.DataFrame) -> pl.Series:
+        """Cuts one flat column, which lists each row's headers in the order of the attributes, without NULLs."""
+        rows, width = texts.height, texts.width
+        places = pl.int_range(rows * width, eager=True)
+        values = pl.concat(texts.get_columns(), rechunk=True).gather(places % width * rows + places // width)
+        flat = pl.DataFrame([self._names.gather(places % width).alias("key"), values.alias("value")])
+        known = values.is_not_null()
+        if known.all():
+            ends = pl.int_range(width, (rows + 1) * width, width, eager=True)
+            return cut_lists(flat.to_struct(), ends - width, ends).alias("headers")
+        ends = known.cast(pl.Int64).cum_sum().gather_every(width, width - 1)
+        starts = ends.shift(1, fill_value=0)
+        return cut_lists(flat.filter(known).to_struct(), starts, ends).alias("headers")
+
+
+def _header_text(value: pl.Expr, kind: DataType) -> pl.Expr:
+    if kind.kind == "timestamp":
+        return timestamp_text(value, pl.Datetime("us", "UTC"))
+    if kind == BINARY:
+        return value.bin.encode("base64")
+    return value.cast(pl.String)
+
+
+# -- structured mode ---------------------------------------------------------------------------------------------------
+
+
+class _StructuredEncoder(Encoder):
+    """The value is an object of attributes and data."""
+
+    def __init__(self, columns: Columns, constants: Mapping[str, str]) -> None:
+        self._attributes = _Attributes(columns, constants)
+        kinds = self._attributes.kinds
+        required = [_member(name, kinds[name]) for name in REQUIRED]
+        # Null would be allowed, but some readers expect that a member that is there has a value.
+        optional = [
+            pl.when(pl.col(name).is_not_null()).then("," + _members([_member(name, kind)])).otherwise(pl.lit(""))
+            for name, kind in kinds.items()
+            if name not in REQUIRED
+        ]
+        self._begin = pl.concat_str([_members(required), *optional])
+        fields = tuple(fields_of(dict(columns)).items())
+        self._fields = ('"data":' + json_objects(fields).cast(pl.String)) if fields else None
+        self._whole = dict(columns).get(DATA)
+        self._headers = pl.Series("headers", [[{"key": CONTENT_TYPE, "value": _STRUCTURED}]], dtype=_HEADERS)
+
+    @override
+    def encode(self, frame: pl.DataFrame) -> Encoded:
+        values = self._attributes.values(frame)
+        failures = self._attributes.failures(values)
+        if self._fields is not None:
+            data = frame.select(self._fields.alias(DATA))
+        elif self._whole is not None:
+            data = pl.DataFrame([self._data(frame.get_column(DATA), values, failures).alias(DATA)])
+        else:
+            data = pl.DataFrame([pl.Series(DATA, [None], dtype=pl.String).new_from_index(0, frame.height)])
+        parts = pl.concat_str([self._begin, pl.col(DATA)], separator=",", ignore_nulls=True)
+        text = values.hstack(data).select(pl.concat_str([pl.lit("{"), parts, pl.lit("}")]).cast(pl.Binary))
+        headers = self._headers.new_from_index(0, frame.height)
+        return Encoded(pl.DataFrame([text.to_series().alias("value"), headers]), _sorted(failures))
+
+    def _data(self, data: pl.Series, values: pl.DataFrame, failures: dict[int, RecordFailure]) -> pl.Series:
+        """Returns the member for the data as a whole; NULL for an event without data."""
+        name = "data_base64" if self._whole == BINARY else "data"
+        member = _members([json_ready(pl.col(DATA), data.dtype).alias(name)])
+        texts = pl.DataFrame([data]).select(pl.when(pl.col(DATA).is_not_null()).then(member)).to_series()
+        if self._whole == BINARY:
+            return texts
+        as_json = pl.Series(values=[True]).new_from_index(0, len(data))
+        if "datacontenttype" in values.columns:
+            types = values["datacontenttype"]
+            others = [one for one in types.unique().drop_nulls().to_list() if not is_json(one)]
+            as_json = types.is_null() | ~types.is_in(others)
+        for row in (as_json & data.is_not_null()).arg_true():
+            try:
+                _CHECK_JSON(data[row])
+            except ValueError as error:
+                message = f"`{DATA}` is to be a JSON text by its `datacontenttype`: {error}"
+                failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
+        return texts.zip_with(~as_json, '"data":' + data)
+
+
+def _member(name: str, kind: DataType) -> pl.Expr:
+    return json_ready(pl.col(name), polars_type(kind)).alias(name)
+
+
+def _members(members: Sequence[pl.Expr]) -> pl.Expr:
+    """Returns what Polars writes between the braces of an object."""
+    return pl.struct(members).struct.json_encode().str.strip_prefix("{").str.strip_suffix("}")
