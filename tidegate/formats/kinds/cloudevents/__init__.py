@@ -76,15 +76,6 @@ timestamp. All other columns of `schema` are fields of the data, which is read l
 with `unknown_fields`. Instead of fields, `ce_data` holds the data as a whole, whatever it is: `ce_data: binary`, or
 `ce_data: string` if it is text in UTF-8. Without either the data is not read.
 
-```yaml
-sources:
-  orders:
-    topic: orders
-    format: cloudevents
-    schema: {order: bigint, amount: "decimal(10,2)", ce_traceparent: string}
-    event_time: ce_time
-```
-
 The mode is found for each record. If its header `content-type` begins with `application/cloudevents`, it is
 structured: the value is a JSON object of the attributes and `data` or `data_base64`. The same applies to a record
 without that header and without headers that begin with `ce_`. Otherwise it is binary: attributes are the headers
@@ -106,6 +97,16 @@ the other columns, `application/json` unless `ce_datacontenttype` is set; or `ce
 value, so that NULL is a tombstone.
 
 ```yaml
+sources:
+  orders:
+    topic: orders
+    format: cloudevents
+    schema: {order: bigint, amount: "decimal(10,2)", ce_partitionkey: string}
+    event_time: ce_time
+steps:
+  - name: priced
+    from: orders
+    select: {ce_id: ce_id, ce_time: ce_time, ce_partitionkey: ce_partitionkey, order: order, net: amount * 0.8}
 sinks:
   copy:
     from: priced
@@ -117,8 +118,8 @@ sinks:
 
 In structured mode, `ce_data` in binary is written as `data_base64`. As a string it is a text, or, if
 `datacontenttype` is not set or is one of JSON, a JSON text. A row whose event would be invalid is a bad record
-(`INVALID_EVENT`). The record key is what `key` says, as in every format: the attribute `partitionkey`
-is one only with `key: ce_partitionkey`. Headers that a sink passes on do not replace those of the event.
+(`INVALID_EVENT`). The record key is that of `key`, as in every format: `partitionkey` is just an attribute, and becomes
+the key with `key: ce_partitionkey`. A sink does not pass on headers that it writes itself (`headers` of the sink).
 """
 
     @override
@@ -144,7 +145,10 @@ is one only with `key: ce_partitionkey`. Headers that a sink passes on do not re
         return columns
 
     def _check_constants(self, columns: Schema, constants: dict[str, str]) -> None:
-        check_columns({f"{PREFIX}{name}": CORE.get(name, STRING) for name in constants})
+        try:
+            check_columns({f"{PREFIX}{name}": CORE.get(name, STRING) for name in constants})
+        except FormatRefusal as refusal:
+            raise FormatRefusal(refusal.message, refusal.remedy, "attributes") from refusal
         for name, text in constants.items():
             message = remedy = ""
             if f"{PREFIX}{name}" in columns:

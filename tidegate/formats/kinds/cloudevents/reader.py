@@ -77,7 +77,7 @@ class EventDecoder(Decoder):
 
     def _structured_rows(self, headers: _Headers, failures: dict[int, RecordFailure]) -> list[int]:
         """Returns the rows in structured mode, without those whose format is not supported."""
-        types = headers.column(CONTENT_TYPE).cast(pl.String, strict=False)
+        types = _text_of(headers.column(CONTENT_TYPE))
         found = types.is_null() & ~headers.has_attributes()
         for text in types.unique().drop_nulls().to_list():
             media_type = text.partition(";")[0].strip().lower()
@@ -98,7 +98,7 @@ class EventDecoder(Decoder):
         for name in self._attributes:
             header = CONTENT_TYPE if name == "datacontenttype" else f"{PREFIX}{name}"
             found = headers.column(header)
-            text = found.cast(pl.String, strict=False)
+            text = _text_of(found)
             if text.null_count() != found.null_count():
                 for row in (text.is_null() & found.is_not_null()).arg_true():
                     message = f"the header `{header}` is not UTF-8"
@@ -191,7 +191,7 @@ class EventDecoder(Decoder):
     ) -> dict[str, pl.Series]:
         found = pl.Series(DATA, messages.values if values is None else values, dtype=polars_type(BINARY))
         if self._data == STRING:
-            text = found.cast(pl.String, strict=False)
+            text = _text_of(found)
             for row in (text.is_null() & found.is_not_null()).arg_true():
                 failures.setdefault(row, RecordFailure(row, FailureKind.NOT_UTF8, f"the data is not UTF-8: `{DATA}`"))
             found = text
@@ -232,6 +232,21 @@ class _Headers:
         """Returns whether messages have headers that look like attributes."""
         rows = self._rows.filter(self._names.str.starts_with(PREFIX))
         return pl.repeat(value=False, n=self._count, eager=True).scatter(rows, values=True)
+
+
+def _text_of(values: pl.Series) -> pl.Series:
+    """Returns bytes as text; NULL for what is not UTF-8."""
+    try:
+        return values.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return pl.Series(values.name, [_decoded(one) for one in values.to_list()], dtype=pl.String)
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _read_headers(messages: Messages, failures: dict[int, RecordFailure]) -> _Headers:
