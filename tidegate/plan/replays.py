@@ -1,8 +1,10 @@
-"""Sinks and states that already have a failed record, and would get it again from a replay. Pure.
+"""Where a dead letter is replayed, and which sinks and states would get its record a second time. Pure.
 
-Counts how many rows of one record may reach each operator: none, one or several. If only one row can have reached the
-failed operator, nothing after that operator has the record, and neither has anything after an output of a `route` that
-the row did not take. If several rows can (after an `explode`, or on two paths), another one may have passed.
+With a retry topic, the row of a letter returns to the step that failed, and nothing else gets it again. Otherwise the
+whole record is written again. To find who has it, this module counts how many rows of one record may reach each
+operator: none, one or several. If only one row can have reached the failed operator, nothing after that operator has
+the record, and neither has anything after an output of a `route` that the row did not take. If several rows can (after
+an `explode`, or on two paths), another one may have passed.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from typing import Final
 
 import msgspec
 
-from tidegate.ids import OperatorName
+from tidegate.formats.dead_letters.letter import DeadLetter
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.retry import RetryOperator
 from tidegate.operators.spec import DEAD, LATE
 from tidegate.plan.graph import Node, OutputPath, Plan
 
@@ -37,10 +42,22 @@ class Holders(msgspec.Struct, frozen=True):
         return " and ".join(word + ", ".join(names) for word, names in parts if names)
 
 
+class Route(msgspec.Struct, frozen=True):
+    """Where a dead letter is replayed."""
+
+    retry_topic: str = ""
+    """The topic from which the row returns to the step that failed; empty if the whole record is written again."""
+    obstacle: str = ""
+    """Why it cannot be replayed there."""
+
+
 class Replays:
     """Answers for the dead letters of one plan."""
 
     def __init__(self, plan: Plan) -> None:
+        self._retry = next(iter(plan.operators(RetryOperator)), None)
+        self._sources = [one for one in plan.operators(SourceOperator) if one is not self._retry]
+        self._cluster = next((one.cluster for one in plan.operators(DeadLetterOperator)), MAIN_CLUSTER)
         self._operators = {node.operator.name: node.operator for node in plan.nodes}
         self._inputs = _derive_inputs(plan)
         self._stateful = {
@@ -48,8 +65,25 @@ class Replays:
             for name, one in self._operators.items()
             if any(state.keyed for state in one.states(plan.max_parallelism))
         }
-        self._renamed = {words.was: name for name, words in plan.words.items() if words.was}
+        self._former = {name: words.was for name, words in plan.words.items() if words.was}
+        self._renamed = {was: name for name, was in self._former.items()}
         self._known: dict[tuple[str, str, str], Holders] = {}
+
+    def route(self, letter: DeadLetter, *, whole: bool = False) -> Route:
+        """Returns where a dead letter is replayed; `whole`: its whole record must be written again."""
+        if self._retry is not None and not whole and not self._failed_in_source(letter):
+            return Route(self._retry.topics[0], self._retry.fit(letter).obstacle)
+        clusters = {one.cluster for one in self._sources if one.reads_topic(letter.topic)}
+        if not clusters or self._cluster in clusters:
+            return Route()
+        return Route(
+            obstacle=f"{letter.topic} is in cluster {min(clusters)}, the dead letters are in {self._cluster}, and no "
+            "transaction spans both: choose a topic there by --to"
+        )
+
+    def _failed_in_source(self, letter: DeadLetter) -> bool:
+        names = {name for one in self._sources for name in (one.name, self._former.get(one.name))}
+        return letter.step in names or (letter.row is None and letter.row_size is None and letter.port is None)
 
     def holders(self, step: str, topic: str, target: str) -> Holders:
         """Returns what may have a record of `topic` that failed in `step`, and gets it again from `target`.
@@ -58,33 +92,39 @@ class Replays:
         """
         asked = (step, topic, target)
         if asked not in self._known:
-            had, again = self._find_reached(topic, step), self._find_reached(target, "")
+            had, again = self._find_reached(topic, step), self._find_reached(target, "", self._cluster)
             both = sorted(had & again)
             sinks = tuple(name for name in both if isinstance(self._operators[name], SinkOperator))
             self._known[asked] = Holders(sinks, tuple(name for name in both if name in self._stateful))
         return self._known[asked]
 
-    def _find_reached(self, topic: str, step: str) -> set[OperatorName]:
-        """Returns the operators that rows of a record of the topic may reach although it failed in a step."""
-        rows = self._count(topic, {}, None)
+    def _find_reached(self, topic: str, step: str, cluster: ClusterName | None = None) -> set[OperatorName]:
+        """Returns the operators that rows of a record of the topic may reach although it failed in a step. None: the
+        cluster of the topic is unknown.
+        """
+        rows = self._count(topic, {}, None, cluster)
         failed = OperatorName(step)
         if failed not in rows:
             failed = self._renamed.get(failed, failed)
         if rows.get(failed) != 1:
             return {name for name, count in rows.items() if count}
         taken = self._find_way(failed, rows)
-        rows = self._count(topic, taken, failed)
+        rows = self._count(topic, taken, failed, cluster)
         late = {name for name, output in taken.items() if output == LATE}
         return {name for name, count in rows.items() if count} - late - {failed}
 
     def _count(
-        self, topic: str, taken: Mapping[OperatorName, str], failed: OperatorName | None
+        self,
+        topic: str,
+        taken: Mapping[OperatorName, str],
+        failed: OperatorName | None,
+        cluster: ClusterName | None,
     ) -> dict[OperatorName, int]:
         """Counts the rows of a record that reach each operator, up to `_SEVERAL`."""
         rows: dict[OperatorName, int] = {}
         for name, operator in self._operators.items():
             if isinstance(operator, SourceOperator):
-                rows[name] = int(operator.reads_topic(topic))
+                rows[name] = int(operator.reads_topic(topic) and cluster in (None, operator.cluster))
                 continue
             found = (
                 rows[upstream] * (_SEVERAL if self._operators[upstream].splits_rows() else 1)

@@ -17,6 +17,7 @@ from tidegate.cli.dead_letters.topic import dead_letter_of
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, make_mark
+from tidegate.plan.replays import Route
 
 OWN = ("name\x1b]0;title\x07", b"1")
 ABOUT = [(letters.KIND, b"UNKNOWN_FIELD"), (letters.STEP, b"orders"), (letters.HEADERS, b"1")]
@@ -65,7 +66,11 @@ def serve(monkeypatch: pytest.MonkeyPatch, topic: type[Topic]) -> None:
     monkeypatch.setattr(command, "DeadLetterTopic", topic)
     monkeypatch.setattr(command, "read_sections", lambda *_: None)
     monkeypatch.setattr(
-        command, "_find_holding", lambda *_: lambda letter, _: "sink copy" if letter.step == "share" else ""
+        command,
+        "_read_replays",
+        lambda *_: SimpleNamespace(
+            holders=lambda step, *_: "sink copy" if step == "share" else "", route=lambda _: Route()
+        ),
     )
 
 
@@ -86,8 +91,10 @@ def test_nothing_of_a_record_reaches_the_terminal_as_an_order(
 def answer(monkeypatch: pytest.MonkeyPatch, done: Replayed) -> None:
     """Of every replay of the file `f`."""
     monkeypatch.setattr(command, "replay_dead_letters", lambda *_: done)
-    monkeypatch.setattr(command, "read_sections", lambda *_: SimpleNamespace(name="shop"))
-    monkeypatch.setattr(command, "_find_holding", lambda *_: None)
+    monkeypatch.setattr(
+        command, "read_sections", lambda *_: SimpleNamespace(name="shop", dead_letters=None, clusters={})
+    )
+    monkeypatch.setattr(command, "_read_replays", lambda *_: SimpleNamespace(route=lambda _: Route()))
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 records were"), (1, "1 record was"), (2, "2 records were")])
@@ -214,7 +221,7 @@ def test_letters_of_a_file_that_makes_no_plan_are_listed_all_the_same(monkeypatc
         raise ConfigErrors([Problem("f", 3, 1, "steps.share", "is wrong", "correct it")])
 
     serve(monkeypatch, Letters)
-    monkeypatch.setattr(command, "_find_holding", refuse)
+    monkeypatch.setattr(command, "_read_replays", refuse)
     result = CliRunner().invoke(command.dead_letters, ["list", "f"], catch_exceptions=False)
     assert result.stderr.startswith("which sinks and states may have the records is not known: f:3:1: steps.share")
     assert result.stdout.splitlines()[1].endswith("?")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Self, cast
 
 import confluent_kafka as ck
+import msgspec
 import pytest
 
 from tests.support import clients
@@ -18,6 +19,7 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter
 from tidegate.kafka.facts import TopicFacts, TopicLimits
+from tidegate.plan.replays import Route
 from tidegate.sinks.naming import replay_id
 
 
@@ -62,15 +64,19 @@ class Client:
         pass
 
 
+def record_of(letter: DeadLetter, to: str) -> replay.ReplayRecord:
+    return replay._derive_record(letter, "dead", to, Route())
+
+
 def test_a_topic_that_is_not_there_is_refused_by_a_dry_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """It said how many records would be written, and the replay itself was refused."""
     monkeypatch.setattr(replay, "TransactionClient", Client)
     letter = read_dead_letter(0, 3, None, None, b"v", [(letters.KIND, b"X"), (letters.HEADERS, b"0")])
     assert letter is not None
     with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
-        assert not fitting.refuses(letter, "orders")
+        assert not fitting.refuses(record_of(letter, "orders"))
         with pytest.raises(ReplayRefused, match="topic ordres does not exist; choose another by --to"):
-            fitting.refuses(letter, "ordres")
+            fitting.refuses(record_of(letter, "ordres"))
 
 
 DAY_MS = 86_400_000
@@ -105,8 +111,8 @@ def test_a_record_that_the_topic_does_not_take_is_known_before_it_is_written(
     letter = read_dead_letter(0, 3, None, key, b"v" * 50, headers)
     assert letter is not None
     with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
-        assert fitting.refuses(letter, "orders").startswith(reason)
-        assert bool(fitting.refuses(letter, "orders")) == bool(reason)
+        assert fitting.refuses(record_of(letter, "orders")).startswith(reason)
+        assert bool(fitting.refuses(record_of(letter, "orders"))) == bool(reason)
 
 
 class Broker:
@@ -240,7 +246,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return broker
 
 
-SHOP = cast("Any", SimpleNamespace(name="shop", kafka={}))
+SHOP = cast("Any", SimpleNamespace(name="shop", kafka={}, dead_letters=SimpleNamespace(retry_topic=None)))
 
 
 def test_a_replay_is_refused_whole_where_it_would_repeat_what_others_have(refusing: Broker) -> None:
@@ -253,6 +259,7 @@ def test_a_replay_is_refused_whole_where_it_would_repeat_what_others_have(refusi
         "  failed in price, and may be in state of total (letters dead[0]@2)",
         "2 other records can be written again without that: choose by --step, --kind, or --partition and --offset",
         "--whole-record writes all of them, and repeats what they have done",
+        "with `retry_topic` in `dead_letters`, a replay continues at the step that failed",
     ]
     assert (refusing.produced, len(refusing.dead)) == ([], 4)
 
@@ -277,6 +284,44 @@ def test_what_repeats_nothing_or_is_repeated_knowingly_is_written(
     monkeypatch.setattr(Client, "topics", lambda _, names, __: {name: TopicFacts("id", 1) for name in names})
     assert replay.replay(SHOP, order) == replay.Replayed(written=written)
     assert len(refusing.produced) == written
+
+
+def route(letter: DeadLetter) -> Route:
+    """Rows of `share` return to it, and those of `price` fit no more."""
+    obstacles = {"orders": Route(), "share": Route("again"), "price": Route("again", "`price` needs `x`")}
+    return obstacles[letter.step]
+
+
+def test_a_letter_of_a_step_goes_to_the_retry_topic_with_all_that_it_has(
+    refusing: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The letters of the source are written to its topic as ever; the one that fits nothing keeps none of them back."""
+    monkeypatch.setattr(Client, "topics", lambda _, names, __: {name: TopicFacts("id", 1) for name in names})
+    order = replay.ReplayOrder(lambda _: True, holding=holding, route=route)
+    counted = replay.replay(SHOP, order._replace(dry_run=True))
+    done = replay.replay(SHOP, order)
+    assert done == counted == replay.Replayed(written=3, refused={"`price` needs `x`": ["dead[0]@2"]})
+    assert sorted(refusing.produced) == [("again", b"a"), ("orders", b"a"), ("orders", b"a")]
+    letter = dead_letter_of(refusing.dead[1])
+    assert letter is not None
+    record = replay._derive_record(letter, "dead", None, route(letter))
+    assert (record.timestamp_ms, record.partition) == (0, 0), "a time of the record could be beyond the retention"
+    again = read_dead_letter(0, 0, None, record.key, record.value, record.headers)
+    assert again is not None
+    assert record.headers[-1] == (letters.REPLAYED_FROM, b"dead[0]@1")
+    assert again == msgspec.structs.replace(letter, partition=0, offset=0, written_ms=None, reason=again.reason)
+    assert replay.replay(SHOP, order).marked == 3
+
+
+def test_a_row_is_not_retried_after_its_whole_record_was_written_again(
+    refusing: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step has had the row again by then, whatever became of it."""
+    refusing.dead[2:] = [dead_letter(2, 8, b"a", STEPS["share"])]
+    monkeypatch.setattr(Client, "topics", lambda _, names, __: {name: TopicFacts("id", 1) for name in names})
+    assert replay.replay(SHOP, replay.ReplayOrder(lambda one: one.offset == 1)).written == 1
+    done = replay.replay(SHOP, replay.ReplayOrder(lambda one: one.offset == 2, route=route))
+    assert done == replay.Replayed(joined=1)
 
 
 def test_a_letter_that_comes_while_the_others_are_looked_at_is_left_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.schemas import Ask
-from tidegate.cli.dead_letters.replay import Holding, Replayed, ReplayOrder, render_places, render_repeating
+from tidegate.cli.dead_letters.replay import Replayed, ReplayOrder, render_places, render_repeating
 from tidegate.cli.dead_letters.replay import replay as replay_dead_letters
 from tidegate.cli.dead_letters.topic import DeadLetterTopic, Marks, ReplayRefused, dead_letter_of
 from tidegate.cli.output import echo_json, printable, render_table
@@ -105,9 +106,9 @@ def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...]
     partition and offset of a letter.
     """
     settings, chosen = _read(file), _chosen(kinds, steps, None, ())
-    holding: Holding | None = None
+    replays: Replays | None = None
     try:
-        holding = _find_holding(file, Ask.COPY)
+        replays = _read_replays(file, Ask.COPY)
     except ConfigErrors as errors:
         click.echo(f"which sinks and states may have the records is not known: {errors.problems[0]}", err=True)
     groups: dict[tuple[str, str, str], DeadLetterGroup] = {}
@@ -118,7 +119,7 @@ def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...]
             marks.note(message)
         for letter in filter(chosen, topic.letters(bounds)):
             written_to = marks.of(letter)
-            _count(groups, letter, holding, is_open=written_to is None)
+            _count(groups, letter, replays, is_open=written_to is None)
             heapq.heappush(newest, _listed(letter, written_to))
             if len(newest) > limit:
                 heapq.heappop(newest)
@@ -133,11 +134,11 @@ def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...]
 
 
 def _count(
-    groups: dict[tuple[str, str, str], DeadLetterGroup], letter: DeadLetter, holding: Holding | None, *, is_open: bool
+    groups: dict[tuple[str, str, str], DeadLetterGroup], letter: DeadLetter, replays: Replays | None, *, is_open: bool
 ) -> None:
     name = (letter.step, letter.kind, letter.topic)
     if name not in groups:
-        repeats = None if holding is None else str(holding(letter, letter.topic))
+        repeats = None if replays is None else _find_repeats(replays, letter)
         groups[name] = DeadLetterGroup(*name, repeats=repeats)
     group = groups[name]
     group.letters += 1
@@ -145,6 +146,13 @@ def _count(
     if letter.written_ms is not None:
         group.first_ms = min(letter.written_ms, group.first_ms or letter.written_ms)
         group.last_ms = max(letter.written_ms, group.last_ms or letter.written_ms)
+
+
+def _find_repeats(replays: Replays, letter: DeadLetter) -> str:
+    """Returns who would get the record a second time from a replay."""
+    route = replays.route(letter)
+    continues = route.retry_topic and not route.obstacle
+    return "" if continues else str(replays.holders(letter.step, letter.topic, letter.topic))
 
 
 def _listed(letter: DeadLetter, written_to: str | None) -> tuple[tuple[int, int, int], ListedDeadLetter]:
@@ -219,6 +227,7 @@ def _plain(letter: DeadLetter, written_to: str | None) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(letter, builtin_types=(bytes,))
     texts = {name: _text(found.pop(name)) for name in ("key", "value")}
     headers = [[name, _text(value)] for name, value in letter.headers]
+    del found["reason"]  # its parts have fields of their own
     return {**found, **texts, "headers": headers, "written_again_to": written_to}
 
 
@@ -230,6 +239,7 @@ def _lines(letter: DeadLetter, written_to: str | None) -> list[str]:
         "kind": letter.kind,
         "message": letter.message,
         "bytes": letter.bytes,
+        **({"replayed": f"{letter.tries} times at this step"} if letter.tries else {}),
         "written": _moment(letter.written_ms),
         "written again to": written_to or "-",
         "key": _text(letter.key),
@@ -289,13 +299,17 @@ def replay(
     whole_record: bool,
     dry_run: bool,
 ) -> int:
-    """Write records of dead letters of the pipeline of FILE again, with key, value, headers and timestamp as they were.
+    """Replay dead letters of the pipeline of FILE, after what made them fail was corrected.
 
-    The pipeline processes such a record as a new one. So nothing is written if a chosen record failed in a later step
+    If `dead_letters` has a `retry_topic`, a letter of a step or a sink continues there: the pipeline reads the row from
+    that topic, and nothing else gets it again. The row must fit the step as it is in FILE; if not, the reason is named.
+
+    Without a retry topic, and for letters of a source, the whole record is written again, with key, value, headers and
+    timestamp as they were, and processed as a new one. So nothing is written if a chosen record failed in a later step
     or a sink, and other sinks or states may have it: they are named. --whole-record writes it all the same.
 
-    Each record is written once, however many letters it has and however often the command is repeated or killed:
-    letters whose records were written are marked in the dead-letter topic. The records get one more header,
+    Each letter is replayed once, and each whole record is written once, however often the command is repeated or
+    killed: replayed letters are marked in the dead-letter topic. The records get one more header,
     `__tidegate.replayed.from`.
     """
     if offsets and partition is None:
@@ -303,10 +317,17 @@ def replay(
     if to is not None:
         require_topic(to, "--to: ")
     settings = _read(file)
-    if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
-        raise click.UsageError("--to is the dead-letter topic itself")
-    holding = None if whole_record else _find_holding(file, Ask.EITHER)
-    done = replay_dead_letters(settings, ReplayOrder(_chosen(kinds, steps, partition, offsets), to, holding, dry_run))
+    letters = settings.dead_letters
+    if to is not None and letters is not None and to in (letters.topic, letters.retry_topic):
+        raise click.UsageError("--to is the dead-letter topic itself, or the retry topic")
+    order = ReplayOrder(_chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
+    if not whole_record or settings.clusters:
+        replays = _read_replays(file, Ask.EITHER)
+        if not whole_record:
+            order = order._replace(holding=lambda one, target: replays.holders(one.step, one.topic, target))
+        if to is None:
+            order = order._replace(route=partial(replays.route, whole=whole_record))
+    done = replay_dead_letters(settings, order)
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")
     if done.joined:
@@ -326,10 +347,9 @@ def replay(
     return int(bool(done.refused or done.repeating))
 
 
-def _find_holding(file: Path, ask: Ask) -> Holding:
-    """Derives from the pipeline file as it is now who has a record. Raises ConfigErrors if the file yields no plan."""
-    replays = Replays(plan_file(file, os.environ, ask)[1])
-    return lambda letter, target: replays.holders(letter.step, letter.topic, target)
+def _read_replays(file: Path, ask: Ask) -> Replays:
+    """Answers by the pipeline file as it is now. Raises ConfigErrors if the file yields no plan."""
+    return Replays(plan_file(file, os.environ, ask)[1])
 
 
 def _chosen(

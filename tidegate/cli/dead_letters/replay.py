@@ -1,13 +1,13 @@
-"""Writes the records of dead letters again.
+"""Replays dead letters: writes their rows to the retry topic, or their whole records again.
 
-Each record is written once: one transaction contains the records and, in the dead-letter topic, the marks of their dead
+Each is written once: one transaction contains the records and, in the dead-letter topic, the marks of their dead
 letters. The transactional id belongs to the pipeline, so a second replay ends the first one before it reads the marks.
 If a replay is killed, exactly the marked records have been written, and another replay continues. A record with several
 dead letters is written for one of them; the others only get their marks.
 
-This does not cover the effects of a record: every reader of the topic processes it as a new one. A replay therefore
-first examines all chosen dead letters. It is refused if a sink or state of the pipeline already has one of their
-records.
+The pipeline reads the retry topic itself, and processes a row there at the step that failed. This does not cover the
+effects of a whole record: every reader of its topic processes it as a new one. Such a replay therefore first examines
+all chosen dead letters. It is refused if a sink or state of the pipeline already has one of their records.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import derive_client_properties
 from tidegate.formats.contract import Headers
 from tidegate.formats.dead_letters import MARKER, REPLAYED_FROM
-from tidegate.formats.dead_letters.letter import DeadLetter, make_mark
+from tidegate.formats.dead_letters.letter import DeadLetter, derive_retry_headers, make_mark
 from tidegate.formats.record_limits import RecordLimits, describe_limit, fits
 from tidegate.ids import TransactionalId
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import limit_times
 from tidegate.kafka.transactions import TransactionClient
+from tidegate.plan.replays import Route
 from tidegate.sinks.limits import derive_record_limits
 from tidegate.sinks.naming import replay_id
 
@@ -88,10 +89,27 @@ class Replayed(msgspec.Struct):
     """
 
 
+class ReplayRecord(NamedTuple):
+    """A record to write for a dead letter."""
+
+    topic: str
+    partition: int | None
+    """None if the client chooses."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int = 0
+    """0 stands for the time of writing."""
+
+
 Holding = Callable[[DeadLetter, str], object]
 """Returns who has the record of a dead letter and would receive it again from a topic: falsy if nothing does, else
 printable.
 """
+
+
+def _route_nowhere(_: DeadLetter) -> Route:
+    return Route()
 
 
 class ReplayOrder(NamedTuple):
@@ -99,10 +117,11 @@ class ReplayOrder(NamedTuple):
 
     chosen: Callable[[DeadLetter], bool]
     to: str | None = None
-    """Writes all records to this topic. None: each record to its own."""
+    """Writes all records to this topic. None: each record to its own, unless `route` returns a retry topic."""
     holding: Holding | None = None
     """None: records are written even if sinks and states already have them."""
     dry_run: bool = False
+    route: Callable[[DeadLetter], Route] = _route_nowhere
 
 
 def replay(settings: PipelineSettings, order: ReplayOrder) -> Replayed:
@@ -114,21 +133,21 @@ def replay(settings: PipelineSettings, order: ReplayOrder) -> Replayed:
             if order.dry_run:
                 return before.done
             if before.done.repeating:
-                raise ReplayRefused(_explain_repeating(before.done))
+                raise ReplayRefused(_explain_repeating(before.done, settings))
         writer = _Writer(settings, topic)
         choice = _Choice(order, topic, fitting, settled=True)
         waiting: list[_Chosen] = []
         for one in choice.letters():
             waiting.append(one)
             if _full(waiting):
-                writer.write(waiting, order.to)
+                writer.write(waiting)
                 waiting.clear()
         if waiting:
-            writer.write(waiting, order.to)
+            writer.write(waiting)
         return choice.done
 
 
-def _explain_repeating(done: Replayed) -> str:
+def _explain_repeating(done: Replayed, settings: PipelineSettings) -> str:
     letters = sum(map(len, done.repeating.values()))
     subject = "the record of 1 letter" if letters == 1 else f"records of {letters:,} letters"
     lines = [f"nothing was written: {subject} may be in other sinks or states already, and would be there twice"]
@@ -139,6 +158,8 @@ def _explain_repeating(done: Replayed) -> str:
             f"{others} can be written again without that: choose by --step, --kind, or --partition and --offset"
         )
     lines.append("--whole-record writes all of them, and repeats what they have done")
+    if settings.dead_letters is not None and settings.dead_letters.retry_topic is None:
+        lines.append("with `retry_topic` in `dead_letters`, a replay continues at the step that failed")
     return "\n".join(lines)
 
 
@@ -170,41 +191,50 @@ class _Choice:
         """Yields the dead letters to mark, in the order of each partition. Can be called once."""
         done, seen = self.done, self._seen
         for letter in filter(self._order.chosen, self._topic.letters(self._bounds)):
-            target = self._order.to or letter.topic
             if self._marks.of(letter) is not None:
                 done.marked += 1
                 continue
-            if not letter.whole or not target:
+            route = self._order.route(letter)
+            if route.obstacle:
+                self._refuse(letter, route.obstacle)
+                continue
+            whole = not route.retry_topic
+            if whole and not (letter.whole and (self._order.to or letter.topic)):
                 done.kept += 1
                 continue
-            record = _record_of(letter, target)
+            record = _record_of(letter, (self._order.to if whole else None) or letter.topic)
+            target = _derive_record(letter, self._topic.topic, self._order.to, route)
             known = record is not None and record in seen
             if known:
                 done.joined += 1
-            elif not self._is_selected(letter, target):
+            elif not self._is_selected(letter, target, whole=whole):
                 continue
             else:
                 done.written += 1
-                if record is not None:
+                if record is not None and whole:
                     seen.add(record)
-            yield _Chosen(letter, known)
+            yield _Chosen(letter, target, known)
 
-    def _is_selected(self, letter: DeadLetter, target: str) -> bool:
-        place = place_of(letter, self._topic.topic)
-        holders = self._order.holding(letter, target) if self._order.holding is not None else None
+    def _is_selected(self, letter: DeadLetter, record: ReplayRecord, *, whole: bool) -> bool:
+        holders = self._order.holding(letter, record.topic) if whole and self._order.holding is not None else None
         if holders:
+            place = place_of(letter, self._topic.topic)
             self.done.repeating.setdefault((letter.step, str(holders)), []).append(place)
             return False
-        reason = self._fitting.refuses(letter, target)
+        reason = self._fitting.refuses(record)
         if reason:
-            self.done.refused.setdefault(reason, []).append(place)
+            self._refuse(letter, reason)
         return not reason
+
+    def _refuse(self, letter: DeadLetter, reason: str) -> None:
+        self.done.refused.setdefault(reason, []).append(place_of(letter, self._topic.topic))
 
 
 class _Chosen(NamedTuple):
     """A dead letter that will be marked."""
 
     letter: DeadLetter
+    record: ReplayRecord
     marks_only: bool
     """Its record is written for another dead letter."""
 
@@ -232,7 +262,8 @@ def _record_of(letter: DeadLetter, target: str) -> bytes | None:
 
 
 def _full(waiting: Sequence[_Chosen]) -> bool:
-    return len(waiting) >= DEAD_LETTERS_MAX or sum(len(one.letter.value or b"") for one in waiting) >= BYTES_MAX
+    size = sum(len(one.letter.value or b"") + len(one.letter.row or "") for one in waiting)
+    return len(waiting) >= DEAD_LETTERS_MAX or size >= BYTES_MAX
 
 
 def place_of(letter: DeadLetter, topic: str) -> str:
@@ -240,8 +271,18 @@ def place_of(letter: DeadLetter, topic: str) -> str:
     return f"{topic}[{letter.partition}]@{letter.offset}"
 
 
-def _headers(letter: DeadLetter, topic: str) -> list[tuple[str, bytes | None]]:
-    return [*letter.headers, (REPLAYED_FROM, place_of(letter, topic).encode())]
+def _derive_record(letter: DeadLetter, topic: str, to: str | None, route: Route) -> ReplayRecord:
+    """Returns the record to write. A row keeps the partition of its letter, so that letters stay in order; a whole
+    record its own, if it returns to its own topic.
+    """
+    place = place_of(letter, topic)
+    if route.retry_topic:
+        headers = derive_retry_headers(letter, place)
+        return ReplayRecord(route.retry_topic, letter.partition, letter.key, letter.value, headers)
+    headers = (*letter.headers, (REPLAYED_FROM, place.encode()))
+    partition = letter.source_partition if to is None else None
+    at_ms = max(0, letter.timestamp_ms or 0)
+    return ReplayRecord(to or letter.topic, partition, letter.key, letter.value, headers, at_ms)
 
 
 class _Fitting:
@@ -259,38 +300,34 @@ class _Fitting:
     def __exit__(self, *_exc_info: object) -> None:
         self._client.close()
 
-    def refuses(self, letter: DeadLetter, target: str) -> str:
+    def refuses(self, record: ReplayRecord) -> str:
         """Returns why the topic would reject the record with its additional header, or an empty string.
 
         Kafka rejects the whole transaction because of one record. If the topic's settings are hidden, the broker
         decides. Raises ReplayRefused for a topic that does not exist.
         """
+        target = record.topic
         if target not in self._facts:
             if target not in self._client.topics([target], ANSWER_S):
                 raise ReplayRefused(f"topic {target} does not exist; choose another by --to", topic=target)
             self._facts[target] = self._client.topic_limits(target, ANSWER_S)
         limits = derive_record_limits(target, self._properties, self._facts[target], SYSTEM_CLOCK.now_ms())
-        return _find_obstacle(letter, _headers(letter, self._topic.topic), limits)
+        return _find_obstacle(record, limits)
 
 
-def _find_obstacle(letter: DeadLetter, headers: Headers, limits: RecordLimits) -> str:
+def _find_obstacle(record: ReplayRecord, limits: RecordLimits) -> str:
     """Returns the reason without numbers, because dead letters are grouped by it."""
-    at_ms = _stamp(letter)
+    at_ms = record.timestamp_ms
     other = "raise it, or write to another topic by --to"
-    if not fits(letter.key, letter.value, headers, limits):
+    if not fits(record.key, record.value, record.headers, limits):
         return f"too large for the topic (max.message.bytes) with one header more: {other}"
-    if limits.needs_key and letter.key is None:
+    if limits.needs_key and record.key is None:
         return "without a key, and the topic is compacted: write to another topic by --to"
     if at_ms and limits.earliest_ms is not None and at_ms < limits.earliest_ms:
         return f"too old for the topic ({describe_limit('before')}): {other}"
     if at_ms and limits.latest_ms is not None and at_ms > limits.latest_ms:
         return f"too new for the topic ({describe_limit('after')}): {other}"
     return ""
-
-
-def _stamp(letter: DeadLetter) -> int:
-    """Returns the record's timestamp; 0 stands for the time of writing."""
-    return max(0, letter.timestamp_ms or 0)
 
 
 class _Writer:
@@ -314,16 +351,16 @@ class _Writer:
             raise explain(topic.kafka, error) from error
         self._partitions: dict[str, int] = {}
 
-    def write(self, letters: Sequence[_Chosen], to: str | None) -> None:
+    def write(self, letters: Sequence[_Chosen]) -> None:
         """Writes all records and marks, or none. Raises ReplayRefused."""
         import confluent_kafka as ck
 
         self._failed.clear()
-        for target in {to or one.letter.topic for one in letters}:
+        for target in {one.record.topic for one in letters}:
             self._count(target)  # before a transaction begins that would stay open
         try:
             self._producer.begin_transaction()
-            self._fill(letters, to)
+            self._fill(letters)
             while self._producer.flush(WAIT_S) and not self._failed:  # after a failure the client sends nothing more
                 pass
             if self._failed:
@@ -344,12 +381,12 @@ class _Writer:
             "written is marked: wait for the other one, then repeat the command for the letters that are left"
         ) from error
 
-    def _fill(self, letters: Sequence[_Chosen], to: str | None) -> None:
+    def _fill(self, letters: Sequence[_Chosen]) -> None:
         offsets: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
-        for letter, marks_only in letters:
+        for letter, record, marks_only in letters:
             if not marks_only:
-                self._produce(letter, to)
-            offsets[letter.partition, to or letter.topic].append(letter.offset)
+                self._produce(record)
+            offsets[letter.partition, record.topic].append(letter.offset)
         for (partition, target), found in offsets.items():
             self._send(
                 topic=self._topic.topic,
@@ -370,18 +407,15 @@ class _Writer:
             else:
                 return
 
-    def _produce(self, letter: DeadLetter, to: str | None) -> None:
-        """Produces a record, into its original partition if it returns to its own topic."""
-        target = to or letter.topic
-        number = letter.source_partition
-        own = to is None and number is not None and 0 <= number < self._count(target)
+    def _produce(self, record: ReplayRecord) -> None:
+        number, count = record.partition, self._count(record.topic)
         self._send(
-            topic=target,
-            partition=number if own and number is not None else -1,
-            key=letter.key,
-            value=letter.value,
-            timestamp=_stamp(letter),
-            headers=_headers(letter, self._topic.topic),
+            topic=record.topic,
+            partition=number if number is not None and 0 <= number < count else -1,
+            key=record.key,
+            value=record.value,
+            timestamp=record.timestamp_ms,
+            headers=list(record.headers),
         )
 
     def _send(self, **record: Any) -> None:
