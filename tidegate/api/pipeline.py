@@ -301,7 +301,8 @@ class Pipeline:
     def _source(self, name: str) -> SourceOperator:
         from tidegate.testing.preview import StepUnknown
 
-        known = {str(one.name): one for one in self._plan.operators(SourceOperator)}
+        given = self._loaded.settings.sources
+        known = {str(one.name): one for one in self._plan.operators(SourceOperator) if one.name in given}
         if name not in known:
             raise StepUnknown(f"{self._loaded.file} reads no source {name!r}; it has: {', '.join(known)}")
         return known[name]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tidegate.checks.facts import BATCH_BYTES, DIRECTORY, ClusterFacts, Comparison, SeenTopic, Use, place_servers
 from tidegate.checks.findings import Finding, prevent_start, warn_of_start
 from tidegate.checks.judge_machine import judge_storage_error
-from tidegate.checks.uses import derive_uses
+from tidegate.checks.uses import derive_uses, place_source
 from tidegate.config.clusters import place_of, properties_of
 from tidegate.config.errors import Problem
 from tidegate.config.fields.base import Path
@@ -23,6 +23,7 @@ from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator, find_unfit
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.retry import RETRY
 from tidegate.plan.graph import Plan
 from tidegate.sources.positions import describe_out_of_range
 from tidegate.sources.start_offsets import AHEAD, AHEAD_REMEDY
@@ -82,7 +83,8 @@ def _judge_dead_letters(
     loaded: LoadedPipeline, plan: Plan, letters: DeadLetterOperator, topics: Mapping[str, SeenTopic]
 ) -> Iterator[Finding]:
     for use in derive_uses(loaded, plan):
-        if use.written and use.cluster == letters.cluster and use.topic in letters.topics:
+        written = use.written and use.cluster == letters.cluster and use.topic in letters.topics
+        if written or use.place == place_source(RETRY):
             seen = topics[use.topic]
             unfit = find_unfit(compacted=seen.has_policy("compact"), batch_bytes=seen.number(BATCH_BYTES))
             if unfit is not None:
@@ -114,7 +116,7 @@ def _judge_offsets(source: SourceOperator, facts: ClusterFacts) -> Iterator[Find
 
 def _judge_parallelism(plan: Plan, clusters: Mapping[ClusterName, ClusterFacts]) -> Iterator[Finding]:
     """Warn about slots that read nothing, unless a pattern may find more topics."""
-    sources = plan.operators(SourceOperator)
+    sources = [one for one in plan.operators(SourceOperator) if one.name != RETRY]
     if any(source.pattern or source.cluster not in clusters for source in sources):
         return
     read = [clusters[source.cluster].topics[topic].facts for source in sources for topic in source.topics]
@@ -132,9 +134,9 @@ def judge_comparison(comparison: Comparison) -> Iterator[Finding]:
     remedy = "or restore a newer checkpoint or savepoint" if comparison.goes_back else ""
     for lost in comparison.lost:
         found = describe_out_of_range(lost.partition, lost.from_offset, lost.to_offset, lost.to_offset)
-        yield prevent_start(("sources", lost.source), found, remedy, exit_code=4)
+        yield prevent_start(place_source(lost.source), found, remedy, exit_code=4)
     for source in comparison.ahead:
-        yield prevent_start(("sources", source.name, "until"), f"{source.until} {AHEAD}", AHEAD_REMEDY)
+        yield prevent_start((*place_source(source.name), "until"), f"{source.until} {AHEAD}", AHEAD_REMEDY)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -14,13 +14,14 @@ from tidegate.config.fields.base import Path
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.formats.registry import FORMATS
-from tidegate.ids import ClusterName
+from tidegate.ids import ClusterName, OperatorName
 from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.facts import TRANSACTION_LOG
 from tidegate.kafka.producer_properties import largest_record
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import TOMBSTONE, SourceOperator
+from tidegate.operators.builtin.retry import RETRY
 from tidegate.plan.graph import Plan
 
 PRINCIPAL: Final = "PRINCIPAL"
@@ -42,10 +43,17 @@ def _read(loaded: LoadedPipeline, plan: Plan) -> Iterator[Use]:
         changes = FORMATS[source.format].is_changelog or source.on_null == TOMBSTONE
         time = source.timing
         for index, topic in enumerate(source.topics):
-            words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
             stamped = time is not None and source.carries_time and not time.text and not time.arrival
-            place: Path = ("sources", source.name, *words)
+            place = place_source(source.name)
+            if source.name != RETRY:
+                words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
+                place = (*place, *words)
             yield Use(topic, place, tombstones=changes, loss=INPUT_LOSS, stamped=stamped, cluster=source.cluster)
+
+
+def place_source(name: OperatorName) -> Path:
+    """Derive where the file has a source. That of the retry topic is a setting of the dead letters."""
+    return (DEAD_LETTERS, "retry_topic") if name == RETRY else ("sources", name)
 
 
 def _written(plan: Plan) -> Iterator[Use]:
@@ -100,6 +108,8 @@ def _needs(plan: Plan, cluster: ClusterName, uses: list[Use]) -> Iterator[Need]:
         else:
             yield Need("topic", use.topic, "Read", use.place, use="reading")
             yield Need("topic", use.topic, "DescribeConfigs", use.place, Severity.WARNING, "these checks")
+            if use.place == place_source(RETRY):
+                yield Need("topic", use.topic, "Write", use.place, Severity.WARNING, "`tidegate dead-letters replay`")
     name, servers = ("name",), place_servers(cluster)
     is_read = any(source.cluster == cluster for source in plan.operators(SourceOperator))
     is_written = any(use.written for use in uses)
