@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.support import clients
+from tidegate.config.properties import derive_output_properties
 from tidegate.config.property_limits import RECORD_BYTES
 from tidegate.ids import TransactionalId
 from tidegate.kafka.client_properties import derive_client_arguments
@@ -38,6 +39,18 @@ def test_the_user_wins_over_our_defaults() -> None:
 def test_records_of_a_transaction_are_gathered_longer_for_nobody_sees_them_before_its_end() -> None:
     assert derive_producer_properties(SERVERS, IDENTITY, 60_000)["linger.ms"] == TRANSACTION_LINGER_MS
     assert float(derive_producer_properties(SERVERS, None, 60_000)["linger.ms"]) < float(TRANSACTION_LINGER_MS)
+
+
+@pytest.mark.parametrize("identity", [IDENTITY, None])
+@pytest.mark.parametrize("user", [{}, {"linger.ms": "7", "compression.type": "lz4", "batch.size": "9"}])
+def test_the_shape_of_output_is_that_of_the_producer(user: dict[str, str], identity: TransactionalId | None) -> None:
+    properties = derive_producer_properties({**SERVERS, **user}, identity, 60_000)
+    shape = derive_output_properties({**SERVERS, **user}, transactional=identity is not None)
+    assert shape == {
+        "compression.type": "none",
+        "batch.num.messages": "10000",
+        **{name: properties[name] for name in shape if name in properties},
+    }
 
 
 def test_keys_are_partitioned_as_java_clients_do() -> None:

@@ -50,6 +50,30 @@ sinks:
     assert "      late rows go to late_rows\n" in render_explanation(explanation)
 
 
+def test_an_explanation_has_what_decides_the_size_of_the_output_of_each_sink() -> None:
+    text = (
+        HEAD
+        + """\
+sources:
+  orders: {topic: orders, schema: {id: bigint}}
+sinks:
+  small: {from: orders, topic: small, kafka: {compression.codec: zstd, linger.ms: 200}}
+  fast: {from: orders, topic: fast}
+"""
+    )
+    loaded = parse_pipeline(text, "p.yaml", {})
+    explanation = derive_explanation(loaded, build_plan(loaded))
+    (vertex,) = explanation["vertices"]
+    shapes = {one["name"]: one.get("producer") for one in vertex["operators"]}
+    defaults = {"batch.size": "1048576", "batch.num.messages": "10000", "message.max.bytes": "1048588"}
+    assert shapes == {
+        "orders": None,
+        "small": {"compression.type": "zstd", "linger.ms": "200", **defaults},
+        "fast": {"compression.type": "none", "linger.ms": "50", **defaults},
+    }
+    assert "producer: compression.type zstd, linger.ms 200, batch.size 1048576" in render_explanation(explanation)
+
+
 def test_an_explanation_tells_where_each_setting_came_from_and_hides_secrets() -> None:
     loaded = parse_pipeline(TEXT, "p.yaml", {"KAFKA_BOOTSTRAP": "broker:9092"})
     explanation = derive_explanation(loaded, build_plan(loaded))

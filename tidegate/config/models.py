@@ -496,7 +496,11 @@ class BaseSinkSettings(Settings):
     ] = None
     schema_id: WrittenSchemaId = "prefix"
     kafka: Annotated[
-        Properties, Field(description="librdkafka properties of this sink, overriding those of its cluster.")
+        Properties,
+        Field(
+            description="librdkafka properties of this sink, such as `compression.type`, overriding those of its "
+            "cluster."
+        ),
     ] = {}
 
     @property

@@ -18,6 +18,8 @@ from tidegate.config.errors import PathProblem
 from tidegate.config.fields import hosts
 from tidegate.config.fields.secrets import REDACTED, Text, is_secret_key
 from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.kafka.producer_properties import DEFAULTS as PRODUCER_DEFAULTS
+from tidegate.kafka.producer_properties import TRANSACTION_LINGER_MS
 from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 
 Side = Literal["both", "consumer", "producer"]
@@ -228,6 +230,25 @@ def derive_client_properties(properties: Mapping[str, Text], side: Side) -> dict
     """Returns the properties for a consumer or a producer; librdkafka warns about others and refuses unknown ones."""
     known = read_kafka_properties()
     return {name: value for name, value in properties.items() if name in known and known[name].side in ("both", side)}
+
+
+_OUTPUT: Final[Mapping[str, tuple[str, str]]] = {
+    "compression.type": ("compression.codec", "none"),
+    "linger.ms": ("queue.buffering.max.ms", PRODUCER_DEFAULTS["linger.ms"]),
+    "batch.size": ("", PRODUCER_DEFAULTS["batch.size"]),
+    "batch.num.messages": ("", "10000"),
+    "message.max.bytes": ("", PRODUCER_DEFAULTS["message.max.bytes"]),
+}
+"""Properties that decide how large output is and in how many requests it is sent: another name, and the default."""
+
+
+def derive_output_properties(user: Mapping[str, str], *, transactional: bool) -> dict[str, str]:
+    """Returns the properties that decide the size of output, with their defaults.
+
+    A topic whose `max.message.bytes` is below `batch.size` gets smaller batches (`fit_batches`).
+    """
+    known = {**({"linger.ms": TRANSACTION_LINGER_MS} if transactional else {}), **user}
+    return {name: user.get(alias, known.get(name, default)) for name, (alias, default) in _OUTPUT.items()}
 
 
 def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathProblem]:

@@ -18,9 +18,11 @@ from tidegate.config.fields.units import render_duration
 from tidegate.config.fields.unknown_fields import Unknown
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
+from tidegate.config.properties import derive_output_properties
 from tidegate.datatypes import DataType
 from tidegate.expressions.tokens import derive_tokens
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.spec import LATE, Operator, render_columns, texts_of
 from tidegate.plan.build import check_pipeline
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
@@ -78,6 +80,11 @@ def _node(node: Node, vertex: Vertex, plan: Plan, begun: Mapping[str, int]) -> E
     marks = [f"{column or 'all of it'} counts from checkpoint {at} on" for column, at in sorted(begun.items())]
     code = operator.user_code()
     described = [] if code is None else [f"code {code.digest[:DIGEST_SHOWN]}"]
+    shape = (
+        derive_output_properties(operator.kafka, transactional=plan.exactly_once)
+        if isinstance(operator, SinkOperator)
+        else {}
+    )
     return {
         "name": operator.name,
         "kind": operator.kind,
@@ -86,10 +93,21 @@ def _node(node: Node, vertex: Vertex, plan: Plan, begun: Mapping[str, int]) -> E
         "state": _state(operator, plan.max_parallelism),
         "children": list(node.all_children),
         "exchanges": list(node.all_edges),
-        "text": [*operator.describes(), *described, *([f"late rows go to {', '.join(late)}"] if late else []), *marks],
+        **({"producer": shape} if shape else {}),
+        "text": [
+            *operator.describes(),
+            *_producer_text(shape),
+            *described,
+            *([f"late rows go to {', '.join(late)}"] if late else []),
+            *marks,
+        ],
         **({"late_rows_to": late} if late else {}),
         **({"counts_from": dict(begun)} if begun else {}),
     }
+
+
+def _producer_text(shape: Mapping[str, str]) -> list[str]:
+    return [f"producer: {', '.join(f'{name} {value}' for name, value in shape.items())}"] if shape else []
 
 
 def _late_readers(node: Node, vertex: Vertex, plan: Plan) -> list[str]:
