@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.ids import Attempt, CheckpointId, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import (
+    MAIN_CLUSTER,
+    Attempt,
+    CheckpointId,
+    ClusterName,
+    OperatorName,
+    ProducerId,
+    SlotIndex,
+    TopicPartition,
+    TransactionalId,
+)
 
 
 class WrittenRange(msgspec.Struct, frozen=True):
@@ -36,6 +46,8 @@ class Committable(msgspec.Struct, frozen=True):
     opened_at_ms + timeout_ms. For display only; never compared with another clock.
     """
     timeout_ms: int
+    cluster: ClusterName = MAIN_CLUSTER
+    """The cluster of the sink, by its name when the transaction was prepared (`coordinator/clusters.py`)."""
 
     @property
     def producer(self) -> ProducerId:

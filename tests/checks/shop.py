@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.clusters import alone
 from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.cli.connect import find_problems
 from tidegate.cli.run import run_pipeline
@@ -97,7 +98,7 @@ class Shop:
         _, plan = plan_file(self.write(), os.environ)
         storage = LocalStorage(str(self.document["checkpoints"]["directory"]))
         journal = Journal(storage, Writer("test", "test", 1), retained=3, id_reserve=10)
-        kafka = KafkaEdge({"bootstrap.servers": self.bootstrap})
+        kafka = alone(KafkaEdge({"bootstrap.servers": self.bootstrap}))
         await kafka.open()
         with ThreadPoolExecutor(1) as thread:
             facts = await read_facts(plan, Stores(storage, journal, thread, kafka), journal.state)

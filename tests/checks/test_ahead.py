@@ -14,6 +14,7 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import ME, completed, positions
 from tests.daemon.small_pipeline import TEXT
+from tests.support.clusters import alone
 from tidegate.checks.findings import derive_problem
 from tidegate.checks.judge_start import judge_comparison
 from tidegate.clock import SYSTEM_CLOCK
@@ -76,7 +77,11 @@ def refused(
     stores = cast(
         "Any",
         SimpleNamespace(
-            storage=journal._storage, journal=journal, clock=SYSTEM_CLOCK, kafka=Answers(first), in_journal_thread=call
+            storage=journal._storage,
+            journal=journal,
+            clock=SYSTEM_CLOCK,
+            kafka=alone(Answers(first)),
+            in_journal_thread=call,
         ),
     )
     if checkpoints:

@@ -23,6 +23,7 @@ import pytest
 
 from tests.checks.shop import SPARK, Document, Shop, set_in
 from tests.conftest import TopicMaker
+from tests.coordinator.values import on_cluster
 from tests.sources.kafka_topics import produce_transaction
 from tests.support import clients
 from tests.waiting import wait_until
@@ -50,7 +51,7 @@ def test_X17_another_topic_or_cluster_is_refused_alike_before_spark(shop: Shop, 
         shop.checkpoint()
         shop.document["sources"]["orders"]["topic"] = topics("other", 2)
     elif kind == "another cluster":
-        shop.checkpoint(cluster_id="other")
+        shop.checkpoint(clusters=on_cluster({}, "other"))
     else:
         shop.checkpoint()
         before = topic_id(shop, orders)

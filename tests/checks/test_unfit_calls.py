@@ -72,7 +72,7 @@ def text_of(*changes: tuple[str, str]) -> str:
 
 
 def identity_of(plan: Plan) -> Identity:
-    return Identity("shop", "c", {}, plan.parallelism, plan.max_parallelism, fingerprints=derive_fingerprints(plan))
+    return Identity("shop", {}, plan.parallelism, plan.max_parallelism, fingerprints=derive_fingerprints(plan))
 
 
 def written(storage: Storage, **more: object) -> CompletedCheckpoint:

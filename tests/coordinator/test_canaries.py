@@ -12,7 +12,7 @@ from tests.coordinator.test_machine import World
 from tidegate.committable import Committable
 from tidegate.coordinator import restore_target as choice
 from tidegate.coordinator.coordinator import Coordinator
-from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, encode_entry
+from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, Identity, encode_entry
 from tidegate.coordinator.events import DiscardStates
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, TransactionLedger, key_of
@@ -147,7 +147,11 @@ def go_back_although_the_damaged_one_was_committed(patch: pytest.MonkeyPatch) ->
     real = choice.decide_fallback
 
     def decide(
-        state: JournalState, entry: CheckpointEntry, statuses: Mapping[Key, TransactionStatus], damage: Sequence[str]
+        state: JournalState,
+        entry: CheckpointEntry,
+        statuses: Mapping[Key, TransactionStatus],
+        damage: Sequence[str],
+        now: Identity,
     ) -> Fallback:
         own = {key_of(one) for one in entry.checkpoint.committables}
         return real(
@@ -155,6 +159,7 @@ def go_back_although_the_damaged_one_was_committed(patch: pytest.MonkeyPatch) ->
             entry,
             {key: TransactionStatus.COMMITTED if key in own else TransactionStatus.OPEN for key in statuses},
             damage,
+            now,
         )
 
     patch.setattr("tests.coordinator.world.decide_fallback", decide)
@@ -164,10 +169,14 @@ def go_back_to_what_was_aborted_itself(patch: pytest.MonkeyPatch) -> None:
     real = choice.decide_fallback
 
     def decide(
-        state: JournalState, entry: CheckpointEntry, statuses: Mapping[Key, TransactionStatus], damage: Sequence[str]
+        state: JournalState,
+        entry: CheckpointEntry,
+        statuses: Mapping[Key, TransactionStatus],
+        damage: Sequence[str],
+        now: Identity,
     ) -> Fallback:
         own = {key_of(one): TransactionStatus.COMMITTED for one in entry.checkpoint.committables}
-        return real(state, entry, {**statuses, **own}, damage)
+        return real(state, entry, {**statuses, **own}, damage, now)
 
     patch.setattr("tests.coordinator.world.decide_fallback", decide)
 

@@ -19,13 +19,13 @@ FACTS = RestoreFacts(IDENTITY, {ORDERS: {"orders": 3}}, frozenset({OperatorName(
 
 def test_what_lies_before_the_first_offset_is_lost() -> None:
     at = {ORDERS: SourcePositions(ORDERS, ((ONE, 10), (TWO, 20)))}
-    assert derive_lost(at, {ONE: 12, TWO: 20}) == (LostRange(ORDERS, ONE, 10, 12),)
-    assert derive_lost(at, {ONE: 0, TWO: 5}) == ()
+    assert derive_lost(at, {ORDERS: {ONE: 12, TWO: 20}}) == (LostRange(ORDERS, ONE, 10, 12),)
+    assert derive_lost(at, {ORDERS: {ONE: 0, TWO: 5}}) == ()
 
 
 def test_a_bounded_read_misses_nothing_after_its_end() -> None:
     at = {ORDERS: SourcePositions(ORDERS, ((ONE, 10), (TWO, 20)), ((ONE, 15), (TWO, 20)))}
-    assert derive_lost(at, {ONE: 100, TWO: 100}) == (LostRange(ORDERS, ONE, 10, 15),)
+    assert derive_lost(at, {ORDERS: {ONE: 100, TWO: 100}}) == (LostRange(ORDERS, ONE, 10, 15),)
 
 
 def test_the_range_is_in_the_journal_and_every_restart_skips_the_same() -> None:
@@ -42,7 +42,7 @@ def test_the_range_is_in_the_journal_and_every_restart_skips_the_same() -> None:
     restore = decide_restore(journal.state, FACTS)
     at = derive_positions(restore, {ORDERS})
     assert at[ORDERS].next_offsets == ((ONE, 10), (TWO, 20), (THREE, 0))
-    lost = derive_lost(at, {ONE: 12, TWO: 3, THREE: 7})
+    lost = derive_lost(at, {ORDERS: {ONE: 12, TWO: 3, THREE: 7}})
     assert derive_positions(restore, ()) == {}
     journal.append_restored(restore, derive_skipped(journal.state, IDENTITY, lost), 9)
     other = Journal(storage, OTHER, retained=1, id_reserve=5)
@@ -79,7 +79,7 @@ def test_a_source_that_has_no_end_any_more_misses_what_is_lost_after_its_former_
     journal.append_checkpoint(completed(1, at=(SourcePositions(ORDERS, ((ONE, 4),), ((ONE, 10),)),), final=True))
     facts = msgspec.structs.replace(FACTS, sources={ORDERS: {"orders": 1}}, unbounded=frozenset({ORDERS}))
     at = derive_positions(decide_restore(journal.state, facts), {ORDERS})
-    assert derive_lost(at, {ONE: 20}) == (LostRange(ORDERS, ONE, 4, 20),)
+    assert derive_lost(at, {ORDERS: {ONE: 20}}) == (LostRange(ORDERS, ONE, 4, 20),)
 
 
 def test_what_continues_after_lost_input_is_not_the_end_of_a_bounded_read() -> None:

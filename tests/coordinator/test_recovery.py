@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
-from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, positions
+from tests.coordinator.values import IDENTITY, ME, TOPIC_IDS, committable, completed, handle, on_cluster, positions
 from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
 from tidegate.coordinator.entries import Identity, decode_entry, encode_entry
 from tidegate.coordinator.journal_state import EMPTY, JournalState
@@ -49,8 +49,8 @@ def identity(
     max_parallelism: int = 128,
     pipeline: str = "shop",
 ) -> Identity:
-    ids = IDENTITY.topic_ids if topic_ids is None else topic_ids
-    return Identity(pipeline, cluster_id, ids, parallelism, max_parallelism)
+    ids = TOPIC_IDS if topic_ids is None else topic_ids
+    return Identity(pipeline, on_cluster(ids, cluster_id), parallelism, max_parallelism)
 
 
 def facts(

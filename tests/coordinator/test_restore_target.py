@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
-from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, positions
+from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, on_cluster, positions
 from tidegate.committable import Committable
 from tidegate.coordinator.entries import Savepoint
 from tidegate.coordinator.journal_state import EMPTY, JournalState
@@ -107,15 +107,16 @@ def test_a_savepoint_in_a_new_directory_must_be_asked_for() -> None:
 
 
 def test_a_savepoint_that_was_made_of_rows_begins_a_pipeline_unasked_on_any_cluster() -> None:
-    nowhere = msgspec.structs.replace(IDENTITY, pipeline="other", cluster_id="")
+    nowhere = msgspec.structs.replace(IDENTITY, pipeline="other", clusters={}, sources={}, sinks={})
     made = Savepoint(1, "t" * 16, 0, nowhere, cut(1, 10, 20), from_rows=True)
     target = derive_saved("/s", made, IDENTITY)
-    assert (target.identity, target.origin) == (IDENTITY, f"savepoint {made.token}")
+    assert (target.identity.pipeline, target.origin) == ("shop", f"savepoint {made.token}")
     assert validate_restore_target(EMPTY, target, repeat_output=False)
-    elsewhere = msgspec.structs.replace(made, identity=msgspec.structs.replace(nowhere, cluster_id="elsewhere"))
-    assert derive_saved("/s", elsewhere, IDENTITY).identity.cluster_id == "elsewhere"
+    elsewhere = msgspec.structs.replace(
+        made, identity=msgspec.structs.replace(nowhere, clusters=on_cluster({}, "elsewhere"))
+    )
+    assert derive_saved("/s", elsewhere, IDENTITY).identity.clusters == on_cluster({}, "elsewhere")
     taken = derive_saved("/s", msgspec.structs.replace(made, from_rows=False), IDENTITY)
-    assert taken.identity.cluster_id == ""
     with pytest.raises(RestoreRefused, match="it cannot be known what was committed after it"):
         validate_restore_target(EMPTY, taken, repeat_output=False)
     with pytest.raises(RestoreRefused, match="lies 20 input records before the newest checkpoint"):
@@ -205,7 +206,7 @@ def test_a_retained_checkpoint_ahead_of_the_newest_is_refused_whatever_is_asked_
 
 
 def test_what_is_chosen_keeps_its_states_and_their_parallelism_and_lists_no_transactions() -> None:
-    old = msgspec.structs.replace(IDENTITY, parallelism=7, topic_ids={"orders": "id-orders"})
+    old = msgspec.structs.replace(IDENTITY, parallelism=7, clusters=on_cluster({"orders": "id-orders"}))
     target = msgspec.structs.replace(saved(7, 1, 2), identity=old)
     chosen = derive_chosen(target, IDENTITY)
     assert chosen.checkpoint.states == (handle(7),)
@@ -283,7 +284,7 @@ def test_numbers_begin_above_those_of_the_history_that_a_savepoint_brings() -> N
 
 
 def statuses(state: JournalState, index: int, *given: TransactionStatus) -> dict[Key, TransactionStatus]:
-    asked = derive_asked(state, state.retained[index])
+    asked = derive_asked(state, state.retained[index], IDENTITY)
     return dict(zip(map(key_of, asked), given, strict=True))
 
 
@@ -292,7 +293,9 @@ def test_C32_the_checkpoint_before_a_damaged_one_is_consistent_when_nothing_behi
     fate: TransactionStatus,
 ) -> None:
     state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40, TWO)).state
-    found = decide_fallback(state, state.retained[0], statuses(state, 0, fate, TransactionStatus.COMMITTED), ["broken"])
+    found = decide_fallback(
+        state, state.retained[0], statuses(state, 0, fate, TransactionStatus.COMMITTED), ["broken"], IDENTITY
+    )
     assert found.abort == (TWO,)
     assert found.chosen.checkpoint.id == 1
     assert found.chosen.checkpoint.committables == ()
@@ -300,14 +303,14 @@ def test_C32_the_checkpoint_before_a_damaged_one_is_consistent_when_nothing_behi
 
 def test_transactions_that_both_list_are_still_committed() -> None:
     state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40, ONE, TWO)).state
-    assert derive_newer(state, state.retained[0]) == (TWO,)
-    found = decide_fallback(state, state.retained[0], statuses(state, 0, TransactionStatus.OPEN), ["broken"])
+    assert derive_newer(state, state.retained[0], IDENTITY) == (TWO,)
+    found = decide_fallback(state, state.retained[0], statuses(state, 0, TransactionStatus.OPEN), ["broken"], IDENTITY)
     assert found.chosen.checkpoint.committables == (ONE,)
 
 
 def test_an_empty_checkpoint_is_always_passed_over() -> None:
     state = owned(cut(1, 10, 20), cut(2, 30, 40)).state
-    assert decide_fallback(state, state.retained[0], {}, ["broken"]).abort == ()
+    assert decide_fallback(state, state.retained[0], {}, ["broken"], IDENTITY).abort == ()
 
 
 @pytest.mark.parametrize("fate", [TransactionStatus.COMMITTED, TransactionStatus.UNKNOWN])
@@ -315,7 +318,11 @@ def test_one_committed_or_unknown_transaction_behind_it_is_refused_with_the_choi
     state = owned(cut(1, 10, 20), cut(2, 30, 40, ONE, TWO)).state
     with pytest.raises(RestoreRefused) as caught:
         decide_fallback(
-            state, state.retained[0], statuses(state, 0, TransactionStatus.OPEN, fate), ["checkpoint 2 is damaged: x"]
+            state,
+            state.retained[0],
+            statuses(state, 0, TransactionStatus.OPEN, fate),
+            ["checkpoint 2 is damaged: x"],
+            IDENTITY,
         )
     for words in ("checkpoint 2 is damaged: x", "1 of 2 transactions", fate.value, "--restore 1 --repeat-output"):
         assert words in caught.value.message
@@ -327,7 +334,7 @@ def test_output_before_it_that_is_not_committed_is_refused(fate: TransactionStat
     """As after an earlier way back: its own transactions were aborted then."""
     state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40)).state
     with pytest.raises(RestoreRefused, match="output would be lost"):
-        decide_fallback(state, state.retained[0], statuses(state, 0, fate), ["broken"])
+        decide_fallback(state, state.retained[0], statuses(state, 0, fate), ["broken"], IDENTITY)
 
 
 def test_C32_output_whose_end_is_on_record_still_lies_after_an_older_cut() -> None:
@@ -336,27 +343,32 @@ def test_C32_output_whose_end_is_on_record_still_lies_after_an_older_cut() -> No
     journal.append_ended(9)
     state = journal.state
     assert state.committables == ()
-    assert derive_newer(state, state.retained[0]) == (TWO,)
+    assert derive_newer(state, state.retained[0], IDENTITY) == (TWO,)
     with pytest.raises(RestoreRefused, match="1 of 1 transactions after it are committed"):
         decide_fallback(
             state,
             state.retained[0],
             statuses(state, 0, TransactionStatus.COMMITTED, TransactionStatus.COMMITTED),
             ["broken"],
+            IDENTITY,
         )
     journal.append_checkpoint(cut(3, 3, 3, THREE))
-    assert derive_newer(journal.state, journal.state.retained[0]) == (TWO, THREE)
+    assert derive_newer(journal.state, journal.state.retained[0], IDENTITY) == (TWO, THREE)
 
 
 def test_two_damaged_ones_are_passed_over_only_when_neither_was_committed() -> None:
     state = owned(cut(1, 10, 20), cut(2, 30, 40, TWO), cut(3, 50, 60, TWO, THREE)).state
-    assert derive_newer(state, state.retained[0]) == (TWO, THREE)
+    assert derive_newer(state, state.retained[0], IDENTITY) == (TWO, THREE)
     assert decide_fallback(
-        state, state.retained[0], statuses(state, 0, TransactionStatus.OPEN, TransactionStatus.OPEN), [""]
+        state, state.retained[0], statuses(state, 0, TransactionStatus.OPEN, TransactionStatus.OPEN), [""], IDENTITY
     ).abort == (TWO, THREE)
     with pytest.raises(RestoreRefused):
         decide_fallback(
-            state, state.retained[0], statuses(state, 0, TransactionStatus.COMMITTED, TransactionStatus.OPEN), [""]
+            state,
+            state.retained[0],
+            statuses(state, 0, TransactionStatus.COMMITTED, TransactionStatus.OPEN),
+            [""],
+            IDENTITY,
         )
 
 
@@ -429,5 +441,5 @@ def test_a_checkpoint_of_an_abandoned_history_stays_refused_when_its_source_was_
 def test_the_refusal_of_a_damaged_checkpoint_has_its_id_for_programs() -> None:
     state = owned(cut(1, 1, 1), cut(2, 2, 2, ONE), cut(3, 3, 3, ONE)).state
     with pytest.raises(RestoreRefused) as caught:
-        decide_fallback(state, state.retained[0], {key_of(ONE): TransactionStatus.COMMITTED}, ["damaged"])
+        decide_fallback(state, state.retained[0], {key_of(ONE): TransactionStatus.COMMITTED}, ["damaged"], IDENTITY)
     assert caught.value.fields["newest"] == 3

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
-from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
+from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, on_cluster, positions
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused, decide_restore
 from tidegate.coordinator.start_offsets import UnassignedSource, derive_begun, derive_moved_starts, derive_unplaced
 from tidegate.coordinator.types import SourcePositions
@@ -195,13 +195,13 @@ def test_positions_that_are_appended_again_are_still_of_the_topics_that_they_wer
     """Of a source that is given up, whose name comes back after a crash, with another topic of that name."""
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
     begun(journal, positions("orders", {"orders": {0: 100, 1: 200}}), facts())
-    now = msgspec.structs.replace(IDENTITY, topic_ids={"returns": "id-returns", "out": "id-out"})
+    now = msgspec.structs.replace(IDENTITY, clusters=on_cluster({"returns": "id-returns", "out": "id-out"}))
     given_up = CommandLineDirectives(drop=(ORDERS,))
     without = RestoreFacts(now, {RETURNS: {"returns": 1}}, frozenset(), command_line=given_up)
     restore = decide_restore(journal.take_over(now, 9), without)
     placed = positions("returns", {"returns": {0: 5}})
     journal.append_restored(restore, derive_begun(journal.state, now, (placed,), {}, restore.upgrade), 10)
-    made_again = msgspec.structs.replace(IDENTITY, topic_ids={"orders": "id-new", "out": "id-out"})
+    made_again = msgspec.structs.replace(IDENTITY, clusters=on_cluster({"orders": "id-new", "out": "id-out"}))
     back = RestoreFacts(
         made_again, {ORDERS: {"orders": 2}}, frozenset(), command_line=CommandLineDirectives(drop=(RETURNS,))
     )

@@ -10,6 +10,7 @@ import pytest
 
 from tests.coordinator.values import IDENTITY, completed, handle, positions
 from tidegate.coordinator.applied_directives import WORDS_MAX
+from tidegate.coordinator.clusters import derive_identity
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import refuse_upgrade
 from tidegate.coordinator.types import CompletedCheckpoint, StateKind
@@ -20,7 +21,6 @@ from tidegate.coordinator.upgrade import (
     UpgradeOutcome,
     UpgradeRefusal,
     WrittenState,
-    derive_identity,
 )
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.datatypes import BIGINT

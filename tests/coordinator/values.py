@@ -7,14 +7,16 @@ from typing import TypeVar
 
 from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.coordinator import Coordinator
-from tidegate.coordinator.entries import Identity, Writer
+from tidegate.coordinator.entries import ClusterIdentity, Identity, Writer
 from tidegate.coordinator.events import AckReceived, Instruction, Journaled, SubtaskRunning
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.ids import (
+    MAIN_CLUSTER,
     Attempt,
     CheckpointId,
+    ClusterName,
     OperatorName,
     SlotIndex,
     SubtaskId,
@@ -30,7 +32,22 @@ ATTEMPT = Attempt(3)
 SOURCE = SubtaskId(VertexId("orders"), SlotIndex(0))
 TOTALS = SubtaskId(VertexId("totals"), SlotIndex(0))
 SUBTASKS = frozenset({SOURCE, TOTALS})
-IDENTITY = Identity("shop", "cluster-1", {"orders": "id-orders", "out": "id-out"}, parallelism=2, max_parallelism=128)
+
+
+def on_cluster(topic_ids: dict[str, str], cluster_id: str = "cluster-1") -> dict[ClusterName, ClusterIdentity]:
+    """The clusters of an identity: `kafka` alone, with these topics."""
+    return {MAIN_CLUSTER: ClusterIdentity(cluster_id, topic_ids)}
+
+
+TOPIC_IDS = {"orders": "id-orders", "out": "id-out"}
+IDENTITY = Identity(
+    "shop",
+    on_cluster(TOPIC_IDS),
+    parallelism=2,
+    max_parallelism=128,
+    sources={OperatorName("orders"): MAIN_CLUSTER},
+    sinks={OperatorName("out"): MAIN_CLUSTER},
+)
 ME = Writer("token-me", "host-a", 11)
 OTHER = Writer("token-other", "host-b", 22)
 

@@ -172,8 +172,8 @@ class WorldBase(RuleBasedStateMachine):
                 entry = next(iter(derive_candidates(state)), None)
                 if entry is None:
                     return plan
-                statuses = {key_of(one): self.fate(one) for one in derive_asked(state, entry)}
-                found = decide_fallback(state, entry, statuses, ["broken"])
+                statuses = {key_of(one): self.fate(one) for one in derive_asked(state, entry, IDENTITY)}
+                found = decide_fallback(state, entry, statuses, ["broken"], IDENTITY)
                 self.dead |= {one.producer_id for one in found.abort}
                 chosen = found.chosen
             else:

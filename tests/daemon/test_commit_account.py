@@ -11,6 +11,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, positions
+from tests.support.clusters import alone
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
 from tidegate.coordinator.permit import CommitPermit
@@ -119,7 +120,7 @@ def test_a_recovery_counts_what_it_finds_committed_and_what_it_writes_again(firs
         raise AssertionError("nothing is waited for")
 
     services = SimpleNamespace(
-        journal=journal, kafka=HalfLost(), clock=SYSTEM_CLOCK, in_journal_thread=at_once, metrics=metrics
+        journal=journal, kafka=alone(HalfLost()), clock=SYSTEM_CLOCK, in_journal_thread=at_once, metrics=metrics
     )
     plan = SimpleNamespace(pipeline="shop", operators=lambda _kind: [])
     asyncio.run(commit_listed(cast("Any", plan), cast("Any", services), whole, 60_000, search))

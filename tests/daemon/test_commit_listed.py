@@ -11,6 +11,7 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, positions
 from tests.sinks.leaping import LeapingClock
+from tests.support.clusters import alone
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.committable import Committable
 from tidegate.coordinator.permit import CommitPermit
@@ -72,7 +73,7 @@ def end(kafka: Kafka, search: Search, clock: Clock = SYSTEM_CLOCK) -> tuple[Tran
 
     services = SimpleNamespace(
         journal=journal,
-        kafka=kafka,
+        kafka=alone(kafka),
         clock=clock,
         in_journal_thread=at_once,
         metrics=PipelineMetrics("shop", "1"),

@@ -11,17 +11,20 @@ import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
 from tests.conftest import SessionBroker, TopicMaker
+from tests.coordinator.values import on_cluster
 from tests.support import clients
+from tests.support.clusters import alone
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.discovery import TopicFound, TopicGone, TopicReplaced
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestorePlan, SlotRestore
 from tidegate.daemon.discovery import Discovery
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.datatypes import BIGINT
 from tidegate.errors import TidegateError
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
+from tidegate.ids import MAIN_CLUSTER, Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Node, Plan, Vertex
@@ -52,11 +55,12 @@ def look(
     async def serve() -> None:
         edge = KafkaEdge({"bootstrap.servers": broker.bootstrap})
         await edge.open()
+        kafka = alone(edge)
         try:
             ids = {name: found.topic_id for name, found in (await edge.topic_facts([topic])).items()}
-            takeover = SimpleNamespace(identity=Identity("shop", "cluster", ids, 2, 128))
+            takeover = SimpleNamespace(identity=Identity("shop", on_cluster(ids), 2, 128))
             journal = SimpleNamespace(state=SimpleNamespace(takeover=takeover))
-            services = cast("Any", SimpleNamespace(kafka=edge, journal=journal))
+            services = cast("Any", SimpleNamespace(kafka=kafka, journal=journal))
             slots = tuple(
                 SlotRestore(SlotIndex(slot), range(1), {ORDERS: parts}, (), ())
                 for slot, parts in enumerate([(TopicPartition(topic, 0),), ()])
@@ -121,9 +125,11 @@ def test_a_look_that_fails_is_not_told_while_the_daemon_says_that_no_broker_answ
         raise BrokerUnavailable("reading the topics' metadata: no final answer")
 
     async def scene() -> None:
-        takeover = SimpleNamespace(identity=Identity("shop", "cluster", {"a": "1"}, 2, 128))
+        takeover = SimpleNamespace(identity=Identity("shop", on_cluster({"a": "1"}), 2, 128))
         journal = SimpleNamespace(state=SimpleNamespace(takeover=takeover))
-        kafka = SimpleNamespace(topic_facts=topic_facts, away=away)
+        kafka = KafkaClusters(
+            {MAIN_CLUSTER: cast("Any", SimpleNamespace(topic_facts=topic_facts, away=away, suffix=""))}
+        )
         services = cast("Any", SimpleNamespace(kafka=kafka, journal=journal))
         restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
         made = Discovery(plan_of("a", "never"), restore, services, _no_order, _unwanted, 0.0)
@@ -183,7 +189,7 @@ def test_topics_are_listed_seldom() -> None:
         listed.append("asked")
         return {}
 
-    services = cast("Any", SimpleNamespace(kafka=SimpleNamespace(all_topics=all_topics)))
+    services = cast("Any", SimpleNamespace(kafka=alone(SimpleNamespace(all_topics=all_topics))))
     restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
     plan = plan_of("orders", "never", "orders.*")
     found = Discovery(plan, restore, services, lambda *_: None, _unwanted, 10.0)
@@ -196,7 +202,9 @@ def test_an_internal_error_ends_the_attempt() -> None:
 
     async def scene() -> TidegateError:
         failed: asyncio.Future[TidegateError] = asyncio.get_running_loop().create_future()
-        services = cast("Any", SimpleNamespace(journal=SimpleNamespace(state=SimpleNamespace(takeover=None))))
+        services = cast(
+            "Any", SimpleNamespace(kafka=alone(None), journal=SimpleNamespace(state=SimpleNamespace(takeover=None)))
+        )
         restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
         found = Discovery(plan_of("orders", "never"), restore, services, lambda *_: None, failed.set_result, 0.0)
         found.start()

@@ -10,6 +10,7 @@ from tests.daemon.test_metrics import FIRST, ORDERS, SECOND, TOTALS, value
 from tests.support.clocks import HandClock
 from tidegate.daemon.event_time import STALL_S, derive_holder, derive_watermark, render_moment
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.status import OperatorStatus
 from tidegate.ids import OperatorName
 from tidegate.operators.runtime import END_OF_TIME
@@ -20,7 +21,7 @@ NOW_MS = 1_777_630_000_000
 
 
 def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
-    return PipelineMetrics("shop", "0.1.0", clock or HandClock(1000.0), KINDS, lambda: NOW_MS)
+    return PipelineMetrics("shop", "0.1.0", clock or HandClock(1000.0), OperatorAccounts(KINDS), lambda: NOW_MS)
 
 
 def take(metrics: PipelineMetrics, operator: OperatorName, *slots: OperatorCounts) -> None:

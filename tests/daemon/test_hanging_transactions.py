@@ -14,7 +14,7 @@ from tidegate.daemon.hanging_transactions import LOADING_S, LOOK_S, RESTLESS_S, 
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import OperatorName, ProducerId, TopicPartition, TransactionalId, VertexId
+from tidegate.ids import MAIN_CLUSTER, OperatorName, ProducerId, TopicPartition, TransactionalId, VertexId
 from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.facts import OpenBrokerTransaction
 from tidegate.operators.builtin.kafka_sink import SinkOperator
@@ -57,8 +57,9 @@ class Scene:
         sink = SinkOperator(OperatorName("out"), "out", "json", (), None, None, BadRecordPolicy.FAIL, {})
         plan = Plan("shop", 1, 128, True, (Vertex(VertexId("out"), (Node(sink, (), ()),)),), ())
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        services = SimpleNamespace(kafka=self, clock=clock, metrics=self.metrics)
-        self.check = HangingCheck(plan, cast("Any", services))
+        kafka = SimpleNamespace(clusters={MAIN_CLUSTER: self})
+        services = SimpleNamespace(kafka=kafka, clock=clock, metrics=self.metrics)
+        self.check = HangingCheck(plan, cast("Any", services), MAIN_CLUSTER)
 
     async def resolve(self, pipeline: str, topics: Collection[str]) -> ResolveReport:
         self.asked.append((pipeline, list(topics)))
@@ -110,8 +111,8 @@ def test_a_written_marker_is_a_warning_and_a_count_and_no_state(scene: Scene, ca
     scene.answer = ResolveReport(frozenset({OPENED}), resolved=(hanging(HangingVerdict.COMMIT),))
     scene.turn(0)
     assert "commit marker was missing in out[3]" in caplog.text
-    assert scene.value("tidegate_missing_markers_written_total", end="commit") == 1
-    assert scene.value("tidegate_missing_markers_written_total", end="abort") == 0
+    assert scene.value("tidegate_missing_markers_written_total", cluster="kafka", end="commit") == 1
+    assert scene.value("tidegate_missing_markers_written_total", cluster="kafka", end="abort") == 0
     assert scene.state() is PipelineState.RUNNING
 
 
@@ -133,11 +134,11 @@ def test_what_hangs_still_is_an_error_once_and_a_degraded_pipeline_until_it_is_g
     assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
     assert scene.state() is PipelineState.DEGRADED
     assert "are blocked at offset 120 of out[3]" in scene.metrics.current_state[1]
-    assert scene.value("tidegate_hanging_transactions", owner=owner) == 1
+    assert scene.value("tidegate_hanging_transactions", cluster="kafka", owner=owner) == 1
     scene.answer = NOTHING
     scene.turn(LOOK_S)
     assert scene.metrics.current_state == (PipelineState.RUNNING, "")
-    assert scene.value("tidegate_hanging_transactions", owner=owner) == 0
+    assert scene.value("tidegate_hanging_transactions", cluster="kafka", owner=owner) == 0
 
 
 def test_only_a_running_pipeline_becomes_degraded(scene: Scene) -> None:

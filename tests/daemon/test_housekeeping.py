@@ -8,17 +8,29 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.clusters import alone
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.housekeeping import Housekeeping
+from tidegate.daemon.housekeeping import ClusterHousekeeping
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import AttemptFailed
-from tidegate.ids import Attempt, OperatorName, TopicPartition
+from tidegate.ids import MAIN_CLUSTER, Attempt, OperatorName, TopicPartition
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.task.report import SlotReport
 
 PART = TopicPartition("orders", 0)
 BEHIND, AHEAD = OperatorName("behind"), OperatorName("ahead")
+
+
+def keeping_house(services: object) -> ClusterHousekeeping:
+    source = SimpleNamespace(name=BEHIND, cluster=MAIN_CLUSTER)
+    plan = SimpleNamespace(
+        pipeline="shop", exactly_once=False, operators=lambda kind: [source] if kind is SourceOperator else []
+    )
+    return ClusterHousekeeping(
+        cast("Any", plan), cast("Any", services), cast("Any", None), lambda _error: None, MAIN_CLUSTER
+    )
 
 
 @pytest.mark.parametrize("error", [AttemptFailed("no broker"), KeyError("a mistake of our own")])
@@ -40,11 +52,10 @@ def test_a_turn_that_fails_is_told_once_and_followed_by_others(
     async def scene() -> None:
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,
-            kafka=SimpleNamespace(interruptions=0, away=False, stable_offsets=ends),
-            metrics=SimpleNamespace(lags=lambda _lags: None, reached=dict),
+            kafka=alone(SimpleNamespace(interruptions=0, away=False, stable_offsets=ends)),
+            metrics=SimpleNamespace(lags=lambda _cluster, _lags: None, reached=lambda _cluster: {}),
         )
-        plan = SimpleNamespace(pipeline="shop", exactly_once=False, operators=lambda _kind: [])
-        keeping = Housekeeping(cast("Any", plan), cast("Any", services), cast("Any", None), lambda _error: None)
+        keeping = keeping_house(services)
         keeping._positions = {PART: 3}
         keeping.resume(Attempt(1))
         await asyncio.wait_for(enough.wait(), PATIENCE_S)
@@ -65,10 +76,12 @@ def test_lag_is_measured_from_what_was_read_and_not_from_the_last_checkpoint() -
     async def stable_offsets(positions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {part: ends[part] for part in positions}
 
-    metrics = SimpleNamespace(lags=found.append, reached=lambda: {PART: 10, other: 6, third: 1})
-    services = SimpleNamespace(kafka=SimpleNamespace(stable_offsets=stable_offsets), metrics=metrics)
-    plan = SimpleNamespace(pipeline="shop", exactly_once=False, operators=lambda _kind: [])
-    keeping = Housekeeping(cast("Any", plan), cast("Any", services), cast("Any", None), lambda _error: None)
+    metrics = SimpleNamespace(
+        lags=lambda _cluster, lags: found.append(lags), reached=lambda _cluster: {PART: 10, other: 6, third: 1}
+    )
+    keeping = keeping_house(
+        SimpleNamespace(kafka=alone(SimpleNamespace(stable_offsets=stable_offsets)), metrics=metrics)
+    )
     keeping._positions = {PART: 3, other: 8}
     asyncio.run(keeping._measure_lag())
     assert found == [{PART: (0, 10), other: (1, 8), third: (3, 1)}]
@@ -86,9 +99,9 @@ def test_positions_are_those_that_the_slots_of_this_attempt_have_reported_last()
 
     report(0, Attempt(1), (BEHIND, first, 3), (AHEAD, second, 9))
     report(1, Attempt(1), (AHEAD, first, 2))
-    assert metrics.reached() == {first: 2, second: 9}
+    assert metrics.reached(MAIN_CLUSTER) == {first: 2, second: 9}
     report(1, Attempt(1), (AHEAD, first, 5))
-    assert metrics.reached() == {first: 3, second: 9}
+    assert metrics.reached(MAIN_CLUSTER) == {first: 3, second: 9}
     report(0, Attempt(2), (BEHIND, first, 1))
     report(1, Attempt(1), (AHEAD, first, 8))
-    assert metrics.reached() == {first: 1}
+    assert metrics.reached(MAIN_CLUSTER) == {first: 1}

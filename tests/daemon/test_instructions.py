@@ -10,6 +10,7 @@ import pytest
 
 from tests.coordinator.values import ATTEMPT, committable, completed
 from tests.sinks.driving import permit
+from tests.support.clusters import alone
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
 from tidegate.coordinator.events import (
@@ -154,7 +155,7 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
 
     async def scene() -> None:
         services = SimpleNamespace(
-            clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit, away=False), metrics=metrics
+            clock=SYSTEM_CLOCK, kafka=alone(SimpleNamespace(commit=commit, away=False)), metrics=metrics
         )
         executor = InstructionExecutor(
             "shop", cast("Any", services), cast("Any", None), fed.append, *[cast("Any", None)] * 3
@@ -188,7 +189,7 @@ def test_only_a_transaction_that_the_broker_has_aborted_is_counted_as_lost(error
 
     async def scene() -> None:
         services = SimpleNamespace(
-            clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit, away=False), metrics=metrics
+            clock=SYSTEM_CLOCK, kafka=alone(SimpleNamespace(commit=commit, away=False)), metrics=metrics
         )
         executor = InstructionExecutor(
             "shop", cast("Any", services), cast("Any", None), cast("Any", None), failed.append, *[cast("Any", None)] * 2

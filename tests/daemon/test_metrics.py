@@ -21,10 +21,12 @@ from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.hold_metrics import SourceHold
 from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
+from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.rates import CounterWindow
 from tidegate.daemon.status import PipelineState
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import (
+    MAIN_CLUSTER,
     Attempt,
     CheckpointId,
     OperatorName,
@@ -41,7 +43,9 @@ FIRST, SECOND = Attempt(1), Attempt(2)
 
 def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
     clock = clock or HandClock(1000.0)
-    return PipelineMetrics("shop", "0.1.0", elapsed=clock, kinds={ORDERS: "source", TOTALS: "aggregate"})
+    return PipelineMetrics(
+        "shop", "0.1.0", elapsed=clock, operators=OperatorAccounts({ORDERS: "source", TOTALS: "aggregate"})
+    )
 
 
 def value(metrics: PipelineMetrics, name: str, **labels: str) -> float | None:
@@ -107,10 +111,10 @@ def fill(metrics: PipelineMetrics) -> None:
         idle_seconds=0.25,
         queued_batches=3,
         state_keys={TOTALS: 4},
-        newest=((TopicPartition("orders", 0), 9, 990_000),),
+        newest=((ORDERS, TopicPartition("orders", 0), 9, 990_000),),
     )
     metrics.slot_report(FIRST, 0, report)
-    metrics.lags({TopicPartition("orders", 0): (5, 10)})
+    metrics.lags(MAIN_CLUSTER, {TopicPartition("orders", 0): (5, 10)})
     metrics.checkpoint_completed(completed(1, committable(1, 9)), {"alignment": 0.01, "journal": 0.002})
     metrics.checkpoint_failed("expired")
     metrics.transactions_committed([committable(1, 9), committable(2, 5)], 0.004)
@@ -123,17 +127,17 @@ def test_how_late_the_pipeline_is_in_seconds() -> None:
     clock = HandClock(1000.0)
     metrics = PipelineMetrics("shop", "0.1.0", elapsed=clock, now_ms=lambda: int(clock.now * 1000))
     part = TopicPartition("orders", 0)
-    metrics.lags({part: (5, 4)})
-    assert value(metrics, "source_lag_seconds", topic="orders", partition="0") is None
+    metrics.lags(MAIN_CLUSTER, {part: (5, 4)})
+    assert value(metrics, "source_lag_seconds", cluster="kafka", topic="orders", partition="0") is None
     assert metrics.snapshot().lag_seconds is None
-    metrics.slot_report(FIRST, 0, SlotReport(newest=((part, 9, 990_000),)))
-    metrics.lags({part: (5, 10)})
-    assert value(metrics, "source_lag_seconds", topic="orders", partition="0") == 10
+    metrics.slot_report(FIRST, 0, SlotReport(newest=((ORDERS, part, 9, 990_000),)))
+    metrics.lags(MAIN_CLUSTER, {part: (5, 10)})
+    assert value(metrics, "source_lag_seconds", cluster="kafka", topic="orders", partition="0") == 10
     assert metrics.snapshot().lag_seconds == 10
     clock.now = 1002.0
     metrics.checkpoint_completed(completed(1), {})
-    assert value(metrics, "record_latency_seconds_sum", topic="orders") == 12
-    assert value(metrics, "record_latency_seconds_count", topic="orders") == 1
+    assert value(metrics, "record_latency_seconds_sum", cluster="kafka", topic="orders") == 12
+    assert value(metrics, "record_latency_seconds_count", cluster="kafka", topic="orders") == 1
 
 
 def test_counters_add_up_over_reports_of_one_attempt() -> None:
@@ -202,12 +206,12 @@ def test_gauges_of_slots_do_not_survive_their_attempt() -> None:
 def test_lag_is_summed_over_partitions() -> None:
     metrics = make_metrics()
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
-    metrics.lags({first: (5, 0), second: (7, 0)})
+    metrics.lags(MAIN_CLUSTER, {first: (5, 0), second: (7, 0)})
     assert metrics.snapshot().lag_records == 12
-    metrics.lags({second: (2, 5)})
+    metrics.lags(MAIN_CLUSTER, {second: (2, 5)})
     assert metrics.snapshot().lag_records == 7
-    assert value(metrics, "source_lag_records", topic="orders", partition="1") == 2
-    assert value(metrics, "source_position_offset", topic="orders", partition="1") == 5
+    assert value(metrics, "source_lag_records", cluster="kafka", topic="orders", partition="1") == 2
+    assert value(metrics, "source_position_offset", cluster="kafka", topic="orders", partition="1") == 5
 
 
 def test_reasons_are_bounded() -> None:
@@ -422,14 +426,14 @@ def test_X18_a_checkpoint_of_an_outage_is_not_fresh_and_the_age_grows_until_the_
     for second in range(1, 11):  # a checkpoint and a look each second; from the 6th on no broker answers
         clock.now += 1
         metrics.checkpoint_completed(completed(second), {})
-        metrics.brokers(Sign(None if second <= 5 else second - 5.0, "away", 0.5))
+        metrics.brokers(MAIN_CLUSTER, Sign(None if second <= 5 else second - 5.0, "away", 0.5))
         if second <= 5:
             assert look(metrics) == (second, 0)
     shown, age = look(metrics)
     assert shown == 4, "the newest that was triggered before an answered question; the 5th was not"
     assert age == 6
     clock.now += 1
-    metrics.brokers(ANSWER)
+    metrics.brokers(MAIN_CLUSTER, ANSWER)
     assert look(metrics)[0] == shown, "that brokers are back is no checkpoint"
     metrics.checkpoint_completed(completed(11), {})
     assert look(metrics)[0] == shown, "it was triggered while none answered"
@@ -444,7 +448,7 @@ def test_X18_the_timestamp_goes_back_with_the_checkpoint() -> None:
     metrics = make_metrics(clock)
     metrics.checkpoint_completed(completed(1), {})
     assert value(metrics, "checkpoint_last_success_timestamp_seconds") == pytest.approx(500.25)
-    metrics.brokers(Sign(2.5, "away", 2.5))
+    metrics.brokers(MAIN_CLUSTER, Sign(2.5, "away", 2.5))
     assert value(metrics, "checkpoint_last_success_timestamp_seconds") == 0
     assert metrics.snapshot().last_checkpoint is None
 
@@ -453,8 +457,8 @@ def test_X18_while_no_broker_answers_the_pipeline_waits_and_says_why_and_for_how
     clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     metrics.state(PipelineState.RUNNING)
-    metrics.degraded("readers are blocked")
-    metrics.brokers(Sign(12.5, "no broker answers at b:9092: refused", 2.5))
+    metrics.degraded(MAIN_CLUSTER, "readers are blocked")
+    metrics.brokers(MAIN_CLUSTER, Sign(12.5, "no broker answers at b:9092: refused", 2.5))
     assert metrics.current_state == (PipelineState.WAITING, "no broker answers at b:9092: refused (for 12.5 s)")
     assert value(metrics, "pipeline_state", state="waiting") == 1
     assert value(metrics, "pipeline_state", state="running") == 0
@@ -464,28 +468,28 @@ def test_X18_while_no_broker_answers_the_pipeline_waits_and_says_why_and_for_how
         metrics.state(state, "a slot is gone")
         assert metrics.current_state == (PipelineState.WAITING, "no broker answers at b:9092: refused (for 82.5 s)")
     assert metrics.snapshot().brokers_away_seconds == 82.5
-    assert value(metrics, "brokers_away_seconds") == 82.5
+    assert value(metrics, "brokers_away_seconds", cluster="kafka") == 82.5
     metrics.state(PipelineState.STOPPING)
     assert metrics.current_state == (PipelineState.STOPPING, "")
     metrics.state(PipelineState.RUNNING)
-    metrics.brokers(ANSWER)
+    metrics.brokers(MAIN_CLUSTER, ANSWER)
     assert metrics.current_state == (PipelineState.DEGRADED, "readers are blocked")
-    metrics.degraded("")
+    metrics.degraded(MAIN_CLUSTER, "")
     assert metrics.current_state == (PipelineState.RUNNING, "")
-    assert value(metrics, "brokers_away_seconds") == 0
+    assert value(metrics, "brokers_away_seconds", cluster="kafka") == 0
 
 
 def test_X18_the_last_known_lag_stays_with_its_age() -> None:
     clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     assert (metrics.snapshot().lag_records, metrics.snapshot().lag_age_seconds) == (None, None)
-    assert value(metrics, "source_lag_age_seconds") is None
-    metrics.lags({TopicPartition("orders", 0): (5, 10)})
+    assert value(metrics, "source_lag_age_seconds", cluster="kafka") is None
+    metrics.lags(MAIN_CLUSTER, {TopicPartition("orders", 0): (5, 10)})
     clock.now += 90
     metrics.attempt_started(SECOND)
     assert (metrics.snapshot().lag_records, metrics.snapshot().lag_age_seconds) == (5, 90)
-    assert value(metrics, "source_lag_age_seconds") == 90
-    metrics.lags({TopicPartition("orders", 0): (9, 10)})
+    assert value(metrics, "source_lag_age_seconds", cluster="kafka") == 90
+    metrics.lags(MAIN_CLUSTER, {TopicPartition("orders", 0): (9, 10)})
     assert (metrics.snapshot().lag_records, metrics.snapshot().lag_age_seconds) == (9, 0)
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME
+from tests.support.clusters import alone
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore, merge_offsets
 from tidegate.coordinator.start_offsets import UnassignedSource
@@ -52,7 +53,7 @@ def test_a_topic_that_is_found_later_is_read_from_its_first_record() -> None:
     services = cast(
         "Any",
         SimpleNamespace(
-            kafka=SimpleNamespace(read_beginnings=read_beginnings),
+            kafka=alone(SimpleNamespace(read_beginnings=read_beginnings)),
             journal=journal,
             in_journal_thread=in_journal_thread,
             clock=SimpleNamespace(now_ms=lambda: 7),

@@ -8,7 +8,7 @@ from tests.daemon.test_metrics import FIRST, ORDERS, SECOND, TOTALS, value
 from tests.support.clocks import HandClock
 from tests.task.topologies import plan_of, sink_node, source_node, totals_node, vertex
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.operator_accounts import derive_kinds, derive_total
+from tidegate.daemon.operator_accounts import OperatorAccounts, derive_kinds, derive_total
 from tidegate.daemon.status import OperatorStatus
 from tidegate.operators.waiting import Waiting
 from tidegate.task.report import OperatorCounts, SlotReport
@@ -17,7 +17,7 @@ KINDS = {ORDERS: "source", TOTALS: "aggregate"}
 
 
 def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
-    return PipelineMetrics("shop", "0.1.0", clock or HandClock(1000.0), KINDS)
+    return PipelineMetrics("shop", "0.1.0", clock or HandClock(1000.0), OperatorAccounts(KINDS))
 
 
 def report(rows_in: int, rows_out: int = 0, filtered: int = 0, failed: int = 0, busy_ms: float = 0.0) -> SlotReport:
@@ -110,7 +110,7 @@ def early(count: int) -> SlotReport:
 
 
 def test_event_times_before_1971_are_counted_shown_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    metrics = PipelineMetrics("shop", "0.1.0", HandClock(1000.0), KINDS, remedies={ORDERS: "do this"})
+    metrics = PipelineMetrics("shop", "0.1.0", HandClock(1000.0), OperatorAccounts(KINDS, {ORDERS: "do this"}))
     metrics.slot_report(FIRST, 0, early(0))
     (before, _) = metrics.snapshot().operators
     assert (before.before_1971, before.before_1971_remedy, caplog.messages) == (0, "", [])
@@ -133,7 +133,7 @@ def until(metrics: PipelineMetrics, subtask: str) -> float | None:
 
 def test_what_waits_for_whom_is_added_up_with_the_latest_time() -> None:
     waits = {TOTALS: Waiting(("order",), ("payment",))}
-    metrics = PipelineMetrics("shop", "0.1.0", HandClock(1000.0), KINDS, waits=waits)
+    metrics = PipelineMetrics("shop", "0.1.0", HandClock(1000.0), OperatorAccounts(KINDS, waits=waits))
     metrics.slot_report(FIRST, 0, waiting(2, 5000))
     metrics.slot_report(FIRST, 1, waiting(1, 7000))
     found = totals(metrics)

@@ -11,12 +11,13 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, completed
+from tests.support.clusters import alone
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.ownership import derive_newest_record, derive_record, encode_record
 from tidegate.daemon import ownership as owning
 from tidegate.daemon.ownership import Ownership
 from tidegate.errors import Superseded
-from tidegate.ids import TopicPartition
+from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.journal.journal import NOTHING_USED, Journal
 
 PLACE = TopicPartition("orders", 0)
@@ -72,9 +73,9 @@ def test_X03_of_two_daemons_that_take_over_at_once_with_copies_of_a_directory_on
     assert journals[0].state.attempt == journals[1].state.attempt
 
     async def claim(journal: Journal, turns: int) -> str:
-        services = cast("Any", SimpleNamespace(journal=journal, kafka=Group(texts, turns)))
+        services = cast("Any", SimpleNamespace(journal=journal, kafka=alone(Group(texts, turns))))
         try:
-            await Ownership("shop", services).claim({PLACE: 5}, patiently=True)
+            await Ownership("shop", services).claim({MAIN_CLUSTER: {PLACE: 5}}, patiently=True)
         except Superseded:
             return ""
         return derive_record(journal.state).writer

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
-from tests.coordinator.values import IDENTITY, ME, completed, positions
+from tests.coordinator.values import IDENTITY, ME, completed, on_cluster, positions
+from tests.support.clusters import alone
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
@@ -36,7 +37,8 @@ def facts_of(text: str, state: JournalState = EMPTY, *listed: str) -> RestoreFac
     async def all_topics() -> dict[str, TopicFacts]:
         return {topic: TopicFacts(f"id-{topic}", 3) for topic in listed}
 
-    services = cast("Any", SimpleNamespace(kafka=SimpleNamespace(cluster_facts=cluster_facts, all_topics=all_topics)))
+    edge = SimpleNamespace(cluster_facts=cluster_facts, all_topics=all_topics)
+    services = cast("Any", SimpleNamespace(kafka=alone(edge)))
     return asyncio.run(read_facts(build_plan(parse_pipeline(text, "p.yaml", {})), services, state))
 
 
@@ -46,7 +48,7 @@ def test_X16_the_meaning_of_every_state_is_part_of_the_identity() -> None:
     assert set(before.fingerprints) == {step}
     after = facts_of(SAMPLE.replace("amount >= 100", "amount >= 200")).identity
     assert after.fingerprints[step] != before.fingerprints[step]
-    assert (after.cluster_id, after.topic_ids) == (before.cluster_id, before.topic_ids)
+    assert after.clusters == before.clusters
 
 
 PATTERN = """\
@@ -64,7 +66,9 @@ sinks:
 def test_a_pattern_stands_for_the_topics_whose_whole_names_match() -> None:
     facts = facts_of(PATTERN, EMPTY, "orders-b", "orders-a", "old-orders-a", "orders", "__orders-x")
     assert facts.sources == {OperatorName("orders"): {"orders-a": 3, "orders-b": 3}}
-    assert facts.identity.topic_ids == {"orders-a": "id-orders-a", "orders-b": "id-orders-b", "out": "id-out"}
+    assert facts.identity.clusters == on_cluster(
+        {"orders-a": "id-orders-a", "orders-b": "id-orders-b", "out": "id-out"}
+    )
 
 
 def test_a_topic_with_positions_is_asked_for_although_it_is_not_listed() -> None:
@@ -115,7 +119,7 @@ class Shop:
             storage=self.journal._storage,
             journal=self.journal,
             clock=SYSTEM_CLOCK,
-            kafka=self,
+            kafka=alone(self),
             in_journal_thread=self.call,
         )
         self.services = cast("Any", services)

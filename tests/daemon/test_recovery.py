@@ -70,7 +70,7 @@ def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_to
     monkeypatch.setattr(LoopKafka, "fence_leftovers", fence)
     new = Loopback(plan_of("stateless", exactly_once=False), ROWS, before=old)
     play(new, read_and_stop)
-    assert fenced == [("shop", (), 2, old.journal.state.journal)]
+    assert [what[:4] for what in fenced] == [("shop", (), 2, old.journal.state.journal)]
     assert ("is not aborted: not authorized; grant WRITE" in caplog.text) == refused
     labels = {"pipeline": "shop", "result": "aborted"}
     aborted = new._services.metrics.registry.get_sample_value("tidegate_transactions_total", labels)

@@ -14,13 +14,14 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage, Fault
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
+from tests.support.clusters import alone
 from tests.waiting import wait_until
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.release_transactions import leave
 from tidegate.errors import Superseded, TidegateError
-from tidegate.ids import Attempt, TransactionalId
+from tidegate.ids import MAIN_CLUSTER, Attempt, TransactionalId
 from tidegate.journal.journal import Journal
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
 from tidegate.sinks.outcome import CommitOutcome
@@ -113,12 +114,11 @@ def left_by(
         before_call(call)
         return call() if thread is None else await asyncio.get_running_loop().run_in_executor(thread, call)
 
-    plan = SimpleNamespace(
-        pipeline="shop", exactly_once=True, operators=lambda _kind: [SimpleNamespace(topics=("out",))]
-    )
+    sink = SimpleNamespace(topics=("out",), cluster=MAIN_CLUSTER)
+    plan = SimpleNamespace(pipeline="shop", exactly_once=True, operators=lambda _kind: [sink])
     services = SimpleNamespace(
         journal=journal,
-        kafka=kafka,
+        kafka=alone(kafka),
         clock=SYSTEM_CLOCK,
         in_journal_thread=in_journal_thread,
         metrics=metrics or PipelineMetrics("shop", "0"),

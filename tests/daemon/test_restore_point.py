@@ -13,6 +13,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle
+from tests.support.clusters import alone
 from tidegate.committable import Committable
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
@@ -49,7 +50,7 @@ class Start:
         """How often Kafka was asked what became of the transactions after an older checkpoint."""
         self._fate = fate
         services = SimpleNamespace(
-            storage=self.storage, journal=self.journal, kafka=self, in_journal_thread=self._at_once
+            storage=self.storage, journal=self.journal, kafka=alone(self), in_journal_thread=self._at_once
         )
         self._services = cast("Any", services)
 

@@ -10,6 +10,7 @@ from tests.coordinator.test_gating import CUSTOMERS, JOIN, ORDERS, join_of
 from tests.daemon.test_metrics import value
 from tests.support.clocks import HandClock
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.source_holds import SourceHolds
 from tidegate.ids import Attempt, OperatorName, SlotIndex
 from tidegate.plan.graph import Plan
@@ -24,7 +25,9 @@ class Held:
 
     def __init__(self, plan: Plan) -> None:
         self.clock = HandClock(1000.0)
-        self.metrics = PipelineMetrics("shop", "0.1.0", self.clock, {ORDERS: "source", CUSTOMERS: "source"})
+        self.metrics = PipelineMetrics(
+            "shop", "0.1.0", self.clock, OperatorAccounts({ORDERS: "source", CUSTOMERS: "source"})
+        )
         self.metrics.attempt_started(ATTEMPT)
         self.sent: list[tuple[int, set[OperatorName]]] = []
         self.holds = SourceHolds(plan, ATTEMPT, self._send, self.metrics, lambda: int(self.clock() * 1000))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
+from tests.support.clusters import alone
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
@@ -24,6 +25,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
+from tidegate.ids import MAIN_CLUSTER
 from tidegate.journal.journal import Journal
 from tidegate.process.logs import JsonFormatter, LogContext
 from tidegate.sinks.hanging_transactions import ResolveReport
@@ -38,16 +40,18 @@ class Planned(Supervisor):
     def __init__(self, *, deploying: bool) -> None:
         self.looks = 0
         """For markers that Kafka has left out."""
+        self.edge = SimpleNamespace(interruptions=0, resolve=self._mend, away=False, explains_failures=False)
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,
             metrics=PipelineMetrics("shop", "0"),
-            kafka=SimpleNamespace(interruptions=0, resolve=self._mend, away=False, explains_failures=False),
+            kafka=alone(self.edge),
             journal=SimpleNamespace(read_own=lambda: None, read=lambda: EMPTY, last_read=EMPTY),
             in_journal_thread=_at_once,
         )
         self.settings = cast("Any", SimpleNamespace(restarts=SETTINGS if not deploying else _quick()))
         host = SimpleNamespace(spark=SimpleNamespace(jvm_alive=True))
-        nothing = cast("Any", SimpleNamespace(operators=lambda _kind: [], pipeline="shop", exactly_once=True))
+        sink = SimpleNamespace(name="out", topics=("out",), cluster=MAIN_CLUSTER)
+        nothing = cast("Any", SimpleNamespace(operators=lambda _kind: [sink], pipeline="shop", exactly_once=True))
         super().__init__(
             nothing, cast("Any", services), cast("Any", host), self.settings, StartOptions(), print, lambda: 0.0
         )
@@ -145,19 +149,18 @@ class InAnOutage(Planned):
         self.settings.restarts = RestartStrategy(1, 1, give_up_failures=1, give_up_window_ms=600_000)
         self.answering = asyncio.Event()
         self.waits = asyncio.Event()
-        self.kafka = cast("Any", self._services.kafka)
-        self.kafka.wait_answering = self._wait_answering
+        self.edge.wait_answering = self._wait_answering
         self.error = SlotError("slot 1: no final answer", code="broker-unavailable", fault="")
 
     async def _wait_answering(self) -> None:
         self.waits.set()
         await self.answering.wait()
-        self.kafka.away = False
+        self.edge.away = False
 
     async def _run_attempt(self) -> None:
         self.number += 1
         if self.number == 1:
-            self.kafka.away = self.kafka.explains_failures = True
+            self.edge.away = self.edge.explains_failures = True
             raise self.error
         self._verified = True
 

@@ -91,7 +91,8 @@ def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back
 ) -> None:
     """All checkpoints after which nothing was committed are damaged: to one of them a daemon goes back unasked."""
     journal = read_journal(checkpoints)
-    idle = list(takewhile(lambda one: not derive_newer(journal, one), derive_candidates(journal)))
+    now = journal.retained[-1].identity
+    idle = list(takewhile(lambda one: not derive_newer(journal, one, now), derive_candidates(journal)))
     # The newest of each: a declined checkpoint may have left newer ones.
     names = {max(state.path for state in one.checkpoint.states) for one in (journal.retained[-1], *idle)}
     right = {name: (checkpoints / name).read_bytes() for name in names}

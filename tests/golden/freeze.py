@@ -21,14 +21,15 @@ import msgspec
 
 from tests.golden.bench import BEGINS_MS, ENDS, PIPELINE, contents, feed_some, load_plan, play_on, rows_in_flight
 from tidegate.checks.upgrade_check import derive_offline_facts
-from tidegate.coordinator.entries import Identity, Writer
+from tidegate.coordinator.entries import ClusterIdentity, Identity, Writer
 from tidegate.coordinator.recovery import RestorePlan, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import CommandLineDirectives
-from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
+from tidegate.ids import MAIN_CLUSTER, Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
 from tidegate.journal.savepoint import write_savepoint
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.clusters import derive_sink_clusters, derive_source_clusters
 from tidegate.plan.graph import Plan
 from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.storage.base import Storage
@@ -151,8 +152,9 @@ def _begin(journal: Journal, plan: Plan, log: Log, before: Life | None = None) -
     nothing = CompletedCheckpoint(CheckpointId(0), Attempt(0), 0, 0, (), (), ())
     identity = Identity(
         pipeline=plan.pipeline,
-        cluster_id="cluster",
-        topic_ids={"orders": "o", "lines": "l"},
+        clusters={MAIN_CLUSTER: ClusterIdentity("cluster", {"orders": "o", "lines": "l"})},
+        sources=derive_source_clusters(plan),
+        sinks=derive_sink_clusters(plan),
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprint="print",

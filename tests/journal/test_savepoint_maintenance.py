@@ -153,7 +153,7 @@ def test_a_savepoint_that_says_not_whose_it_is_or_lists_transactions_is_not_whol
     found = read_savepoint(folder_of(path))
     first = found.checkpoint.states[0]
     data = (path / first.path).read_bytes()
-    forge(path, first, data, identity=msgspec.structs.replace(IDENTITY, cluster_id=""))
+    forge(path, first, data, identity=msgspec.structs.replace(IDENTITY, clusters={}))
     assert "does not say whose it is" in examine_savepoint(folder_of(path)).problems[0]
     listing = msgspec.structs.replace(found.checkpoint, committables=(committable(7),))
     forge(path, first, data, identity=IDENTITY, checkpoint=listing)

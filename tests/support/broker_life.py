@@ -18,6 +18,7 @@ import confluent_kafka as ck
 import msgspec
 
 from tests.support import clients
+from tests.support.clusters import alone
 from tests.support.crash_tracer import Child
 from tidegate.committable import Committable
 from tidegate.coordinator.entries import Writer as JournalWriter
@@ -166,7 +167,7 @@ class Daemon:
             storage=storage,
             journal=self.journal,
             journal_thread=ThreadPoolExecutor(1, "journal"),
-            kafka=self.kafka,
+            kafka=alone(self.kafka),
             metrics=PipelineMetrics(case.pipeline, "0"),
         )
 

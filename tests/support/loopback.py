@@ -26,6 +26,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage, SharedObjects
 from tests.coordinator.values import settings as checkpoint_settings
+from tests.support.clusters import alone
 from tests.support.loopback_kafka import LoopKafka
 from tests.support.loopback_slot import Link, LoopSlot, Wires
 from tests.task.fakes import Row
@@ -235,7 +236,7 @@ class Loopback:
             self.storage,
             self.journal,
             InlineExecutor(1),
-            cast("Any", self.kafka),
+            alone(self.kafka),
             metrics=PipelineMetrics(plan.pipeline, "0"),
             files=tuple(files),
         )

@@ -92,7 +92,7 @@ def write_state(folder: Path) -> Path:
             )
         )
     checkpoint = CompletedCheckpoint(CheckpointId(1), Attempt(1), 0, 0, (), tuple(handles), ())
-    identity = Identity("shop", "cluster", {}, 1, GROUPS)
+    identity = Identity("shop", {}, 1, GROUPS)
     savepoint = Savepoint(FORMAT_VERSION, "0" * 32, 0, identity, checkpoint)
     storage.put(METADATA, encode_metadata(savepoint))
     return folder

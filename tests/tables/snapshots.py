@@ -71,5 +71,5 @@ def make_snapshot(
             )
         )
     checkpoint = CompletedCheckpoint(CheckpointId(7), Attempt(1), 0, 0, (), tuple(handles), ())
-    identity = Identity("shop", "cluster", {}, parallelism, groups)
+    identity = Identity("shop", {}, parallelism, groups)
     return StateSnapshot("savepoint memory", held, checkpoint, identity, retained=False)

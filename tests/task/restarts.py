@@ -177,7 +177,7 @@ class Start:
             topics = sources.setdefault(OperatorName(name), {name: 0})
             topics[name] = max(topics[name], partition + 1)
         stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(MAX_PARALLELISM))
-        identity = Identity("p", "cluster", {}, plan.parallelism, plan.max_parallelism)
+        identity = Identity("p", {}, plan.parallelism, plan.max_parallelism)
         edges = frozenset(shape.name for shape in derive_shapes(plan).values())
         return RestoreFacts(identity, sources, stateful, edges)
 

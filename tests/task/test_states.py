@@ -119,7 +119,7 @@ class World:
 
     def _dealt(self, parallelism: int) -> Sequence[SlotRestore]:
         def identity(count: int) -> Identity:
-            return Identity("p", "cluster", {}, count, GROUPS)
+            return Identity("p", {}, count, GROUPS)
 
         state = EMPTY
         if self.newest is not None:

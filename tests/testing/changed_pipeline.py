@@ -104,7 +104,6 @@ class Life:
         words, begun = self.restore.upgrade.words, self.restore.upgrade.begun
         self.identity = Identity(
             "shop",
-            "c",
             {},
             self.plan.parallelism,
             self.plan.max_parallelism,
@@ -119,7 +118,7 @@ class Life:
     def _decide(self, command_line: CommandLineDirectives) -> RestorePlan:
         checkpoint, identity = self.state.newest_checkpoint, self.state.identity
         empty = CompletedCheckpoint(CheckpointId(0), Attempt(0), 0, 0, (), (), ())
-        old = Identity("shop", "c", {}, self.plan.parallelism, self.plan.max_parallelism)
+        old = Identity("shop", {}, self.plan.parallelism, self.plan.max_parallelism)
         facts = derive_offline_facts(self.plan, checkpoint or empty, identity or old, command_line)
         if checkpoint is not None and identity is not None:
             upgrade = refuse_unfit(checkpoint, identity, facts, read_stored(self.storage, checkpoint.states))

@@ -184,8 +184,7 @@ def derive_offline_facts(
         sources[source.name] = {topic: counts.get(topic, 1) for topic in sorted(read)}
     identity = Identity(
         pipeline=plan.pipeline,
-        cluster_id=old.cluster_id,
-        topic_ids=old.topic_ids,
+        clusters=old.clusters,
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprints=derive_fingerprints(plan),

@@ -17,14 +17,13 @@ from tidegate.checks.survey import survey
 from tidegate.cli.control_client import ask_daemon, find_read_token
 from tidegate.cli.daemon_address import ConnectOptions, derive_reach
 from tidegate.config.errors import Problem
-from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Writer
 from tidegate.daemon.control_token import check_token_file
 from tidegate.daemon.http.server import HttpUnavailable, explain_unavailable
 from tidegate.daemon.http.tls import TlsRefused, make_context
-from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.kafka_clusters import open_clusters
 from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
 from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.stores import Stores
@@ -63,7 +62,7 @@ async def _survey(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, 
     except StorageError as error:
         return await ask(error)
     settings = loaded.settings
-    kafka = KafkaEdge(reveal(settings.kafka), connect_timeout_s=PATIENCE_S)
+    kafka = open_clusters(settings, PATIENCE_S)
     reader, retained = Writer("reader", socket.gethostname(), os.getpid()), settings.checkpoints.retained
     journal = Journal(storage, reader, retained=retained, id_reserve=1, may_repeat=options.repeats_output)
     with ThreadPoolExecutor(1, "journal") as thread:

@@ -64,16 +64,16 @@ def _keep_exit_code() -> None:
 
 def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
     from tidegate.daemon.metrics import PipelineMetrics
-    from tidegate.daemon.operator_accounts import derive_kinds, derive_remedies, derive_waits
+    from tidegate.daemon.operator_accounts import OperatorAccounts, derive_kinds, derive_remedies, derive_waits
+    from tidegate.plan.clusters import derive_sink_clusters, derive_source_clusters
 
     checkpoints = settings.checkpoints
     metrics = PipelineMetrics(
         settings.name,
         __version__,
-        kinds=derive_kinds(plan),
+        operators=OperatorAccounts(derive_kinds(plan), derive_remedies(plan), derive_waits(plan)),
         guarantee=checkpoints.mode,
-        remedies=derive_remedies(plan),
-        waits=derive_waits(plan),
+        clusters=derive_source_clusters(plan) | derive_sink_clusters(plan),
     )
     metrics.limits(checkpoints.interval_ms, checkpoints.min_pause_ms, checkpoints.transaction_timeout_ms)
     return metrics

@@ -36,6 +36,7 @@ from tidegate.config.storages import derive_opener, opener_of_file
 from tidegate.coordinator.entries import JournalRefused
 from tidegate.daemon.http.commands import ControlRequest
 from tidegate.daemon.savepoints import SavepointDone
+from tidegate.ids import ClusterName
 from tidegate.journal.reading import list_entries
 from tidegate.journal.savepoint import COPY_AGAIN, SavepointRefused, read_savepoint
 from tidegate.journal.savepoint_maintenance import (
@@ -303,7 +304,7 @@ class SavepointVerdict(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
     extra: tuple[str, ...]
     pipeline: str
-    cluster_id: str
+    clusters: dict[ClusterName, str]
     checkpoint: int
     taken_at_ms: int
     parallelism: int
@@ -320,7 +321,7 @@ def _verdict(path: str, examined: Examination) -> SavepointVerdict:
         problems=examined.problems,
         extra=examined.extra,
         pipeline=identity.pipeline,
-        cluster_id=identity.cluster_id,
+        clusters={name: one.id for name, one in identity.clusters.items()},
         checkpoint=checkpoint.id,
         taken_at_ms=examined.savepoint.written_at_ms,
         parallelism=identity.parallelism,

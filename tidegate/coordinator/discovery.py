@@ -52,13 +52,16 @@ class Addition(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
-def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Checks topic name -> id. Raises TopicReplaced if an id changed; topics that are not reported now are ignored."""
+def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str], where: str = "") -> None:
+    """Checks topic name -> id. Raises TopicReplaced if an id changed; topics that are not reported now are ignored.
+
+    `where` follows the topic in messages: its cluster, if there are several.
+    """
     for topic, old in sorted(before.items()):
         new = now.get(topic, old)
         if new != old:
             raise TopicReplaced(
-                f"topic {topic} was deleted and created again while the pipeline ran (id {old}, now {new}); its "
+                f"topic {topic}{where} was deleted and created again while the pipeline ran (id {old}, now {new}); its "
                 f"offsets start over and the positions of the checkpoint mean nothing there: start with {BEGIN_ANEW} "
                 f"if that is intended; {OTHER_TOPIC}",
                 topic=topic,
@@ -67,8 +70,10 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> Non
             )
 
 
-def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping[str, int]) -> dict[str, int]:
-    """Returns topic -> consecutive checks that missed it, counting on from `before`.
+def decide_away(
+    wanted: Collection[str], found: Collection[str], before: Mapping[str, int], where: str = ""
+) -> dict[str, int]:
+    """Returns topic -> consecutive checks that missed it, counting on from `before`. `where` is as above.
 
     Raises TopicGone at MISSING_CHECKS_MAX.
     """
@@ -76,9 +81,9 @@ def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping
     gone = [topic for topic, looks in away.items() if looks >= MISSING_CHECKS_MAX]
     if gone:
         raise TopicGone(
-            f"topic {', '.join(gone)} no longer exists, or may no longer be described: {MISSING_CHECKS_MAX} checks "
-            "in a row did not find it; what the pipeline had not read of it, or had written to it, is lost if it was "
-            f"deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again; {OTHER_TOPIC}",
+            f"topic {', '.join(gone)}{where} no longer exists, or may no longer be described: {MISSING_CHECKS_MAX} "
+            "checks in a row did not find it; what the pipeline had not read of it, or had written to it, is lost if "
+            f"it was deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again; {OTHER_TOPIC}",
             topics=gone,
         )
     return away

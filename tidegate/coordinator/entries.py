@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import TidegateError
-from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
+from tidegate.ids import Attempt, CheckpointId, ClusterName, JournalSequence, OperatorName
 from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
@@ -41,13 +41,21 @@ class Writer(msgspec.Struct, frozen=True):
         return f"process {self.pid} on {self.host}"
 
 
+class ClusterIdentity(msgspec.Struct, frozen=True):
+    """A Kafka cluster that the pipeline uses."""
+
+    id: str
+    """Kafka's own id of the cluster."""
+    topic_ids: dict[str, str]
+    """Topic name -> Kafka's topic id, for all topics of sources and sinks in the cluster."""
+
+
 class Identity(msgspec.Struct, frozen=True):
-    """The pipeline, cluster and plan that the data of an entry belongs to; compared at every restore."""
+    """The pipeline, clusters and plan that the data of an entry belongs to; compared at every restore."""
 
     pipeline: str
-    cluster_id: str
-    topic_ids: dict[str, str]
-    """Topic name -> Kafka's topic id, for all topics of sources and sinks."""
+    clusters: dict[ClusterName, ClusterIdentity]
+    """The clusters in use; empty in a savepoint that was made from rows without any."""
     parallelism: int
     max_parallelism: int
     fingerprint: str = ""
@@ -65,6 +73,10 @@ class Identity(msgspec.Struct, frozen=True):
     """The user code of each step that runs some. A change is reported and never refused."""
     files: dict[str, str] = {}
     """The files of `code:` by name, with the SHA-256 of their content. A change is reported and never refused."""
+    sources: dict[OperatorName, ClusterName] = {}
+    """The cluster of each source."""
+    sinks: dict[OperatorName, ClusterName] = {}
+    """The cluster of each sink."""
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -10,11 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from tidegate.coordinator.clusters import derive_identity
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import Chosen, RestorePlan, merge_positions
 from tidegate.coordinator.types import LostRange, SourcePositions
-from tidegate.coordinator.upgrade import UNCHANGED, Upgrade, derive_identity
+from tidegate.coordinator.upgrade import UNCHANGED, Upgrade
 from tidegate.ids import OperatorName, TopicPartition
 
 
@@ -29,12 +30,12 @@ def derive_positions(restore: RestorePlan, sources: Collection[OperatorName]) ->
 
 
 def derive_lost(
-    positions: Mapping[OperatorName, SourcePositions], first: Mapping[TopicPartition, int]
+    positions: Mapping[OperatorName, SourcePositions], firsts: Mapping[OperatorName, Mapping[TopicPartition, int]]
 ) -> tuple[LostRange, ...]:
     """Returns the gaps between positions and first available offsets; a bounded read loses nothing after its end."""
     found = []
     for source, one in positions.items():
-        ends = dict(one.end_offsets)
+        ends, first = dict(one.end_offsets), firsts[source]
         for part, offset in one.next_offsets:
             low = min(first.get(part, offset), ends.get(part, first.get(part, offset)))
             if low > offset:

@@ -8,8 +8,8 @@ and repeatedly while running. It is written after the journal, so it may be olde
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from tidegate.ids import Attempt, CheckpointId, TransactionalId
 
 WRITER_LENGTH: Final = 12
 SHOWN: Final = 3
+
+S = TypeVar("S", bound=str)
 
 
 class PipelineKnown(PipelineStopped):
@@ -64,6 +66,31 @@ class Known(msgspec.Struct, frozen=True):
         return self.record is None and not self.mirrored and not self.ids
 
 
+def merge_known(parts: Iterable[Known]) -> Known:
+    """Merges what the clusters of a pipeline know: the newest record of all counts."""
+    found = list(parts)
+    records = [one.record for one in found if one.record is not None]
+    return Known(
+        record=derive_newest(records),
+        mirrored=any(one.mirrored for one in found),
+        ids=_sorted(one.ids for one in found),
+        open_journals=_sorted(one.open_journals for one in found),
+        journals=_sorted(one.journals for one in found),
+    )
+
+
+def _sorted(parts: Iterable[Sequence[S]]) -> tuple[S, ...]:
+    return tuple(sorted({one for part in parts for one in part}))
+
+
+def derive_newest(records: Iterable[OwnerRecord]) -> OwnerRecord | None:
+    """Returns the newest of some records.
+
+    Journals are compared by attempt and checkpoint, which continue to count when one journal replaces another.
+    """
+    return max(records, key=lambda one: (one.attempt, one.checkpoint), default=None)
+
+
 class _Envelope(msgspec.Struct, frozen=True):
     tidegate: OwnerRecord
 
@@ -91,8 +118,7 @@ def encode_record(record: OwnerRecord) -> str:
 def derive_newest_record(texts: Iterable[str]) -> OwnerRecord | None:
     """Returns the newest record among the metadata of a group's offsets; other texts are ignored.
 
-    Partitions that were not read since keep older records, also of journals that were replaced. Journals are compared
-    by attempt and checkpoint, which continue to count when one journal replaces another.
+    Partitions that were not read since keep older records, also of journals that were replaced.
     """
     found = []
     for text in set(texts):
@@ -100,7 +126,7 @@ def derive_newest_record(texts: Iterable[str]) -> OwnerRecord | None:
             found.append(msgspec.json.decode(text, type=_Envelope).tidegate)
         except msgspec.DecodeError:
             continue
-    return max(found, key=lambda one: (one.attempt, one.checkpoint), default=None)
+    return derive_newest(found)
 
 
 def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool) -> tuple[str, ...]:

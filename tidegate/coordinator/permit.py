@@ -6,11 +6,11 @@ committer accepts nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tidegate.committable import Committable
-from tidegate.ids import CheckpointId, TransactionalId
+from tidegate.ids import CheckpointId, ClusterName, TransactionalId
 
 _AUTHORITY: Final = object()
 
@@ -28,6 +28,13 @@ class CommitPermit:
             raise TypeError("a CommitPermit comes from the journal: see Journal.append_checkpoint")
         object.__setattr__(self, "checkpoint", checkpoint)
         object.__setattr__(self, "committables", committables)
+
+    @property
+    def parts(self) -> Iterator[tuple[ClusterName, CommitPermit]]:
+        """The permit for the transactions of each cluster, whose names are the current ones."""
+        for name in dict.fromkeys(one.cluster for one in self.committables):
+            part = tuple(one for one in self.committables if one.cluster == name)
+            yield name, CommitPermit(self.checkpoint, part, _AUTHORITY)
 
     def without(self, ended: Mapping[TransactionalId, Committable]) -> CommitPermit:
         """Returns a permit for the transactions that have not ended yet."""

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from tidegate.committable import Committable
+from tidegate.coordinator.clusters import find_moved, find_recreated, find_replaced, find_unreachable
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle, StateKind
@@ -23,8 +24,8 @@ from tidegate.coordinator.upgrade import (
     UpgradeRefusal,
 )
 from tidegate.coordinator.upgrade_decision import decide_upgrade
-from tidegate.errors import BEGIN_ANEW, OTHER_TOPIC, PipelineStopped
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
+from tidegate.errors import BEGIN_ANEW, PipelineStopped
+from tidegate.ids import Attempt, CheckpointId, ClusterName, OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_partitions, key_group_range, overlap
 from tidegate.plan.evolving import declare_states
 from tidegate.plan.graph import Plan, UpgradeDirective
@@ -143,7 +144,9 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
 
     Raises RestoreRefused with the old value, the new value and a remedy.
     """
-    return _deal_out(state, state.newest_checkpoint, state.identity, facts)
+    restore = _deal_out(state, state.newest_checkpoint, state.identity, facts)
+    refuse_unreachable(state, facts.identity)
+    return restore
 
 
 def decide_chosen(state: JournalState, chosen: Chosen, facts: RestoreFacts) -> RestorePlan:
@@ -189,10 +192,11 @@ def decide_replaced(state: JournalState, facts: RestoreFacts) -> RestorePlan:
     """Plans the end of the newest checkpoint's transactions, before another checkpoint replaces it.
 
     Nothing of it is restored, so it need not fit the current pipeline. Raises RestoreRefused if it belongs to another
-    pipeline.
+    pipeline or cluster.
     """
     if state.identity is not None:
         refuse_other_identity(state.identity, facts.identity)
+    refuse_unreachable(state, facts.identity)
     return RestorePlan(
         attempt=state.attempt,
         journal=state.journal,
@@ -213,7 +217,10 @@ def refuse_unfit(
     upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
     if upgrade.refusals:
         raise refuse_upgrade(upgrade)
-    _refuse_shrunk(upgrade.map_positions(checkpoint.positions), facts)
+    positions = upgrade.map_positions(checkpoint.positions)
+    if problem := find_moved(positions, identity, facts.identity, upgrade):
+        raise RestoreRefused(problem)
+    _refuse_shrunk(positions, facts)
     return upgrade
 
 
@@ -315,8 +322,18 @@ def merge_watermarks(positions: tuple[SourcePositions, ...]) -> dict[tuple[Opera
     return {(part.source, at): watermark_ms for part in positions for at, watermark_ms in part.watermarks}
 
 
+def merge_by_cluster(
+    positions: tuple[SourcePositions, ...], clusters: Mapping[OperatorName, ClusterName]
+) -> dict[ClusterName, Offsets]:
+    """Returns next offsets for each of these clusters, of the sources in it; other sources are left out."""
+    return {
+        name: merge_offsets(tuple(one for one in positions if clusters.get(one.source) == name))
+        for name in dict.fromkeys(clusters.values())
+    }
+
+
 def merge_offsets(positions: tuple[SourcePositions, ...]) -> Offsets:
-    """Returns next offsets merged over all sources; the lowest where several sources read a partition."""
+    """Returns next offsets merged over sources of one cluster; the lowest where several sources read a partition."""
     merged: Offsets = {}
     for offsets, _ in merge_positions(positions).values():
         for part, offset in offsets.items():
@@ -341,8 +358,15 @@ def _states_of(
     return tuple(handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind in FOR_ALL)
 
 
+def refuse_unreachable(state: JournalState, now: Identity) -> None:
+    """Raises RestoreRefused if transactions that must still be committed are in a cluster that nothing uses now."""
+    problem = "" if state.identity is None else find_unreachable(state.committables, state.identity, now)
+    if problem:
+        raise RestoreRefused(problem)
+
+
 def refuse_other_identity(old: Identity, new: Identity) -> None:
-    """Raises RestoreRefused if pipeline, cluster, a topic id or `max_parallelism` differs."""
+    """Raises RestoreRefused if pipeline, a cluster, a topic id or `max_parallelism` differs."""
     if old.pipeline != new.pipeline:
         raise RestoreRefused(
             f"the checkpoint directory belongs to pipeline {old.pipeline!r}, this is {new.pipeline!r}; give every "
@@ -350,24 +374,9 @@ def refuse_other_identity(old: Identity, new: Identity) -> None:
             old=old.pipeline,
             new=new.pipeline,
         )
-    if old.cluster_id != new.cluster_id:
-        raise RestoreRefused(
-            f"the checkpoint was taken on Kafka cluster {old.cluster_id}, `bootstrap.servers` leads to cluster "
-            f"{new.cluster_id}; offsets mean nothing there: correct the address, or start with "
-            f"{BEGIN_ANEW}",
-            old=old.cluster_id,
-            new=new.cluster_id,
-        )
-    for topic, topic_id in sorted(old.topic_ids.items()):
-        current = new.topic_ids.get(topic, topic_id)
-        if current != topic_id:
-            raise RestoreRefused(
-                f"topic {topic} was deleted and created again since the checkpoint (id {topic_id}, now {current}); its "
-                f"offsets start over: start with {BEGIN_ANEW} if that is intended; {OTHER_TOPIC}",
-                topic=topic,
-                old=topic_id,
-                new=current,
-            )
+    problem = find_replaced(old, new) or find_recreated(old, new)
+    if problem:
+        raise RestoreRefused(problem)
     if old.max_parallelism != new.max_parallelism:
         raise RestoreRefused(
             f"max_parallelism was {old.max_parallelism} and is now {new.max_parallelism}; it is fixed for the life of "

@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 
 from tidegate.committable import Committable
+from tidegate.coordinator.clusters import derive_identity, name_committables
 from tidegate.coordinator.entries import CheckpointEntry, Identity, Savepoint
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import Chosen, RestoreRefused, merge_positions
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
-from tidegate.coordinator.upgrade import derive_identity
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition
 
@@ -86,12 +86,9 @@ def find_retained(state: JournalState, wanted: CheckpointId) -> RestoreTarget:
 def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> RestoreTarget:
     """Derives the target for a savepoint, which may be restored under another name.
 
-    A savepoint made from rows without a cluster can be restored on any cluster.
+    A savepoint made from rows without clusters can be restored on any.
     """
-    cluster = savepoint.identity.cluster_id
-    if savepoint.from_rows and not cluster:
-        cluster = now.cluster_id
-    identity = msgspec.structs.replace(savepoint.identity, pipeline=now.pipeline, cluster_id=cluster)
+    identity = msgspec.structs.replace(savepoint.identity, pipeline=now.pipeline)
     title, origin = f"savepoint {path}", f"savepoint {savepoint.token}"
     return RestoreTarget(title, origin, savepoint.checkpoint, identity, retained=False, from_rows=savepoint.from_rows)
 
@@ -219,15 +216,18 @@ def derive_chosen(target: RestoreTarget, now: Identity) -> Chosen:
     return Chosen(checkpoint, derive_identity(target.identity, now), target.origin)
 
 
-def derive_newer(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
+def derive_newer(state: JournalState, entry: CheckpointEntry, now: Identity) -> tuple[Committable, ...]:
     """Returns the transactions of checkpoints after `entry`; no others contain output after it.
+
+    Their clusters have the names of `now`.
 
     Every entry lists all transactions prepared up to its barrier and not known to have ended, so those that a newer
     entry adds were prepared after it.
     """
     own = {key_of(one) for one in entry.checkpoint.committables}
-    newer = [old.checkpoint for old in state.retained if old.sequence > entry.sequence]
-    added = {key_of(one): one for checkpoint in newer for one in checkpoint.committables if key_of(one) not in own}
+    newer = [old for old in state.retained if old.sequence > entry.sequence]
+    named = [name_committables(old.checkpoint.committables, old.identity, now) for old in newer]
+    added = {key_of(one): one for committables in named for one in committables if key_of(one) not in own}
     return tuple(one for _, one in sorted(added.items()))
 
 
@@ -236,19 +236,24 @@ def derive_candidates(state: JournalState) -> tuple[CheckpointEntry, ...]:
     return tuple(entry for entry in reversed(state.retained[:-1]) if entry.origin == state.origin)
 
 
-def derive_asked(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
-    """Returns the transactions whose status decides whether `entry` can be restored."""
-    return (*derive_newer(state, entry), *_own(state, entry)[1])
+def derive_asked(state: JournalState, entry: CheckpointEntry, now: Identity) -> tuple[Committable, ...]:
+    """Returns the transactions whose status decides whether `entry` can be restored; `now` is as in `derive_newer`."""
+    own = name_committables(_own(state, entry)[1], entry.identity, now)
+    return (*derive_newer(state, entry, now), *own)
 
 
 def decide_fallback(
-    state: JournalState, entry: CheckpointEntry, statuses: Mapping[Key, TransactionStatus], damage: Sequence[str]
+    state: JournalState,
+    entry: CheckpointEntry,
+    statuses: Mapping[Key, TransactionStatus],
+    damage: Sequence[str],
+    now: Identity,
 ) -> Fallback:
     """Falls back to `entry`, the newest undamaged one, if no output after it is committed and all output before it is.
 
-    `damage` describes the newer ones. Raises RestoreRefused with the choices.
+    `damage` describes the newer ones, and `now` is as in `derive_newer`. Raises RestoreRefused with the choices.
     """
-    newer = derive_newer(state, entry)
+    newer = derive_newer(state, entry, now)
     left, ended = _own(state, entry)
     behind = [one for one in newer if statuses[key_of(one)] not in (TransactionStatus.OPEN, TransactionStatus.ABORTED)]
     before = [one for one in ended if statuses[key_of(one)] is not TransactionStatus.COMMITTED]

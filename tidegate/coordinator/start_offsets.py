@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from tidegate.coordinator.clusters import derive_identity
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import Chosen, RestorePlan, merge_positions
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
-from tidegate.coordinator.upgrade import UNCHANGED, Upgrade, derive_identity
+from tidegate.coordinator.upgrade import UNCHANGED, Upgrade
 from tidegate.ids import OperatorName, TopicPartition
 
 

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.operators.fingerprint import StateFingerprint
@@ -193,17 +192,3 @@ class Upgrade(msgspec.Struct, frozen=True):
 
 
 UNCHANGED: Final = Upgrade()
-
-
-def derive_identity(old: Identity, now: Identity) -> Identity:
-    """Derives the identity for appending an older checkpoint again; its fingerprints remain those of its states."""
-    return msgspec.structs.replace(
-        now,
-        topic_ids={**old.topic_ids, **now.topic_ids},
-        parallelism=old.parallelism,
-        fingerprints=old.fingerprints,
-        code=old.code,
-        files=old.files,
-        words=old.words,
-        begun=old.begun,
-    )

@@ -43,12 +43,12 @@ class BrokerWatch:
 
     def __init__(
         self,
-        bootstrap: str,
+        place: str,
         ask: Callable[[float], Awaitable[object]],
         tell: Callable[[Sign], None],
         clock: Clock,
     ) -> None:
-        self._bootstrap = bootstrap
+        self._place = place
         self._ask = ask
         self._tell = tell
         self._clock = clock
@@ -86,22 +86,22 @@ class BrokerWatch:
         if self._since is not None and cause and cause not in self._causes and now - self._told >= RETELL_S:
             self._causes.add(cause)
             self._told = now
-            logger.warning("still no broker answers at %s: %s", self._bootstrap, error.message)
+            logger.warning("still no broker answers at %s: %s", self._place, error.message)
         if self._since is None:
             self._since, self._causes, self._told = asked if self._answered is None else self._answered, {cause}, now
             logger.warning(
                 "no broker answers at %s: %s; nothing is lost: records and checkpoints wait and continue when they are "
                 "back; transactions must be committed within `checkpoints.transaction_timeout`",
-                self._bootstrap,
+                self._place,
                 error.message,
             )
-        why = f"no broker answers at {self._bootstrap}: {cause or error.message}"
+        why = f"no broker answers at {self._place}: {cause or error.message}"
         self._tell(Sign(now - self._since, why, now - asked))
 
     def _on_answer(self, asked: float) -> None:
         now = self._clock.monotonic()
         if self._since is not None:
-            logger.warning("the brokers at %s answer again, after %.0f s", self._bootstrap, now - self._since)
+            logger.warning("the brokers at %s answer again, after %.0f s", self._place, now - self._since)
             self._since = None
         self._answered = now
         self._tell(Sign(None, "", now - asked))

@@ -22,7 +22,6 @@ from tidegate.coordinator.recovery import RestorePlan, decide_repeated
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.recovery_stages import StateVerified, TransactionsResolved
 from tidegate.daemon.services import Services
-from tidegate.ids import OperatorName
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
@@ -107,7 +106,7 @@ async def _salvage(
     services.metrics.committed(settled.committed, since=restore.attempt)
     for lost in settled.lost:
         logger.warning("salvaging: %s", lost.explanation, extra={"checkpoint": permit.checkpoint})
-    committables = await services.kafka.salvage(order, _sink_properties(plan))
+    committables = await services.kafka.salvage(order, plan.operators(SinkOperator))
     if not committables:
         return  # nothing is left of any of them, which the user has accepted
     journal = services.journal
@@ -173,7 +172,3 @@ def _tell(lost: tuple[LostTransaction, ...], permit: CommitPermit, elapsed_s: fl
             elapsed_s,
             extra={"checkpoint": permit.checkpoint},
         )
-
-
-def _sink_properties(plan: Plan) -> dict[OperatorName, dict[str, str]]:
-    return {sink.name: sink.kafka for sink in plan.operators(SinkOperator)}

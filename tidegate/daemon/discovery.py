@@ -21,10 +21,12 @@ from tidegate.coordinator.discovery import (
 )
 from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.attempt_settings import NEW_TOPICS_S
+from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, TidegateError
-from tidegate.ids import SlotIndex
+from tidegate.ids import ClusterName, SlotIndex
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.clusters import derive_source_clusters
 from tidegate.plan.graph import Plan
 from tidegate.task.messages import AddPartitions
 
@@ -62,7 +64,8 @@ class Discovery:
         self._assigned: Assigned = {
             source.name: [slot.partitions.get(source.name, ()) for slot in restore.slots] for source in sources
         }
-        self._away: dict[str, int] = {}
+        self._clusters = derive_source_clusters(plan)
+        self._away: dict[ClusterName, dict[str, int]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -84,7 +87,7 @@ class Discovery:
                 if not error.retriable or isinstance(error, TopicFound):
                     self._fail(error)
                     return
-                if not self._services.kafka.away:  # the daemon reports an outage separately
+                if not self._services.kafka.away:  # the daemon reports outages separately
                     logger.warning("the topics were not checked for new partitions: %s", error.message)
             except Exception as error:
                 logger.exception("internal error")
@@ -100,8 +103,13 @@ class Discovery:
         if not self._patterns or self._until_listed_s > 0:
             return
         self._until_listed_s = self._new_topics_s
-        listed = await self._services.kafka.all_topics()
+        await self._services.kafka.each(self._discover_in, {source.cluster for source in self._patterns})
+
+    async def _discover_in(self, cluster: ClusterName, edge: KafkaEdge) -> None:
+        listed = await edge.all_topics()
         for source in self._patterns:
+            if source.cluster != cluster:
+                continue
             new = sorted(topic for topic in listed if source.matches(topic) and topic not in self._topics[source.name])
             if new:
                 raise TopicFound(
@@ -112,20 +120,28 @@ class Discovery:
                 )
 
     async def look(self) -> None:
-        """Checks the topics once. Raises TopicReplaced, TopicGone, BrokerUnavailable, KafkaRefused."""
+        """Checks the topics of all clusters once. Raises TopicReplaced, TopicGone, BrokerUnavailable, KafkaRefused."""
+        await self._services.kafka.each(self._look_in)
+
+    async def _look_in(self, cluster: ClusterName, edge: KafkaEdge) -> None:
         takeover = self._services.journal.state.takeover
         assert takeover is not None, "an attempt runs after its own takeover"
-        ids = takeover.identity.topic_ids
-        facts = await self._services.kafka.topic_facts(sorted(ids))
-        decide_same_topics(ids, {name: found.topic_id for name, found in facts.items()})
-        self._away = decide_away(ids, facts, self._away)
-        for topic, looks in self._away.items():
+        ids = takeover.identity.clusters[cluster].topic_ids
+        facts = await edge.topic_facts(sorted(ids))
+        decide_same_topics(ids, {name: found.topic_id for name, found in facts.items()}, edge.suffix)
+        away = self._away[cluster] = decide_away(ids, facts, self._away.get(cluster, {}), edge.suffix)
+        for topic, looks in away.items():
             logger.warning(
-                "topic %s was not found (check %d of %d; then the pipeline stops)", topic, looks, MISSING_CHECKS_MAX
+                "topic %s%s was not found (check %d of %d; then the pipeline stops)",
+                topic,
+                edge.suffix,
+                looks,
+                MISSING_CHECKS_MAX,
             )
         counts = {
             source: {name: facts[name].partitions for name in names if name in facts}
             for source, names in self._topics.items()
+            if self._clusters[source] == cluster
         }
         additions = decide_additions(self._assigned, counts)
         self._assigned = derive_assigned(self._assigned, additions)

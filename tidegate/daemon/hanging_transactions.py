@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidegate.daemon.services import Services
+from tidegate.ids import ClusterName
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import OpenBrokerTransaction
-from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.plan.clusters import derive_sink_topics
 from tidegate.plan.graph import Plan
 from tidegate.sinks.hanging_transactions import (
     RIPE_S,
@@ -39,13 +40,30 @@ RESTLESS_S: Final = 60.0
 """How long leaders and coordinators may keep moving before it is reported that nothing could be resolved."""
 
 
-class HangingCheck:
-    """The search of one daemon; it remembers what it has reported."""
+class HangingChecks:
+    """The searches in all clusters with sinks, at the same time."""
 
     def __init__(self, plan: Plan, services: Services) -> None:
+        self._checks = [HangingCheck(plan, services, name) for name in derive_sink_topics(plan)]
+
+    async def look(self) -> None:
+        """Searches every cluster once."""
+        await asyncio.gather(*(one.look() for one in self._checks))
+
+    async def check_twice(self) -> None:
+        """Searches every cluster once, and again where that may write a marker."""
+        await asyncio.gather(*(one.check_twice() for one in self._checks))
+
+
+class HangingCheck:
+    """The search of one daemon in one cluster; it remembers what it has reported."""
+
+    def __init__(self, plan: Plan, services: Services, cluster: ClusterName) -> None:
         self._pipeline = plan.pipeline
-        self._topics = sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics})
+        self._topics = derive_sink_topics(plan)[cluster]
         self._services = services
+        self._cluster = cluster
+        self._edge = services.kafka.clusters[cluster]
         self._since: dict[OpenBrokerTransaction, float] = {}
         self._told: frozenset[tuple[OpenBrokerTransaction, HangingVerdict]] = frozenset()
         self._checked_at: float | None = None
@@ -55,7 +73,7 @@ class HangingCheck:
 
     async def check_if_due(self) -> None:
         """Searches after an outage, while a transaction waits for another search, or when the interval is over."""
-        now, interruptions = self._services.clock.monotonic(), self._services.kafka.interruptions
+        now, interruptions = self._services.clock.monotonic(), self._edge.interruptions
         quiet = interruptions == self._interruptions and not self._unsettled
         if quiet and self._checked_at is not None and now - self._checked_at < LOOK_S:
             return
@@ -64,11 +82,10 @@ class HangingCheck:
 
     async def look(self) -> ResolveReport | None:
         """Searches once. Returns None and warns once if that was impossible: nothing has to wait for it."""
-        services = self._services
         try:
-            report = await services.kafka.resolve(self._pipeline, self._topics)
+            report = await self._edge.resolve(self._pipeline, self._topics)
         except (BrokerUnavailable, KafkaRefused) as error:
-            if error.message != self._trouble and not services.kafka.away:
+            if error.message != self._trouble and not self._edge.away:
                 logger.warning("the outputs were not searched for hanging transactions: %s", error.message)
             self._trouble = error.message
             return None
@@ -93,7 +110,7 @@ class HangingCheck:
         for text in report_resolved(report.resolved):
             logger.warning("%s", text)
         for resolved in report.resolved:
-            services.metrics.marker_written(resolved.verdict.value)
+            services.metrics.marker_written(self._cluster, resolved.verdict.value)
         restless = [each for each in report.waiting if self._age(each.one, now) > RESTLESS_S]
         self._report([each for each in (*report.left, *restless) if self._is_sure(each.one, now)])
         young = any(self._age(each.one, now) < LOADING_S for each in (*report.left, *report.waiting))
@@ -106,7 +123,7 @@ class HangingCheck:
         return one.verdict is not HangingVerdict.UNSEEN or self._age(one, now) > UNSEEN_S
 
     def _report(self, left: Sequence[UnresolvedTransaction]) -> None:
-        texts = {(each.one.opened, each.one.verdict): tell_left(each, self._services.kafka.bootstrap) for each in left}
+        texts = {(each.one.opened, each.one.verdict): tell_left(each, self._edge.bootstrap) for each in left}
         for one, text in texts.items():
             if one not in self._told:
                 logger.error("%s", text)
@@ -114,5 +131,5 @@ class HangingCheck:
             logger.info("no transaction stands in front of readers of committed records any more")
         self._told = frozenset(texts)
         own = sum(each.one.own for each in left)
-        self._services.metrics.hanging_transactions(own, len(left) - own)
-        self._services.metrics.degraded(next(iter(texts.values()), ""))
+        self._services.metrics.hanging_transactions(self._cluster, own, len(left) - own)
+        self._services.metrics.degraded(self._cluster, next(iter(texts.values()), ""))

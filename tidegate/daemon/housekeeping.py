@@ -1,24 +1,26 @@
 """Periodic work next to the attempts: lag, mirrored offsets, fencing, hanging transactions. It decides nothing.
 
-A failed task is logged and tried again at its next turn; the pipeline does not stop for it.
+Each cluster has tasks of its own. A failed task is logged and tried again at its next turn; the pipeline does not stop
+for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from tidegate.coordinator.recovery import merge_offsets
+from tidegate.coordinator.recovery import merge_by_cluster
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.hanging_transactions import HangingCheck
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.ownership import Ownership
 from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
-from tidegate.ids import Attempt, TopicPartition
+from tidegate.ids import Attempt, ClusterName, TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.plan.clusters import derive_sink_topics, derive_source_clusters
 from tidegate.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
@@ -37,11 +39,52 @@ class Housekeeping:
         self, plan: Plan, services: Services, ownership: Ownership, superseded: Callable[[Superseded], None]
     ) -> None:
         """`superseded` is called when a daemon with another checkpoint directory has taken over the pipeline."""
+        self._sources = derive_source_clusters(plan)
+        self._clusters = {
+            name: ClusterHousekeeping(plan, services, ownership, superseded, name) for name in services.kafka.clusters
+        }
+
+    def resume(self, attempt: Attempt) -> None:
+        """Starts the tasks for a running attempt."""
+        for one in self._clusters.values():
+            one.resume(attempt)
+
+    def completed(self, checkpoint: CompletedCheckpoint) -> None:
+        """Takes the positions of a checkpoint. When the pipeline ends they are mirrored at once."""
+        for name, offsets in merge_by_cluster(checkpoint.positions, self._sources).items():
+            self._clusters[name].completed(offsets)
+
+    def pause(self) -> None:
+        """Stops the tasks: the attempt has ended."""
+        for one in self._clusters.values():
+            one.pause()
+
+    async def close(self) -> None:
+        """Mirrors the last positions, makes sure that no committed transaction lacks its marker, and ends."""
+        self.pause()
+        await asyncio.gather(*(one.close() for one in self._clusters.values()))
+
+
+class ClusterHousekeeping:
+    """The periodic tasks of one cluster."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        services: Services,
+        ownership: Ownership,
+        superseded: Callable[[Superseded], None],
+        cluster: ClusterName,
+    ) -> None:
         self._plan = plan
         self._services = services
         self._ownership = ownership
         self._superseded = superseded
-        self._hanging = HangingCheck(plan, services)
+        self._cluster = cluster
+        self._edge = services.kafka.clusters[cluster]
+        self._is_read = cluster in derive_source_clusters(plan).values()
+        written = plan.exactly_once and cluster in derive_sink_topics(plan)
+        self._hanging = HangingCheck(plan, services, cluster) if written else None
         self._positions: dict[TopicPartition, int] = {}
         self._mirrored: dict[TopicPartition, int] = {}
         self._mirrored_all_at = -MIRROR_ALL_S
@@ -54,14 +97,18 @@ class Housekeeping:
         """Starts the tasks for a running attempt."""
         self._attempt = attempt
         loop = asyncio.get_running_loop()
-        jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [(LAG_S, self._measure_lag), (MIRROR_S, self._mirror)]
+        jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = []
+        if self._is_read:
+            jobs += [(LAG_S, self._measure_lag), (MIRROR_S, self._mirror)]
         if self._plan.exactly_once:
-            jobs += [(JANITOR_S, self._fence), (LAG_S, self._hanging.check_if_due)]
+            jobs.append((JANITOR_S, self._fence))
+        if self._hanging is not None:
+            jobs.append((LAG_S, self._hanging.check_if_due))
         self._tasks = [loop.create_task(self._every(period, job)) for period, job in jobs]
 
-    def completed(self, checkpoint: CompletedCheckpoint) -> None:
-        """Takes the positions of a checkpoint. When the pipeline ends they are mirrored at once."""
-        self._positions.update(merge_offsets(checkpoint.positions))
+    def completed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Takes the positions of a checkpoint in this cluster."""
+        self._positions.update(offsets)
 
     def pause(self) -> None:
         """Stops the tasks: the attempt has ended."""
@@ -70,11 +117,10 @@ class Housekeeping:
         self._tasks = []
 
     async def close(self) -> None:
-        """Mirrors the last positions, makes sure that no committed transaction lacks its marker, and ends."""
-        self.pause()
+        """Mirrors the last positions, and searches for missing markers."""
         if self._positions:
             await self._quietly(self._mirror)
-        if self._plan.exactly_once:
+        if self._hanging is not None:
             await self._quietly(self._hanging.check_twice)
 
     async def _every(self, period_s: float, job: Callable[[], Awaitable[None]]) -> None:
@@ -86,7 +132,7 @@ class Housekeeping:
         try:
             await job()
         except TidegateError as error:
-            away = isinstance(error, BrokerUnavailable) and self._services.kafka.away
+            away = isinstance(error, BrokerUnavailable) and self._edge.away
             told = away or self._told.get(job) == error.message
             self._told[job] = error.message
             logger.log(logging.DEBUG if told else logging.WARNING, "%s", error.message)
@@ -103,13 +149,13 @@ class Housekeeping:
 
         The positions are those that the slots report, because the last checkpoint is as old as the interval.
         """
-        positions, reached = dict(self._positions), self._services.metrics.reached()
+        positions, reached = dict(self._positions), self._services.metrics.reached(self._cluster)
         positions |= {part: max(offset, positions.get(part, offset)) for part, offset in reached.items()}
         if not positions:
             return
-        ends = await self._services.kafka.stable_offsets(positions)
+        ends = await self._edge.stable_offsets(positions)
         lags = {part: (max(0, end - positions[part]), positions[part]) for part, end in ends.items()}
-        self._services.metrics.lags(lags)
+        self._services.metrics.lags(self._cluster, lags)
 
     async def _mirror(self) -> None:
         """Mirrors changed positions, and periodically all: Kafka forgets offsets that were not written for a week."""
@@ -119,7 +165,7 @@ class Housekeeping:
             part: offset for part, offset in self._positions.items() if every or self._mirrored.get(part) != offset
         }
         try:
-            await self._ownership.record(positions)
+            await self._ownership.record(self._cluster, positions)
         except Superseded as error:
             self._superseded(error)
             return
@@ -130,7 +176,7 @@ class Housekeeping:
         """Aborts transactions that a zombie opens on its old ids: they would block readers until they time out."""
         state = self._services.journal.state
         others = ("", *state.replaces)
-        fenced = await self._services.kafka.fence_leftovers(
+        fenced = await self._edge.fence_leftovers(
             self._plan.pipeline, frozenset(), self._attempt, state.journal, others, beside=True
         )
         self._services.metrics.transactions_ended(TransactionResult.ABORTED, len(fenced))

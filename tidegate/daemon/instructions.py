@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
@@ -38,12 +39,13 @@ from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.checkpoint_requests import CheckpointRequests
 from tidegate.daemon.checkpoint_summary import checkpoint_line, derive_duration_s
+from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.progress_lines import CheckpointLines
 from tidegate.daemon.savepoints import SavepointService
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
-from tidegate.ids import CheckpointId, TransactionalId
+from tidegate.ids import CheckpointId, ClusterName, TransactionalId
 from tidegate.journal.journal import AppendUnsettled
 from tidegate.kafka.errors import TransactionLost, TransactionToSalvage
 from tidegate.sinks.outcome import CommitOutcome
@@ -103,7 +105,7 @@ class InstructionExecutor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._deciding: set[asyncio.Task[None]] = set()
         """The tasks that write to the journal or end transactions."""
-        self._committing = asyncio.Lock()
+        self._committing = defaultdict[ClusterName, asyncio.Lock](asyncio.Lock)
         self._ended: dict[TransactionalId, Committable] = {}
         """The newest committable of each id that this attempt has ended.
 
@@ -257,18 +259,24 @@ class InstructionExecutor:
         then only markers in the partitions would show how they ended. That takes many reads, and every checkpoint that
         completes meanwhile would make the next commit longer.
         """
-        started = self._services.clock.monotonic()
+        ended = await asyncio.gather(*(self._commit_in(name, part) for name, part in permit.parts))
+        if all(ended):
+            self._feed(TransactionsEnded(permit.checkpoint, permit.committables, monotonic_ms(self._services.clock)))
+
+    async def _commit_in(self, cluster: ClusterName, permit: CommitPermit) -> bool:
+        """Commits the transactions in one cluster, which wait for no other. Returns False if the attempt has failed."""
+        started, edge = self._services.clock.monotonic(), self._services.kafka.clusters[cluster]
         while True:
             try:
-                async with self._committing:
+                async with self._committing[cluster]:
                     if self._lost:  # newer output must not become visible before the salvage
-                        return
+                        return False
                     left = permit.without(self._ended)
-                    outcomes = await self._services.kafka.commit(left) if left.committables else []
+                    outcomes = await edge.commit(left) if left.committables else []
             except TidegateError as error:
                 if error.retriable:
                     self._log_waiting(
-                        f"checkpoint {permit.checkpoint}: transactions are not committed yet: {error.message}"
+                        edge, f"checkpoint {permit.checkpoint}: transactions are not committed yet: {error.message}"
                     )
                     await asyncio.sleep(COMMIT_RETRY_S)
                     continue
@@ -277,19 +285,18 @@ class InstructionExecutor:
                     self._services.metrics.transactions_ended(TransactionResult.LOST, 1)
                     error = TransactionToSalvage(error.message, **error.fields)
                 self._fail(error)
-                return
+                return False
             committed = [one for one, outcome in zip(left.committables, outcomes, strict=True) if outcome.committed]
             self._ended.update({one.transactional_id: one for one in committed})
             self._services.metrics.transactions_committed(committed, self._services.clock.monotonic() - started)
             if CommitOutcome.STILL_OPEN not in outcomes:
-                break
-            self._log_waiting(f"checkpoint {permit.checkpoint}: not every commit has an answer yet, asking again")
+                return True
+            self._log_waiting(edge, f"checkpoint {permit.checkpoint}: not every commit has an answer yet, asking again")
             await asyncio.sleep(COMMIT_RETRY_S)
-        self._feed(TransactionsEnded(permit.checkpoint, permit.committables, monotonic_ms(self._services.clock)))
 
-    def _log_waiting(self, text: str) -> None:
-        """Logs at debug level while no broker responds, because the daemon reports that separately."""
-        logger.log(logging.DEBUG if self._services.kafka.away else logging.WARNING, "%s", text)
+    def _log_waiting(self, edge: KafkaEdge, text: str) -> None:
+        """Logs at debug level while no broker of the cluster responds, because the daemon reports that separately."""
+        logger.log(logging.DEBUG if edge.away else logging.WARNING, "%s", text)
 
     # -- notices ---------------------------------------------------------------------------------------------------
 

@@ -58,14 +58,19 @@ class TopicMissing(PipelineStopped):
 
 
 class KafkaEdge:
-    """Three clients with a thread each: one for transactions, one for probing the brokers, one for everything else."""
+    """One cluster, by three clients with a thread each: for transactions, for probing, and for everything else.
+
+    `name` is that of the cluster in messages; empty if the file defines no other clusters.
+    """
 
     def __init__(
         self,
         kafka: Mapping[str, str],
         tools: KafkaTools = KAFKA_TOOLS,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        name: str = "",
     ) -> None:
+        self._name = name
         self._kafka = dict(kafka)
         self._connect_timeout_s = connect_timeout_s
         self._tools = tools
@@ -86,8 +91,18 @@ class KafkaEdge:
 
     @property
     def bootstrap(self) -> str:
-        """The cluster's address, for messages."""
+        """The cluster's address."""
         return derive_servers(self._kafka)
+
+    @property
+    def place(self) -> str:
+        """The cluster's address for messages, with its name if it has one."""
+        return f"{self.bootstrap} (cluster {self._name})" if self._name else self.bootstrap
+
+    @property
+    def suffix(self) -> str:
+        """Names the cluster behind a topic in messages, if it has a name."""
+        return f" in {self._name}" if self._name else ""
 
     @property
     def away(self) -> bool:
@@ -141,7 +156,7 @@ class KafkaEdge:
         missing = sorted(set(topics) - found.keys())
         if missing:
             raise TopicMissing(
-                f"topic {', '.join(missing)} does not exist on {self.bootstrap}; create it (the "
+                f"topic {', '.join(missing)} does not exist on {self.place}; create it (the "
                 f"pipeline never creates topics), or correct the name",
                 topics=missing,
             )

@@ -6,11 +6,18 @@ Once a second, slots report the newest record that they have read of each partit
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from tidegate.coordinator.recovery import Offsets, merge_offsets
 from tidegate.coordinator.types import SourcePositions
-from tidegate.ids import TopicPartition
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition
+
+Clusters = Mapping[OperatorName, ClusterName]
+"""Source or sink -> its cluster."""
+NO_CLUSTERS: Final[Clusters] = {}
+ReadPartition = tuple[ClusterName, TopicPartition]
+"""A partition of a cluster: topics of several clusters may have the same name."""
 
 SAMPLES_MAX: Final = 64
 """Samples per partition; beyond that, every second one is dropped."""
@@ -19,15 +26,19 @@ COMMITS_MAX: Final = 64
 
 
 class RecordTimes:
-    """The record times of one daemon. Seconds are of a monotonic clock, milliseconds of the wall clock."""
+    """The record times of one daemon. Seconds are of a monotonic clock, milliseconds of the wall clock.
 
-    def __init__(self) -> None:
-        self._waiting: dict[TopicPartition, list[tuple[int, int]]] = {}
+    `clusters` has the cluster of every source; one that is missing is in `kafka`.
+    """
+
+    def __init__(self, clusters: Clusters = NO_CLUSTERS) -> None:
+        self._clusters = clusters
+        self._waiting: dict[ReadPartition, list[tuple[int, int]]] = {}
         """Offsets and timestamps, in order, of records that no checkpoint has covered yet."""
-        self._read: dict[TopicPartition, tuple[int, int]] = {}
-        self._covered: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        self._read: dict[ReadPartition, tuple[int, int]] = {}
+        self._covered: dict[ReadPartition, deque[tuple[int, int]]] = {}
         """Positions and times of the last commits that advanced a partition, because reports arrive after commits."""
-        self._without_lag: dict[TopicPartition, float] = {}
+        self._without_lag: dict[ReadPartition, float] = {}
 
     def begin_attempt(self) -> None:
         """Forgets records that no checkpoint covers, because they are read again."""
@@ -35,12 +46,15 @@ class RecordTimes:
         self._read.clear()
         self._covered.clear()
 
-    def read(self, newest: Iterable[tuple[TopicPartition, int, int]]) -> Iterator[tuple[TopicPartition, float]]:
-        """Takes records that a slot has read: partition, offset, timestamp.
+    def read(
+        self, newest: Iterable[tuple[OperatorName, TopicPartition, int, int]]
+    ) -> Iterator[tuple[ReadPartition, float]]:
+        """Takes records that a slot has read: source, partition, offset, timestamp.
 
         Yields like `committed` if already committed.
         """
-        for part, offset, at_ms in newest:
+        for source, partition, offset, at_ms in newest:
+            part = (self._clusters.get(source, MAIN_CLUSTER), partition)
             if offset <= self._read.get(part, (-1, 0))[0]:
                 continue
             self._read[part] = (offset, at_ms)
@@ -54,7 +68,11 @@ class RecordTimes:
                 del waiting[1::2]
             waiting.append((offset, at_ms))
 
-    def lag_s(self, part: TopicPartition, records: int, now_s: float, now_ms: int) -> float | None:
+    def merge_in(self, cluster: ClusterName, positions: Iterable[SourcePositions]) -> Offsets:
+        """Returns the positions of the sources in a cluster, as in `merge_offsets`."""
+        return merge_offsets(tuple(one for one in positions if self._clusters.get(one.source, MAIN_CLUSTER) == cluster))
+
+    def lag_s(self, part: ReadPartition, records: int, now_s: float, now_ms: int) -> float | None:
         """Returns how old the oldest unread record may be; None if unknown.
 
         It arrived after the newest record that was read, and after the last moment without lag; the later of the two
@@ -68,10 +86,12 @@ class RecordTimes:
             since.append((now_ms - self._read[part][1]) / 1000)
         return max(0.0, min(since)) if since else None
 
-    def committed(self, positions: Iterable[SourcePositions], now_ms: int) -> Iterator[tuple[TopicPartition, float]]:
+    def committed(self, positions: Iterable[SourcePositions], now_ms: int) -> Iterator[tuple[ReadPartition, float]]:
         """Takes a committed checkpoint; yields the age of the records before its positions, in seconds."""
         for one in positions:
-            for part, after in one.next_offsets:
+            cluster = self._clusters.get(one.source, MAIN_CLUSTER)
+            for partition, after in one.next_offsets:
+                part = (cluster, partition)
                 commits = self._covered.setdefault(part, deque(maxlen=COMMITS_MAX))
                 if not commits or commits[-1][0] < after:
                     commits.append((after, now_ms))

@@ -12,16 +12,18 @@ import logging
 from tidegate.coordinator.lost_input import derive_lost, derive_positions, derive_skipped
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
 from tidegate.coordinator.types import LostRange
-from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.services import Services
+from tidegate.ids import ClusterName, TopicPartition
 from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOperator
+from tidegate.plan.clusters import derive_source_clusters
 from tidegate.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
 
 
 async def find_lost_input(
-    plan: Plan, kafka: KafkaEdge, restore: RestorePlan, *, continuing: bool
+    plan: Plan, kafka: KafkaClusters, restore: RestorePlan, *, continuing: bool
 ) -> tuple[LostRange, ...]:
     """Finds input that is already lost, either of sources that continue without it or of those that do not.
 
@@ -30,9 +32,14 @@ async def find_lost_input(
     sources = {
         one.name for one in plan.operators(SourceOperator) if (one.on_lost_input == ON_LOST_CONTINUE) == continuing
     }
-    positions = derive_positions(restore, sources)
-    partitions = {part for one in positions.values() for part, _ in one.next_offsets}
-    return derive_lost(positions, await kafka.first_offsets(partitions)) if partitions else ()
+    positions, clusters = derive_positions(restore, sources), derive_source_clusters(plan)
+    partitions: dict[ClusterName, set[TopicPartition]] = {}
+    for source, one in positions.items():
+        partitions.setdefault(clusters[source], set()).update(part for part, _ in one.next_offsets)
+    if not any(partitions.values()):
+        return ()
+    first = await kafka.first_offsets({name: parts for name, parts in partitions.items() if parts})
+    return derive_lost(positions, {source: first.get(clusters[source], {}) for source in positions})
 
 
 async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:

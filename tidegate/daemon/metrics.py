@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -29,18 +30,17 @@ from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive
 from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.hold_metrics import SourceHold
+from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition
 from tidegate.daemon.metric_series import MetricSeries
-from tidegate.daemon.operator_accounts import NO_REMEDIES, NO_WAITS, OperatorAccounts
+from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.rates import LabelBound
-from tidegate.daemon.slot_metrics import RATE_WINDOW_SECONDS, LagMetrics, SlotMetrics
+from tidegate.daemon.slot_metrics import LagMetrics, SlotMetrics
 from tidegate.daemon.status import PipelineState, Status, decide_state
-from tidegate.ids import Attempt, OperatorName, TopicPartition
-from tidegate.operators.waiting import Waiting
+from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
 
 STEPS_MAX: Final = 1000
 REASONS_MAX: Final = 50
-NO_KINDS: Final[Mapping[OperatorName, str]] = {}
 MARKER_ENDS: Final = ("commit", "abort")
 
 
@@ -58,13 +58,19 @@ class TransactionResult(StrEnum):
 class StateMetrics:
     """The state of the pipeline: what the supervisor set, unless brokers, the registry or readers override it."""
 
-    def __init__(self, series: MetricSeries, elapsed: Callable[[], float]) -> None:
+    def __init__(
+        self, series: MetricSeries, elapsed: Callable[[], float], clusters: Iterable[ClusterName] = ()
+    ) -> None:
         self._series = series
         self._elapsed = elapsed
         self._told = self._state = (PipelineState.STARTING, "")
-        self._silence = self._hanging = self._schemas = ""
-        self._away_since: float | None = None
-        series.gauge("tidegate_brokers_away_seconds").set_function(self.away_s)
+        self._schemas = ""
+        self._silences: dict[ClusterName, str] = {}
+        """Why no broker of a cluster responds, for those that are away."""
+        self._away_since: dict[ClusterName, float] = {}
+        self._hanging: dict[ClusterName, str] = {}
+        for name in clusters:
+            series.gauge("tidegate_brokers_away_seconds", name).set_function(partial(self._away_in, name))
         self._settle()
 
     def set(self, state: PipelineState, reason: str) -> None:
@@ -72,9 +78,9 @@ class StateMetrics:
         self._told = (state, reason)
         self._settle()
 
-    def set_hanging(self, reason: str) -> None:
-        """Sets why readers of an output do not see records; empty if they do."""
-        self._hanging = reason
+    def set_hanging(self, cluster: ClusterName, reason: str) -> None:
+        """Sets why readers of an output in a cluster do not see records; empty if they do."""
+        self._hanging[cluster] = reason
         self._settle()
 
     def set_schemas(self, reason: str) -> None:
@@ -82,26 +88,35 @@ class StateMetrics:
         self._schemas = reason
         self._settle()
 
-    def set_silence(self, sign: Sign) -> None:
-        """Sets whether brokers respond."""
-        self._silence = sign.why
-        self._away_since = None if sign.away_s is None else self._elapsed() - sign.away_s
+    def set_silence(self, cluster: ClusterName, sign: Sign) -> None:
+        """Sets whether brokers of a cluster respond."""
+        if sign.away_s is None:
+            self._silences.pop(cluster, None)
+            self._away_since.pop(cluster, None)
+        else:
+            self._silences[cluster] = sign.why
+            self._away_since[cluster] = self._elapsed() - sign.away_s
         self._settle()
 
     def away_s(self) -> float:
-        """Returns how long brokers have not responded, in seconds."""
-        since = self._away_since
+        """Returns how long brokers of some cluster have not responded, in seconds."""
+        return max(map(self._away_in, tuple(self._away_since)), default=0.0)
+
+    def _away_in(self, cluster: ClusterName) -> float:
+        since = self._away_since.get(cluster)
         return 0.0 if since is None else self._elapsed() - since
 
     @property
     def current(self) -> tuple[PipelineState, str]:
         """The current state and reason; needs no lock."""
-        (state, reason), silent = self._state, self._away_since is not None
+        (state, reason), silent = self._state, bool(self._away_since)
         waits = silent and state is PipelineState.WAITING
         return state, f"{reason} (for {render_seconds(self.away_s())})" if waits else reason
 
     def _settle(self) -> None:
-        self._state = decide_state(self._told, self._silence, self._schemas or self._hanging)
+        silence = "; ".join(self._silences.values())
+        hanging = next(filter(None, self._hanging.values()), "")
+        self._state = decide_state(self._told, silence, self._schemas or hanging)
         for each in PipelineState:
             self._series.gauge("tidegate_pipeline_state", each.value).set(each is self._state[0])
 
@@ -109,7 +124,7 @@ class StateMetrics:
 class PipelineMetrics:
     """The metrics of one pipeline. `elapsed` returns monotonic seconds, `now_ms` the wall clock.
 
-    `kinds` is as in OperatorAccounts.
+    `clusters` has the cluster of every source and sink.
     """
 
     def __init__(
@@ -117,11 +132,10 @@ class PipelineMetrics:
         pipeline: str,
         version: str,
         elapsed: Callable[[], float] = time.monotonic,
-        kinds: Mapping[OperatorName, str] = NO_KINDS,
+        operators: OperatorAccounts | None = None,
         now_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
         guarantee: str = "exactly-once",
-        remedies: Mapping[OperatorName, str] = NO_REMEDIES,
-        waits: Mapping[OperatorName, Waiting] = NO_WAITS,
+        clusters: Clusters = NO_CLUSTERS,
     ) -> None:
         self._series = MetricSeries(pipeline)
         self._pipeline = pipeline
@@ -134,21 +148,22 @@ class PipelineMetrics:
         self._attempt = Attempt(0)
         self._failed = self._restarts = 0
         self._steps, self._reasons = LabelBound(STEPS_MAX), LabelBound(REASONS_MAX)
-        operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS, remedies, waits)
+        operators = operators or OperatorAccounts({})
+        names = tuple(dict.fromkeys(clusters.values())) or (MAIN_CLUSTER,)
         self._slots = SlotMetrics(self._series, operators, self._steps, elapsed, now_ms)
-        self._lags = LagMetrics(self._series, elapsed, now_ms)
-        self._state = StateMetrics(self._series, elapsed)
+        self._lags = LagMetrics(self._series, elapsed, now_ms, clusters)
+        self._state = StateMetrics(self._series, elapsed, names)
         self._commits = CommitAccount()
-        self._freshness = Freshness()
+        self._freshness = Freshness(names)
         self._history, self._failures = CheckpointHistory(), FailureHistory()
-        self._show_start()
+        self._show_start(names)
 
     @property
     def registry(self) -> CollectorRegistry:
         """The registry that Prometheus reads."""
         return self._series.registry
 
-    def _show_start(self) -> None:
+    def _show_start(self, clusters: Iterable[ClusterName]) -> None:
         self._series.gauge("tidegate_uptime_seconds").set_function(lambda: self._elapsed() - self._started_at)
         self._series.gauge("tidegate_build_info", self._version, platform.python_version()).set(1)
         self._series.gauge("tidegate_transaction_oldest_open_age_seconds").set(0)
@@ -158,9 +173,10 @@ class PipelineMetrics:
             self._series.counter("tidegate_checkpoints_total", result).inc(0)
         for transaction_result in TransactionResult:
             self._series.counter("tidegate_transactions_total", transaction_result.value).inc(0)
-        for end in MARKER_ENDS:
-            self._series.counter("tidegate_missing_markers_written_total", end).inc(0)
-        self.hanging_transactions(0, 0)
+        for cluster in clusters:
+            for end in MARKER_ENDS:
+                self._series.counter("tidegate_missing_markers_written_total", cluster, end).inc(0)
+            self.hanging_transactions(cluster, 0, 0)
 
     # -- what slots report -----------------------------------------------------------------------------------------
 
@@ -178,18 +194,15 @@ class PipelineMetrics:
             self._slots.add(subtask, report)
             self._observe_latency(self._lags.times.read(report.newest))
 
-    def reached(self) -> Offsets:
-        """Returns the next offsets to read, as last reported by the slots of this attempt."""
+    def reached(self, cluster: ClusterName) -> Offsets:
+        """Returns the next offsets to read in a cluster, as last reported by the slots of this attempt."""
         with self._lock:
-            return self._slots.reached
+            return self._lags.times.merge_in(cluster, self._slots.positions)
 
-    def lags(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Sets each partition's lag in records and the next offset to read.
-
-        All partitions are set at once: the sum of some of them would be reported as the lag.
-        """
+    def lags(self, cluster: ClusterName, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Sets the lag in records and the next offset to read of each partition that is read in a cluster."""
         with self._lock:
-            self._lags.set(found)
+            self._lags.set(cluster, found)
 
     # -- what the daemon reports-------------------------------------------------------------------------------------
 
@@ -217,19 +230,19 @@ class PipelineMetrics:
         with self._lock:
             self._state.set(state, reason)
 
-    def degraded(self, reason: str) -> None:
+    def degraded(self, cluster: ClusterName, reason: str) -> None:
         """Sets why readers of an output do not see records although records flow; an empty reason clears it."""
         with self._lock:
-            self._state.set_hanging(reason)
+            self._state.set_hanging(cluster, reason)
 
-    def brokers(self, sign: Sign) -> None:
-        """Takes a result of the broker watch, about once a second."""
+    def brokers(self, cluster: ClusterName, sign: Sign) -> None:
+        """Takes a result of a cluster's broker watch, about once a second."""
         with self._lock:
-            self._state.set_silence(sign)
+            self._state.set_silence(cluster, sign)
             if sign.away_s is None:
-                self._freshness.answered(self._elapsed() - sign.took_s)
+                self._freshness.answered(cluster, self._elapsed() - sign.took_s)
             else:
-                self._freshness.silent()
+                self._freshness.silent(cluster)
                 self._show_checkpoint()
 
     def registry_says(self, why: str, waiting: int) -> None:
@@ -304,9 +317,9 @@ class PipelineMetrics:
             self._series.counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)
         return sum(found.values())
 
-    def _observe_latency(self, found: Iterable[tuple[TopicPartition, float]]) -> None:
-        for part, seconds in found:
-            self._series.histogram("tidegate_record_latency_seconds", part.topic).observe(seconds)
+    def _observe_latency(self, found: Iterable[tuple[ReadPartition, float]]) -> None:
+        for (cluster, part), seconds in found:
+            self._series.histogram("tidegate_record_latency_seconds", cluster, part.topic).observe(seconds)
 
     def checkpoint_failed(self, reason: str) -> None:
         """Counts a checkpoint that was given up; `reason` is a value of CheckpointFailure, not free text."""
@@ -327,14 +340,14 @@ class PipelineMetrics:
         """Counts transactions that ended with a result other than a commit."""
         self._series.counter("tidegate_transactions_total", result.value).inc(count)
 
-    def hanging_transactions(self, own: int, foreign: int) -> None:
-        """Sets how many hanging transactions block readers of the outputs."""
-        self._series.gauge("tidegate_hanging_transactions", "own").set(own)
-        self._series.gauge("tidegate_hanging_transactions", "foreign").set(foreign)
+    def hanging_transactions(self, cluster: ClusterName, own: int, foreign: int) -> None:
+        """Sets how many hanging transactions block readers of the outputs in a cluster."""
+        self._series.gauge("tidegate_hanging_transactions", cluster, "own").set(own)
+        self._series.gauge("tidegate_hanging_transactions", cluster, "foreign").set(foreign)
 
-    def marker_written(self, end: str) -> None:
+    def marker_written(self, cluster: ClusterName, end: str) -> None:
         """Counts a lost marker that was written; `end` is one of MARKER_ENDS."""
-        self._series.counter("tidegate_missing_markers_written_total", end).inc()
+        self._series.counter("tidegate_missing_markers_written_total", cluster, end).inc()
 
     def lost_input(self, source: OperatorName, offsets: int) -> None:
         """Counts offsets that a source skips because they were removed before they were read."""

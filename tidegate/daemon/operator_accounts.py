@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_watermark, render_moment
-from tidegate.daemon.rates import CounterWindow, ReportCounts
+from tidegate.daemon.rates import RATE_WINDOW_SECONDS, CounterWindow, ReportCounts
 from tidegate.daemon.status import OperatorStatus, SlotStatus, SubtaskStatus
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -44,7 +44,6 @@ class OperatorAccounts:
     def __init__(
         self,
         kinds: Mapping[OperatorName, str],
-        window_s: float,
         remedies: Mapping[OperatorName, str] = NO_REMEDIES,
         waits: Mapping[OperatorName, Waiting] = NO_WAITS,
     ) -> None:
@@ -52,8 +51,7 @@ class OperatorAccounts:
         self._waits = waits
         self._remedies = remedies
         self._early: set[OperatorName] = set()
-        self._window_s = window_s
-        self._operators = {name: _Account(window_s) for name in kinds}
+        self._operators = {name: _Account(RATE_WINDOW_SECONDS) for name in kinds}
         self._slots: dict[int, SlotStatus] = {}
         self._stalls = StallWatch()
 
@@ -63,7 +61,7 @@ class OperatorAccounts:
         for name, counts in report.operators.items():
             added[name] = new = _derive_new(name, counts, seen)
             if name not in self._operators:
-                self._operators[name] = _Account(self._window_s)
+                self._operators[name] = _Account(RATE_WINDOW_SECONDS)
             self._operators[name].add(slot, new)
         return added
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.ownership import Known, decide_still_owner, derive_newest_record, derive_record, encode_record
-from tidegate.ids import TopicPartition
+from tidegate.ids import ClusterName, TopicPartition
 from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.facts import CoordinatorState
 from tidegate.sinks.naming import derive_name
@@ -49,37 +49,42 @@ class Ownership:
     def __init__(self, pipeline: str, services: Services) -> None:
         self._pipeline = pipeline
         self._services = services
-        self._told = False
+        self._told: set[ClusterName] = set()
 
-    async def claim(self, positions: Mapping[TopicPartition, int], *, patiently: bool) -> None:
+    async def claim(self, positions: Mapping[ClusterName, Mapping[TopicPartition, int]], *, patiently: bool) -> None:
         """Writes the record after a takeover, before any transaction is ended or opened.
 
         Daemons with two copies of one directory may take over at the same time, each in its own journal: the record
         that is written last wins. With `patiently`, the record is checked again after CLAIM_S, by which time the other
         daemon, which has read the old record, has written its own. Raises Superseded, BrokerUnavailable.
         """
-        await self.record(positions)
+        await self.record_all(positions)
         if patiently:
             await asyncio.sleep(CLAIM_S)
-        await self.record({})
+        await self.record_all({cluster: {} for cluster in positions})
 
-    async def record(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Mirrors positions together with the record, unless another daemon now owns the pipeline.
+    async def record_all(self, positions: Mapping[ClusterName, Mapping[TopicPartition, int]]) -> None:
+        """Mirrors positions in several clusters at the same time. Raises what `record` raises."""
+        await self._services.kafka.each(lambda name, _: self.record(name, positions[name]), positions)
+
+    async def record(self, cluster: ClusterName, positions: Mapping[TopicPartition, int]) -> None:
+        """Mirrors positions in a cluster together with the record, unless another daemon now owns the pipeline.
 
         Raises Superseded, BrokerUnavailable. Without permission for the group, it logs the consequences once.
         """
         services = self._services
+        edge = services.kafka.clusters[cluster]
         own = derive_record(services.journal.state)
         try:
-            texts = await services.kafka.mirrored_texts(self._pipeline)
+            texts = await edge.mirrored_texts(self._pipeline)
             decide_still_owner(own, services.journal.state.replaces, derive_newest_record(texts.values()))
             if positions:
-                await services.kafka.mirror_offsets(self._pipeline, positions, encode_record(own))
+                await edge.mirror_offsets(self._pipeline, positions, encode_record(own))
         except KafkaRefused as refused:
-            if not self._told:
+            if cluster not in self._told:
                 logger.warning(
                     "%s: without it a copied checkpoint directory, or a second daemon of this name with another one, "
                     "cannot be noticed, and lag tools see nothing",
                     refused.message,
                 )
-            self._told = True
+            self._told.add(cluster)

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.clusters import find_twice
+from tidegate.coordinator.entries import ClusterIdentity, Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ownership import Known, decide_owner, refuse_repeated
 from tidegate.coordinator.recovery import (
@@ -27,13 +28,13 @@ from tidegate.coordinator.recovery import (
 from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen
 from tidegate.daemon.restore_point import NO_OPTIONS, RestorePointSelector, StartOptions
 from tidegate.daemon.stores import Stores
-from tidegate.errors import TidegateError
-from tidegate.ids import OperatorName
+from tidegate.errors import PipelineStopped, TidegateError
+from tidegate.ids import ClusterName, OperatorName
 from tidegate.journal.journal import Used
 from tidegate.journal.state_headers import read_stored
 from tidegate.kafka.facts import TopicFacts
-from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.clusters import derive_sink_clusters, derive_sink_topics, derive_source_clusters
 from tidegate.plan.graph import Plan
 from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.task.inflight import derive_shapes
@@ -45,6 +46,13 @@ PREFLIGHT_TRIES: Final = 3
 
 After these the takeover, which stops that daemon, precedes the next read.
 """
+
+
+class ClusterNamedTwice(PipelineStopped):
+    """Two names in the file stand for one Kafka cluster."""
+
+    code = "cluster-named-twice"
+    exit_code = 2
 
 
 class Preflight(msgspec.Struct, frozen=True):
@@ -181,17 +189,30 @@ def _decide_owner(
 
 
 async def read_facts(plan: Plan, services: Stores, state: JournalState) -> RestoreFacts:
-    """Reads the current pipeline and cluster. `state` holds the topics that a pattern has found before."""
+    """Reads the current pipeline and its clusters. `state` holds the topics that a pattern has found before."""
+    sources, sinks = derive_source_clusters(plan), derive_sink_clusters(plan)
     read, listed = await _find_topics(plan, services, state)
-    named = {topic for names in read.values() for topic in names}
-    named |= {topic for sink in plan.operators(SinkOperator) for topic in sink.topics}
-    cluster_id, found = await services.kafka.cluster_facts(named - listed.keys())
-    topics = {**listed, **found}
+    named: dict[ClusterName, set[str]] = {name: set(topics) for name, topics in derive_sink_topics(plan).items()}
+    for source, names in read.items():
+        named.setdefault(sources[source], set()).update(names)
+    found = await services.kafka.cluster_facts(
+        {name: topics - listed.get(name, {}).keys() for name, topics in named.items()}
+    )
+    if twice := find_twice((name, cluster_id) for name, (cluster_id, _) in found.items()):
+        raise ClusterNamedTwice(twice)
+    topics = {name: {**listed.get(name, {}), **facts} for name, (_, facts) in found.items()}
+    clusters = {
+        name: ClusterIdentity(
+            cluster_id, {topic: topics[name][topic].topic_id for topic in sorted(named.get(name, ()))}
+        )
+        for name, (cluster_id, _) in found.items()
+    }
     fingerprint = hashlib.sha256(msgspec.json.encode((plan.vertices, plan.edges))).hexdigest()[:16]
     identity = Identity(
         pipeline=plan.pipeline,
-        cluster_id=cluster_id,
-        topic_ids={name: topics[name].topic_id for name in sorted(named)},
+        clusters=clusters,
+        sources=sources,
+        sinks=sinks,
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprint=fingerprint,
@@ -200,7 +221,9 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
         files=plan.digests,
     )
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
-    partitions = {source: {topic: topics[topic].partitions for topic in names} for source, names in read.items()}
+    partitions = {
+        source: {topic: topics[sources[source]][topic].partitions for topic in names} for source, names in read.items()
+    }
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())
     unbounded = frozenset(source.name for source in plan.operators(SourceOperator) if source.until == "never")
     return RestoreFacts(identity, partitions, stateful, edges, plan, unbounded=unbounded)
@@ -208,7 +231,7 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
 
 async def _find_topics(
     plan: Plan, services: Stores, state: JournalState
-) -> tuple[dict[OperatorName, tuple[str, ...]], dict[str, TopicFacts]]:
+) -> tuple[dict[OperatorName, tuple[str, ...]], dict[ClusterName, dict[str, TopicFacts]]]:
     """Returns the topics of every source, and the facts already known about those that a pattern has found.
 
     Matching topics with positions in the newest checkpoint are always included: a broker that has just started may not
@@ -222,12 +245,12 @@ async def _find_topics(
         return read, {}
     newest = state.newest_checkpoint
     known = merge_positions(() if newest is None else newest.positions)
-    everything = await services.kafka.all_topics()
-    listed: dict[str, TopicFacts] = {}
+    everything = await services.kafka.all_topics({source.cluster for source in by_pattern})
+    listed: dict[ClusterName, dict[str, TopicFacts]] = {}
     for source in by_pattern:
         was = plan.words[source.name].was if source.name in plan.words else source.name
         nexts, _ = known.get(source.name) or known.get(was) or ({}, {})
-        matching = {name: facts for name, facts in everything.items() if source.matches(name)}
-        listed |= matching
+        matching = {name: facts for name, facts in everything[source.cluster].items() if source.matches(name)}
+        listed.setdefault(source.cluster, {}).update(matching)
         read[source.name] = tuple(sorted({*matching, *(part.topic for part in nexts if source.matches(part.topic))}))
     return read, listed

@@ -12,6 +12,7 @@ from typing import Final
 from tidegate.coordinator.types import SourcePositions
 
 SAMPLE_SECONDS: Final = 0.25
+RATE_WINDOW_SECONDS: Final = 5.0
 OTHER: Final = "other"
 
 

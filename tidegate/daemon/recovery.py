@@ -13,13 +13,13 @@ import logging
 import msgspec
 
 from tidegate.config.fields.counts import render_count
+from tidegate.coordinator.clusters import adopt_clusters
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, merge_offsets
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.recovery import Offsets, RestoreFacts, RestorePlan, merge_by_cluster
 from tidegate.coordinator.upgrade import UpgradeOutcome
 from tidegate.daemon.commit_listed import commit_listed
-from tidegate.daemon.hanging_transactions import HangingCheck
+from tidegate.daemon.hanging_transactions import HangingChecks
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.ownership import Ownership
 from tidegate.daemon.preflight import Preflight, decide_newest, read_facts, run_preflight
@@ -27,9 +27,10 @@ from tidegate.daemon.recovery_stages import OffsetsAssigned, Recovered, StateVer
 from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
 from tidegate.daemon.services import Services
 from tidegate.daemon.start_offsets import fix_start_offsets
-from tidegate.ids import CheckpointId, SlotIndex, SubtaskId, TopicPartition
+from tidegate.ids import CheckpointId, ClusterName, SlotIndex, SubtaskId
 from tidegate.kafka.errors import KafkaRefused
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.clusters import derive_source_clusters
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
 from tidegate.user_code.shipping import put_code
@@ -55,15 +56,15 @@ async def recover(
     Raises RestoreRefused, SavepointRefused, PipelineKnown, TransactionLost, TransactionGone, Superseded,
     BrokerUnavailable, StorageError ...
     """
-    hanging = HangingCheck(plan, services)
+    hanging = HangingChecks(plan, services)
     look = await run_preflight(plan, services, options, first=first, verify=first)
     owned = await take_over(plan, services, ownership, look, patiently=first)
     whole = await look.restore_point.get_round_damage(owned)
-    services.kafka.accept_gone = _find_accepted(options, whole) if first else None
+    services.kafka.accept_gone(_find_accepted(options, whole) if first else None)
     try:
         ended = await commit_listed(plan, services, whole, transaction_timeout_ms, hanging.look)
     finally:
-        services.kafka.accept_gone = None
+        services.kafka.accept_gone(None)
     decided = await look.restore_point.go_back(ended)
     placed = await fix_start_offsets(plan, services, decided)
     recovered = await clear(plan, services, ownership, placed, hanging)
@@ -100,31 +101,40 @@ async def take_over(
             "passed over, because a newer checkpoint is whole (going back to before it is not possible): %s", text
         )
     if state.newest_checkpoint is not None:
-        await ownership.claim(_mirrored(state.newest_checkpoint, facts), patiently=patiently)
+        await ownership.claim(_mirrored(state, facts), patiently=patiently)
     if state.newest_checkpoint != look.before.newest_checkpoint:
         # Another daemon has continued, and may know new partitions.
         facts = msgspec.structs.replace(await read_facts(plan, services, state), command_line=facts.command_line)
     return TakenOver(decide_newest(state, facts, replaced=look.goes_back), facts)
 
 
-def _mirrored(newest: CompletedCheckpoint, facts: RestoreFacts) -> dict[TopicPartition, int]:
+def _mirrored(state: JournalState, facts: RestoreFacts) -> dict[ClusterName, Offsets]:
     """Returns positions in existing topics only.
 
     Topics of a removed source may be gone, and Kafka rejects their offsets.
     """
-    there = {topic for topics in facts.sources.values() for topic in topics}
-    return {part: offset for part, offset in merge_offsets(newest.positions).items() if part.topic in there}
+    newest, identity, now = state.newest_checkpoint, state.identity, facts.identity
+    assert newest is not None, "there are positions to mirror"
+    assert identity is not None, "an identity comes with them"
+    there: dict[ClusterName, set[str]] = {}
+    for source, topics in facts.sources.items():
+        there.setdefault(now.sources[source], set()).update(topics)
+    known = merge_by_cluster(newest.positions, adopt_clusters(identity, now).sources)
+    return {
+        name: {part: offset for part, offset in known.get(name, {}).items() if part.topic in topics}
+        for name, topics in there.items()
+    }
 
 
 async def clear(
-    plan: Plan, services: Services, ownership: Ownership, placed: OffsetsAssigned, hanging: HangingCheck
+    plan: Plan, services: Services, ownership: Ownership, placed: OffsetsAssigned, hanging: HangingChecks
 ) -> Recovered:
     """Records the positions in Kafka, then aborts leftover transactions and removes files that no checkpoint needs.
 
     Raises Superseded, BrokerUnavailable.
     """
     restore = placed.restore
-    await ownership.record(merge_offsets(restore.positions))
+    await ownership.record_all(merge_by_cluster(restore.positions, derive_source_clusters(plan)))
     state = services.journal.state
     services.journal.adopt(restore.upgrade)
     await _fence(plan, services, restore)

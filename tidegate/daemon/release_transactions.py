@@ -14,6 +14,9 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.permit import CommitPermit
+from tidegate.daemon.kafka_clusters import KafkaClusters
+from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
@@ -29,6 +32,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LEAVE_S: Final = 10.0
+COMMIT_S: Final = 6.0
+"""How long to wait for commits in one cluster, so that open transactions in another one are still aborted."""
 JOURNAL_S: Final = 1.0
 """How long to wait for each journal call.
 
@@ -48,10 +53,13 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
     if not plan.exactly_once or not services.journal.state.attempt:
         return ""
     decided = why = ""
+    kafka = _find_answering(services.kafka, cause)
+    silent = services.kafka.clusters.keys() - kafka.clusters.keys()
+    if silent:
+        why = "no broker answers" if not kafka.clusters else f"no broker of cluster {', '.join(sorted(silent))} answers"
     try:
-        if services.kafka.away or isinstance(cause, BrokerUnavailable):
-            raise BrokerUnavailable("no broker answers")
-        decided = await asyncio.wait_for(_leave(plan, services, cause, verified=verified), LEAVE_S)
+        if kafka.clusters:
+            decided = await asyncio.wait_for(_leave(plan, services, kafka, cause, verified=verified), LEAVE_S)
     except TimeoutError:
         why = f"not done within {LEAVE_S:g} s"
     except TidegateError as error:
@@ -67,6 +75,13 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
         f"transactions of attempt {services.journal.state.attempt} that no checkpoint lists may still be open ({why}). "
         f"Until the next start aborts them, or Kafka does after `checkpoints.transaction_timeout`, {blocked}"
     )
+
+
+def _find_answering(kafka: KafkaClusters, cause: BaseException | None) -> KafkaClusters:
+    """Returns the clusters to ask: not those that are known to be away, or the only one if it has ended the attempt."""
+    if isinstance(cause, BrokerUnavailable) and len(kafka.clusters) == 1:
+        return KafkaClusters({})
+    return kafka.answering
 
 
 def describe_undone(state: JournalState) -> str:
@@ -85,12 +100,14 @@ def describe_undone(state: JournalState) -> str:
     )
 
 
-async def _leave(plan: Plan, services: Services, cause: BaseException | None, *, verified: bool) -> str:
-    """Releases the transactions; describes those that are or may be decided and are not committed, if any."""
+async def _leave(
+    plan: Plan, services: Services, kafka: KafkaClusters, cause: BaseException | None, *, verified: bool
+) -> str:
+    """Releases the transactions in these clusters; describes those that are or may be decided and are not committed."""
     journal = services.journal
     superseded = isinstance(cause, Superseded)
     owned = not superseded and journal.identity is not None
-    left = await _end_listed(services, verified=verified) if owned else ""
+    left = await _end_listed(services, kafka, verified=verified) if owned else ""
     found = None
     try:
         found = await _ask_journal(services, journal.read)
@@ -106,7 +123,7 @@ async def _leave(plan: Plan, services: Services, cause: BaseException | None, *,
     # If another daemon has taken over, only the ids of this attempt still belong to this one.
     since = Attempt(0) if owned else own.attempt
     behind = Attempt(own.attempt + 1)
-    fenced = await services.kafka.fence_leftovers(plan.pipeline, keep, behind, own.journal, others=(), since=since)
+    fenced = await kafka.fence_leftovers(plan.pipeline, keep, behind, own.journal, others=(), since=since)
     services.metrics.transactions_ended(TransactionResult.ABORTED, len(fenced))
     if journal.doubtful is not None and not superseded:
         doubt = f"it is not known whether checkpoint {journal.doubtful.id} is in the journal: its transactions are open"
@@ -114,7 +131,7 @@ async def _leave(plan: Plan, services: Services, cause: BaseException | None, *,
     return left
 
 
-async def _end_listed(services: Services, *, verified: bool) -> str:
+async def _end_listed(services: Services, kafka: KafkaClusters, *, verified: bool) -> str:
     """Commits what the newest checkpoint lists and records that. Describes what is not committed and why.
 
     The next recovery resolves whatever is left.
@@ -126,27 +143,43 @@ async def _end_listed(services: Services, *, verified: bool) -> str:
     left = f"transactions of checkpoint {permit.checkpoint} are decided, but not committed yet"
     if not verified:
         return f"{left} (its state was not verified)"
+    parts = dict(permit.parts)
+    ended = await asyncio.gather(
+        *(_end_in(services, kafka.clusters[name], part) for name, part in parts.items() if name in kafka.clusters)
+    )
+    whys = [why for _, why in ended if why]
+    if parts.keys() - kafka.clusters.keys():
+        whys.append("no broker answers there")
+    if whys:
+        return f"{left} ({'; '.join(dict.fromkeys(whys))})"
+    if all(done for done, _ in ended):
+        try:
+            await _ask_journal(services, lambda: journal.append_ended(services.clock.now_ms()))
+        except TidegateError as error:
+            logger.debug("checkpoint %d is committed, which is not on record: %s", permit.checkpoint, error.message)
+    return ""
+
+
+async def _end_in(services: Services, edge: KafkaEdge, permit: CommitPermit) -> tuple[bool, str]:
+    """Commits the transactions in one cluster. Returns whether that is done, and otherwise why not, if it matters."""
     started = services.clock.monotonic()
     try:
-        outcomes = await services.kafka.commit(permit)
+        outcomes = await asyncio.wait_for(edge.commit(permit), COMMIT_S)
+    except TimeoutError:
+        return False, f"not done within {COMMIT_S:g} s"
     except (TransactionLost, TransactionGone, TransactionUndecidable) as error:  # left to the recovery
-        logger.debug("%s: %s", left, error.message)
-        return ""
+        logger.debug("transactions of checkpoint %d: %s", permit.checkpoint, error.message)
+        return False, ""
     except TidegateError as error:
-        return f"{left} ({error.message})"
-    committed = [one for one, outcome in zip(permit.committables, outcomes, strict=True) if outcome.committed]
-    now = [
-        one for one, outcome in zip(permit.committables, outcomes, strict=True) if outcome is CommitOutcome.ENDED_NOW
-    ]
+        return False, error.message
+    pairs = list(zip(permit.committables, outcomes, strict=True))
+    now = [one for one, outcome in pairs if outcome is CommitOutcome.ENDED_NOW]
+    committed = [one for one, outcome in pairs if outcome.committed]
     services.metrics.transactions_committed(now, services.clock.monotonic() - started)
-    services.metrics.committed(committed, since=journal.state.attempt)
+    services.metrics.committed(committed, since=services.journal.state.attempt)
     if len(committed) < len(outcomes):
-        return f"{left} (the broker has not answered to every commit)"
-    try:
-        await _ask_journal(services, lambda: journal.append_ended(services.clock.now_ms()))
-    except TidegateError as error:
-        logger.debug("checkpoint %d is committed, which is not on record: %s", permit.checkpoint, error.message)
-    return ""
+        return False, "the broker has not answered to every commit"
+    return True, ""
 
 
 async def _ask_journal(services: Services, call: Callable[[], T]) -> T:

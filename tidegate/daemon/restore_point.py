@@ -232,9 +232,10 @@ class RestorePointSelector:
             if damage:
                 damages.append(damage)
                 continue
-            statuses = await self._services.kafka.find_transaction_statuses(derive_asked(state, entry))
+            now = self._facts.identity
+            statuses = await self._services.kafka.find_transaction_statuses(derive_asked(state, entry, now))
             refuse_unfit(entry.checkpoint, entry.identity, self._facts)
-            return decide_fallback(state, entry, statuses, damages)
+            return decide_fallback(state, entry, statuses, damages, now)
         raise refuse_damaged(state, damages, "no other checkpoint is whole")
 
     async def _damage(self, entry: CheckpointEntry) -> str:

@@ -35,6 +35,7 @@ from tidegate.daemon.checkpoint_requests import CheckpointDone, CheckpointUnavai
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.http.server import HttpServer
+from tidegate.daemon.kafka_clusters import open_clusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.restore_point import StartOptions
@@ -45,7 +46,7 @@ from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.errors import TidegateError
-from tidegate.ids import Attempt
+from tidegate.ids import Attempt, ClusterName
 from tidegate.journal.journal import Journal
 from tidegate.plan.graph import Plan
 from tidegate.process.channel_key import accepting_context
@@ -346,13 +347,16 @@ class Daemon:
             )
 
     async def _watch_brokers(self) -> None:
-        kafka = self._services.kafka
+        clock = self._services.clock
 
-        def tell(sign: Sign) -> None:
-            self._supervisor.on_brokers(answering=sign.away_s is None)
-            self._metrics.brokers(sign)
+        async def watch(name: ClusterName, edge: KafkaEdge) -> None:
+            def tell(sign: Sign) -> None:
+                self._supervisor.on_brokers(name, answering=sign.away_s is None)
+                self._metrics.brokers(name, sign)
 
-        await BrokerWatch(kafka.bootstrap, kafka.ask_for_life, tell, self._services.clock).run()
+            await BrokerWatch(edge.place, edge.ask_for_life, tell, clock).run()
+
+        await self._services.kafka.each(watch)
 
     def _make_services(self, loaded: LoadedPipeline, storage: Storage, *, may_repeat: bool) -> Services:
         settings = loaded.settings
@@ -363,7 +367,7 @@ class Daemon:
             storage=storage,
             journal=Journal(storage, writer, retained=retained, id_reserve=reserve, may_repeat=may_repeat),
             journal_thread=ThreadPoolExecutor(1, "journal"),
-            kafka=KafkaEdge(reveal(settings.kafka)),
+            kafka=open_clusters(settings),
             open_storage=derive_opener(settings),
             metrics=self._metrics,
             files=() if loaded.code is None else loaded.code.files,

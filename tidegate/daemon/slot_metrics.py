@@ -10,19 +10,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from tidegate.coordinator.recovery import Offsets, merge_offsets
+from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.hold_metrics import HoldMetrics
-from tidegate.daemon.latency import RecordTimes
+from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition, RecordTimes
 from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import OPERATOR_COUNTERS, OperatorAccounts
-from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
-from tidegate.ids import OperatorName, TopicPartition
+from tidegate.daemon.rates import RATE_WINDOW_SECONDS, CounterWindow, LabelBound, ReportCounts
+from tidegate.ids import ClusterName, OperatorName, TopicPartition
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.task.report import SlotReport
 
 logger = logging.getLogger(__name__)
 
-RATE_WINDOW_SECONDS: Final = 5.0
 PARTITIONS_MAX: Final = 20_000
 EVENT_TIME_GAUGES: Final = (
     "tidegate_operator_watermark_timestamp_seconds",
@@ -53,9 +52,9 @@ class SlotMetrics:
         self._stalled: set[OperatorName] = set()
 
     @property
-    def reached(self) -> Offsets:
+    def positions(self) -> tuple[SourcePositions, ...]:
         """The next offsets to read, as last reported by the slots of this attempt."""
-        return merge_offsets(tuple(one for counts in self._reports.values() for one in counts.positions))
+        return tuple(one for counts in self._reports.values() for one in counts.positions)
 
     def begin_attempt(self) -> None:
         """Counts from zero again, and clears the gauges of slots."""
@@ -164,19 +163,25 @@ class SlotMetrics:
 class LagMetrics:
     """How far and how long the sources are behind the ends of their partitions."""
 
-    def __init__(self, series: MetricSeries, elapsed: Callable[[], float], now_ms: Callable[[], int]) -> None:
-        self.times = RecordTimes()
+    def __init__(
+        self,
+        series: MetricSeries,
+        elapsed: Callable[[], float],
+        now_ms: Callable[[], int],
+        clusters: Clusters = NO_CLUSTERS,
+    ) -> None:
+        self.times = RecordTimes(clusters)
         self._series = series
         self._elapsed = elapsed
         self._now_ms = now_ms
-        self._records: dict[TopicPartition, int] = {}
-        self._seconds: dict[TopicPartition, float] = {}
-        self._seen_at: float | None = None
-        self._exported: set[TopicPartition] = set()
+        self._records: dict[ReadPartition, int] = {}
+        self._seconds: dict[ReadPartition, float] = {}
+        self._seen_at: dict[ClusterName, float] = {}
+        self._exported: set[ReadPartition] = set()
 
     @property
     def records(self) -> int | None:
-        """The sum over all partitions; None before the first measurement."""
+        """The sum over all partitions that were measured; None before the first measurement."""
         return sum(self._records.values()) if self._records else None
 
     @property
@@ -185,17 +190,21 @@ class LagMetrics:
         return max(self._seconds.values(), default=None)
 
     def age_s(self) -> float | None:
-        """Returns how long ago the lag was measured; None before the first measurement."""
-        return None if self._seen_at is None else self._elapsed() - self._seen_at
+        """Returns how long ago the lag was measured in all clusters; None before the first measurement."""
+        return max(map(self._age_in, self._seen_at), default=None)
 
-    def set(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Sets each partition's lag in records and its next offset to read."""
-        if self._seen_at is None:
-            self._series.gauge("tidegate_source_lag_age_seconds").set_function(lambda: self.age_s() or 0.0)
-        self._seen_at = self._elapsed()
-        self._records.update({part: records for part, (records, _) in found.items()})
-        for part, (records, position) in found.items():
-            lag_s = self.times.lag_s(part, records, self._seen_at, self._now_ms())
+    def _age_in(self, cluster: ClusterName) -> float:
+        return self._elapsed() - self._seen_at[cluster]
+
+    def set(self, cluster: ClusterName, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Sets the lag in records and the next offset to read of each partition in a cluster."""
+        if cluster not in self._seen_at:
+            self._series.gauge("tidegate_source_lag_age_seconds", cluster).set_function(partial(self._age_in, cluster))
+        now_s = self._seen_at[cluster] = self._elapsed()
+        self._records.update({(cluster, part): records for part, (records, _) in found.items()})
+        for partition, (records, position) in found.items():
+            part = (cluster, partition)
+            lag_s = self.times.lag_s(part, records, now_s, self._now_ms())
             self._seconds.pop(part, None)
             if lag_s is not None:
                 self._seconds[part] = lag_s
@@ -203,7 +212,7 @@ class LagMetrics:
                 if len(self._exported) >= PARTITIONS_MAX:
                     continue  # counted in the sum; more series would make every scrape slow
                 self._exported.add(part)
-            labels = (part.topic, str(part.partition))
+            labels = (cluster, partition.topic, str(partition.partition))
             self._series.gauge("tidegate_source_lag_records", *labels).set(records)
             self._series.gauge("tidegate_source_position_offset", *labels).set(position)
             if lag_s is not None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.journal.journal import Journal
 from tidegate.storage.base import Storage
 from tidegate.storage.open import StorageOpener, open_storage
@@ -25,7 +25,7 @@ class Stores(msgspec.Struct, frozen=True):
     storage: Storage
     journal: Journal
     journal_thread: ThreadPoolExecutor
-    kafka: KafkaEdge
+    kafka: KafkaClusters
     clock: Clock = SYSTEM_CLOCK
     open_storage: StorageOpener = open_storage
     make_token: Callable[[], str] = secrets.token_hex

@@ -28,7 +28,7 @@ from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded, TidegateError
-from tidegate.ids import Attempt
+from tidegate.ids import Attempt, ClusterName
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import StorageNotShared
@@ -257,11 +257,12 @@ class Supervisor(AttemptListener):
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
         self.housekeeping.completed(checkpoint)
 
-    def on_brokers(self, *, answering: bool) -> None:
-        """Takes the result of each probe of the broker watch."""
-        self._services.kafka.note(answering=answering)
+    def on_brokers(self, cluster: ClusterName, *, answering: bool) -> None:
+        """Takes the result of each probe of a cluster's broker watch."""
+        kafka = self._services.kafka
+        kafka.clusters[cluster].note(answering=answering)
         if self.runner is not None:
-            self.runner.on_brokers(answering=answering)
+            self.runner.on_brokers(answering=not kafka.away)
 
     async def _find_cause(self, error: TidegateError) -> TidegateError:
         """Returns the cause behind an error that would stop the daemon for good.

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from tidegate.committable import Committable
+from tidegate.coordinator.clusters import adopt_clusters, name_committables
 from tidegate.coordinator.entries import (
     FORMAT_VERSION,
     AnyEntry,
@@ -219,13 +220,14 @@ class Journal:
         """Appends the restored checkpoint again, under the attempt's next id, with other transactions in its list.
 
         Called between the takeover and the attempt, when all listed transactions have ended or are lost. Its identity
-        is kept: positions and states are still distributed as they were written. It displaces no older checkpoint,
-        which a user may still want to restore. Raises what `append_checkpoint` raises.
+        is kept, except for names of clusters: positions and states are still distributed as they were written. It
+        displaces no older checkpoint, which a user may still want to restore. Raises what `append_checkpoint` raises.
         """
         self._check_restored(plan)
         restored = self._state.retained[-1]
         checkpoint = msgspec.structs.replace(restored.checkpoint, committables=committables)
-        return self._append_again(plan, Chosen(checkpoint, restored.identity), at_ms, added=0)
+        identity = adopt_clusters(restored.identity, self._owned())  # the names of the new transactions' clusters
+        return self._append_again(plan, Chosen(checkpoint, identity), at_ms, added=0)
 
     def append_restored(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
         """Appends the checkpoint to continue from as the newest; it is then restored like any other.
@@ -326,10 +328,10 @@ class Journal:
 
         None if nothing is left to end or this daemon does not own the journal.
         """
-        newest = self._state.newest_checkpoint
-        if self._identity is None or newest is None or not newest.committables:
+        newest, listed = self._state.newest_checkpoint, self._state.identity
+        if self._identity is None or newest is None or not newest.committables or listed is None:
             return None
-        return issue_permit(newest.id, newest.committables)
+        return issue_permit(newest.id, name_committables(newest.committables, listed, self._identity))
 
     def recovery_permit(self, plan: RestorePlan) -> CommitPermit | None:
         """Returns the restored checkpoint's permit, after the takeover; None if nothing is left to end."""

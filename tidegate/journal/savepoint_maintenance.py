@@ -121,7 +121,7 @@ def _problems_of_metadata(savepoint: Savepoint) -> list[str]:
     """Checks what a restore requires in addition to the files."""
     problems = []
     identity, checkpoint = savepoint.identity, savepoint.checkpoint
-    known = identity.cluster_id or savepoint.from_rows  # rows need not belong to a cluster
+    known = identity.clusters or savepoint.from_rows  # rows need not belong to any
     if not (identity.pipeline and known and savepoint.token):
         problems.append(f"{METADATA}: it does not say whose it is (pipeline, cluster and token of the journal)")
     if checkpoint.committables:

@@ -16,6 +16,7 @@ from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.control_handshake import HELLO_TIMEOUT_S, TROUBLE, read_hello
 from tidegate.daemon.control_server import ControlServer
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.daemon.services import Services, SlotHost
@@ -84,7 +85,9 @@ class SimDaemon:
                 id_reserve=settings.id_reserve,
             ),
             journal_thread=cast("Any", self),
-            kafka=KafkaEdge({"bootstrap.servers": ADDRESSES[MAIN_CLUSTER]}, SimTools(world, self.process)),
+            kafka=KafkaClusters(
+                {MAIN_CLUSTER: KafkaEdge({"bootstrap.servers": ADDRESSES[MAIN_CLUSTER]}, SimTools(world, self.process))}
+            ),
             metrics=cast("Any", WatchedMetrics(world)),
             clock=self.process.clock,
             open_storage=self._open_storage,

@@ -98,7 +98,7 @@ class KafkaSink:
             tools,
         )
         self._preparation = Preparation(
-            operator.name,
+            operator,
             placement.subtask,
             placement.attempt,
             self._producers,

@@ -17,9 +17,9 @@ from tidegate.task.ports import Prepared
 
 if TYPE_CHECKING:
     from tidegate.clock import Clock
-    from tidegate.ids import OperatorName
     from tidegate.kafka.transactions import TransactionClient
     from tidegate.kafka.writer import TransactionWriter
+    from tidegate.operators.builtin.kafka_sink import SinkOperator
 
 PREPARE_TIMEOUT_S: Final = 120.0
 PROOF_AGE_S_MAX: Final = 600.0
@@ -34,7 +34,7 @@ class Preparation:
 
     def __init__(
         self,
-        sink: OperatorName,
+        operator: SinkOperator,
         subtask: SlotIndex,
         attempt: Attempt,
         producers: SinkProducers,
@@ -42,7 +42,7 @@ class Preparation:
         threads: SinkThreads,
         clock: Clock,
     ) -> None:
-        self._sink = sink
+        self._operator = operator
         self._subtask = subtask
         self._attempt = attempt
         self._producers = producers
@@ -114,7 +114,8 @@ class Preparation:
         """Delivers all records. Raises SinkFailed, SinkRefused."""
         undelivered = self._outage.flush(writer)
         flushed = Flushed(
-            sink=self._sink,
+            sink=self._operator.name,
+            cluster=self._operator.cluster,
             subtask=self._subtask,
             attempt=self._attempt,
             checkpoint=checkpoint,

@@ -12,7 +12,17 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegate.committable import Committable, WrittenRange
-from tidegate.ids import Attempt, CheckpointId, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import (
+    MAIN_CLUSTER,
+    Attempt,
+    CheckpointId,
+    ClusterName,
+    OperatorName,
+    ProducerId,
+    SlotIndex,
+    TopicPartition,
+    TransactionalId,
+)
 from tidegate.kafka.errors import SinkFailed, refused_record
 from tidegate.kafka.facts import CoordinatorState, PreparedView
 
@@ -33,6 +43,7 @@ class Flushed(msgspec.Struct, frozen=True):
     first_error: str
     refused: bool
     """Whether the first error would recur in another attempt (record too large, no permission)."""
+    cluster: ClusterName = MAIN_CLUSTER
 
 
 def decide_flushed(flushed: Flushed) -> None:
@@ -81,6 +92,7 @@ def decide_committable(flushed: Flushed, view: PreparedView) -> Committable:
         ),
         opened_at_ms=description.opened_at_ms,
         timeout_ms=description.timeout_ms,
+        cluster=flushed.cluster,
     )
 
 

@@ -119,7 +119,9 @@ def decide_order(lost: Sequence[LostTransaction], committed: Sequence[Committabl
     for one in lost:
         partitions = {part.partition for part in one.committable.written}
         for later in committed:
-            if later.sink != one.committable.sink or later.checkpoint <= one.committable.checkpoint:
+            if later.sink != one.committable.sink or later.cluster != one.committable.cluster:
+                continue
+            if later.checkpoint <= one.committable.checkpoint:
                 continue
             shared = sorted(partitions & {part.partition for part in later.written})
             if shared:

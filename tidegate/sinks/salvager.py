@@ -163,6 +163,7 @@ class Salvager:
             delivery_errors=writer.delivery_errors,
             first_error=writer.first_error,
             refused=writer.refused,
+            cluster=group.lost[0].committable.cluster,
         )
         decide_flushed(flushed)
         committable = decide_committable(flushed, self._client.prepared_view(writer.transactional_id, writer.producer))

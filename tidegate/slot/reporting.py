@@ -45,7 +45,9 @@ class SlotReporter:
             queued_batches=self._wiring.queued + sum(task.replaying for task in self._loop.tasks),
             state_keys=self._count_keys(),
             newest=tuple(
-                (part, *found) for source in self._subtasks.sources for part, found in dict(source.newest.found).items()
+                (source.operator.name, part, *found)
+                for source in self._subtasks.sources
+                for part, found in dict(source.newest.found).items()
             ),
             positions=tuple(
                 SourcePositions(source.operator.name, tuple(source.reached.items()))

@@ -18,13 +18,14 @@ import msgspec
 import polars as pl
 
 from tidegate.coordinator.applied_directives import spend
-from tidegate.coordinator.entries import Identity, Savepoint
+from tidegate.coordinator.entries import ClusterIdentity, Identity, Savepoint
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.coordinator.upgrade import Definition
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
+from tidegate.ids import Attempt, CheckpointId, ClusterName, OperatorName, SlotIndex, StateName
 from tidegate.journal.savepoint import FORMAT_VERSION, METADATA, encode_metadata, remove_written
 from tidegate.journal.state_files import derive_head
 from tidegate.plan.assignment import key_group_range
+from tidegate.plan.clusters import derive_sink_clusters, derive_source_clusters
 from tidegate.plan.graph import Plan
 from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.state.declaration import StateDeclaration
@@ -90,8 +91,8 @@ def choose_declaration(plan: Plan, step: str) -> StateDeclaration:
     return states[0]
 
 
-def derive_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -> Identity:
-    """Derives the identity of the savepoint; without a cluster it can be restored on any.
+def derive_identity(plan: Plan, clusters: Mapping[ClusterName, ClusterIdentity]) -> Identity:
+    """Derives the identity of the savepoint; a source whose cluster is not among `clusters` can continue on any.
 
     Upgrade directives in the file count as applied, because they concern state older than these rows.
     """
@@ -99,8 +100,9 @@ def derive_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -
     said = Definition(fingerprints, {}, dict.fromkeys(fingerprints, ()), frozenset(), words=plan.words)
     return Identity(
         pipeline=plan.pipeline,
-        cluster_id=cluster_id,
-        topic_ids=dict(topic_ids),
+        clusters=dict(clusters),
+        sources=derive_source_clusters(plan),
+        sinks=derive_sink_clusters(plan),
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprints=fingerprints,

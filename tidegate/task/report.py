@@ -80,7 +80,7 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Gauge: batches queued in the slot."""
     state_keys: dict[OperatorName, int] = {}
     """Gauge: keys held by each stateful operator."""
-    newest: tuple[tuple[TopicPartition, int, int], ...] = ()
-    """Gauge: for each partition, the offset and timestamp (ms since 1970) of the newest record examined."""
+    newest: tuple[tuple[OperatorName, TopicPartition, int, int], ...] = ()
+    """Gauge: for each source and partition, offset and timestamp (ms since 1970) of the newest record examined."""
     positions: tuple[SourcePositions, ...] = ()
     """Gauge: the next offsets of each source subtask, without other parts of a position."""

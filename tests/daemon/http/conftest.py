@@ -12,6 +12,7 @@ from tests.daemon.http.orders import PIPELINE, TOKEN, Daemon
 from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.ids import OperatorName
 from tidegate.spark.work_directory import WorkDirectory
 
@@ -25,7 +26,9 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture
 def server(daemon: Daemon) -> Iterator[HttpServer]:
-    server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0", kinds={OperatorName("orders"): "source"}))
+    server = HttpServer(
+        "127.0.0.1", 0, PipelineMetrics("shop", "0.1.0", operators=OperatorAccounts({OperatorName("orders"): "source"}))
+    )
     server.start()
     server.commands.serve(daemon, daemon.loop, TOKEN)
     yield server

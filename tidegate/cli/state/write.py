@@ -7,7 +7,7 @@ import datetime as dt
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,9 @@ from tidegate.config.fields.counts import render_count
 
 if TYPE_CHECKING:
     from tidegate.config.load import LoadedPipeline
+    from tidegate.coordinator.entries import ClusterIdentity
     from tidegate.coordinator.types import SourcePositions
+    from tidegate.ids import ClusterName
     from tidegate.plan.graph import Plan
 
 WORDS: Final = frozenset({"earliest", "latest"})
@@ -68,13 +70,13 @@ def write(
         rows = StateRows(choose_declaration(plan, step), f"step {step!r}, {path}")
         parts.append(StepRows(step, read_input(rows, path)))
     states = check_rows(plan, parts)
-    given, (cluster, topics) = derive_positions(loaded, plan, positions)
+    given, clusters = derive_positions(loaded, plan, positions)
     made = write_rows_savepoint(
         plan,
         states,
         given,
         derive_opener(loaded.settings)(savepoint if "://" in savepoint else str(Path(savepoint).absolute())),
-        identity=derive_identity(plan, cluster, topics),
+        identity=derive_identity(plan, clusters),
         token=secrets.token_hex(),
         now_ms=SYSTEM_CLOCK.now_ms(),
     )
@@ -85,12 +87,13 @@ def write(
     )
 
 
-Cluster = tuple[str, Mapping[str, str]]
-"""The ids of the cluster and of its topics; empty if no cluster was asked."""
+def derive_positions(
+    loaded: LoadedPipeline, plan: Plan, texts: Sequence[str]
+) -> tuple[list[SourcePositions], dict[ClusterName, ClusterIdentity]]:
+    """Derives the positions from `--positions`, with the clusters that were asked.
 
-
-def derive_positions(loaded: LoadedPipeline, plan: Plan, texts: Sequence[str]) -> tuple[list[SourcePositions], Cluster]:
-    """Derives the positions from `--positions`. Raises UsageError, BrokerUnavailable."""
+    Raises UsageError, BrokerUnavailable.
+    """
     from tidegate.operators.builtin.kafka_source import SourceOperator
 
     sources = {str(source.name): source for source in plan.operators(SourceOperator)}
@@ -105,9 +108,9 @@ def derive_positions(loaded: LoadedPipeline, plan: Plan, texts: Sequence[str]) -
     asked = {name: where for name, where in given.items() if where in WORDS}
     found = [_offsets(sources[name], where) for name, where in given.items() if name not in asked]
     if not asked:
-        return found, ("", {})
-    looked_up, cluster = asyncio.run(_look_up(loaded, [(sources[name], where) for name, where in asked.items()]))
-    return [*found, *looked_up], cluster
+        return found, {}
+    looked_up, clusters = asyncio.run(_look_up(loaded, [(sources[name], where) for name, where in asked.items()]))
+    return [*found, *looked_up], clusters
 
 
 def _offsets(source: object, where: str) -> SourcePositions:
@@ -146,11 +149,11 @@ def _offsets(source: object, where: str) -> SourcePositions:
 
 async def _look_up(
     loaded: LoadedPipeline, wanted: Sequence[tuple[object, str]]
-) -> tuple[list[SourcePositions], Cluster]:
+) -> tuple[list[SourcePositions], dict[ClusterName, ClusterIdentity]]:
     """Reads the current offsets."""
-    from tidegate.config.fields.secrets import reveal
+    from tidegate.coordinator.entries import ClusterIdentity
     from tidegate.coordinator.start_offsets import UnassignedSource
-    from tidegate.daemon.kafka_edge import KafkaEdge
+    from tidegate.daemon.kafka_clusters import KafkaClusters, open_clusters
     from tidegate.ids import TopicPartition
     from tidegate.operators.builtin.kafka_source import SourceOperator
 
@@ -164,17 +167,24 @@ async def _look_up(
         raise click.UsageError(
             f"--positions {by_pattern[0]}: it reads topics by a pattern; give offsets, or leave it out: `start` counts"
         )
-    kafka = KafkaEdge(reveal(loaded.settings.kafka), connect_timeout_s=PATIENCE_S)
+    names: dict[ClusterName, set[str]] = {}
+    for source, _ in asked:
+        names.setdefault(source.cluster, set()).update(source.topics)
+    every = open_clusters(loaded.settings, PATIENCE_S)
+    kafka = KafkaClusters({name: edge for name, edge in every.clusters.items() if name in names})
     try:
         await kafka.open()
-        names = {topic for source, _ in asked for topic in source.topics}
-        cluster, facts = await kafka.cluster_facts(names)
+        facts = await kafka.cluster_facts(names)
         unplaced = [
             (
                 source,
                 UnassignedSource(
                     source.name,
-                    tuple(TopicPartition(topic, n) for topic in source.topics for n in range(facts[topic].partitions)),
+                    tuple(
+                        TopicPartition(topic, n)
+                        for topic in source.topics
+                        for n in range(facts[source.cluster][1][topic].partitions)
+                    ),
                 ),
             )
             for source, _ in asked
@@ -182,4 +192,8 @@ async def _look_up(
         found = await kafka.read_beginnings(unplaced, dt.datetime.now(dt.UTC))
     finally:
         await kafka.close()
-    return found, (cluster, {topic: facts[topic].topic_id for topic in sorted(names)})
+    clusters = {
+        name: ClusterIdentity(cluster_id, {topic: topics[topic].topic_id for topic in sorted(names[name])})
+        for name, (cluster_id, topics) in facts.items()
+    }
+    return found, clusters
