@@ -96,6 +96,8 @@ class Account:
         """Notes that a checkpoint is complete and committed."""
         self.completed += 1
         note_cut(self._world.reach, "checkpoints", checkpoint)
+        if len({one.cluster for one in checkpoint.committables}) > 1:
+            self._world.reach.note("checkpoints with transactions in two clusters")
         if self.progress is not None:
             self.progress.on_completed(checkpoint)
         self.positions = self._world.clusters.merge_offsets(checkpoint.positions)

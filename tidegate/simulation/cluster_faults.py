@@ -23,6 +23,7 @@ BEYOND: Final = 1.3
 """Factor by which a long outage is longer than the transactions live."""
 BEYOND_S: Final = 14.0
 """Maximum duration of a long outage."""
+REPLACED_S: Final = (3.0, 8.0)
 RESTART_S: Final = (0.1, 1.0)
 
 Draw = Callable[[random.Random, Workload, ClusterName, float], tuple[Fault, ...]]
@@ -58,10 +59,21 @@ def _down(draw: random.Random, _workload: Workload, cluster: ClusterName, at_s: 
 
 
 def _down_for_long(draw: random.Random, workload: Workload, cluster: ClusterName, at_s: float) -> tuple[Fault, ...]:
-    """Plans an outage in which open transactions expire, often soon after a checkpoint was decided."""
-    seconds = round(min(BEYOND * workload.transaction_timeout_ms / 1000 + draw.uniform(0.0, 2.0), BEYOND_S), 3)
-    down = Fault(kind="broker-down", cluster=cluster, at_s=at_s, seconds=seconds)
+    """Plans an outage in which open transactions expire."""
+    down = Fault(kind="broker-down", cluster=cluster, at_s=at_s, seconds=_draw_beyond(draw, workload))
     return (down, *_restart_daemon(draw, at_s))
+
+
+def _down_before_commit(
+    draw: random.Random, workload: Workload, _cluster: ClusterName, _at_s: float
+) -> tuple[Fault, ...]:
+    """Plans an outage that begins between a decision and a commit, in the cluster of that transaction."""
+    seconds = _draw_beyond(draw, workload)
+    return (Fault(kind="away-before", point="daemon.broker.end", nth=draw.randint(1, 7), seconds=seconds),)
+
+
+def _draw_beyond(draw: random.Random, workload: Workload) -> float:
+    return round(min(BEYOND * workload.transaction_timeout_ms / 1000 + draw.uniform(0.0, 2.0), BEYOND_S), 3)
 
 
 def _restart_daemon(draw: random.Random, at_s: float) -> tuple[Fault, ...]:
@@ -103,12 +115,13 @@ def _restarted(draw: random.Random, _workload: Workload, cluster: ClusterName, a
 
 def _replaced(draw: random.Random, _workload: Workload, cluster: ClusterName, at_s: float) -> tuple[Fault, ...]:
     """Plans that another cluster answers at the address of a cluster."""
-    return (Fault(kind="cluster-replaced", cluster=cluster, at_s=at_s, seconds=_seconds(draw, DOWN_S)),)
+    return (Fault(kind="cluster-replaced", cluster=cluster, at_s=at_s, seconds=_seconds(draw, REPLACED_S)),)
 
 
 _DRAWS: Final[dict[Draw, int]] = {
     _down: 3,
-    _down_for_long: 6,
+    _down_for_long: 4,
+    _down_before_commit: 5,
     _frozen: 4,
     _slow: 2,
     _cut_from_slots: 3,

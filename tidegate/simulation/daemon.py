@@ -106,7 +106,7 @@ class SimDaemon:
             self.process.random.random,
         )
         self._supervisor.told = self._on_attempt_failed
-        self.loop.create_task(self._main())
+        self.loop.create_task(self._main()).add_done_callback(self._on_main_ended)
 
     def request_stop(self) -> None:
         """Requests a stop as SIGTERM does: a final checkpoint, then the end."""
@@ -178,6 +178,11 @@ class SimDaemon:
         self.over, self.error = True, error
         self._world.trace.tell(f"{self.process.name} ends: {'finished' if error is None else repr(error)[:300]}")
         self.process.exit()
+
+    def _on_main_ended(self, main: asyncio.Task[None]) -> None:
+        """Reports an error that is no TidegateError, and would otherwise leave a daemon that does nothing."""
+        if not main.cancelled() and (error := main.exception()) is not None:
+            self._world.on_bug(error, f"{self.process.name} has ended")
 
     def _on_attempt_failed(self, error: TidegateError) -> None:
         self._world.trace.tell(f"{self.process.name}: attempt failed: {type(error).__name__}: {error.message[:300]}")

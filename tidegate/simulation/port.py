@@ -151,12 +151,14 @@ class BrokerPort:
         self.kernel.at(seconds, action, self.process)
 
     def strike(self, name: str) -> Fault | None:
-        """Returns the fault planned for this request. A crash before it has already been carried out."""
+        """Returns the fault planned for this request. A crash or an outage before it has already been carried out."""
         fault = self._faults.strike(f"{self.process.kind}.broker.{name}")
         if fault is not None:
             self.kernel.trace.tell(f"{self.process.name}: {fault}")
             if fault.kind == "crash-before":
                 self.process.kill(str(fault))
+            elif fault.kind == "away-before":
+                self._outages.away = max(self._outages.away, self.kernel.now + fault.seconds)
         return fault
 
     def way_s(self, fault: Fault | None, name: str = "") -> float:

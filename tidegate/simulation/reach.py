@@ -215,6 +215,16 @@ FLOORS: Final[Mapping[str, int]] = {
 """Situation -> minimum count in PER seeds, a third of what was measured."""
 
 
+OF_TWO_CLUSTERS: Final = (
+    "checkpoints",
+    "gone back",
+    "missing markers written: commit",
+    "restores",
+    "transactions: salvaged",
+)
+"""Situations that schedules with two clusters must also reach."""
+
+
 class ReachTable:
     """The counts of one schedule."""
 
@@ -225,6 +235,12 @@ class ReachTable:
         """Counts a situation."""
         if times:
             self.counts[what] += times
+
+
+def count_in_two_clusters(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the counts of a schedule with two clusters, with those again that it must reach itself."""
+    again = {f"two clusters: {what}": counts[what] for what in OF_TWO_CLUSTERS if counts.get(what)}
+    return {**counts, "schedules: two clusters": 1, **again}
 
 
 def note_cut(reach: ReachTable, event: Literal["checkpoints", "restores"], checkpoint: CompletedCheckpoint) -> None:

@@ -18,6 +18,7 @@ from tidegate.ids import CheckpointId, JournalSequence, TopicPartition
 from tidegate.journal.savepoint import METADATA
 from tidegate.kafka.facts import CoordinatorState
 from tidegate.simulation.model_broker.codes import RequestRefused
+from tidegate.simulation.workload import PIPELINE
 from tidegate.sinks.naming import derive_name
 from tidegate.storage.checksum import unseal
 from tidegate.storage.names import STATE_PREFIX, journal_sequence
@@ -75,7 +76,12 @@ class RuleWatch:
 
 def check_left(world: World) -> list[str]:
     """Returns everything that the last daemon, which was not disturbed, has left although it should not."""
-    return [*_check_transactions(world), *_check_objects(world), *_check_savepoints(world)]
+    return [
+        *_check_transactions(world),
+        *_check_mirrored(world),
+        *_check_objects(world),
+        *_check_savepoints(world),
+    ]
 
 
 def _check_transactions(world: World) -> list[str]:
@@ -96,6 +102,20 @@ def _check_transactions(world: World) -> list[str]:
     ]
     if hanging:
         problems.append(f"transactions are left open: {hanging[:SHOWN]}")
+    return problems
+
+
+def _check_mirrored(world: World) -> list[str]:
+    """Checks that each cluster has exactly the positions of the sources that read there."""
+    wanted: dict[str, dict[TopicPartition, int]] = {broker.cluster_id: {} for broker in world.clusters.brokers}
+    for place, offset in world.account.positions.items():
+        broker, there = world.clusters.at(place)
+        wanted[broker.cluster_id][there] = offset
+    problems = []
+    for broker in world.clusters.brokers:
+        mirrored = {place: offset for place, (offset, _) in broker.group_offsets(PIPELINE).items()}
+        if mirrored != wanted[broker.cluster_id]:
+            problems.append(f"mirrored to {broker.cluster_id}: {mirrored} instead of {wanted[broker.cluster_id]}")
     return problems
 
 

@@ -23,7 +23,7 @@ from tidegate.simulation.machines import Machines
 from tidegate.simulation.network import Network
 from tidegate.simulation.operations import Operations
 from tidegate.simulation.port import StorageOutage
-from tidegate.simulation.reach import ReachTable
+from tidegate.simulation.reach import ReachTable, count_in_two_clusters
 from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.watch import RuleWatch
@@ -125,6 +125,7 @@ class World:
 
     def run(self) -> ScheduleResult:
         """Plays the schedule."""
+        workload = self.schedule.workload
         try:
             self.course.begin()
             self.operations.start()
@@ -144,7 +145,7 @@ class World:
             problems=tuple(self.problems),
             fired=tuple(self.faults.fired),
             refusals=tuple(self.operations.refusals),
-            reach=dict(self.reach.counts),
+            reach=count_in_two_clusters(self.reach.counts) if workload.locations else dict(self.reach.counts),
             attempts=self.account.attempts,
             daemons=len(self.operations.daemons),
             checkpoints=self.account.completed,
