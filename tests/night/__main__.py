@@ -1,4 +1,4 @@
-"""`python -m tests.night --minutes 148`: long stories on real parts under faults, one after the other.
+"""`python -m tests.night --minutes 157`: long stories on real parts under faults, one after the other.
 
 Each prints one line of JSON when it ends: what was done, what the outputs held, what is wrong. The seed is fresh unless
 one is given, and is printed first. Exit code 1 when a story has a problem or something planned did not happen.
@@ -41,6 +41,7 @@ MINUTES: Final = {
     "table_bootstrap": 5,
     "uneven_sides": 33,
     "python_steps": 8,
+    "clusters": 9,
 }
 """Of a full night, by story. Each is a module beside this one with a function `run`."""
 FULL: Final = sum(MINUTES.values())
@@ -58,6 +59,9 @@ def main() -> int:
     parser.add_argument("--stories", default=",".join(MINUTES), help="by comma; default: all, in this order")
     parser.add_argument("--minutes", type=float, default=FULL, help="of a whole night; each story has its share")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument(
+        "--outage", type=float, default=None, help="minutes of an outage of either cluster in the story `clusters`"
+    )
     parser.add_argument("--out", type=Path, default=None, help="the lines are appended to this file, too")
     options = parser.parse_args()
     names = options.stories.split(",")
@@ -69,7 +73,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _end)
     results = []
     for name in names:
-        results.append(_tell(name, seed, options.minutes / FULL))
+        results.append(_tell(name, seed, options.minutes / FULL, options.outage))
         line = msgspec.json.encode(results[-1]).decode()
         print(line, flush=True)
         if options.out is not None:
@@ -80,14 +84,15 @@ def main() -> int:
     return len(failed) != 0
 
 
-def _tell(name: str, seed: int, scale: float) -> Result:
+def _tell(name: str, seed: int, scale: float, outage_minutes: float | None) -> Result:
     run: Callable[[Night], Result] = import_module(f"tests.night.{name}").run
     seconds = MINUTES[name] * 60 * scale
+    outage_s = None if outage_minutes is None else outage_minutes * 60
     place = Path(tempfile.mkdtemp(prefix=f"tidegate-night-{name}-"))
-    night = Night(name, seed, seconds, place, scale)
+    night = Night(name, seed, seconds, place, scale, outage_s)
     began = time.monotonic()
     try:
-        with _bounded(2 * seconds + HARD_S):
+        with _bounded(2 * seconds + HARD_S + 2 * (outage_s or 0.0)):
             run(night)
     except Exception as error:  # noqa: BLE001 - a line of the table; the next story is told all the same
         night.problem(f"after {time.monotonic() - began:.0f} s: {type(error).__name__}: {error}")

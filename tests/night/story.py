@@ -58,9 +58,15 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Night:
-    """One story under way; `place` is a directory of its own, `scale` 1.0 in a night of full length."""
+    """One story under way; `place` is a directory of its own, `scale` 1.0 in a night of full length.
 
-    def __init__(self, story: str, seed: int, seconds: float, place: Path, scale: float = 1.0) -> None:
+    `outage_s`: how long the story `clusters` takes a cluster away, if not just longer than a short transaction lives.
+    """
+
+    def __init__(
+        self, story: str, seed: int, seconds: float, place: Path, scale: float = 1.0, outage_s: float | None = None
+    ) -> None:
+        self.outage_s = outage_s
         self.seed, self.seconds, self.place, self.scale = seed, seconds, place, scale
         self.dice = random.Random(f"{seed} {story}")
         self.result = Result(story=story, seed=seed)
