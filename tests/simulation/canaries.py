@@ -22,7 +22,14 @@ from typing import Final
 import msgspec
 import pytest
 
-from tests.simulation import planted, planted_event_time, planted_joins, planted_python_steps, planted_starts
+from tests.simulation import (
+    planted,
+    planted_clusters,
+    planted_event_time,
+    planted_joins,
+    planted_python_steps,
+    planted_starts,
+)
 from tidegate.simulation.campaign import prepare, quiet
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.world import play
@@ -38,7 +45,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 CANARIES: Final[dict[str, Plant]] = {
     name: plant
-    for module in (planted, planted_starts, planted_event_time, planted_joins, planted_python_steps)
+    for module in (planted, planted_starts, planted_event_time, planted_joins, planted_python_steps, planted_clusters)
     for name, plant in vars(module).items()
     if callable(plant) and getattr(plant, "__module__", "") == module.__name__
 }
