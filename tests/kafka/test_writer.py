@@ -19,7 +19,7 @@ from tidegate.kafka.facts import CoordinatorState, TopicLimits, TransactionDescr
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
-from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, UNKNOWN_TOPIC_S, TransactionWriter, _partition
+from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, UNKNOWN_TOPIC_S, TransactionWriter
 
 
 class Tools(KafkaTools):
@@ -326,9 +326,12 @@ def test_a_partition_that_never_comes_is_not_waited_for_without_end() -> None:
 
 
 def test_a_row_that_names_no_partition_goes_where_its_key_belongs() -> None:
-    rows = OutputRecords([b"a", b"b", b"c"], partitions=[0, None, 5])
-    assert [_partition(rows, index) for index in range(3)] == [0, -1, 5]
-    assert _partition(OutputRecords([b"a"]), 0) == -1
+    tools = Tools()
+    writer = make(tools)
+    writer.open(None, never)
+    writer.write(OutputRecords([b"a", b"b", b"c"], partitions=[0, None, 1]), 0)
+    writer.write(OutputRecords([b"d"], timestamps_ms=[None]), 0)
+    assert tools.produced == [(b"a", 0), (b"b", -1), (b"c", 1), (b"d", -1)]
 
 
 class Refusing(Tools):

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "user_code": BASE | FIRST | {"python"},
     "expressions": BASE | FIRST,
     "operators": BASE | FIRST | {"python", "user_code", "expressions"},
-    "kafka": BASE | EDGE | {"formats", "storage"},
+    "kafka": BASE | EDGE | {"native", "formats", "storage"},
     "config": BASE | LANGUAGE | {"kafka"},
     "plan": BASE | LANGUAGE | {"config"},
     "coordinator": BASE | LANGUAGE | {"config", "plan"},

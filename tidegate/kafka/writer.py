@@ -17,10 +17,12 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from tidegate.ids import NO_PRODUCER, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused, refused_record
 from tidegate.kafka.producer_properties import fit_batches, largest_record
+from tidegate.kafka.producing import BY_KEY, OneRecord, RecordNotTaken, RecordColumns, open_producing
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaProducer, KafkaTools
 
 if TYPE_CHECKING:
+    from tidegate.formats.contract import Headers
     from tidegate.formats.records import OutputRecords
     from tidegate.kafka.facts import TopicLimits
     from tidegate.kafka.transactions import TransactionClient
@@ -37,8 +39,6 @@ UNKNOWN_TOPIC_S: Final = 5.0
 REASON_TIMEOUT_S: Final = 1.0
 REASON_SLICE_S: Final = 0.05
 ROOM_TIMEOUT_S: Final = 120.0
-_BY_KEY: Final = -1
-"""The client chooses the partition."""
 
 _CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
 _CLIENT_LOG.setLevel(logging.ERROR)  # its warnings log each retry; its errors report the consequences
@@ -99,11 +99,6 @@ def _is_told_elsewhere(line: str) -> bool:
     return line.startswith(("FAIL ", "ERROR ")) or (line.startswith("TXNERR ") and ": ProduceRequest for " in line)
 
 
-def _partition(rows: OutputRecords, index: int) -> int:
-    found = None if rows.partitions is None else rows.partitions[index]
-    return _BY_KEY if found is None else found
-
-
 class TransactionWriter:
     """A producer with at most one transaction. `open` and `flush` block and run in helper threads; the rest does not
     block.
@@ -149,7 +144,7 @@ class TransactionWriter:
         """
         deadline = self._clock.monotonic() + OPEN_TIMEOUT_S
         if client is None:
-            self._producer = self._make_producer(stopping)
+            self._set_producer(stopping)
         else:
             self._initialise(client, deadline, stopping)
             left = max(CALL_TIMEOUT_S, deadline - self._clock.monotonic())
@@ -187,7 +182,7 @@ class TransactionWriter:
             raise SinkFailed(f"{error.message}; {self._describe(client)}", **error.fields) from error
 
     def _initialise_once(self, deadline: float, stopping: Callable[[], bool]) -> None:
-        self._producer = self._make_producer(stopping)
+        self._set_producer(stopping)
         self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
         self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
 
@@ -222,7 +217,7 @@ class TransactionWriter:
 
         A row that names a new partition proves that it exists, but the client would not notice it for minutes.
         """
-        most = max((one for one in partitions if one is not None), default=_BY_KEY)
+        most = max((one for one in partitions if one is not None), default=BY_KEY)
         patient_until = self._clock.monotonic() + UNKNOWN_TOPIC_S
         while most >= self.partitions[topic]:
             deadline = self._clock.monotonic() + CALL_TIMEOUT_S
@@ -230,6 +225,10 @@ class TransactionWriter:
             if most < self.partitions[topic] or self._clock.monotonic() > patient_until:
                 return
             self._clock.sleep(RETRY_PAUSE_S)
+
+    def _set_producer(self, stopping: Callable[[], bool]) -> None:
+        self._producer = self._make_producer(stopping)
+        self._producing = open_producing(self._producer)
 
     def _make_producer(self, stopping: Callable[[], bool]) -> KafkaProducer:
         # An explicit value costs nothing per record; `delivery.report.only.error` needs a real bool.
@@ -256,26 +255,27 @@ class TransactionWriter:
 
     @property
     def queued(self) -> int:
-        """Records that the client has not delivered yet; 0 once discarded. Thread-safe."""
+        """RecordColumns that the client has not delivered yet; 0 once discarded. Thread-safe."""
         producer = getattr(self, "_producer", None)
         return 0 if producer is None else len(producer)
 
     @property
     def room(self) -> int:
-        """Records that the client would accept now. Thread-safe."""
+        """RecordColumns that the client would accept now. Thread-safe."""
         return self._queue_max - self.queued
 
     def discard(self) -> None:
         """Destroys the producer, which takes 10 to 100 ms. Its transaction remains unchanged at the broker.
 
         Must be called explicitly, because the delivery callback creates a reference cycle: otherwise the producer and
-        its threads would live until the garbage collector runs, in an arbitrary thread. Records still queued are
+        its threads would live until the garbage collector runs, in an arbitrary thread. RecordColumns still queued are
         discarded.
         """
         if self.queued:
             self._producer.purge(blocking=False)
         if hasattr(self, "_producer"):  # `open` may have failed before it created the producer
             del self._producer
+            self._producing.close()
 
     def write(self, rows: OutputRecords, start: int) -> int:
         """Hands over rows from index `start` on and returns the index of the first row that did not fit. Raises
@@ -289,7 +289,7 @@ class TransactionWriter:
         self._at_edge |= rows.at_edge
         if rows.partitions is not None:
             self._learn_new(rows.topic or self._topic, rows.partitions[start:end])
-        done = self._write_batch(rows, start, end) if rows.keyed_values else self._write_each(rows, start, end)
+        done = self._produce(rows.topic or self._topic, rows, start, end)
         self.produced += done - start
         return done
 
@@ -298,31 +298,21 @@ class TransactionWriter:
 
         Raises SinkFailed, SinkRefused.
         """
-        _, timestamp_ms = message.timestamp()
+        headers = cast("Headers | None", message.headers())
+        record = OneRecord(
+            [message.value()], [message.key()], [max(0, message.timestamp()[1])], [headers], [message.partition()]
+        )
         room_by = self._clock.monotonic() + ROOM_TIMEOUT_S
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic,
-                    value=message.value(),
-                    key=message.key(),
-                    partition=cast("int", message.partition()),
-                    timestamp=max(0, timestamp_ms),
-                    headers=message.headers() or [],
-                )
-            except BufferError:
-                if self._clock.monotonic() > room_by:
-                    raise self._failure("the client's queue stays full") from None
-                self._guard(lambda: self._producer.poll(RETRY_PAUSE_S))
-            except (KafkaException, SystemError) as error:
-                raise self._failure(error.args[0] if error.args else error) from error
-            else:
-                self.produced += 1
-                return
+        while not self._produce(self._topic, record, 0, 1):
+            if self._clock.monotonic() > room_by:
+                raise self._failure("the client's queue stays full")
+            self._guard(lambda: self._producer.poll(RETRY_PAUSE_S))
+        self.produced += 1
 
     def poll(self) -> None:
         """Serves delivery reports. Raises SinkFailed or SinkRefused for the first failed record."""
         self._guard(lambda: self._producer.poll(0))
+        self._take_undelivered()
         if self.delivery_errors:
             self._await_reason()
             if self.refused:
@@ -334,64 +324,38 @@ class TransactionWriter:
         deadline = self._clock.monotonic() + timeout_s
         while True:
             left: int = self._guard(lambda: self._producer.flush(FLUSH_SLICE_S))
+            self._take_undelivered()
             if not left or stopping() or self._clock.monotonic() > deadline:
                 self._ask_transaction()
                 return left
 
-    def _write_batch(self, rows: OutputRecords, start: int, end: int) -> int:
-        values, keys = rows.values, rows.keys
-        batch: list[dict[str, Any]]
-        if keys is None:
-            batch = [{"value": value} for value in values[start:end]]
-        else:
-            batch = [
-                {"key": key, "value": value} for key, value in zip(keys[start:end], values[start:end], strict=True)
-            ]
-        topic = rows.topic or self._topic
-        taken = self._guard(lambda: self._producer.produce_batch(topic, batch))
-        if taken == len(batch):
-            return end
-        errors = [record.pop("_error", None) for record in batch]
-        first = next(index for index, error in enumerate(errors) if error is not None)
-        for record, error in zip(batch, errors, strict=True):
-            if error is not None and error.code() != KafkaError._QUEUE_FULL:
-                raise self._failure(error, self._size_remedy(error, topic, record.get("key"), record.get("value")))
-        if taken != first:
-            # Rows after the first rejected one were accepted; sending it later would change the order.
-            raise SinkFailed(f"sink {self._sink}: the client took rows out of order when its queue was full")
-        return start + first
-
-    def _write_each(self, rows: OutputRecords, start: int, end: int) -> int:
-        """Produces rows one by one, which is slow, because `produce_batch` accepts only keys and values."""
-        topic = rows.topic or self._topic
-        for index in range(start, end):
-            key, value = None if rows.keys is None else rows.keys[index], rows.values[index]
-            try:
-                self._producer.produce(
-                    topic,
-                    value=value,
-                    key=key,
-                    partition=_partition(rows, index),
-                    timestamp=0 if rows.timestamps_ms is None else rows.timestamps_ms[index] or 0,
-                    headers=None if rows.headers is None else rows.headers[index],
-                )
-            except BufferError:
-                return index
-            except (KafkaException, SystemError) as error:
-                reason = error.args[0] if error.args else error
-                raise self._failure(reason, self._size_remedy(reason, topic, key, value)) from error
-        return end
+    def _produce(self, topic: str, records: RecordColumns, start: int, end: int) -> int:
+        """Hands records to the client and returns the first row that found no room. Raises SinkFailed, SinkRefused."""
+        try:
+            return self._producing.produce(topic, records, start, end)
+        except RecordNotTaken as refused:
+            key = None if records.keys is None else records.keys[refused.row]
+            size = len(key or b"") + len(records.values[refused.row] or b"")
+            raise self._failure(refused.reason, self._size_remedy(refused.reason, topic, size)) from refused
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
-        if error is None:
-            return
+        if error is not None:
+            size = len(message.key() or b"") + len(message.value() or b"")
+            self._note_reason(error, message.topic(), message.partition(), size)
+            self.delivery_errors += 1
+
+    def _take_undelivered(self) -> None:
+        count, found = self._producing.take_undelivered()
+        for one in found:
+            self._note_reason(*one)
+        self.delivery_errors += count
+
+    def _note_reason(self, error: KafkaError, topic: str, partition: int, size: int) -> None:
         if not self.first_error or (self._lacks_reason and error.code() not in _BECAUSE_OF_ANOTHER):
             self._lacks_reason = error.code() in _BECAUSE_OF_ANOTHER
-            remedy = self._size_remedy(error, message.topic(), message.key(), message.value())
-            remedy = remedy or _REMEDIES.get(error.code(), "")
-            self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()}){remedy}"
+            remedy = self._size_remedy(error, topic, size) or _REMEDIES.get(error.code(), "")
+            self.first_error = f"{topic}[{partition}]: {error.str()} ({error.name()}){remedy}"
             self._note_refusal(error)
-        self.delivery_errors += 1
 
     def _note_refusal(self, error: KafkaError) -> None:
         self.refused = self._is_refused(error)
@@ -408,12 +372,14 @@ class TransactionWriter:
     def _await_reason(self) -> None:
         """Serves delivery reports until one gives the reason.
 
-        Records discarded because of it may be reported earlier.
+        RecordColumns discarded because of it may be reported earlier.
         """
         deadline = self._clock.monotonic() + REASON_TIMEOUT_S
         with contextlib.suppress(KafkaException, SystemError):
             while (not self.first_error or self._lacks_reason) and self._clock.monotonic() < deadline:
                 self._producer.poll(REASON_SLICE_S)
+                self._take_undelivered()
+        self._take_undelivered()
         self._ask_transaction()
 
     def _ask_transaction(self) -> None:
@@ -460,14 +426,14 @@ class TransactionWriter:
                 self._clock.sleep(RETRY_PAUSE_S)
         raise self._failure(reason)
 
-    def _size_remedy(self, reason: object, topic: str, key: bytes | None, value: bytes | None) -> str:
+    def _size_remedy(self, reason: object, topic: str, size: int) -> str:
         """Returns the record's size and all limits if it is too large for one of them."""
         if not isinstance(reason, KafkaError) or reason.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             return ""
         limit = self._topics[topic].batch_bytes
         seen = "not visible to this user" if limit is None else limit
         return (
-            f": key and value have {len(key or b'') + len(value or b'')} bytes; max.message.bytes of topic "
+            f": key and value have {size} bytes; max.message.bytes of topic "
             f"{topic} is {seen}, message.max.bytes of the producer (`kafka` of the sink) is "
             f"{largest_record(self._properties)}; raise both above it, or make the record smaller"
         )
@@ -478,6 +444,7 @@ class TransactionWriter:
         Once the broker has rejected a record, the client rejects all later ones because of its own state; the first
         delivery report has the reason.
         """
+        self._take_undelivered()
         if isinstance(reason, KafkaError) and reason.code() == KafkaError._STATE:
             self._await_reason()
         if self.refused:

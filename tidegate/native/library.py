@@ -11,7 +11,7 @@ from typing import Any, Final
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.build import TARGET
 
-ABI: Final = 6
+ABI: Final = 7
 """Version of the functions called here, equal to `tg_abi` in `messages.c`; incremented whenever one of them changes."""
 SWITCH: Final = "TIDEGATE_NATIVE"
 """Environment variable: with `0` the library is not used, with `1` its absence is an error."""
@@ -39,6 +39,8 @@ _PYTHON: Final = (
     "PyList_SetItem",
     "Py_IncRef",
     "Py_DecRef",
+    "PyList_GetItem",
+    "PyBytes_AsStringAndSize",
 )
 
 
@@ -81,6 +83,12 @@ class Library:
         """Functions that create columns."""
         self.locked.tg_bytes.restype = ctypes.py_object
         self.locked.tg_bytes.argtypes = [Address, Address, Address, _COUNT]
+        self.locked.tg_addresses.restype = ctypes.c_int32
+        self.locked.tg_addresses.argtypes = [Address, ctypes.py_object, _COUNT, _COUNT, Address, Address]
+        self.free.tg_produce.restype = _COUNT
+        self.free.tg_produce.argtypes = [Address, Address, _COUNT, Address]
+        self.report = ctypes.cast(self.free.tg_report, Address).value or 0
+        """Address of the function that takes delivery reports."""
 
     def bytes_of(self, addresses: int, lengths: int, count: int) -> list[bytes | None]:
         """Returns `count` values as bytes, None for a length of -1.
@@ -89,6 +97,10 @@ class Library:
         """
         found: list[bytes | None] = self.locked.tg_bytes(ctypes.byref(self._python), addresses, lengths, count)
         return found
+
+    def find_bytes(self, values: list[bytes | None], start: int, count: int, addresses: int, lengths: int) -> None:
+        """Writes the addresses and lengths of values of a list, -1 for None. They are valid as long as the list."""
+        self.locked.tg_addresses(ctypes.byref(self._python), values, start, count, addresses, lengths)
 
 
 @cache

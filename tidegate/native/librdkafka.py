@@ -30,7 +30,11 @@ _CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "topic_name": (ctypes.c_char_p, [Address]),
     "message_destroy": (None, [Address]),
     "conf": (Address, [Address]),
+    "conf_set": (ctypes.c_int, [Address, ctypes.c_char_p, ctypes.c_char_p, Address, ctypes.c_size_t]),
     "conf_set_error_cb": (None, [Address, Address]),
+    "conf_set_dr_msg_cb": (None, [Address, Address]),
+    "topic_new": (Address, [Address, ctypes.c_char_p, Address]),
+    "topic_destroy": (None, [Address]),
     # the self-test
     "conf_new": (Address, []),
     "conf_set_events": (None, [Address, ctypes.c_int]),
@@ -39,8 +43,6 @@ _CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "destroy": (None, [Address]),
     "queue_get_main": (Address, [Address]),
     "queue_poll": (Address, [Address, ctypes.c_int]),
-    "topic_new": (Address, [Address, ctypes.c_char_p, Address]),
-    "topic_destroy": (None, [Address]),
     "produce": (
         ctypes.c_int,
         [Address, ctypes.c_int32, ctypes.c_int, Address, ctypes.c_size_t, Address, ctypes.c_size_t, Address],
@@ -50,7 +52,10 @@ _CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "event_destroy": (None, [Address]),
 }
 _ERROR_CALL: Final = ctypes.CFUNCTYPE(None, Address, ctypes.c_int, ctypes.c_char_p, Address)
-_POINTERS: Final = ("message_destroy", "message_timestamp", "message_headers", "header_cnt", "header_get_all")
+_POINTERS: Final = (
+    *("message_destroy", "message_timestamp", "message_headers", "header_cnt", "header_get_all"),
+    *("producev", "headers_new", "header_add", "headers_destroy"),
+)
 
 
 class Message(ctypes.Structure):
@@ -100,6 +105,15 @@ class Librdkafka:
         call = _ERROR_CALL(lambda _, code, text, __: report(code, (text or b"").decode(errors="replace")))
         self.conf_set_error_cb(self.conf(handle), call)
         return call
+
+    def report_undelivered(self, handle: int, report: int) -> None:
+        """Makes a producer report records that were not delivered, and only those, to a function of C.
+
+        The Python client's own callback ignores records that were not produced by its functions.
+        """
+        settings = self.conf(handle)
+        self.conf_set(settings, b"delivery.report.only.error", b"true", None, 0)
+        self.conf_set_dr_msg_cb(settings, report)
 
 
 @cache
