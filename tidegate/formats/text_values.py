@@ -46,6 +46,10 @@ OverflowError if no value of the type is as large or has as many digits.
 """
 
 
+Texts = Sequence[str | None] | pl.Series
+"""The texts of a column; None for NULL."""
+
+
 def _whole(kind: DataType) -> Convert:
     bound = 1 << (_BITS[kind.kind] - 1)
 
@@ -152,9 +156,7 @@ class TextColumns:
         self._read = [one for one in self._columns if one[1] in wanted or one[3] is not None]
         self._place = place
 
-    def convert(
-        self, texts: Sequence[Sequence[str | None]], rows: Sequence[int], of: Sequence[RecordFailure]
-    ) -> Decoded:
+    def convert(self, texts: Sequence[Texts], rows: Sequence[int], of: Sequence[RecordFailure]) -> Decoded:
         """Returns the frame, and the failures in order, among them those in `of`.
 
         :param texts: the texts of each declared column, one for each record.
@@ -183,13 +185,15 @@ class TextColumns:
         name: str,
         kind: DataType,
         convert: Convert,
-        texts: Sequence[str | None],
+        texts: Texts,
         failures: dict[int, RecordFailure],
     ) -> Sequence[Any] | pl.Series:
         """Returns the values of a column, None for a text that has none; its failure is added unless there is one."""
         certain = _cast_numbers(kind, texts)
         if certain is not None:
             return certain
+        if isinstance(texts, pl.Series):
+            texts = texts.to_list()
         try:
             return [None if text is None else convert(text) for text in texts]
         except (ValueError, OverflowError):
@@ -206,11 +210,11 @@ class TextColumns:
         return values
 
 
-def _cast_numbers(kind: DataType, texts: Sequence[str | None]) -> pl.Series | None:
+def _cast_numbers(kind: DataType, texts: Texts) -> pl.Series | None:
     """Returns the numbers of a column, or None unless Polars reads every text, and reads it as the conversion would."""
     if kind.kind not in _BITS and kind.kind not in _FLOATING:
         return None
-    column = pl.Series(texts, dtype=pl.String)
+    column = texts if isinstance(texts, pl.Series) else pl.Series(texts, dtype=pl.String)
     found = column.cast(pl.Int64 if kind.kind in _BITS else pl.Float64, strict=False)
     if found.null_count() != column.null_count():
         return None

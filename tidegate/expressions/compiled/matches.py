@@ -11,7 +11,7 @@ from tidegate.expressions.bounds import MAX_VALUE_BYTES
 from tidegate.expressions.compiled.compiled import Compiled, compiles, strict
 from tidegate.expressions.compiled.sizes import bytes_of, fitting
 from tidegate.expressions.expression import Call
-from tidegate.expressions.java_regex import derive_like_regex, derive_rust_regex, derive_rust_replacement
+from tidegate.formats.java_regex import derive_like_regex, derive_rust_regex, derive_rust_replacement
 
 _PLAIN_LIKE = re.compile(r"(%?)([^%_\\]*)(%?)")
 

@@ -6,15 +6,15 @@ from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, INT, STRING, DataType
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
-from tidegate.expressions.java_regex import (
+from tidegate.expressions.remarks import GROUP
+from tidegate.expressions.typing_rules import with_type
+from tidegate.formats.java_regex import (
     RegexRefused,
     Translation,
     derive_like_regex,
     derive_rust_regex,
     derive_rust_replacement,
 )
-from tidegate.expressions.remarks import GROUP
-from tidegate.expressions.typing_rules import with_type
 
 STRINGS = DataType("array", element=STRING)
 MAX_REPEAT = 10_000

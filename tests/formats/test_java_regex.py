@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tidegate.expressions.java_regex import RegexRefused, derive_like_regex, derive_rust_regex, derive_rust_replacement
+from tidegate.formats.java_regex import RegexRefused, derive_like_regex, derive_rust_regex, derive_rust_replacement
 
 
 @pytest.mark.parametrize(

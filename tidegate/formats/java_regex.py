@@ -20,6 +20,8 @@ _CLASSES = {
 }  # fmt: skip
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _QUANTIFIER = re.compile(r"[*+?]|\{(\d+)(,(\d*))?\}")
+_JAVA_GROUP = re.compile(r"\?<([a-zA-Z][a-zA-Z0-9]*)>")
+_COLUMN_GROUP = re.compile(r"\?<([a-zA-Z_][a-zA-Z0-9_]*)>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 _MAX_REPEAT = 1000
 _MAX_STEPS = 100_000
@@ -42,7 +44,9 @@ class RegexRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class Translation:
     """A translated pattern. `nullable`: it can match the empty string; `ends`: it uses `$`; `groups`: the number of
-    capturing groups; `ending`: the groups that contain `$` and may match one more line end than in Java.
+    capturing groups; `ending`: the groups that contain `$` and may match one more line end than in Java; `names`: those
+    of named groups, in order; `parts`: what follows each other in the pattern, as written and translated, if it is not
+    a choice.
     """
 
     pattern: str
@@ -50,20 +54,23 @@ class Translation:
     ends: bool
     groups: int
     ending: frozenset[int]
+    names: tuple[str, ...] = ()
+    parts: tuple[tuple[str, str], ...] = ()
 
 
-def derive_rust_regex(pattern: str) -> Translation:
-    """Translates a whole pattern.
+def derive_rust_regex(pattern: str, *, columns: bool = False) -> Translation:
+    """Translates a whole pattern. `columns`: names of groups may have underscores, unlike in Java.
 
     Raises RegexRefused for a construct that Rust's `regex` lacks, or a syntax error.
     """
-    reader = _Reader(pattern)
+    reader = _Reader(pattern, _COLUMN_GROUP if columns else _JAVA_GROUP)
     found = reader.alternation()
     if reader.rest:
         raise RegexRefused(f"unmatched `{reader.rest[0]}`")
     if found.steps > _MAX_STEPS:
         raise RegexRefused(f"repetitions that multiply to more than {_MAX_STEPS:,} steps")
-    return Translation(found.text, found.nullable, found.ends, reader.groups, frozenset(reader.ending))
+    ending, parts = frozenset(reader.ending), tuple(reader.parts if reader.branches == 1 else ())
+    return Translation(found.text, found.nullable, found.ends, reader.groups, ending, tuple(reader.names), parts)
 
 
 class _Part(NamedTuple):
@@ -82,7 +89,8 @@ def _count(digits: str | None) -> int:
 
 
 class _Reader:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, named: re.Pattern[str]) -> None:
+        self._named = named
         flags = _FLAGS.match(pattern)
         self._fold = self._dotall = False
         self._at = 0
@@ -93,6 +101,11 @@ class _Reader:
             self._at = flags.end()
         self._pattern = pattern
         self.groups = 0
+        self.names: list[str] = []
+        self.branches = 0
+        """The number of branches of the last choice that was read."""
+        self.parts: list[tuple[str, str]] = []
+        """The parts of the last sequence that was read: as written, and translated."""
         self.ending = set[int]()
         self._open: list[int] = []
 
@@ -111,6 +124,7 @@ class _Reader:
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
+        self.branches = len(branches)
         return _Part(
             "|".join(branch.text for branch in branches),
             any(branch.nullable for branch in branches),
@@ -120,14 +134,18 @@ class _Reader:
 
     def _sequence(self) -> _Part:
         parts: list[_Part] = []
+        written: list[str] = []
         while self.rest and self.rest[0] not in "|)":
+            start = self._at
             if self._take("$"):
                 self.ending.update(self._open)
                 parts.append(_Part(rf"(?:\r\n|{LINE_END})?\z", nullable=True, ends=True))
             else:
                 parts.append(self._quantified())
+            written.append(self._pattern[start : self._at])
             if parts[-1].ends and self.rest and self.rest[0] not in "|)":
                 raise RegexRefused("`$` before the end of the pattern")
+        self.parts = [(text, part.text) for text, part in zip(written, parts, strict=True)]
         return _Part(
             "".join(part.text for part in parts),
             all(part.nullable for part in parts),
@@ -179,9 +197,10 @@ class _Reader:
         opening = "(?:"
         if self._take("?:"):
             pass
-        elif named := re.compile(r"\?<([a-zA-Z][a-zA-Z0-9]*)>").match(self._pattern, self._at):
+        elif named := self._named.match(self._pattern, self._at):
             self._at = named.end()
             self.groups += 1
+            self.names.append(named[1])
             opening = f"(?P<{named[1]}>"
         elif self.rest.startswith("?"):
             raise RegexRefused(f"`({self.rest[:2]}`: look-around, atomic groups and flags inside a pattern")

@@ -1,0 +1,145 @@
+r"""Lines of text: whole, or taken apart by a regular expression that takes time proportional to the line."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from typing_extensions import override
+
+from tidegate.config.fields.base import Settings
+from tidegate.datatypes import STRING, Schema
+from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal, read_settings, refuse_nested
+from tidegate.formats.java_regex import derive_rust_regex
+from tidegate.formats.kinds.text.settings import TextSourceSettings
+from tidegate.formats.plain import render_json
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas
+
+LINE: Final = "value"
+"""The column of a whole line."""
+
+
+class TextFormat(Format):
+    """Lines of text in UTF-8."""
+
+    name = "text"
+    writes = "the text of the column `value`"
+    source_settings: ClassVar[type[Settings]] = TextSourceSettings
+    page = r"""
+A record is one text in UTF-8, with or without a line end. Without a `pattern`, a source has the column `value string`
+with the whole text, and needs no `schema`.
+
+With a `pattern`, its named groups are the columns, with the types of the `schema`, or all strings without one. The
+pattern is a regular expression in Java's syntax, as in [`rlike`](expressions.md), and has to match the whole text. If
+it does not, the record is bad (`PATTERN_MISMATCH`), and the message says how far the pattern matches and what it
+expects there. Groups have the texts of [delimited](#format-delimited) values; one that takes no part in the match, or
+that equals `null`, is NULL. The names of groups are letters, digits and underscores.
+
+Whatever the pattern is, matching takes time proportional to the text (Rust's engine). So look-around, back-references
+and possessive quantifiers are refused; `[^"]*` usually says what they are for. A text with line breaks needs `(?s)` at
+the beginning of the pattern, with which `.` also matches them.
+
+An access log of Apache or nginx, in the combined format:
+
+```yaml
+sources:
+  requests:
+    topic: access-log
+    format: text
+    text:
+      pattern: '(?<host>\S+) \S+ (?<user>\S+) \[(?<time>[^\]]+)\] "(?<request>(?:[^"\\]|\\.)*)" (?<status>\d{3})
+        (?<bytes>\d+|-)(?: "(?<referer>(?:[^"\\]|\\.)*)" "(?<agent>(?:[^"\\]|\\.)*)")?'
+      null: "-"
+    schema: {host: string, user: string, time: string, request: string, status: int, bytes: bigint, referer: string,
+      agent: string}
+steps:
+  - name: timed
+    from: requests
+    select: {"*": all, add: {at: "to_timestamp(time, 'dd/MMM/yyyy:HH:mm:ss Z')"}}
+```
+
+Syslog of RFC 5424, and the older one of RFC 3164, whose times have neither a year nor a time zone:
+
+```yaml
+sources:
+  syslog:
+    topic: syslog
+    format: text
+    text:
+      pattern: '<(?<pri>\d{1,3})>(?<version>\d{1,2}) (?<at>\S+) (?<host>\S+) (?<app>\S+) (?<process>\S+) (?<id>\S+)
+        (?<data>-|(?:\[(?:[^\]\\]|\\.)*\])+)(?: (?<message>.*))?'
+      null: "-"
+    schema: {pri: int, version: int, at: timestamp, host: string, app: string, process: string, id: string,
+      data: string, message: string}
+  old_syslog:
+    topic: old-syslog
+    format: text
+    text:
+      pattern: '<(?<pri>\d{1,3})>(?<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?<host>\S+)
+        (?<tag>[^:\[ ]+)(?:\[(?<process>\d+)\])?: ?(?<message>.*)'
+    schema: {pri: int, time: string, host: string, tag: string, process: int, message: string}
+```
+
+The facility is `pri div 8`, the severity `pri % 8`.
+
+A sink writes the column `value`, a string; NULL is a tombstone. `concat_ws(' ', host, message)` or `format_string` in a
+`select` makes it.
+""".lstrip()
+
+    @override
+    def read_columns(self, declared: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
+        pattern = read_settings(TextSourceSettings, options).pattern
+        if pattern is None:
+            if declared and dict(declared) != {LINE: STRING}:
+                message = f"without a pattern, a text has the one column `{LINE}`, a string"
+                raise FormatRefusal(message, "remove `schema`, or add `text: {pattern: ...}` with a group per column")
+            return {LINE: STRING}
+        names = derive_rust_regex(pattern, columns=True).names
+        missing = [name for name in declared if name not in names]
+        unread = [name for name in names if name not in declared]
+        if missing:
+            remedy = f"write a group `(?<{missing[0]}>...)`, or remove the column; it has {', '.join(names)}"
+            raise FormatRefusal(f"the pattern has no group for the column `{missing[0]}`", remedy, "pattern")
+        if declared and unread:
+            message = f"the group `{unread[0]}` of the pattern is not a column of `schema`"
+            raise FormatRefusal(message, "declare it, or write `(?:...)` for a group without a name")
+        refuse_nested(declared, "a group of a pattern")
+        return dict(declared) or dict.fromkeys(names, STRING)
+
+    @override
+    def written_columns(self, columns: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
+        if columns.get(LINE) != STRING:
+            what = f"which is {columns[LINE]}" if LINE in columns else "which is not there"
+            remedy = "add it in a `select`: `{value: \"concat_ws(' ', a, b)\"}`"
+            raise FormatRefusal(f"a text sink writes the column `{LINE}`, a string, {what}", remedy)
+        return {LINE: STRING}
+
+    @override
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
+        if isinstance(value, str):
+            return value.encode()
+        raise FormatRefusal("the value of a text record is a text", "put it in quotes")
+
+    @override
+    def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
+        """Returns the text as JSON."""
+        return render_json(data.decode()).encode()
+
+    @override
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
+        from tidegate.formats.kinds.text.decoder import PatternDecoder, WholeTextDecoder
+
+        settings = read_settings(TextSourceSettings, options)
+        if settings.pattern is None:
+            return WholeTextDecoder(output)
+        return PatternDecoder(settings.pattern, settings.null, declared, output)
+
+    @override
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
+        import polars as pl
+
+        from tidegate.formats.expressions import ExpressionEncoder
+
+        return ExpressionEncoder(pl.col(LINE).cast(pl.Binary))
+
+
+FORMAT: Final = TextFormat()
