@@ -24,11 +24,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import fastavro
+import msgpack
 import polars as pl
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP
-from tidegate.formats.contract import Decoded, Messages, ValueMemory
+from tidegate.formats.contract import Decoded, Headers, Messages, ValueMemory
+from tidegate.formats.flat_headers import flatten_headers
 from tidegate.formats.kinds.avro.columns import schema_text
 from tidegate.formats.kinds.avro.decoder import AvroDecoder
 from tidegate.formats.kinds.avro.schema import parse_schema
@@ -161,6 +163,59 @@ class InPlace:
         self.memory = ValueMemory(self._addresses.buffer_info()[0], self._lengths.buffer_info()[0], len(values))
 
 
+def measure_msgpack(frame: pl.DataFrame, read_json: JsonDecoder, texts: list[bytes], runs: int) -> None:
+    """In place where the library is there, and out, beside JSON in the same run."""
+    rows = len(texts)
+    encoder, json_out = RecordEncoder("msgpack", COLUMNS), RecordEncoder("json", COLUMNS)
+    values = [value or b"" for value in encoder.encode(frame).values]
+    assert [msgpack.unpackb(value)["id"] for value in values] == frame["id"].to_list()
+    decoder = FORMATS["msgpack"].decoder(COLUMNS, COLUMNS, FormatOptions(), KnownSchemas())
+    there, text = (cast("Messages", InPlace(found)) for found in (values, texts))
+    assert frame.equals(frame_of(decoder.decode(there)))
+    own = measure("msgpack in place", rows, runs, lambda: decoder.decode(there))
+    own += measure("msgpack encode", rows, runs, lambda: encoder.encode(frame))
+    other = measure("json in place, again", rows, runs, lambda: read_json.decode(text))
+    other += measure("json encode, again", rows, runs, lambda: json_out.encode(frame))
+    print(f"msgpack in and out: {own / other:.2f} times json")
+
+
+class Events(InPlace):
+    """Messages with headers, as columns."""
+
+    def __init__(self, values: Sequence[bytes], headers: Sequence[Headers]) -> None:
+        super().__init__(values)
+        self.flat_headers = flatten_headers(headers)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def measure_events(frame: pl.DataFrame, mode: str, runs: int) -> None:
+    """Events with all columns as data and three attributes, beside JSON with as many columns."""
+    rows = frame.height
+    extra = (("ce_id", STRING), ("ce_time", TIMESTAMP), ("ce_subject", STRING))
+    columns = (*COLUMNS, *extra)
+    whole = frame.with_columns(
+        ce_id=pl.col("id").cast(pl.String), ce_time=pl.col("at"), ce_subject=pl.lit("/orders/customer")
+    )
+    options = FormatOptions(settings={"mode": mode, "attributes": {"type": "com.acme.order", "source": "/orders"}})
+    encoder, json_out = RecordEncoder("cloudevents", columns, options=options), RecordEncoder("json", columns)
+    written = encoder.encode(whole)
+    declared = FORMATS["cloudevents"].read_columns(dict(COLUMNS))
+    decoder = FORMATS["cloudevents"].decoder(tuple(declared.items()), columns, FormatOptions(), KnownSchemas())
+    values = [value or b"" for value in written.values]
+    messages = cast("Messages", Events(values, [one or () for one in written.headers or ()]))
+    texts = cast("Messages", InPlace([value or b"" for value in json_out.encode(whole).values]))
+    read_json = JsonDecoder(columns)
+    assert whole.equals(frame_of(decoder.decode(messages)))
+    assert whole.equals(frame_of(read_json.decode(texts)))
+    own = measure(f"cloudevents {mode} in", rows, runs, lambda: decoder.decode(messages))
+    own += measure(f"cloudevents {mode} out", rows, runs, lambda: encoder.encode(whole))
+    other = measure("json in, as many columns", rows, runs, lambda: read_json.decode(texts))
+    other += measure("json out, as many columns", rows, runs, lambda: json_out.encode(whole))
+    print(f"cloudevents {mode} in and out: {own / other:.2f} times json")
+
+
 def frame_of(decoded: object) -> pl.DataFrame:
     """Of messages that are all good."""
     assert isinstance(decoded, Decoded)
@@ -223,6 +278,9 @@ def main() -> None:
     in_loop = measure("fastavro loop in", rows, runs, loop_in)
     if loaded() is not None:
         measure_in_place(read_json, avro, (texts, messages, damaged), runs)
+        measure_msgpack(frame, read_json, texts, runs)
+        for mode in ("binary", "structured"):
+            measure_events(frame, mode, runs)
     json_out = RecordEncoder("json", COLUMNS)
     out_json = measure("json encode", rows, runs, lambda: json_out.encode(frame))
     avro_out = RecordEncoder("avro", COLUMNS, options=FormatOptions(text))

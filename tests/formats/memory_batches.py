@@ -14,8 +14,9 @@ from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, ValueMemory
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.reader import JsonDecoder
+from tidegate.formats.kinds.msgpack.reader import MsgpackDecoder
 from tidegate.formats.schemas import FormatOptions, UnknownFields
-from tidegate.native.json import RecordDecoder
+from tidegate.native.json import JSON, MSGPACK, RecordDecoder
 
 
 class Fates(NamedTuple):
@@ -32,12 +33,19 @@ class Fates(NamedTuple):
 class Compared:
     """Both ways for one schema."""
 
-    def __init__(self, declared: Columns, read: Columns | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self, declared: Columns, read: Columns | None = None, *, strict: bool = False, syntax: str = JSON
+    ) -> None:
         options = FormatOptions(unknown_fields=UnknownFields.FAIL if strict else UnknownFields.SKIP)
-        self.careful = JsonDecoder(declared, read, options=options, needs_field=True)
-        wanted = {name for name, _ in (declared if read is None else read)}
+        read = declared if read is None else read
+        self.careful = (
+            MsgpackDecoder(declared, read, options)
+            if syntax == MSGPACK
+            else JsonDecoder(declared, read, options=options, needs_field=True)
+        )
+        wanted = {name for name, _ in read}
         record = DataType("struct", fields=tuple(declared))
-        self.certain = RecordDecoder(compiled_library(), record, wanted, strict=strict, needs_field=True)
+        self.certain = RecordDecoder(compiled_library(), record, wanted, strict=strict, needs_field=True, syntax=syntax)
         self.both = MemoryDecoder(self.certain, self.careful.decode_values)
 
     def check(self, values: Sequence[bytes | None]) -> Fates:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import polars as pl
 
 from tests.formats.any_json import JsonTexts, damaged
+from tests.formats.any_msgpack import MsgpackRecords
+from tests.formats.any_msgpack import damaged as damaged_msgpack
 from tests.formats.avro.any_avro import PREFIX, encode, text_of
 from tests.formats.avro.ordinary import ORDINARY, READ, ordinary, raw_of
 from tests.formats.avro.ordinary import damaged as damaged_avro
@@ -27,7 +29,7 @@ from tidegate.formats.kinds.avro.in_memory import CertainReader
 from tidegate.formats.kinds.avro.resolution import fit_columns
 from tidegate.formats.kinds.avro.schema import parse_schema
 from tidegate.native.arrow import ArrowFunctions
-from tidegate.native.json import RecordDecoder
+from tidegate.native.json import MSGPACK, RecordDecoder
 
 BASES, ROWS = 20, 400
 COLUMNS = (*FLAT, *NESTED[:-1])
@@ -56,6 +58,19 @@ def decode_avro(library: ctypes.CDLL, rnd: random.Random) -> None:
     there = NativeValues([*bases, None, b"", *(damaged_avro(rnd, rnd.choice(bases)) for _ in range(ROWS // 4))])
     rows = decoder.decode(there.addresses, there.lengths, len(there))
     assert BASES <= rows.frame.height < len(there)
+    assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
+
+
+def decode_msgpack(library: ctypes.CDLL, rnd: random.Random) -> None:
+    """Records as they are, and damaged ones."""
+    columns = rnd.choice((FLAT, NESTED, COLUMNS))
+    records = MsgpackRecords(rnd, rnd.choice((0, 0.02, 0.2)))
+    bases = [records.record(columns) for _ in range(BASES)]
+    wanted = {name for name, _ in columns if rnd.random() < rnd.choice((0.3, 1))}
+    there = NativeValues([*bases, None, b"", *(damaged_msgpack(rnd, rnd.choice(bases)) for _ in range(ROWS // 4))])
+    record = DataType("struct", fields=columns)
+    decoder = RecordDecoder(library, record, wanted, strict=rnd.random() < 0.3, needs_field=True, syntax=MSGPACK)
+    rows = decoder.decode(there.addresses, there.lengths, len(there))
     assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
 
 
@@ -96,6 +111,7 @@ def main() -> None:
         assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
         decoded += rows.frame.height
         decode_avro(library, rnd)
+        decode_msgpack(library, rnd)
         messages = Messages([draw_damaged(rnd) for _ in range(ROWS // 4)])
         messages.headers(library)
         messages.record_bytes(library)

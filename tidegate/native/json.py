@@ -1,6 +1,6 @@
-"""JSON records to columns with `json.c`, which decodes only what it can decode with certainty.
+"""Records of JSON and MessagePack to columns with `json.c` and `msgpack.c`, which decode only what they are certain of.
 
-It reports all other records, which are left to the caller.
+They report all other records, which are left to the caller.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Final
 from tidegate.datatypes import STRING, DataType
 from tidegate.native.columns import KINDS, DeclaredColumns, Rows
 
+JSON: Final = "json"
+MSGPACK: Final = "msgpack"
+_NAME_BYTES_MAX: Final = 255
 _STRICT: Final = 1
 _NEEDS_FIELD: Final = 2
 """Flags of `enum flag` in `json.c`."""
@@ -27,8 +30,8 @@ def is_supported(kind: DataType) -> bool:
 
 
 def _is_plain(name: str) -> bool:
-    """Returns whether JSON writes a name without escapes. A pipeline file allows only such names."""
-    return not any(letter in '"\\' or letter < " " for letter in name)
+    """Returns whether JSON writes a name without escapes, and MessagePack with at most two bytes in front."""
+    return len(name.encode()) <= _NAME_BYTES_MAX and not any(letter in '"\\' or letter < " " for letter in name)
 
 
 class RecordDecoder:
@@ -42,15 +45,16 @@ class RecordDecoder:
         *,
         strict: bool,
         needs_field: bool = False,
+        syntax: str = JSON,
     ) -> None:
-        """Sets which records are left over.
+        """Sets which records are left over, and whether they are in JSON or MSGPACK.
 
         With `strict`, records with fields that `record` does not have. With `needs_field`, records that have fields but
         none that `record` has.
         """
         assert is_supported(record)
         self.library = library
-        self._decode = library.tg_json_decode
+        self._decode = library.tg_msgpack_decode if syntax == MSGPACK else library.tg_json_decode
         self._decode.restype = ctypes.c_int32
         address, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
         self._decode.argtypes = [address, flag, address, address, number, address, address, address, address]

@@ -102,6 +102,12 @@ bool names_begin(vocabulary *words, arena *scratch, int32_t fields)
     return true;
 }
 
+void names_add_bytes(vocabulary *words, const uint8_t *bytes, int32_t size)
+{
+    name *last = words->count == 0 ? &words->start : words->names + words->count - 1;
+    last->next = add_name(words, find_slot(words, bytes, size), bytes, size, words->count);
+}
+
 bool names_add(vocabulary *words, arena *scratch, const char *bytes, int32_t length)
 {
     uint8_t *copy = arena_take(scratch, length + 1);
@@ -109,7 +115,6 @@ bool names_add(vocabulary *words, arena *scratch, const char *bytes, int32_t len
         return false;
     memcpy(copy, bytes, (size_t)length);
     copy[length] = '"';
-    name *last = words->count == 0 ? &words->start : words->names + words->count - 1;
-    last->next = add_name(words, find_slot(words, copy, length + 1), copy, length + 1, words->count);
+    names_add_bytes(words, copy, length + 1);
     return true;
 }

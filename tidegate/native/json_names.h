@@ -1,4 +1,5 @@
-/* Names of the fields of a struct, and how they are found in records.
+/* Names of the fields of a struct, and how they are found in records: in JSON with the closing quote, in MessagePack
+ * with the length in front.
  *
  * Most records of a topic are alike, so each name remembers which one followed it last: that one is looked for first, by
  * a comparison or two. Names that nobody declared are remembered, too, else each of them would be searched for in vain.
@@ -37,6 +38,9 @@ bool names_begin(vocabulary *words, arena *scratch, int32_t fields);
 
 /* The name of the next field, without a quote at its end; it is copied. */
 bool names_add(vocabulary *words, arena *scratch, const char *bytes, int32_t length);
+
+/* The same for all of these bytes, which stay where they are as long as `words`. */
+void names_add_bytes(vocabulary *words, const uint8_t *bytes, int32_t size);
 
 /* A name that was not foreseen, with its closing quote. It stays where it is as long as `words`. */
 name *names_find(vocabulary *words, const uint8_t *bytes, int32_t size);

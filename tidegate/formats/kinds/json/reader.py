@@ -54,7 +54,7 @@ from tidegate.formats.kinds.json.types import (
 from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed, describe_unexpected_value
 from tidegate.formats.nested import Parts, make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
-from tidegate.native.json import RecordDecoder, is_supported
+from tidegate.native.json import JSON, RecordDecoder, is_supported
 from tidegate.native.library import loaded
 
 _BOUND = re.compile(rf"Expected `(int|float)` [<>]=|^(Number|Integer value) out of range|{DOES_NOT_FIT}decimal")
@@ -122,7 +122,7 @@ class JsonDecoder(Decoder):
         if self._plain is None:
             return None
         needs_field = bool(self._needed)
-        return _find_memory_decoder(*self._plain, self.decode_values, strict=self._strict, needs_field=needs_field)
+        return find_memory_decoder(*self._plain, self.decode_values, strict=self._strict, needs_field=needs_field)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded:
         """Returns rows of the good values in order, and the bad ones. Never raises for what a value contains."""
@@ -205,19 +205,21 @@ class JsonDecoder(Decoder):
         return pl.DataFrame([one.column(records) for one in self._read])
 
 
-def _find_memory_decoder(
+def find_memory_decoder(
     declared: Columns,
     wanted: Collection[str],
     careful: Callable[[Sequence[bytes | None]], Decoded],
     *,
     strict: bool,
     needs_field: bool,
+    syntax: str = JSON,
 ) -> MemoryDecoder[Decoded] | None:
     """Returns a decoder in C of these columns; None if the library is not available or does not support a type."""
     library, record = loaded(), DataType("struct", fields=tuple(declared))
     if library is None or not is_supported(record):
         return None
-    return MemoryDecoder(RecordDecoder(library.free, record, wanted, strict=strict, needs_field=needs_field), careful)
+    certain = RecordDecoder(library.free, record, wanted, strict=strict, needs_field=needs_field, syntax=syntax)
+    return MemoryDecoder(certain, careful)
 
 
 def decode_json(record: type[msgspec.Struct]) -> Decode:

@@ -12,20 +12,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 from typing_extensions import override
 
 from tidegate.datatypes import FLOAT_BOUND, TIMESTAMP, DataType, holds_kind
-from tidegate.formats.contract import Columns
+from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
-from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, explain_failure
+from tidegate.formats.in_memory import MemoryDecoder
+from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, explain_failure, find_memory_decoder
 from tidegate.formats.kinds.json.types import convert, own_type, read_moment
 from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed
 from tidegate.formats.kinds.msgpack.plain import text_of
 from tidegate.formats.kinds.msgpack.timestamps import OUTSIDE, moment_of
-from tidegate.formats.schemas import FormatOptions
+from tidegate.formats.schemas import FormatOptions, UnknownFields
+from tidegate.native.json import MSGPACK
 
 _NO_MAP: Final = "Expected `object`, got"
 _REWORDED: Final = {"`string | ext | null`": "`timestamp | null`", "`object": "`map", "`None`": "`null`"}
@@ -42,6 +45,18 @@ class MsgpackDecoder(JsonDecoder):
             return moments.after(decode) if moments.any else decode
 
         super().__init__(declared, output, make, options, lambda _field: _own_type, needs_field=True)
+        self._keeps_rest, self._is_strict = bool(options.rest), options.unknown_fields is UnknownFields.FAIL
+        self._columns, self._wanted = declared, {name for name, _ in output}
+
+    @cached_property
+    @override
+    def _in_memory(self) -> MemoryDecoder[Decoded] | None:
+        if self._keeps_rest:
+            return None
+        wanted, strict = self._wanted, self._is_strict
+        return find_memory_decoder(
+            self._columns, wanted, self.decode_values, strict=strict, needs_field=True, syntax=MSGPACK
+        )
 
     @override
     def explain(self, row: int, value: bytes | None, error: Exception) -> RecordFailure:

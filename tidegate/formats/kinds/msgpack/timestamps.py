@@ -16,7 +16,23 @@ _CODE: Final = -1
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NANOS: Final = 1_000_000_000
 _SHORT, _LONG, _LONGEST = struct.Struct(">I"), struct.Struct(">Q"), struct.Struct(">Iq")
+_WRITE_SHORT: Final = struct.Struct(">BbI").pack
+_WRITE_LONG: Final = struct.Struct(">BbQ").pack
+_WRITE_LONGEST: Final = struct.Struct(">BBbIq").pack
 _SECONDS_BITS: Final = 34
+_SECOND: Final = 1_000_000
+
+
+def raw_of(micros: int | None) -> msgspec.Raw | None:
+    """Encodes microseconds since 1970 in the shortest way. Datetimes would take twice the time."""
+    if micros is None:
+        return None
+    seconds, fraction = divmod(micros, _SECOND)
+    if not 0 <= seconds < 1 << _SECONDS_BITS:
+        return msgspec.Raw(_WRITE_LONGEST(0xC7, _LONGEST.size, _CODE, fraction * 1000, seconds))
+    if fraction or seconds >> 32:
+        return msgspec.Raw(_WRITE_LONG(0xD7, _CODE, (fraction * 1000) << _SECONDS_BITS | seconds))
+    return msgspec.Raw(_WRITE_SHORT(0xD6, _CODE, seconds))
 
 
 def moment_of(value: msgspec.msgpack.Ext) -> dt.datetime:
@@ -26,7 +42,7 @@ def moment_of(value: msgspec.msgpack.Ext) -> dt.datetime:
     seconds, nanos = _parts_of(bytes(value.data))
     if nanos >= _NANOS:
         raise ValueError("Invalid timestamp: a second has a thousand million nanoseconds")
-    micros = seconds * 1_000_000 + nanos // 1000
+    micros = seconds * _SECOND + nanos // 1000
     if not FIRST_MOMENT <= micros <= LAST_MOMENT:
         raise ValueError(f"Invalid timestamp: it is {OUTSIDE}")
     return _EPOCH + dt.timedelta(microseconds=micros)

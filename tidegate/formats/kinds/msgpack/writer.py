@@ -13,8 +13,9 @@ import msgspec
 import polars as pl
 from typing_extensions import override
 
-from tidegate.datatypes import DataType, holds_kind
+from tidegate.datatypes import TIMESTAMP, DataType, holds_kind
 from tidegate.formats.contract import Columns, Encoded, Encoder
+from tidegate.formats.kinds.msgpack.timestamps import raw_of
 from tidegate.formats.text import timestamp_text
 
 
@@ -57,7 +58,9 @@ def _ready(value: pl.Expr, kind: DataType) -> pl.Expr:
 
 
 def _values_of(kind: DataType) -> Callable[[pl.Series], Sequence[Any]]:
-    """Returns the conversion of a column to Python objects."""
+    """Returns the conversion of a column to Python objects. Timestamps in other values are datetimes."""
+    if kind == TIMESTAMP:
+        return lambda column: list(map(raw_of, column.to_physical().to_list()))
     if not holds_kind(kind, ("map",)):
         return pl.Series.to_list
     with_maps = _with_maps(kind)
