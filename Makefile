@@ -133,7 +133,7 @@ lock: ## pin the newest permitted versions again, with hashes (uv is taken into 
 	build/lock/bin/uv pip compile $(UV_FLAGS) --extra dev pyproject.toml -o requirements.lock
 	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-jvm.in -o requirements-jvm.lock
 	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-chart.in -o requirements-chart.lock
-	build/lock/bin/uv pip compile $(UV_FLAGS) --extra sketches --extra encryption --extra object-stores --extra tracing -c requirements.lock pyproject.toml -o requirements-runtime.lock
+	build/lock/bin/uv pip compile $(UV_FLAGS) --extra sketches --extra encryption --extra object-stores --extra proto --extra tracing -c requirements.lock pyproject.toml -o requirements-runtime.lock
 UV_FLAGS := --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 
 clean: ## remove what was made here (not the downloads, which are kept outside)

@@ -68,8 +68,9 @@ def test_a_schema_evolves_and_the_registry_restarts_while_the_pipeline_runs(
         wait_until(lambda: "records wait for a schema" in daemon.http("/status")[1], "the status says why")
         registry.start()
         payments.write_more()
-        wait_until(lambda: payments.paid() == [(11, "ann", None), (12, "bob", "new")], "messages of both schemas", 60)
-        said = "cannot be read: the schema is text of a `.proto` file"
+        paid = [(11, "ann", None), (12, "bob", "new"), (13, "cyd", None)]
+        wait_until(lambda: payments.paid() == paid, "messages of all schemas, one of them text", 60)
+        said = "cannot be read: "
         wait_until(lambda: said in daemon.text(), "the log says which schema cannot be read")
         wait_until(lambda: 'tidegate_schemas_unfit{pipeline="avro"} 1.0' in daemon.http("/metrics")[1], "it is counted")
         writer.write(0, UNKNOWN_ID, FIRST, [{"id": 4, "customer": "dan"}])
@@ -111,12 +112,14 @@ class Payments:
         self._ids = {self.first: self._register("payments-value", self.first.text, [self._refers])}
 
     def write_more(self) -> None:
-        """With the second schema, and with one that is text alone."""
+        """With the second schema, and with two that are text alone, one of which is another type."""
         self._ids[self._second] = self._register("payments-value", self._second.text, [self._refers])
-        text = SchemaText(SchemaKind.PROTOBUF, 'syntax = "proto3"; package t; message Payment { int64 id = 1; }')
-        self._ids[text] = self._register("text", text.text, [])
         self.write(self._second, "t.Payment", id=12, who={"name": "bob"}, note="new")
-        self._producer.produce(self.source, b"\0" + self._ids[text].to_bytes(4, "big") + b"\0")
+        head = 'syntax = "proto3"; package t; import "customer.proto"; message Payment'
+        text = self._register("text", f"{head} {{ int64 id = 1; Customer who = 2; }}", [self._refers])
+        unfit = self._register("unfit", f"{head} {{ string id = 1; Customer who = 2; }}", [self._refers])
+        for number, body in ((text, b"\x08\x0d\x12\x05\x0a\x03cyd"), (unfit, b"")):
+            self._producer.produce(self.source, b"\0" + number.to_bytes(4, "big") + b"\0" + body)
         assert self._producer.flush(60) == 0
 
     def write(self, schema: SchemaText, message: str, **fields: Any) -> None:

@@ -83,10 +83,11 @@ def test_it_is_a_user_without_rights_on_a_root_that_is_read_only(container: Cont
 def test_the_command_is_there_and_what_only_builds_it_is_not(container: Container) -> None:
     assert __version__ in container.run("--version").stdout
     assert "validate" in container.run(*container.config["Cmd"]).stdout
-    for module in ("datasketches", "cryptography", "obstore", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
+    traces = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+    for module in ("datasketches", "cryptography", "obstore", "grpc_tools.protoc", traces):
         ran = container.run("-c", f"import {module}", entrypoint=["python3"])
         assert ran.returncode == 0, ran.stderr
-    for module in ("pip", "setuptools", "pytest"):
+    for module in ("pip", "hatchling", "pytest"):
         assert container.run("-c", f"import {module}", entrypoint=["python3"]).returncode == 1, module
 
 

@@ -78,9 +78,16 @@ def _read_file(directory: Path, one: SchemaReference) -> Found:
     if len(data) > SCHEMA_BYTES_MAX:
         return SchemaUnavailable(f"{path} is larger than {SCHEMA_BYTES_MAX >> 10} KiB", "name a file with a schema")
     try:
-        return FORMATS[one.format].select_message(FORMATS[one.format].read_schema(data), one.message)
+        schema = FORMATS[one.format].read_schema(data, _import_directories(path, directory))
+        return FORMATS[one.format].select_message(schema, one.message)
     except FormatRefusal as refusal:
         return SchemaUnavailable(f"{path} cannot be used: {refusal.message}", refusal.remedy)
+
+
+def _import_directories(path: Path, directory: Path) -> tuple[Path, ...]:
+    """Returns where a schema's imports are looked for: its directory, and those above it up to the pipeline file's."""
+    above = [one for one in path.resolve().parents if one.is_relative_to(directory.resolve())]
+    return tuple(above) or (path.resolve().parent,)
 
 
 def _read_copy(registry: RegistrySettings, one: SchemaReference) -> Found:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -235,13 +236,22 @@ class Format(ABC):
         """Returns those columns of a sink's input that its records contain. Raises FormatRefusal."""
         return columns
 
-    def read_schema(self, data: bytes) -> SchemaText:
-        """Parses the contents of a file that a `schema` refers to. Raises FormatRefusal."""
+    def read_schema(self, data: bytes, directories: Sequence[Path] = ()) -> SchemaText:  # noqa: ARG002  # for overrides
+        """Parses the contents of a file that a `schema` refers to. Files that it imports are in `directories`, the
+        nearest one first. Raises FormatRefusal.
+        """
         assert self.schema_kind is not None
         try:
             return SchemaText(self.schema_kind, data.decode("utf-8-sig"))
         except UnicodeDecodeError as error:
             raise FormatRefusal("it is not UTF-8 text", "save the file as UTF-8") from error
+
+    def compile_schema(self, schema: SchemaText) -> SchemaText:
+        """Returns a schema of the registry as decoders read it, if that is not its text. It may start a process.
+
+        A schema that cannot be compiled is returned as it is.
+        """
+        return schema
 
     def select_message(self, schema: SchemaText, message: str) -> SchemaText:
         """Returns the schema with the message that the file selects; empty if it selects none. Raises FormatRefusal."""

@@ -6,6 +6,7 @@ reassigned, and as a copy on disk (`cache.py`).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from types import TracebackType
@@ -15,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from tidegate.errors import UNDECODABLE
+from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 from tidegate.registry.cache import SchemaCopies
 from tidegate.registry.errors import RegistryPathMissing, RegistryRefused, SchemaIncompatible, SchemaMissing
@@ -84,7 +86,7 @@ class SchemaRegistry:
         if schema_id not in self._known:
             of_guid = isinstance(schema_id, str)
             found = await self._read(f"/schemas/{'guids' if of_guid else 'ids'}/{schema_id}")
-            schema = await self._whole(found, {})
+            schema = await self._compile(await self._whole(found, {}))
             if isinstance(schema_id, int):
                 schema = msgspec.structs.replace(schema, id=schema_id)
             self._copies.keep(schema_id, schema)
@@ -94,7 +96,7 @@ class SchemaRegistry:
     async def read_version(self, subject: str, version: str | int) -> SchemaText:
         """Reads a version of a subject, possibly `latest`. Raises SchemaMissing."""
         found = await self._read(f"{_subject(subject)}/versions/{version}")
-        schema = msgspec.structs.replace(await self._whole(found, {}), id=found.id)
+        schema = msgspec.structs.replace(await self._compile(await self._whole(found, {})), id=found.id)
         if found.id:
             self._copies.keep(found.id, schema)
         schema = msgspec.structs.replace(schema, subject=subject, version=found.version)
@@ -154,6 +156,12 @@ class SchemaRegistry:
         if found.schemaType != _PROTOBUF or is_serialized(found.schema):
             return found
         return await self._ask("GET", f"{path}?format=serialized", _Schema)
+
+    async def _compile(self, schema: SchemaText) -> SchemaText:
+        """Compiles the text of a `.proto` file, if the registry has no descriptor of it."""
+        if schema.kind is not SchemaKind.PROTOBUF or is_serialized(schema.text):
+            return schema
+        return await asyncio.to_thread(FORMATS["protobuf"].compile_schema, schema)
 
     def _remember(self, schema_id: int | str, schema: SchemaText) -> None:
         self._known[schema_id] = schema

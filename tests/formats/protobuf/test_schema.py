@@ -71,7 +71,7 @@ def test_a_message_of_the_registry_is_in_the_schema_itself() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'syntax = "proto3"; message A { int32 x = 1; }', "the file is text, which takes a compiler"),
+        (b'syntax = "proto3";', "no `.proto` file with messages"),
         (b"\xff\xff", "the file is no descriptor set with messages"),
         (b"", "the file is no descriptor set with messages"),
         (set_of(file_of({})), "the file is no descriptor set with messages"),

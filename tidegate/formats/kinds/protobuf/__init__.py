@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -35,11 +37,13 @@ file names. `schema` is
   the reader's message, whose fields are the columns. Fields are found by their numbers. A record of a message of
   another name, or with a type that the reader's would read as something else, is bad (`INCOMPATIBLE_SCHEMA`).
 
-A `.proto` file has to be compiled, `protoc --include_imports --descriptor_set_out=order.desc order.proto`. The file
-is then the descriptor set; its last file is used, or the one that has `message`. The registry is asked for serialized
-schemas (`format=serialized`), which Confluent's returns. A registry that returns only the registered text, such as
-Apicurio, cannot be used with texts: records of such ids are bad. Schemas that were registered in serialized form
-work.
+`{file: order.proto}` is compiled by each start with Google's compiler, which `pip install 'tidegate[proto]'` brings
+where the daemon and `validate` run. Slots do not need it. Imported files are found in the directory of the file, and in
+those above it up to that of the pipeline file. Without the extra, `protoc --include_imports
+--descriptor_set_out=order.desc order.proto` compiles it elsewhere, and the file is the descriptor set; its last file is
+used, or the one that has `message`. The registry is asked for serialized schemas (`format=serialized`), which
+Confluent's returns. A registry that returns only the registered text, such as Apicurio, also needs the extra: without
+it, records of such ids are bad.
 
 Whatever a schema imports has to be among its references, except files that registries have built in:
 `google/protobuf/`, `confluent/meta.proto`, `confluent/type/decimal.proto`, and `date.proto`, `timeofday.proto`,
@@ -71,10 +75,16 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
 """
 
     @override
-    def read_schema(self, data: bytes) -> SchemaText:
-        from tidegate.formats.kinds.protobuf.schema import read_descriptor_set
+    def read_schema(self, data: bytes, directories: Sequence[Path] = ()) -> SchemaText:
+        from tidegate.formats.kinds.protobuf.schema import read_file
 
-        return read_descriptor_set(data)
+        return read_file(data, directories)
+
+    @override
+    def compile_schema(self, schema: SchemaText) -> SchemaText:
+        from tidegate.formats.kinds.protobuf.schema import compile_schema
+
+        return compile_schema(schema)
 
     @override
     def select_message(self, schema: SchemaText, message: str) -> SchemaText:

@@ -1,24 +1,28 @@
 """Schema texts and message types: converts descriptor sets and the registry's serialized form to Google's descriptors.
 
-A text is the base64 of a `FileDescriptorProto`: the text of `.proto` files would need a compiler, which no Python
-library contains. References are the imported files, by the names used in the imports. Google's own files come with the
-library, and `built_in.py` contains others that registries do not return. The library validates a descriptor, in a pool
-per schema.
+A text is the base64 of a `FileDescriptorProto`; `text.py` compiles the text of `.proto` files. References are the
+imported files, by the names used in the imports. Google's own files come with the library, and `built_in.py` contains
+others that registries do not return. The library validates a descriptor, in a pool per schema.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.kinds.protobuf.built_in import BUILT_IN, built_in_file
+from tidegate.formats.kinds.protobuf.text import MISSING, compile_text
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
+
+logger = logging.getLogger(__name__)
 
 MAIN: Final = "(schema)"
 """Name of the schema's file in its pool; not a possible file name."""
@@ -66,8 +70,10 @@ class Described(msgspec.Struct, frozen=True):
         return MessageType(descriptor, place, message_factory.GetMessageClass(descriptor))
 
 
-def read_descriptor_set(data: bytes) -> SchemaText:
-    """Returns the last file of a set, which is the compiled one, with its imports. Raises FormatRefusal."""
+def read_file(data: bytes, directories: Sequence[Path] = ()) -> SchemaText:
+    """Returns the last file of a descriptor set, which is the compiled one, or the text of a `.proto` file, with its
+    imports, which are in `directories`. Raises FormatRefusal.
+    """
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError
 
@@ -75,10 +81,42 @@ def read_descriptor_set(data: bytes) -> SchemaText:
         files = list(descriptor_pb2.FileDescriptorSet.FromString(data).file)
     except DecodeError:
         files = []
+    if not files and _is_text(data):
+        files = compile_text(data, directories=directories)
     if not any(one.message_type for one in files):
-        what = "text, which takes a compiler" if _is_text(data) else "no descriptor set with messages"
-        raise FormatRefusal(f"the file is {what}", COMPILE)
+        raise FormatRefusal("the file is no descriptor set with messages, and no `.proto` file with messages", COMPILE)
     return _schema_of(files[-1], {one.name: one for one in files})
+
+
+def compile_schema(schema: SchemaText) -> SchemaText:
+    """Returns a schema of the registry with descriptors instead of texts; unchanged if it cannot be compiled, or refers
+    to texts although it is none itself.
+    """
+    if is_serialized(schema.text):
+        return schema
+    everything = {name: one for name, one in _all_references(schema) if name not in _EVERYWHERE}
+    texts = {name: one.text for name, one in everything.items() if not is_serialized(one.text)}
+    try:
+        given = _imported(msgspec.structs.replace(schema, references=tuple(everything.items())), texts)
+        *imports, main = compile_text(schema.text.encode(), texts=texts, descriptors=[*given.values()])
+    except FormatRefusal as refusal:
+        logger.warning("schema %s of the registry cannot be compiled: %s", schema.subject or schema.id, refusal.message)
+        return schema
+    compiled = {one.name: _text(one) for one in imports}
+
+    def with_descriptors(one: SchemaText, text: str) -> SchemaText:
+        references = tuple(
+            (name, with_descriptors(each, compiled.get(name, each.text))) for name, each in one.references
+        )
+        return msgspec.structs.replace(one, text=text, references=references)
+
+    return with_descriptors(schema, _text(main))
+
+
+def _all_references(schema: SchemaText) -> Iterator[tuple[str, SchemaText]]:
+    for name, one in schema.references:
+        yield name, one
+        yield from _all_references(one)
 
 
 def select_message(schema: SchemaText, name: str) -> SchemaText:
@@ -154,21 +192,21 @@ def _file(schema: SchemaText, what: str) -> Any:
     from google.protobuf.message import DecodeError
 
     if not is_serialized(schema.text):
-        raise FormatRefusal(f"{what} is text of a `.proto` file, which takes a compiler", COMPILE)
+        raise FormatRefusal(f"{what} is text of a `.proto` file, which could not be compiled", MISSING)
     try:
         return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text))
     except DecodeError as error:
         raise FormatRefusal(f"{what} is no descriptor of a file: {error}", COMPILE) from error
 
 
-def _imported(schema: SchemaText) -> dict[str, Any]:
-    """Returns files by the names under which they are imported."""
+def _imported(schema: SchemaText, but: Container[str] = ()) -> dict[str, Any]:
+    """Returns files by the names under which they are imported, without some."""
     found: dict[str, Any] = {}
     waiting = list(schema.references)
     while waiting:
         name, one = waiting.pop()
         waiting += one.references  # of each file: one imported by several is listed with its own imports only once
-        if name not in found and name not in OWN:
+        if name not in found and name not in OWN and name not in but:
             found[name] = _file(one, f"its import `{name}`")
             found[name].name = name
     return found
