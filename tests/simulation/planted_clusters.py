@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tidegate.daemon.kafka_clusters import KafkaClusters
 
 from tidegate.committable import Committable
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import Offsets, merge_positions
 from tidegate.coordinator.types import SourcePositions
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.ownership import Ownership
 from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition, TransactionalId
