@@ -42,7 +42,7 @@ class Undelivered(NamedTuple):
 
 
 class RecordColumns(Protocol):
-    """RecordColumns as columns of equal length; None for parts that none of them has."""
+    """Records as columns of equal length; None for parts that none of them has."""
 
     @property
     def values(self) -> Sequence[bytes | None]:

@@ -89,7 +89,7 @@ class EventTime(msgspec.Struct, frozen=True):
         return frozenset() if self.column is None else frozenset({self.column})
 
 
-class Undelivered(msgspec.Struct, frozen=True):
+class FailedDelivery(msgspec.Struct, frozen=True):
     """A record that a delivery could not send anywhere."""
 
     partition: int
@@ -100,7 +100,7 @@ class Undelivered(msgspec.Struct, frozen=True):
 class Delivery(Protocol):
     """Sends the rows of a source to several outputs."""
 
-    def deliver(self, frame: pl.DataFrame, out: Out) -> Sequence[Undelivered]:
+    def deliver(self, frame: pl.DataFrame, out: Out) -> Sequence[FailedDelivery]:
         """Emits the rows of a batch, and dead letters about the records that it returns."""
 
 

@@ -17,7 +17,7 @@ from tidegate.formats.dead_letters.rows import restore_value
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.row_kinds import ROW_KIND
-from tidegate.operators.builtin.kafka_source import Delivery, Undelivered
+from tidegate.operators.builtin.kafka_source import Delivery, FailedDelivery
 from tidegate.operators.builtin.retry import HEADERS, KEY, VALUE, RetryInput, RetryOperator
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.runtime import Out
@@ -34,8 +34,8 @@ class RetryDelivery(Delivery):
         self._operator = operator
 
     @override
-    def deliver(self, frame: pl.DataFrame, out: Out) -> Sequence[Undelivered]:
-        failed: list[Undelivered] = []
+    def deliver(self, frame: pl.DataFrame, out: Out) -> Sequence[FailedDelivery]:
+        failed: list[FailedDelivery] = []
         again: list[Mapping[str, Any]] = []
         restored = self._restore(frame, failed, again)
         for (output, _), group in groupby(restored, key=lambda one: (one[0], one[1].columns)):
@@ -45,7 +45,7 @@ class RetryDelivery(Delivery):
         return failed
 
     def _restore(
-        self, frame: pl.DataFrame, failed: list[Undelivered], again: list[Mapping[str, Any]]
+        self, frame: pl.DataFrame, failed: list[FailedDelivery], again: list[Mapping[str, Any]]
     ) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yields the output and the row of each record that can be delivered; adds the others to the lists."""
         for number, record in enumerate(frame.iter_rows(named=True)):
@@ -69,7 +69,7 @@ class RetryDelivery(Delivery):
                 if obstacle:
                     again.append(_letter_again(letter, obstacle))
             if obstacle:
-                failed.append(Undelivered(*place, RecordFailure(number, FailureKind.CANNOT_RETRY, obstacle)))
+                failed.append(FailedDelivery(*place, RecordFailure(number, FailureKind.CANNOT_RETRY, obstacle)))
 
     def _foreign(self, record: Mapping[str, Any], obstacle: str) -> Mapping[str, Any]:
         return {
