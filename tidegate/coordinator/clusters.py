@@ -18,6 +18,13 @@ from tidegate.errors import BEGIN_ANEW, OTHER_TOPIC
 from tidegate.ids import MAIN_CLUSTER, ClusterName
 
 
+class ClusterProblem(msgspec.Struct, frozen=True):
+    """Why a checkpoint cannot be continued, and the fields of the error about it."""
+
+    message: str
+    fields: dict[str, object]
+
+
 def find_twice(clusters: Iterable[tuple[ClusterName, str]]) -> str:
     """Describes two names that stand for one cluster, given names with cluster ids; empty if there are none."""
     names: dict[str, ClusterName] = {}
@@ -72,8 +79,8 @@ def derive_identity(old: Identity, now: Identity) -> Identity:
     )
 
 
-def find_replaced(old: Identity, now: Identity) -> str:
-    """Describes a cluster whose address leads to another one than before; empty if there is none.
+def find_replaced(old: Identity, now: Identity) -> ClusterProblem | None:
+    """Finds a cluster whose address leads to another one than before.
 
     A name that was given to another known cluster is not such a case, and neither is a cluster that is there under
     another name.
@@ -85,59 +92,62 @@ def find_replaced(old: Identity, now: Identity) -> str:
             continue
         place = "" if set(now.clusters) == {MAIN_CLUSTER} else f" of `{name}`"
         remedy = f"correct the address{place and ', or give the other cluster a name of its own'}"
-        return (
+        message = (
             f"the checkpoint was taken on Kafka cluster {was.id}, `bootstrap.servers`{place} leads to cluster "
             f"{found.id}; offsets mean nothing there: {remedy}, or start with {BEGIN_ANEW}"
         )
-    return ""
+        return ClusterProblem(message, {"cluster": name, "old": was.id, "new": found.id})
+    return None
 
 
-def find_recreated(old: Identity, now: Identity) -> str:
-    """Describes a topic that was deleted and created again since the checkpoint; empty if there is none."""
+def find_recreated(old: Identity, now: Identity) -> ClusterProblem | None:
+    """Finds a topic that was deleted and created again since the checkpoint."""
     names = derive_current_names(old, now)
     for name, was in sorted(old.clusters.items()):
         found = now.clusters[names[name]].topic_ids if name in names else {}
         for topic, topic_id in sorted(was.topic_ids.items()):
             current = found.get(topic, topic_id)
             if current != topic_id:
-                return (
+                message = (
                     f"topic {topic}{in_cluster(names[name], now)} was deleted and created again since the checkpoint "
                     f"(id {topic_id}, now {current}); its offsets start over: start with {BEGIN_ANEW} if that is "
                     f"intended; {OTHER_TOPIC}"
                 )
-    return ""
+                return ClusterProblem(message, {"topic": topic, "old": topic_id, "new": current})
+    return None
 
 
-def find_moved(positions: Sequence[SourcePositions], old: Identity, now: Identity, upgrade: Upgrade) -> str:
-    """Describes a source whose positions belong to another cluster than it reads now; empty if there is none.
-
-    The positions have current names.
-    """
+def find_moved(
+    positions: Sequence[SourcePositions], old: Identity, now: Identity, upgrade: Upgrade
+) -> ClusterProblem | None:
+    """Finds a source whose positions, under current names, belong to another cluster than it reads now."""
     for one in positions:
         was = old.clusters.get(old.sources.get(upgrade.former(one.source), ClusterName("")))
         name = now.sources.get(one.source)
         if was is not None and name is not None and now.clusters[name].id != was.id:
-            return (
+            message = (
                 f"source {one.source}: the checkpoint has its positions in Kafka cluster {was.id}, and it reads "
                 f"`{name}` now, which is cluster {now.clusters[name].id}; offsets mean nothing there: set its "
                 "`cluster` back; or give the source another name, which begins as its `start` says; or start with "
                 f"{BEGIN_ANEW}"
             )
-    return ""
+            return ClusterProblem(message, {"operator": one.source})
+    return None
 
 
-def find_unreachable(committables: Sequence[Committable], old: Identity, now: Identity) -> str:
-    """Describes transactions that an entry of this identity lists in a cluster that nothing uses now."""
+def find_unreachable(committables: Sequence[Committable], old: Identity, now: Identity) -> ClusterProblem | None:
+    """Finds transactions that an entry of this identity lists in a cluster that nothing uses now."""
     names = derive_current_names(old, now)
     for one in committables:
         if one.cluster not in names and one.cluster in old.clusters:
-            return (
+            message = (
                 f"checkpoint {one.checkpoint} lists transactions of sink {one.sink} in Kafka cluster "
                 f"{old.clusters[one.cluster].id} (`{one.cluster}` then), which no source and no sink is in now. They "
                 "are decided, and without their commit their output would be missing: start once with the file as it "
                 f"was, and stop it, which commits them; then change it. Or begin with {BEGIN_ANEW}"
             )
-    return ""
+            return ClusterProblem(message, {"operator": one.sink})
+    return None
 
 
 def in_cluster(name: ClusterName, now: Identity) -> str:

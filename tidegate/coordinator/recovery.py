@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tidegate.committable import Committable
-from tidegate.coordinator.clusters import find_moved, find_recreated, find_replaced, find_unreachable
+from tidegate.coordinator.clusters import ClusterProblem, find_moved, find_recreated, find_replaced, find_unreachable
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle, StateKind
@@ -218,8 +218,7 @@ def refuse_unfit(
     if upgrade.refusals:
         raise refuse_upgrade(upgrade)
     positions = upgrade.map_positions(checkpoint.positions)
-    if problem := find_moved(positions, identity, facts.identity, upgrade):
-        raise RestoreRefused(problem)
+    _refuse(find_moved(positions, identity, facts.identity, upgrade))
     _refuse_shrunk(positions, facts)
     return upgrade
 
@@ -358,11 +357,15 @@ def _states_of(
     return tuple(handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind in FOR_ALL)
 
 
+def _refuse(problem: ClusterProblem | None) -> None:
+    if problem is not None:
+        raise RestoreRefused(problem.message, **problem.fields)
+
+
 def refuse_unreachable(state: JournalState, now: Identity) -> None:
     """Raises RestoreRefused if transactions that must still be committed are in a cluster that nothing uses now."""
-    problem = "" if state.identity is None else find_unreachable(state.committables, state.identity, now)
-    if problem:
-        raise RestoreRefused(problem)
+    if state.identity is not None:
+        _refuse(find_unreachable(state.committables, state.identity, now))
 
 
 def refuse_other_identity(old: Identity, new: Identity) -> None:
@@ -374,9 +377,7 @@ def refuse_other_identity(old: Identity, new: Identity) -> None:
             old=old.pipeline,
             new=new.pipeline,
         )
-    problem = find_replaced(old, new) or find_recreated(old, new)
-    if problem:
-        raise RestoreRefused(problem)
+    _refuse(find_replaced(old, new) or find_recreated(old, new))
     if old.max_parallelism != new.max_parallelism:
         raise RestoreRefused(
             f"max_parallelism was {old.max_parallelism} and is now {new.max_parallelism}; it is fixed for the life of "

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidegate.committable import Committable
+from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.ids import Attempt, ProducerId
+from tidegate.ids import Attempt
 
 ENDED_MAX: Final = 10_000
 """Limit of remembered ended transactions: more than those of the newest checkpoint, which may be asked for again."""
@@ -24,9 +25,9 @@ class CommitAccount:
         self.records = 0
         """The total of all counted records."""
         self._first: Attempt | None = None
-        self._counted: set[ProducerId] = set()
+        self._counted: set[Key] = set()
         """The transactions that the newest checkpoint lists, and those committed after it."""
-        self._ended: dict[ProducerId, None] = {}
+        self._ended: dict[Key, None] = {}
         """In the order in which they ended."""
 
     def begin(self, attempt: Attempt) -> None:
@@ -47,7 +48,7 @@ class CommitAccount:
         """
         # Transactions of an older attempt were decided during that attempt or resolved by the recovery.
         found = self._count(each for each in checkpoint.committables if each.attempt == checkpoint.attempt)
-        self._counted = {each.producer for each in checkpoint.committables}
+        self._counted = {key_of(each) for each in checkpoint.committables}
         return found
 
     def ended(self, committables: Iterable[Committable]) -> dict[str, int]:
@@ -61,7 +62,7 @@ class CommitAccount:
         Kafka reports them as committed each time it is asked: by the attempt, by the release at its end, by the next
         recovery.
         """
-        new = [each.producer for each in committables if each.producer not in self._ended]
+        new = [key for key in map(key_of, committables) if key not in self._ended]
         self._ended.update(dict.fromkeys(new))
         while len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
@@ -70,8 +71,8 @@ class CommitAccount:
     def _count(self, committables: Iterable[Committable]) -> dict[str, int]:
         found: dict[str, int] = {}
         for each in committables:
-            if each.producer not in self._counted:
-                self._counted.add(each.producer)
+            if key_of(each) not in self._counted:
+                self._counted.add(key_of(each))
                 found[each.sink] = found.get(each.sink, 0) + each.records
                 self.records += each.records
         return found

@@ -20,7 +20,7 @@ from tidegate.coordinator.restore_target import TransactionStatus
 from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.ownership import read_known
-from tidegate.errors import PipelineStopped
+from tidegate.errors import PipelineStopped, TidegateError
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition, TransactionalId
 from tidegate.kafka.client_properties import derive_login, derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
@@ -143,8 +143,8 @@ class KafkaEdge:
             self._commit_client = self._connect()
             self._require_open(self._commit_client)
 
-        await self._on(self._other_thread, open_other)
-        await self._on(self._commit_thread, open_commit)
+        await self._call(self._other_thread, open_other)
+        await self._call(self._commit_thread, open_commit)
 
     async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
         """Returns the cluster id and the topics' ids and partition counts.
@@ -155,11 +155,13 @@ class KafkaEdge:
         found = await self.topic_facts(topics)
         missing = sorted(set(topics) - found.keys())
         if missing:
-            raise TopicMissing(
-                f"topic {', '.join(missing)} does not exist on {self.place}; create it (the "
+            error = TopicMissing(
+                f"topic {', '.join(missing)} does not exist on {self.bootstrap}; create it (the "
                 f"pipeline never creates topics), or correct the name",
                 topics=missing,
             )
+            self._place(error)
+            raise error
         return cluster, found
 
     async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
@@ -341,13 +343,28 @@ class KafkaEdge:
         """Runs a call that ends transactions or reads whether they have ended."""
         client = self._commit_client
         assert client is not None
-        return await self._on(self._commit_thread, lambda: call(client))
+        return await self._call(self._commit_thread, lambda: call(client))
 
     async def _ask(self, call: Callable[[TransactionClient], T]) -> T:
         """Runs any other call."""
         client = self._other_client
         assert client is not None
-        return await self._on(self._other_thread, lambda: call(client))
+        return await self._call(self._other_thread, lambda: call(client))
+
+    async def _call(self, thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        """Makes a call whose errors name the cluster."""
+        try:
+            return await self._on(thread, call)
+        except TidegateError as error:
+            self._place(error)
+            raise
+
+    def _place(self, error: TidegateError) -> None:
+        """Names the cluster in an error, if it has a name."""
+        if self._name and "cluster" not in error.fields:
+            error.fields["cluster"] = self._name
+            error.message = f"cluster {self._name}: {error.message}"
+            error.args = (error.message,)
 
     @staticmethod
     async def _on(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:

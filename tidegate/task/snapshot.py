@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.committable import Committable
+from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.types import Ack, SourcePositions, StateHandle, StateKind
-from tidegate.ids import Attempt, OperatorName, ProducerId, StateId, StateName, SubtaskId
+from tidegate.ids import Attempt, OperatorName, StateId, StateName, SubtaskId
 from tidegate.task.barriers.handler import Notify
 from tidegate.task.ports import StateCapture
 
@@ -47,7 +48,7 @@ class PendingSnapshot:
         self._builds_on = tuple(file for capture in captures.values() for file in capture.builds_on)
         self._sinks = set(sinks)
         self._states: list[StateHandle] = []
-        self._committables: dict[ProducerId, Committable] = {}
+        self._committables: dict[Key, Committable] = {}
         self._snapshot_ms = snapshot_ms
         self._upload_ms = 0.0
         self._prepare_ms = 0.0
@@ -92,7 +93,7 @@ class PendingSnapshot:
         """
         self._sinks.remove(sink)
         for committable in committables:
-            self._committables[committable.producer] = committable
+            self._committables[key_of(committable)] = committable
         self._prepare_ms = max(self._prepare_ms, prepare_ms)
 
     def ack(self) -> Ack:
