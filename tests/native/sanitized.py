@@ -1,4 +1,4 @@
-"""Decodes damaged and truncated records, and looks for headers in damaged ones, with a library with sanitizers.
+"""Decodes damaged and truncated records and lines, and looks for headers in damaged ones, with sanitizers.
 
     LD_PRELOAD=libasan.so PYTHONMALLOC=malloc python -m tests.native.sanitized LIBRARY [--records 20000] [--seed 1]
 
@@ -20,6 +20,8 @@ from tests.formats.any_msgpack import damaged as damaged_msgpack
 from tests.formats.avro.any_avro import PREFIX, encode, text_of
 from tests.formats.avro.ordinary import ORDINARY, READ, ordinary, raw_of
 from tests.formats.avro.ordinary import damaged as damaged_avro
+from tests.formats.delimited.any_delimited import COLUMNS as LINE_COLUMNS
+from tests.formats.delimited.any_delimited import DIALECTS, draw_lines, line_decoder
 from tests.formats.schemas_of_json import FLAT, NESTED
 from tests.native.record_bytes import Messages, Written, draw_record, write_record
 from tests.native.values import NativeValues
@@ -74,6 +76,15 @@ def decode_msgpack(library: ctypes.CDLL, rnd: random.Random) -> None:
     assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
 
 
+def decode_lines(library: ctypes.CDLL, rnd: random.Random) -> None:
+    """Delimited lines, most of which are odd or damaged."""
+    declared, dialect = rnd.sample(LINE_COLUMNS, rnd.randrange(1, 5)), rnd.choice(DIALECTS)
+    decoder = line_decoder(library, declared, {name for name, _ in declared if rnd.random() < 0.7}, dialect)
+    there = NativeValues(draw_lines(rnd, dialect, declared, ROWS // 2))
+    rows = decoder.decode(there.addresses, there.lengths, len(there))
+    assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
+
+
 class Loaded(NamedTuple):
     """See Library."""
 
@@ -112,6 +123,7 @@ def main() -> None:
         decoded += rows.frame.height
         decode_avro(library, rnd)
         decode_msgpack(library, rnd)
+        decode_lines(library, rnd)
         messages = Messages([draw_damaged(rnd) for _ in range(ROWS // 4)])
         messages.headers(library)
         messages.record_bytes(library)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 import random
 from decimal import Decimal
@@ -21,11 +22,13 @@ from tidegate.datatypes import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     TINYINT,
+    DataType,
     decimal_of,
 )
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.delimited.lines import Dialect
+from tidegate.native.delimited import LineDecoder
 
 COLUMNS: Final[Columns] = (
     ("flag", BOOLEAN),
@@ -141,3 +144,17 @@ def _field(rnd: random.Random, dialect: Dialect) -> str:
         text = text if rnd.random() < 0.2 else text.replace(quote, dialect.escape + quote)
         text = f"{quote}{text}{quote}" + (rnd.choice(("", " ", "x")) if rnd.random() < 0.1 else "")
     return f" {text}\t" if rnd.random() < 0.1 else text
+
+
+def line_decoder(library: ctypes.CDLL, declared: Columns, wanted: set[str], dialect: Dialect) -> LineDecoder:
+    """What decodes lines of a dialect in C."""
+    return LineDecoder(
+        library,
+        DataType("struct", fields=tuple(declared)),
+        wanted,
+        separator=dialect.separator,
+        null=dialect.null,
+        quote=dialect.quote,
+        escape=dialect.escape,
+        blanks=dialect.blanks,
+    )

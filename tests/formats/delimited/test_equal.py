@@ -8,33 +8,18 @@ import polars as pl
 import pytest
 
 from tests.depth import DEPTH
-from tests.formats.delimited.any_delimited import COLUMNS, DIALECTS, draw_lines, draw_rows
+from tests.formats.delimited.any_delimited import COLUMNS, DIALECTS, draw_lines, draw_rows, line_decoder
 from tests.formats.memory_batches import is_same
 from tests.native.compiled import compiled_library
 from tests.native.values import NativeValues
-from tidegate.datatypes import DataType
-from tidegate.formats.contract import Columns, ValueMemory
+from tidegate.formats.contract import ValueMemory
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.delimited.decoder import DelimitedDecoder
 from tidegate.formats.kinds.delimited.encoder import DelimitedEncoder
 from tidegate.formats.kinds.delimited.lines import Dialect
-from tidegate.native.delimited import LineDecoder
 
 LINES = 300
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: repr(one.separator + one.quote))
-
-
-def line_decoder(declared: Columns, wanted: set[str], dialect: Dialect) -> LineDecoder:
-    return LineDecoder(
-        compiled_library(),
-        DataType("struct", fields=tuple(declared)),
-        wanted,
-        separator=dialect.separator,
-        null=dialect.null,
-        quote=dialect.quote,
-        escape=dialect.escape,
-        blanks=dialect.blanks,
-    )
 
 
 @every_dialect
@@ -44,7 +29,9 @@ def test_c_decodes_lines_like_python(dialect: Dialect, seed: int) -> None:
     declared = tuple(rnd.sample(COLUMNS, rnd.randrange(1, 4)))
     read = [one for one in declared if rnd.random() < 0.8]
     careful = DelimitedDecoder(declared, read, dialect)
-    both = MemoryDecoder(line_decoder(declared, {name for name, _ in read}, dialect), careful.decode_values)
+    both = MemoryDecoder(
+        line_decoder(compiled_library(), declared, {name for name, _ in read}, dialect), careful.decode_values
+    )
     lines = draw_lines(rnd, dialect, declared, LINES)
     there = NativeValues(lines)
     found = both.decode(ValueMemory(there.addresses, there.lengths, len(lines)))
@@ -73,7 +60,7 @@ def test_what_a_sink_writes_a_source_reads(dialect: Dialect, *, quote_all: bool)
     assert list(found.failures) == []
     assert is_same(found.frame, kept)
     there = NativeValues(values)
-    rows_in_c = line_decoder(COLUMNS, {name for name, _ in COLUMNS}, dialect).decode(
+    rows_in_c = line_decoder(compiled_library(), COLUMNS, {name for name, _ in COLUMNS}, dialect).decode(
         there.addresses, there.lengths, len(values)
     )
     assert len(rows_in_c.left) < len(values) * 3 // 4

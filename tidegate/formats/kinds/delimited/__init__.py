@@ -70,17 +70,19 @@ are left out and count as filtered. A sink writes no header, because it writes r
 | --- | --- | --- |
 | `escape` by default | the quote, which is doubled (RFC 4180) | a backslash |
 | `null` in quotes | a text | NULL |
+| an empty field, if `null` is set | an empty text, or a bad record if the column is not a string | NULL |
 | something after a closing quote | the record is bad; with `trim` blanks may follow | blanks are dropped, other text \
 makes the quotes part of the field |
 | a line break outside of quotes | the record is bad; a line end is removed | part of the text |
 | fewer or more fields | the record is bad | NULLs, or fields are dropped, unless `mode` is `FAILFAST` |
 | a decimal with too many digits after the point | the record is bad (`OUT_OF_RANGE`) | rounded |
 | a number beyond the largest double | the record is bad (`OUT_OF_RANGE`) | infinity |
-| `1,234` as a decimal, `1d` and `0x1p3` as a double, `2026-1-3` as a date, `2026-01` as a timestamp | the record is \
+| `1,234` as a decimal, `1d` and `0x1p3` as a double, `2026-1-3` as a date, `2026-01` and `12:00` as a timestamp | the \
+record is \
 bad (`WRONG_TYPE`) | a value |
 | blanks at the ends of a text that a sink writes | written | removed |
 
-A sink quotes a text that holds the separator, the quote or a line break, or that equals `null`; with `quote_all`
+A sink quotes a text that is empty, equals `null`, or holds the separator, the quote or a line break; with `quote_all`
 every value but NULL. Sources with the same settings read what a sink has written as the same values. Without quotes
 (`quote: ""`), a row with such a text is bad.
 """

@@ -60,7 +60,7 @@ class _Field:
         self._checked = quoted if quote_all else pl.when(self.special).then(quoted).otherwise(text)
         """The fields of any texts."""
         self._null_text = null
-        self._null = f"{_BREAK}{null}{_BREAK}"
+        self._whole = [f"{_BREAK}{text}{_BREAK}" for text in dialect.quoted]
         self._searched = kind.kind == "string" and not (quote_all and quote)
         marks = {dialect.separator, "\r", "\n", dialect.quote} - {""}
         self._marks = [*sorted(marks), *(f"{part}{_BREAK}" for part in dialect.overlaps)]
@@ -77,7 +77,7 @@ class _Field:
         if not self._searched:
             return self._special
         texts = f"{_BREAK}{frame[self.name].str.join(_BREAK).item()}{_BREAK}"
-        return any(mark in texts for mark in self._marks) or self._null in texts
+        return any(mark in texts for mark in (*self._marks, *self._whole))
 
 
 def _may_hold(written: str | None, marks: set[str], null: str) -> bool:
@@ -91,7 +91,8 @@ def _special(dialect: Dialect) -> str:
     """Returns a pattern of the texts that need quotes."""
     quote = f"|{re.escape(dialect.quote)}" if dialect.quote else ""
     overlaps = "".join(f"|{re.escape(part)}$" for part in dialect.overlaps)
-    return rf"{re.escape(dialect.separator)}|[\r\n]{quote}|^{re.escape(dialect.null)}${overlaps}"
+    whole = "".join(f"|^{re.escape(text)}$" for text in dialect.quoted)
+    return rf"{re.escape(dialect.separator)}|[\r\n]{quote}{overlaps}{whole}"
 
 
 def _escaped(text: pl.Expr, kind: DataType, dialect: Dialect) -> pl.Expr:

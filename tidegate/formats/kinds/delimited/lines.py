@@ -27,6 +27,11 @@ class Dialect(msgspec.Struct, frozen=True):
         return tuple(part for part in parts if (part + self.separator).startswith(self.separator))
 
     @property
+    def quoted(self) -> frozenset[str]:
+        """Texts that are always quoted: that of NULL, and the empty one, which many readers take for NULL."""
+        return frozenset([self.null, ""] if self.quote else [self.null])
+
+    @property
     def blanks(self) -> str:
         """The characters that are removed around fields."""
         return "".join(one for one in _BLANKS if one not in self.separator) if self.trim else ""
