@@ -207,3 +207,120 @@ def test_a_row_that_fails_again_is_a_letter_about_its_original_record() -> None:
 
 def about(letter: DeadLetter) -> tuple[Any, ...]:
     return letter.step, letter.kind, letter.place, letter.key, letter.value, letter.headers, letter.bytes
+
+
+HEAD = """\
+version: 1
+name: orders
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere, mode: MODE}
+parallelism: 2
+dead_letters: {topic: orders-dead, retry_topic: orders-retry}
+sources:
+  orders: {topic: orders, SOURCE bad_records: dead-letter}
+"""
+SCHEMA = "schema: {id: bigint, n: int, customer: string, at: timestamp},"
+TIMED = SCHEMA + " event_time: at, watermark: {delay: 1h},"
+SHAPES = {
+    "a sink that passes headers on": (
+        SCHEMA,
+        """\
+sinks:
+  out: {from: orders, topic: out, key: customer, headers: {pass: all}, timestamp: at}
+""",
+        (", timestamp: at", ""),
+    ),
+    "a step in front of a window": (
+        TIMED,
+        """\
+steps:
+  - {name: halves, from: orders, select: {half: 10 div n}}
+  - {name: sums, from: halves, key: half, window: {tumbling: 1h}, aggregate: {all: count(*)}}
+sinks: {out: {from: sums, topic: out, key: half}}
+""",
+        ("10 div n", '"10 div greatest(n, 1)"'),
+    ),
+    "a step in Python with state by key": (
+        SCHEMA,
+        """\
+steps:
+  - name: visits
+    from: orders
+    key: customer
+    python: tests.testing.retried_steps:Strict
+    output: {customer: string, id: bigint}
+sinks: {out: {from: visits, topic: out, key: customer}}
+""",
+        (":Strict", ":Lenient"),
+    ),
+    "a condition behind totals by key": (
+        SCHEMA,
+        """\
+steps:
+  - {name: sums, from: orders, key: id, aggregate: {total: sum(n)}}
+  - {name: wanted, from: sums, where: 10 div total >= 0}
+  - {name: more, from: wanted, key: total, aggregate: {ids: count(*)}}
+sinks: {out: {from: more, topic: out, key: total}}
+""",
+        ("10 div total >= 0", "total >= 0"),
+    ),
+    "one side of a join": (
+        TIMED,
+        """\
+steps:
+  - {name: halves, from: orders, select: {id: id, half: 10 div n}}
+  - name: pairs
+    join: {o: orders, h: halves}
+    on: {id: id}
+    within: {before: 1h, after: 1h}
+    select: {id: o.id, half: h.half}
+sinks: {out: {from: pairs, topic: out, key: id}}
+""",
+        ("10 div n", '"10 div nullif(n, 0)"'),
+    ),
+    "a union and a route": (
+        SCHEMA,
+        """\
+steps:
+  - {name: kinds, from: orders, route: {odd: n % 2 = 1, rest: else}}
+  - {name: both, from: [kinds.odd, kinds.rest]}
+  - {name: shares, from: both, select: {id: id, share: 100 div n}}
+sinks: {out: {from: shares, topic: out, key: id}}
+""",
+        ("100 div n", '"100 div greatest(n, 1)"'),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_after_a_correction_and_a_replay_all_is_as_if_it_had_been_correct_from_the_beginning(
+    shape: str, mode: str
+) -> None:
+    source, steps, (wrong, right) = SHAPES[shape]
+    pipeline = HEAD.replace("MODE", mode).replace("SOURCE", source) + steps
+    history: dict[TopicPartition, list[Record]] = {PARTS[0]: []}
+    for number in range(9):
+        year = 1969 if number == 4 and "timestamp: at" in steps else 2026
+        value = order(number, n=number % 3, at=f"{year}-01-01T00:{number:02}:00Z")
+        history[PARTS[0]].append((b"k", value, HEADERS))
+    world = World(history, 1)
+    first = world.play(pipeline)
+    letters = letters_of(first)
+    assert letters
+    world.replay(letters)
+    correct = pipeline.replace(wrong, right)
+    again = world.play(correct, lives=2 if mode == "exactly-once" else 0)
+    assert not letters_of(again)
+    model = World(history)
+    expected = results(model.play(correct))
+    for one in (world, model):  # a day later, when windows are over
+        one.log.append(PARTS[0], None, order(9, n=1, at="2026-01-02T00:00:00Z"), BEGIN_MS)
+    assert results(first) + results(again) + results(world.play(correct)) == expected + results(model.play(correct))
+
+
+HEADERS = (("h", b"1"), ("h", None))
+
+
+def results(written: Written) -> Counter[object]:
+    return Counter((one.key, one.value, tuple(one.headers or ())) for one in written.get(OperatorName("out"), []))
