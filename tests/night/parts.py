@@ -77,12 +77,18 @@ class Campaign(Generic[Chunk]):
         assert not writer.is_alive(), "the writer hangs"
 
     def kill_slot(self, daemon: DaemonProcess) -> None:
-        """Kills a slot and waits until the next attempt has committed something."""
+        """Kills a slot and waits for a checkpoint of the next attempt, which may have nothing to commit."""
         with self.night.recovery():
             attempt = daemon.attempt
             assert kill(self.night.dice.choice(daemon.slots())), "the slot was gone before the kill"
             self.count("slots killed")
-            daemon.wait_attempt(attempt)
+
+            def runs_again() -> bool:
+                daemon.assert_alive()
+                return daemon.attempt > attempt
+
+            wait_until(runs_again, f"an attempt after {attempt} runs")
+            daemon.wait_checkpoints(1)
 
     def kill_daemon(self, daemon: DaemonProcess) -> None:
         """Kills a daemon and reads its log."""

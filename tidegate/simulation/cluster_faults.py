@@ -21,7 +21,7 @@ ADDED: Final = (1, 3)
 DOWN_S: Final = (0.5, 4.0)
 BEYOND: Final = 1.3
 """Factor by which a long outage is longer than the transactions live."""
-BEYOND_S: Final = 14.0
+BEYOND_S: Final = 16.0
 """Maximum duration of a long outage."""
 REPLACED_S: Final = (3.0, 8.0)
 RESTART_S: Final = (0.1, 1.0)
@@ -69,7 +69,7 @@ def _down_before_commit(
 ) -> tuple[Fault, ...]:
     """Plans an outage that begins between a decision and a commit, in the cluster of that transaction."""
     seconds = _draw_beyond(draw, workload)
-    return (Fault(kind="away-before", point="daemon.broker.end", nth=draw.randint(1, 7), seconds=seconds),)
+    return (Fault(kind="away-before", point="daemon.broker.end", nth=draw.randint(1, 4), seconds=seconds),)
 
 
 def _draw_beyond(draw: random.Random, workload: Workload) -> float:

@@ -22,9 +22,10 @@ from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.supervisor import Supervisor
 from tidegate.errors import TidegateError
-from tidegate.ids import MAIN_CLUSTER, Attempt
+from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.simulation.clusters import ADDRESSES
+from tidegate.simulation.kernel import VirtualProcess
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
 from tidegate.simulation.observers import WatchedCoordinator, WatchedJournal, WatchedMetrics
@@ -85,9 +86,7 @@ class SimDaemon:
                 id_reserve=settings.id_reserve,
             ),
             journal_thread=cast("Any", self),
-            kafka=KafkaClusters(
-                {MAIN_CLUSTER: KafkaEdge({"bootstrap.servers": ADDRESSES[MAIN_CLUSTER]}, SimTools(world, self.process))}
-            ),
+            kafka=_make_clusters(world, self.process),
             metrics=cast("Any", WatchedMetrics(world)),
             clock=self.process.clock,
             open_storage=self._open_storage,
@@ -210,6 +209,16 @@ class SimDaemon:
         if world.clusters.replaced:
             world.problems.append(f"{self.process.name} goes on although one of its clusters is another one")
         world.trace.tell(f"{self.process.name} begins attempt {attempt}")
+
+
+def _make_clusters(world: World, process: VirtualProcess) -> KafkaClusters:
+    tools, names = SimTools(world, process), world.clusters.names
+    return KafkaClusters(
+        {
+            name: KafkaEdge({"bootstrap.servers": ADDRESSES[name]}, tools, name=name if len(names) > 1 else "")
+            for name in names
+        }
+    )
 
 
 class _Supervisor(Supervisor):

@@ -28,7 +28,7 @@ from tidegate.coordinator.recovery import Chosen, Offsets, RestorePlan
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.status import PipelineState
-from tidegate.ids import Attempt, CheckpointId, SubtaskId
+from tidegate.ids import Attempt, CheckpointId, ClusterName, SubtaskId
 from tidegate.journal.journal import Appended, Journal
 from tidegate.simulation.given_up import GivenUp
 from tidegate.simulation.reach import ReachTable
@@ -130,11 +130,11 @@ class WatchedMetrics:
         if result is not TransactionResult.ABORTED:
             self._world.reach.note(f"transactions: {result.value}", max(1, count))
 
-    def reached(self) -> Offsets:
+    def reached(self, _cluster: ClusterName) -> Offsets:
         """Returns nothing. The offsets are only metrics, and the positions of checkpoints serve as well."""
         return {}
 
-    def marker_written(self, end: str) -> None:
+    def marker_written(self, _cluster: ClusterName, end: str) -> None:
         """Counts a missing marker that was written."""
         self._world.reach.note(f"missing markers written: {end}")
 

@@ -43,6 +43,8 @@ class BrokerOutages:
         """Until when it accepts connections and answers nothing."""
         self.slow = 0.0
         """Until when it answers every request late."""
+        self.slots_cut_off = 0.0
+        """Until when no slot reaches it."""
         self.cut_off: dict[str, float] = {}
         """Process name -> end of a partition between the process and the broker."""
         self.late_fetches: dict[str, float] = {}
@@ -54,7 +56,7 @@ class BrokerOutages:
 
     def clear(self) -> None:
         """Makes the cluster reachable."""
-        self.away = self.frozen = self.slow = 0.0
+        self.away = self.frozen = self.slow = self.slots_cut_off = 0.0
         self.cut_off.clear()
         self.late_fetches.clear()
 
@@ -167,7 +169,8 @@ class BrokerPort:
         if fault is not None and fault.kind == "slow":
             way_s += fault.seconds
         ends = self._outages.cut_off, self._outages.late_fetches if name == FETCH else {}
-        until_s = max(self._outages.frozen, *(end.get(self.process.name, 0.0) for end in ends))
+        cut_off = self._outages.slots_cut_off if self.process.kind == "slot" else 0.0
+        until_s = max(self._outages.frozen, cut_off, *(end.get(self.process.name, 0.0) for end in ends))
         return way_s + max(0.0, until_s - self.kernel.now)
 
     def back_s(self) -> float:

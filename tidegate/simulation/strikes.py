@@ -245,9 +245,9 @@ class Striker:
         Returns whether the error reports something that is or was wrong.
         """
         world = self._world
-        if world.clusters.replaced:
+        if world.clusters.replaced and "Kafka cluster" in error.message:
             world.reach.note("refused: a cluster behind the address of another one")
-            return "cluster" in error.message
+            return True
         if isinstance(error, StorageNotShared) and self._unshared_once:
             world.machines.unshared.clear()
             world.reach.note("refused: a slot with another directory")
@@ -348,10 +348,9 @@ class Striker:
 
     def _slots_cut_off(self, fault: Fault) -> bool:
         """Cuts all slots off from a cluster that the daemon reaches."""
-        slots = [one for one in self._world.kernel.processes if one.alive and one.kind == "slot"]
-        for slot in slots:
-            self._outages(fault).cut_off[slot.name] = self._world.kernel.now + fault.seconds
-        return bool(slots)
+        outages = self._outages(fault)
+        outages.slots_cut_off = max(outages.slots_cut_off, self._world.kernel.now + fault.seconds)
+        return True
 
     def _cluster_replaced(self, fault: Fault) -> bool:
         """Puts another cluster behind the address of one, while nothing of the pipeline runs.

@@ -49,7 +49,7 @@ MORE_TIMING: Final = 0.2
 """The fraction of schedules with windows that have early results, a time zone, or a watermark by the clock."""
 EARLY_SESSIONS: Final = 0.4
 """The fraction of schedules with early results that have sessions."""
-TWO_CLUSTERS: Final = 0.0
+TWO_CLUSTERS: Final = 0.25
 """The fraction of schedules whose topics are in two clusters."""
 RENAMED: Final = 0.15
 """The fraction of schedules in which each daemon starts with different step names."""
