@@ -81,12 +81,19 @@ def run(cluster: Cluster, text: str) -> list[Record]:
     """What a pipeline of one source and one sink makes of `GIVEN`, as a read-committed reader finds it."""
     source_topic, topic = cluster.topic(PARTITIONS), cluster.topic(PARTITIONS)
     produce(cluster.bootstrap, source_topic)
+    process(cluster, text, source_topic, topic)
+    return read(cluster.bootstrap, topic, len(GIVEN))
+
+
+def process(cluster: Cluster, text: str, source_topic: str, topic: str) -> None:
+    """Runs a pipeline of one source and one sink, until its transaction is committed."""
     head = HEAD.replace("localhost:9092", f'"{cluster.bootstrap}"')
     loaded = parse_pipeline(head + text.replace("IN", source_topic).replace("OUT", topic), "p.yaml", {})
     assert loaded.problems == ()
     plan = build_plan(loaded)
     (source,), (sink,) = plan.operators(SourceOperator), plan.operators(SinkOperator)
-    with Reading(source, PARTITIONS) as reading:
+    partitions = cluster.client.topics([source_topic])[source_topic].partitions
+    with Reading(source, partitions) as reading:
         frame = reading.read()
     for node in plan.nodes:  # what computes added headers, if there is any
         if isinstance(node.operator, SelectOperator):
@@ -101,10 +108,10 @@ def run(cluster: Cluster, text: str) -> list[Record]:
         )
         assert encoded.failures == ()
         driven.write(encoded)
+        driven.written()
         cluster.committer.commit(permit(driven.prepared(1).committables))
     finally:
         driven.sink.close()
-    return read(cluster.bootstrap, topic, len(GIVEN))
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[Record]:
