@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import random
+from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
@@ -25,13 +26,19 @@ from tests.formats.delimited.any_delimited import DIALECTS, draw_lines, line_dec
 from tests.formats.schemas_of_json import FLAT, NESTED
 from tests.native.record_bytes import Messages, Written, draw_record, write_record
 from tests.native.values import NativeValues
+from tests.support import clients
 from tidegate.datatypes import DataType
+from tidegate.formats.contract import Headers
 from tidegate.formats.kinds.avro.columns import record_columns
 from tidegate.formats.kinds.avro.in_memory import CertainReader
 from tidegate.formats.kinds.avro.resolution import fit_columns
 from tidegate.formats.kinds.avro.schema import parse_schema
+from tidegate.formats.records import OutputRecords
+from tidegate.kafka.producing import NativeProducing
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.json import MSGPACK, RecordDecoder
+from tidegate.native.library import Library
+from tidegate.native.librdkafka import Librdkafka, find_librdkafka
 
 BASES, ROWS = 20, 400
 COLUMNS = (*FLAT, *NESTED[:-1])
@@ -103,6 +110,38 @@ def draw_damaged(rnd: random.Random) -> Written:
     return Written(one.data[: one.headers] + bytes(tail), one.key, one.value, one.headers)
 
 
+def hand_over(library: Library, rnd: random.Random) -> None:
+    """Records of any parts to a producer without brokers, from a row on; then all are given up."""
+    producer = clients.producer({"bootstrap.servers": "127.0.0.1:1", "message.max.bytes": 1_000})
+    lib = find_librdkafka()
+    assert isinstance(lib, Librdkafka), lib
+    way = NativeProducing(library, lib, lib.handle_of(producer))
+
+    def part() -> bytes | None:
+        return rnd.choice((None, b"", rnd.randbytes(rnd.randrange(1, 40))))
+
+    headers: list[Headers | None] = [
+        rnd.choice((None, [(rnd.choice(("", "name", "ü\0")), part()) for _ in range(rnd.randrange(4))]))
+        for _ in range(ROWS)
+    ]
+    rows, some = range(ROWS), rnd.random() < 0.5
+    records = OutputRecords(
+        [part() for _ in rows],
+        [part() for _ in rows] if some else None,
+        [rnd.choice((None, 1, 2**40)) for _ in rows] if rnd.random() < 0.5 else None,
+        headers if rnd.random() < 0.8 else None,
+        [rnd.choice((None, 0, 7)) for _ in rows] if not some else None,
+    )
+    start = rnd.randrange(ROWS)
+    assert way.produce("t", records, start, ROWS) == ROWS
+    producer.purge()
+    while len(producer):
+        producer.poll(0.01)
+    assert way.take_undelivered()[0] == ROWS - start
+    del producer
+    way.close()
+
+
 def main() -> None:
     """See the module. Prints how many records were decoded and how many left over."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -127,6 +166,8 @@ def main() -> None:
         messages = Messages([draw_damaged(rnd) for _ in range(ROWS // 4)])
         messages.headers(library)
         messages.record_bytes(library)
+    for _ in range(10):
+        hand_over(Library(Path(given.library)), rnd)
     print(f"seed {given.seed}: {decoded} of {given.records} records decoded, no report")
 
 
