@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tidegate.checks.facts import BATCH_BYTES, DIRECTORY, ClusterFacts, Comparison, SeenTopic, Use, place_servers
 from tidegate.checks.findings import Finding, prevent_start, warn_of_start
 from tidegate.checks.judge_machine import judge_storage_error
+from tidegate.checks.judge_partitions import judge_partitions
 from tidegate.checks.uses import derive_uses, place_source
 from tidegate.config.clusters import place_of, properties_of
 from tidegate.config.errors import Problem
@@ -51,6 +52,7 @@ def judge_start(
     for source in plan.operators(SourceOperator):
         if source.cluster in clusters and source.name not in placed:
             yield from _judge_offsets(source, clusters[source.cluster])
+    yield from judge_partitions(plan, {name: facts.topics for name, facts in clusters.items()})
     yield from _judge_parallelism(plan, clusters)
 
 

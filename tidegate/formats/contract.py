@@ -9,7 +9,7 @@ imports Polars only where it creates decoders and encoders.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -215,6 +215,8 @@ class Format(ABC):
     """Options of a source's `written_as`: how values were written, where the records themselves may not tell."""
     fixed_columns: ClassVar[Schema | None] = None
     """The columns of every source of this format; a `schema` can only select from them."""
+    part_columns: ClassVar[Mapping[str, str]] = {}
+    """Those fixed columns that are parts of the record which `metadata` also has, by their names there."""
     source_settings: ClassVar[type[Settings]] = Settings
     """The section of a source that has the format's name; `Settings` itself if there is none.
 

@@ -27,14 +27,25 @@ _COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
 
 def derive_fingerprints(plan: Plan) -> dict[OperatorName, StateFingerprint]:
     """Returns the fingerprints of all steps with state."""
-    found: dict[OperatorName, StateFingerprint] = {}
+    meanings = ((operator.name, derive_meaning(operator, ports)) for operator, ports in _walk(plan))
+    return {name: meaning for name, meaning in meanings if meaning is not None}
+
+
+def derive_lineages(plan: Plan) -> dict[OperatorName, Lineages]:
+    """Returns the lineages of the rows that reach each step and each sink, on all of its ports."""
+    return {operator.name: tuple(chain.from_iterable(ports.values())) for operator, ports in _walk(plan)}
+
+
+def _walk(plan: Plan) -> Iterator[tuple[Operator, Ports]]:
+    """Yields all operators with what reaches them, in topological order."""
     arriving: defaultdict[VertexId, dict[int, Lineages]] = defaultdict(dict)
     for vertex in plan.vertices:  # topological, so that what an edge carries is known here
-        for way, lineages in _outputs(vertex, arriving[vertex.id], found):
+        reached, leaving = _pass_vertex(vertex, arriving[vertex.id])
+        yield from reached
+        for way, lineages in leaving:
             for edge in (plan.edges[index] for index in way.edges if not plan.edges[index].retries):
                 ports = arriving[edge.downstream]
                 ports[edge.port] = (*ports.get(edge.port, ()), *lineages)
-    return found
 
 
 def derive_meaning(operator: Operator, ports: Ports) -> StateFingerprint | None:
@@ -112,21 +123,22 @@ def _versions(digests: Iterable[str]) -> set[str]:
     return {digest.partition(":")[0] for digest in digests if digest}
 
 
-def _outputs(
-    vertex: Vertex, arriving: Ports, found: dict[OperatorName, StateFingerprint]
-) -> Iterator[tuple[OutputPath, Lineages]]:
-    """Yields what leaves each node of a vertex, and adds the fingerprints of its steps with state to `found`."""
+def _pass_vertex(
+    vertex: Vertex, arriving: Ports
+) -> tuple[list[tuple[Operator, Ports]], list[tuple[OutputPath, Lineages]]]:
+    """Returns the operators of a vertex with what reaches them, and what leaves them."""
     incoming: dict[int, Ports] = {0: arriving}
+    reached: list[tuple[Operator, Ports]] = []
+    leaving: list[tuple[OutputPath, Lineages]] = []
     for index, node in enumerate(vertex.nodes):  # children come after their parent
         operator, ports = node.operator, incoming[index]
-        meaning = derive_meaning(operator, ports)
-        if meaning is not None:
-            found[operator.name] = meaning
+        reached.append((operator, ports))
         ways = [(OutputPath(node.children, node.edges), operator.lineage(_passing(operator, "", ports)))]
         ways += [(way, operator.lineage_at(name, _passing(operator, name, ports))) for name, way in node.sides.items()]
         for way, lineages in ways:
             incoming.update({child: {0: lineages} for child in way.children})
-        yield from ways
+        leaving += ways
+    return reached, leaving
 
 
 def _passing(operator: Operator, output: str, ports: Ports) -> Lineages:

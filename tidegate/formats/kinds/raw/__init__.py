@@ -7,6 +7,7 @@ key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -40,6 +41,7 @@ and the sink names no other.
         "partition": INT,
         "offset": BIGINT,
     }
+    part_columns: ClassVar[Mapping[str, str]] = {name: name for name in fixed_columns if name != "value"}
 
     @override
     def written_columns(self, columns: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
