@@ -27,8 +27,8 @@ _COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
 
 def derive_fingerprints(plan: Plan) -> dict[OperatorName, StateFingerprint]:
     """Returns the fingerprints of all steps with state."""
-    meanings = ((operator.name, derive_meaning(operator, ports)) for operator, ports in _walk(plan))
-    return {name: meaning for name, meaning in meanings if meaning is not None}
+    found = ((operator.name, derive_meaning(operator, ports)) for operator, ports in _walk(plan))
+    return {name: meaning for name, meaning in found if meaning is not None}
 
 
 def derive_lineages(plan: Plan) -> dict[OperatorName, Lineages]:
@@ -40,9 +40,9 @@ def _walk(plan: Plan) -> Iterator[tuple[Operator, Ports]]:
     """Yields all operators with what reaches them, in topological order."""
     arriving: defaultdict[VertexId, dict[int, Lineages]] = defaultdict(dict)
     for vertex in plan.vertices:  # topological, so that what an edge carries is known here
-        reached, leaving = _pass_vertex(vertex, arriving[vertex.id])
+        reached, outgoing = _pass_vertex(vertex, arriving[vertex.id])
         yield from reached
-        for way, lineages in leaving:
+        for way, lineages in outgoing:
             for edge in (plan.edges[index] for index in way.edges if not plan.edges[index].retries):
                 ports = arriving[edge.downstream]
                 ports[edge.port] = (*ports.get(edge.port, ()), *lineages)
@@ -129,7 +129,7 @@ def _pass_vertex(
     """Returns the operators of a vertex with what reaches them, and what leaves them."""
     incoming: dict[int, Ports] = {0: arriving}
     reached: list[tuple[Operator, Ports]] = []
-    leaving: list[tuple[OutputPath, Lineages]] = []
+    outgoing: list[tuple[OutputPath, Lineages]] = []
     for index, node in enumerate(vertex.nodes):  # children come after their parent
         operator, ports = node.operator, incoming[index]
         reached.append((operator, ports))
@@ -137,8 +137,8 @@ def _pass_vertex(
         ways += [(way, operator.lineage_at(name, _passing(operator, name, ports))) for name, way in node.sides.items()]
         for way, lineages in ways:
             incoming.update({child: {0: lineages} for child in way.children})
-        leaving += ways
-    return reached, leaving
+        outgoing += ways
+    return reached, outgoing
 
 
 def _passing(operator: Operator, output: str, ports: Ports) -> Lineages:
