@@ -223,6 +223,38 @@ def frame_of(decoded: object) -> pl.DataFrame:
     return decoded.frame
 
 
+def measure_texts(frame: pl.DataFrame, runs: int) -> float:
+    """Lines in and out, and lines taken apart by a pattern; microseconds of delimited lines, decoded as objects."""
+    rows, options = frame.height, FormatOptions(settings={"separator": "|"})
+    encoder = RecordEncoder("delimited", COLUMNS, options=options)
+    decoder = FORMATS["delimited"].decoder(COLUMNS, COLUMNS, options, KnownSchemas())
+    lines = [value or b"" for value in encoder.encode(frame).values]
+    assert frame.equals(frame_of(decoder.decode(cast("Messages", Objects(lines)))))
+    found = measure("delimited decode", rows, runs, lambda: decoder.decode(cast("Messages", Objects(lines))))
+    if loaded() is not None:
+        there = cast("Messages", InPlace(lines))
+        assert frame.equals(frame_of(decoder.decode(there)))
+        measure("delimited in place", rows, runs, lambda: decoder.decode(there))
+    found += measure("delimited encode", rows, runs, lambda: encoder.encode(frame))
+    quoting = RecordEncoder("delimited", COLUMNS, options=FormatOptions(settings={"quote_all": True}))
+    measure("delimited encode, all quoted", rows, runs, lambda: quoting.encode(frame))
+    pattern = r"\|".join(f"(?<{name}>[^|]*)" for name, _ in COLUMNS)
+    options = FormatOptions(settings={"pattern": pattern, "null": ""})
+    text = FORMATS["text"].decoder(COLUMNS, COLUMNS, options, KnownSchemas())
+    assert frame.equals(frame_of(text.decode(cast("Messages", Objects(lines)))))
+    measure("text decode, by a pattern", rows, runs, lambda: text.decode(cast("Messages", Objects(lines))))
+    return found
+
+
+class Objects:
+    """Messages whose values are objects."""
+
+    memory = None
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self.values = values
+
+
 def measure_in_place(read_json: JsonDecoder, avro: AvroDecoder, batches: Sequence[list[bytes]], runs: int) -> None:
     """What C decodes, of texts, messages in Avro, and some that are damaged; the others become objects."""
     rows = len(batches[0])
@@ -290,9 +322,11 @@ def main() -> None:
     out_loop = measure("fastavro loop out", rows, runs, loop_out)
     both = (in_avro + out_avro) / (in_json + out_json)
     proto = measure_proto(records, frame, runs) / (in_json + out_json)
+    delimited = measure_texts(frame, runs) / (in_json + out_json)
     loop = (in_loop + out_loop) / (in_avro + out_avro)
     print(f"avro in and out: {both:.2f} times json; the loop is {loop:.1f} times avro")
     print(f"protobuf in and out: {proto:.2f} times json")
+    print(f"delimited in and out: {delimited:.2f} times json")
 
 
 if __name__ == "__main__":

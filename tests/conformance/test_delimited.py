@@ -52,7 +52,7 @@ def test_lines_are_split_like_the_csv_module_does(dialect: Dialect) -> None:
     rnd = random.Random(f"{DEPTH} {dialect}")
     swap = str.maketrans(',"', dialect.separator + dialect.quote)
     alike = bad = 0
-    for _ in range(3_000 * DEPTH):
+    for _ in range(1_500 * DEPTH):
         line = "".join(rnd.choices(PIECES, k=rnd.randrange(7))).translate(swap)
         try:
             rows = list(
@@ -74,7 +74,7 @@ def test_lines_are_split_like_the_csv_module_does(dialect: Dialect) -> None:
         elif not rows:
             assert len(found.failures) == 1, line
             bad += 1
-    assert min(alike, bad) > 100 * DEPTH
+    assert min(alike, bad) > 50 * DEPTH
 
 
 def differs(line: str) -> bool:

@@ -106,7 +106,9 @@ def derive_given_problems(path: Path, element: GivenSettings, source: SourceSett
         yield PathProblem((*path, "topic"), f"the source does not read `{element.topic}`", remedy)
     if element.value is not None and FORMATS[source.format].schema_kind is None:  # else the schema decides
         try:
-            FORMATS[source.format].from_plain(element.value, FormatOptions(settings=read_section(source)))
+            declared = tuple(source.schema_) if isinstance(source.schema_, dict) else ()
+            options = FormatOptions(settings=read_section(source), columns=declared)
+            FORMATS[source.format].from_plain(element.value, options)
         except FormatRefusal as refused:
             yield PathProblem((*path, "value"), refused.message, refused.remedy)
 

@@ -100,6 +100,8 @@ class FormatOptions(msgspec.Struct, frozen=True):
     """
     settings: dict[str, Any] = {}
     """What the section with the format's name sets, as plain values. `contract.read_settings` restores the section."""
+    columns: tuple[str, ...] = ()
+    """The columns of a source, for `Format.from_plain`; decoders get them as arguments."""
 
     def explains(self) -> dict[str, Any]:
         """Returns schema, settings and how values were written, for `explain --format json`; omits what is not set."""

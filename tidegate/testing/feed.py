@@ -116,7 +116,8 @@ def _plain_key_options(source: SourceOperator) -> FormatOptions:
 
 
 def _plain_options(source: SourceOperator) -> FormatOptions:
-    options, record_format = source.options, FORMATS[source.format]
+    options = msgspec.structs.replace(source.options, columns=tuple(name for name, _ in source.schema))
+    record_format = FORMATS[source.format]
     if record_format.schema_kind is None or options.schema is not None:
         return options
     schema = record_format.derive_schema(dict(source.schema), source.name)

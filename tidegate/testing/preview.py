@@ -267,8 +267,8 @@ class LineParser:
             if len(line) > LINE_BYTES_MAX:
                 what = f"line {number} is no record: it has more than {LINE_BYTES_MAX >> 20} MiB"
                 raise RecordRefused(f"{self._file}{what}", line=number)
-            text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).strip()
-            if not text:
+            text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).rstrip(b"\r\n")
+            if not text.strip(b" "):  # a line of tabs may be a row of NULLs
                 continue
             try:
                 yield self._parse(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -10,6 +10,7 @@ from typing_extensions import override
 from tidegate.config.fields.base import Settings
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal, read_settings, refuse_nested
+from tidegate.formats.kinds.delimited.lines import render_line
 from tidegate.formats.kinds.delimited.settings import DelimitedSinkSettings, DelimitedSourceSettings
 from tidegate.formats.plain import render_json
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas
@@ -108,9 +109,20 @@ every value but NULL. Sources with the same settings read what a sink has writte
 
     @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
+        """A text is the line itself; a mapping has columns with their values, the others are NULL."""
         if isinstance(value, str):
             return value.encode()
-        raise FormatRefusal("a delimited value is a line of text", "put the line in quotes")
+        if not isinstance(value, Mapping):
+            raise FormatRefusal("a delimited value is a line of text, or its columns", "write {column: value, ...}")
+        names = options.columns or tuple(value)
+        unknown = [name for name in value if name not in names]
+        if unknown:
+            raise FormatRefusal(f"the source has no column `{unknown[0]}`", f"it has {', '.join(names)}")
+        dialect = read_settings(DelimitedSourceSettings, options).dialect
+        try:
+            return render_line([value.get(name) for name in names], dialect).encode()
+        except ValueError as error:
+            raise FormatRefusal(str(error), "put the whole line in quotes") from error
 
     @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any, Final
 
 import msgspec
+
+from tidegate.formats.plain import render_number
 
 _BLANKS: Final = " \t"
 _SHOWN_MAX: Final = 40
@@ -122,3 +126,31 @@ class LineSplitter:
                 return "".join(parts), self._skip_blanks(line, at)
             else:
                 parts.append(found[0])
+
+
+def render_line(values: Iterable[Any], dialect: Dialect) -> str:
+    """Returns the line of plain values, as people write them in YAML. Raises ValueError for one that no field holds."""
+    return dialect.separator.join(_render_field(value, dialect) for value in values)
+
+
+def _render_field(value: Any, dialect: Dialect) -> str:
+    match value:
+        case None:
+            return dialect.null
+        case bool():
+            text = str(value).lower()
+        case Decimal():
+            text = render_number(value)
+        case int() | float() | str():
+            text = str(value)
+        case _:
+            raise ValueError(f"a field holds no {type(value).__name__}")
+    marks = (dialect.separator, "\r", "\n", *dialect.quote)
+    special = text in dialect.quoted or any(one in text for one in marks) or text.endswith(dialect.overlaps)
+    if not special:
+        return text
+    if not dialect.quote:
+        raise ValueError(f"{text[:_SHOWN_MAX]!r} needs quotes, and `quote` is empty")
+    if dialect.escape != dialect.quote:
+        text = text.replace(dialect.escape, dialect.escape * 2)
+    return f"{dialect.quote}{text.replace(dialect.quote, dialect.escape + dialect.quote)}{dialect.quote}"

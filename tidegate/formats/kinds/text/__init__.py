@@ -2,6 +2,7 @@ r"""Lines of text: whole, or taken apart by a regular expression that takes time
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -115,9 +116,11 @@ A sink writes the column `value`, a string; NULL is a tombstone. `concat_ws(' ',
 
     @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        if isinstance(value, str):
-            return value.encode()
-        raise FormatRefusal("the value of a text record is a text", "put it in quotes")
+        """A text, or the column `value`: groups of a pattern do not say what is between them."""
+        text = value.get(LINE) if isinstance(value, Mapping) and value.keys() == {LINE} else value
+        if isinstance(text, str):
+            return text.encode()
+        raise FormatRefusal("the value of a text record is a text", "put the whole text in quotes")
 
     @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
