@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import polars as pl
 import pytest
 
+from tests.depth import DEPTH
 from tests.formats.batches import messages_of
 from tests.formats.protobuf.any_protobuf import file_of, text_of
 from tidegate.datatypes import STRING, Schema
 from tidegate.formats import kinds
 from tidegate.formats.columns import polars_type
-from tidegate.formats.contract import Decoded, Format, FormatRefusal
+from tidegate.formats.contract import Decoded, Format, FormatRefusal, read_settings
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.registry import FORMATS, discover_formats
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, SchemaKind, SchemaText
@@ -79,6 +82,42 @@ def written_schema(one: Format, columns: Schema) -> SchemaText:
     if one.schema_kind is SchemaKind.PROTOBUF:
         return text_of(file_of({"R": [("value", "string")]}))
     return one.derive_schema(columns, "topic")
+
+
+@every_format
+def test_no_value_makes_a_decoder_raise_and_the_others_keep_their_rows(one: Format) -> None:
+    """Which records are bad does not depend on the batch."""
+    rnd = random.Random(f"{DEPTH} {one.name}")
+    values: list[bytes | None] = [None, b"", b"\n", b"\0" * 9, "é".encode(), b"\xff\xfe"]
+    values += [b'{"value":"a"}', b"\x81\xa5value\xa1a", b"\0\0\0\0\x07\x02a", b"a", b'"a"']
+    while len(values) < 150 * DEPTH:
+        data = bytearray(rnd.choice(values[5:]) or rnd.randbytes(rnd.randrange(20)))
+        data[rnd.randrange(len(data) + 1) :] = rnd.choice((rnd.randbytes(1), data[:3], b""))
+        values.append(bytes(data))
+    columns = tuple(one.read_columns(one.fixed_columns or {"value": STRING}).items())
+    decoder = one.decoder(columns, columns, NO_OPTIONS, KnownSchemas())
+    whole = decoder.decode(messages_of(values))
+    assert isinstance(whole, Decoded)
+    assert whole.frame.height + len(whole.failures) == len(values)
+    cut = rnd.randrange(len(values))
+    first, second = decoder.decode(messages_of(values[:cut])), decoder.decode(messages_of(values[cut:]))
+    assert isinstance(first, Decoded)
+    assert isinstance(second, Decoded)
+    failures = [(one.row, str(one)) for one in first.failures]
+    failures += [(one.row + cut, str(one)) for one in second.failures]
+    assert [(one.row, str(one)) for one in whole.failures] == failures
+    if one.fixed_columns is None:  # otherwise offsets begin again
+        assert pl.concat([first.frame, second.frame]).equals(whole.frame)
+
+
+@every_format
+def test_sections_of_a_format_are_restored_as_they_were(one: Format) -> None:
+    for kind in (one.source_settings, one.sink_settings):
+        values = {name: value for name, value in kind().model_dump(mode="json", by_alias=True).items() if value}
+        section = kind.model_validate(values)
+        options = FormatOptions(settings=section.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        assert read_settings(kind, msgspec.json.decode(msgspec.json.encode(options), type=FormatOptions)) == section
+        assert all(info.description for info in kind.model_fields.values())
 
 
 @every_format
