@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import polars as pl
@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 
 from tests.depth import DEPTH
 from tests.formats.batches import messages_of
+from tests.native.values import NativeValues
 from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import Schema
 from tidegate.formats.columns import plain_values, polars_type
-from tidegate.formats.contract import Decoded, FormatRefusal, Headers
+from tidegate.formats.contract import Decoded, FormatRefusal, Headers, Messages, ValueMemory
+from tidegate.formats.flat_headers import flatten_headers
 from tidegate.formats.kinds.cloudevents import FORMAT
 from tidegate.formats.part_values import header_pairs
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, UnknownFields
@@ -53,12 +55,29 @@ def decode(
 ) -> Decoded:
     columns = dict(FORMAT.read_columns(declared))
     output = tuple((name, kind) for name, kind in columns.items() if read is None or name in read)
+    decoder = FORMAT.decoder(tuple(columns.items()), output, options, KnownSchemas())
     messages = msgspec.structs.replace(messages_of([value for value, _ in events]), headers=[own for _, own in events])
-    decoded = FORMAT.decoder(tuple(columns.items()), output, options, KnownSchemas()).decode(messages)
+    decoded, in_memory = decoder.decode(messages), decoder.decode(cast("Messages", InPlace(events)))
     assert isinstance(decoded, Decoded)
+    assert isinstance(in_memory, Decoded)
+    assert in_memory.frame.equals(decoded.frame)  # where there is C
+    assert in_memory.failures == decoded.failures
     assert dict(decoded.frame.schema) == {name: polars_type(kind) for name, kind in output}
     assert decoded.frame.height + len(decoded.failures) == len(events)
     return decoded
+
+
+class InPlace:
+    """The same with values in memory and headers as columns."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.values = [value for value, _ in events]
+        self._there = NativeValues(self.values)
+        self.memory = ValueMemory(self._there.addresses, self._there.lengths, len(events))
+        self.flat_headers = flatten_headers([own for _, own in events])
+
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 def section(mode: str, **constants: str) -> FormatOptions:
@@ -259,6 +278,31 @@ def test_of_repeated_headers_the_last_one_counts() -> None:
     value, headers = binary(b"{}")
     frame, _ = decode({}, [(value, [*headers, ("ce_id", b"2")]), (value, headers)])
     assert frame["ce_id"].to_list() == ["2", "1"]
+
+
+@pytest.mark.parametrize("make", [binary, structured], ids=["binary", "structured"])
+def test_ordinary_events_are_decoded_where_they_are(make: Any) -> None:
+    """Else the comparisons above would compare one way with itself."""
+
+    class Unread(InPlace):
+        values = property(lambda _self: pytest.fail("objects were made of values"))
+
+        def __init__(self, events: Sequence[Event]) -> None:
+            self._there = NativeValues([value for value, _ in events])
+            self.memory = ValueMemory(self._there.addresses, self._there.lengths, len(events))
+            self.flat_headers = flatten_headers([own for _, own in events])
+
+        def __len__(self) -> int:
+            return self.memory.rows
+
+    own = {"time": "2026-01-01T00:00:00.5+01:00", "subject": "s"}
+    event = binary(b'{"n":1}', seq="5", **own) if make is binary else structured(data={"n": 1}, seq=5, **own)
+    columns = tuple(FORMAT.read_columns(columns_of(n="bigint", ce_seq="int")).items())
+    decoder = FORMAT.decoder(columns, columns, NO_OPTIONS, KnownSchemas())
+    decoded = decoder.decode(cast("Messages", Unread([event, event])))
+    assert isinstance(decoded, Decoded)
+    assert decoded.frame["n"].to_list() == [1, 1]
+    assert decoded.frame["ce_seq"].to_list() == [5, 5]
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

@@ -36,11 +36,13 @@ typedef struct field {
     int32_t name_length;
     int32_t kind;
     int32_t wanted; /* whether anybody reads it; others are only checked */
-    int32_t precision;
+    int32_t precision; /* of a decimal; of a timestamp in JSON NEEDS_OFFSET or 0 */
     int32_t scale;
     int32_t count;
     const struct field *children;
 } field;
+
+enum { NEEDS_OFFSET = 1 }; /* a text without one is left over */
 
 /* One call. */
 typedef struct {

@@ -8,7 +8,7 @@
 #include "json_numbers.h"
 #include "json_text.h"
 
-enum { SKIP_DEPTH_MAX = 64 };
+enum { SKIP_DEPTH_MAX = 64, OFFSET_BYTES = 6 };
 
 enum flag {
     STRICT = 1,      /* records with fields that are not declared are left over */
@@ -143,6 +143,8 @@ static const uint8_t *read_calendar(column *to, const uint8_t *at, const uint8_t
     }
     int64_t micros;
     if (!read_moment(from, stop, to->type->kind == TIMESTAMP, &micros))
+        return NULL;
+    if (to->type->precision == NEEDS_OFFSET && stop[-1] != 'Z' && stop[-OFFSET_BYTES] != '+' && stop[-OFFSET_BYTES] != '-')
         return NULL;
     if (to->values != NULL)
         ((int64_t *)to->values)[row] = micros;

@@ -12,6 +12,8 @@ from typing import Final
 from tidegate.datatypes import STRING, DataType
 from tidegate.native.columns import KINDS, DeclaredColumns, Rows
 
+ZONED: Final = DataType("timestamp", precision=1)
+"""For fields of a `record`: a timestamp whose text needs an offset, as in RFC 3339. Texts without one are left over."""
 JSON: Final = "json"
 MSGPACK: Final = "msgpack"
 _NAME_BYTES_MAX: Final = 255

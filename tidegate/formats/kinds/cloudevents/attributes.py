@@ -28,6 +28,8 @@ CORE: Final[Mapping[str, DataType]] = {
     "dataschema": STRING,
 }
 """The attributes that the specification defines."""
+JSON_TYPE: Final = r"^\s*[^\s/;]+/([^\s/;]+\+)?(?i:json)\s*(;.*)?$"
+"""A regular expression for most of the content types that `is_json` accepts, and no others."""
 _NAME: Final = re.compile("[a-z0-9]+")
 _EXTENSION_KINDS: Final = ("boolean", "tinyint", "smallint", "int", "string", "binary", "timestamp")
 _DATA_TYPES: Final = (STRING, BINARY)

@@ -177,6 +177,9 @@ class _StructuredEncoder(Encoder):
             if name not in REQUIRED
         ]
         self._begin = pl.concat_str([_members(required), *optional])
+        self._optional = [name for name in kinds if name not in REQUIRED]
+        self._whole_begin = _members([*required, *(_member(name, kinds[name]) for name in self._optional)])
+        """The same for rows that have all optional attributes, in half of the time."""
         fields = tuple(fields_of(dict(columns)).items())
         self._fields = ('"data":' + json_objects(fields).cast(pl.String)) if fields else None
         self._whole = dict(columns).get(DATA)
@@ -192,7 +195,8 @@ class _StructuredEncoder(Encoder):
             data = pl.DataFrame([self._data(frame.get_column(DATA), values, failures).alias(DATA)])
         else:
             data = pl.DataFrame([pl.Series(DATA, [None], dtype=pl.String).new_from_index(0, frame.height)])
-        parts = pl.concat_str([self._begin, pl.col(DATA)], separator=",", ignore_nulls=True)
+        begin = self._begin if any(values[name].null_count() for name in self._optional) else self._whole_begin
+        parts = pl.concat_str([begin, pl.col(DATA)], separator=",", ignore_nulls=True)
         text = values.hstack(data).select(pl.concat_str([pl.lit("{"), parts, pl.lit("}")]).cast(pl.Binary))
         headers = self._headers.new_from_index(0, frame.height)
         return Encoded(pl.DataFrame([text.to_series().alias("value"), headers]), _sorted(failures))
