@@ -19,6 +19,7 @@ from tidegate.formats.dead_letters.letter import DeadLetter, derive_retry_header
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.retry import RETRY
 from tidegate.plan.assignment import assign_partitions
 from tidegate.plan.graph import Plan
 from tidegate.testing.harness import Harness, HarnessSnapshot
@@ -292,8 +293,10 @@ sinks: {out: {from: shares, topic: out, key: id}}
 }
 
 
-@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "mode"),
+    [*((shape, "exactly-once") for shape in SHAPES), ("a condition behind totals by key", "at-least-once")],
+)
 def test_after_a_correction_and_a_replay_all_is_as_if_it_had_been_correct_from_the_beginning(
     shape: str, mode: str
 ) -> None:
@@ -324,3 +327,110 @@ HEADERS = (("h", b"1"), ("h", None))
 
 def results(written: Written) -> Counter[object]:
     return Counter((one.key, one.value, tuple(one.headers or ())) for one in written.get(OperatorName("out"), []))
+
+
+def test_a_row_that_does_not_fit_in_the_slot_is_a_letter_again_and_fits_when_the_step_is_as_before() -> None:
+    """The step was changed after the replay: nothing is lost, and nothing stops."""
+    world = World(history_of(order(7, n=0)))
+    letters = [one for one in letters_of(world.play(PIPELINE)) if one.step == "shares"]
+    world.replay(letters)
+    world.log.append(RETRIES[0], b"k", b"v", BEGIN_MS, (("h", b"1"),))
+    other = FIXED.replace("n: int", "n: bigint")
+    found = {one.step: one for one in letters_of(world.play(other))}
+    assert {one.kind for one in found.values()} == {"CANNOT_RETRY"}
+    (again, foreign) = (found[step] for step in ("shares", RETRY))
+    assert again.message == "the column `n` of `shares` is now bigint; in the row it is int"
+    assert about(again)[:1] + about(again)[2:] == about(letters[0])[:1] + about(letters[0])[2:]
+    assert (again.row, again.port, again.tries) == (letters[0].row, 0, 1)
+    assert foreign.message == "is not a replayed dead letter of orders"
+    assert (foreign.place, foreign.key, foreign.value) == (
+        "orders-retry[0] offset 0",
+        b"k",
+        b"v",
+    ) or foreign.value == b"v"
+    world.replay([again])
+    assert [one["id"] for one in values(world.play(FIXED), "out")] == [7]
+
+
+def test_a_row_for_a_lookup_waits_until_its_table_is_loaded() -> None:
+    """The table is long: the row would find nothing in it."""
+    pipeline = """\
+version: 1
+name: orders
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere}
+dead_letters: {topic: orders-dead, retry_topic: orders-retry}
+sources:
+  orders: {topic: orders, schema: {id: bigint, n: int}, bad_records: dead-letter}
+  names: {topic: more, schema: {id: bigint, name: string}, bad_records: dead-letter}
+steps:
+  - {name: name, from: names, table: {key: id}}
+  - {name: halves, from: orders, select: {id: id, half: 10 div n}}
+  - {name: named, from: halves, lookup: name, on: {id: id}, add: {name: name.name}}
+sinks: {out: {from: named, topic: out, key: id}}
+"""
+    names = [(None, json.dumps({"id": number, "name": f"n{number}"}).encode(), ()) for number in range(500)]
+    world = World({PARTS[0]: [(None, order(499, n=0), ())], PARTS[2]: names})
+    letters = letters_of(world.play(pipeline))
+    world.replay(letters)
+    world.snapshot = None  # the table begins from nothing, as after `--reset`
+    written = world.play(pipeline.replace("half: 10 div n", "half: n"))
+    assert values(written, "out") == [{"id": 499, "half": 0, "name": "n499"}] * 2
+
+
+LATE = (
+    HEAD.replace("MODE", "exactly-once").replace("SOURCE", TIMED)
+    + """\
+steps:
+  - {name: halves, from: orders, select: {half: 10 div n}}
+  - {name: sums, from: halves, key: half, window: {tumbling: 1h}, aggregate: {all: count(*)}, late: late_rows}
+sinks:
+  out: {from: sums, topic: out, key: half}
+  late_rows: {topic: late}
+"""
+)
+
+
+def test_a_row_may_be_late_when_it_comes_back_and_is_then_handled_as_late() -> None:
+    """Its window was over before the replay."""
+    minute = order(1, n=0, at="2026-01-01T00:01:00Z")
+    world = World({PARTS[0]: [(None, minute, ()), (None, order(2, n=1, at="2026-01-02T00:00:00Z"), ())]})
+    (letter,) = letters_of(world.play(LATE))
+    world.replay([letter])
+    written = world.play(LATE.replace("10 div n", '"10 div greatest(n, 1)"'))
+    assert not values(written, "out")
+    (late,) = values(written, "late_rows")
+    assert late["half"] == 10
+
+
+def test_a_change_of_a_table_comes_back_with_its_kind() -> None:
+    """What an update takes back is taken from the totals, not added to them."""
+    pipeline = """\
+version: 1
+name: orders
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere}
+dead_letters: {topic: orders-dead, retry_topic: orders-retry}
+sources:
+  rows: {topic: orders, format: debezium, schema: {id: bigint, n: int}, bad_records: dead-letter}
+steps:
+  - {name: halves, from: rows, select: {id: id, half: 10 div n}}
+  - {name: sums, from: halves, key: id, aggregate: {total: sum(half), all: count(*)}}
+sinks: {out: {from: sums, topic: out}}
+"""
+    changes: list[Record] = [(b"k", change(*pair), ()) for pair in ((None, 5), (5, 0), (0, 2), (None, 1))]
+    world = World({PARTS[0]: changes})
+    first = world.play(pipeline)
+    letters = letters_of(first)
+    assert len(letters) == 2, "the row that an update adds, and the same row that the next one takes back"
+    world.replay(letters)
+    again = world.play(pipeline.replace("10 div n", '"10 div nullif(n, 0)"'))
+    assert not letters_of(again)
+    expected = World({PARTS[0]: changes}).play(pipeline.replace("10 div n", '"10 div nullif(n, 0)"'))
+    last = [*values(first, "out"), *values(again, "out")][-1]  # the two rows cancel each other out
+    assert last == values(expected, "out")[-1] == {"id": 1, "total": 15, "all": 2, "_deleted": False}
+
+
+def change(before: int | None, after: int) -> bytes:
+    rows = [None if n is None else {"id": 1, "n": n} for n in (before, after)]
+    return json.dumps({"before": rows[0], "after": rows[1], "op": "c" if before is None else "u"}).encode()
