@@ -25,8 +25,13 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
-def storage(opened: Open) -> Storage:
-    return opened()
+def storage(opened: Open) -> Iterator[Storage]:
+    """Its connections end with it. pytest keeps what a fixture returns beyond the check for leaks, and a server that
+    goes on may keep a connection without a request for more than a minute.
+    """
+    made = opened()
+    yield made
+    vars(made).clear()
 
 
 def test_what_was_put_is_read_back_and_replaced(storage: Storage) -> None:
