@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
+from tests.coordinator.values import completed, positions
 from tests.support.clusters import alone
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.housekeeping import ClusterHousekeeping
+from tidegate.daemon.housekeeping import ClusterHousekeeping, Housekeeping
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import AttemptFailed
-from tidegate.ids import MAIN_CLUSTER, Attempt, OperatorName, TopicPartition
+from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.task.report import SlotReport
 
 PART = TopicPartition("orders", 0)
+US = ClusterName("us")
 BEHIND, AHEAD = OperatorName("behind"), OperatorName("ahead")
 
 
@@ -105,3 +108,56 @@ def test_positions_are_those_that_the_slots_of_this_attempt_have_reported_last()
     report(0, Attempt(2), (BEHIND, first, 1))
     report(1, Attempt(1), (AHEAD, first, 8))
     assert metrics.reached(MAIN_CLUSTER) == {first: 1}
+
+
+def test_each_cluster_has_turns_and_positions_of_its_own() -> None:
+    """Both have a topic of this name. One cluster that hangs does not keep the other from being measured."""
+    measured: dict[ClusterName, object] = {}
+    enough = asyncio.Event()
+
+    class Kept:
+        """What is mirrored, by cluster."""
+
+        mirrored: ClassVar[dict[ClusterName, object]] = {}
+
+        async def record(self, cluster: ClusterName, positions: dict[TopicPartition, int]) -> None:
+            self.mirrored[cluster] = dict(positions)
+
+    async def ends(positions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(positions, 10)
+
+    async def hang(_positions: object) -> dict[TopicPartition, int]:
+        await asyncio.Event().wait()
+        raise AssertionError("it hangs")
+
+    def lags(cluster: ClusterName, found: object) -> None:
+        measured[cluster] = found
+        enough.set()
+
+    async def scene() -> None:
+        edges = {
+            MAIN_CLUSTER: SimpleNamespace(interruptions=0, away=False, stable_offsets=hang),
+            US: SimpleNamespace(interruptions=0, away=False, stable_offsets=ends),
+        }
+        services = SimpleNamespace(
+            clock=SYSTEM_CLOCK,
+            kafka=KafkaClusters(cast("Any", edges)),
+            metrics=SimpleNamespace(lags=lags, reached=lambda _cluster: {}),
+        )
+        sources = [SimpleNamespace(name=BEHIND, cluster=MAIN_CLUSTER), SimpleNamespace(name=AHEAD, cluster=US)]
+        plan = SimpleNamespace(
+            pipeline="shop", exactly_once=False, operators=lambda kind: sources if kind is SourceOperator else []
+        )
+        keeping = Housekeeping(cast("Any", plan), cast("Any", services), cast("Any", Kept()), lambda _error: None)
+        keeping.completed(
+            completed(1, at=[positions(str(BEHIND), {"orders": {0: 3}}), positions(str(AHEAD), {"orders": {0: 7}})])
+        )
+        keeping.resume(Attempt(1))
+        await asyncio.wait_for(enough.wait(), PATIENCE_S)
+        await keeping.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidegate.daemon.housekeeping.LAG_S", 0.0)
+        asyncio.run(scene())
+    assert measured == {US: {PART: (3, 7)}}
+    assert Kept.mirrored == {MAIN_CLUSTER: {PART: 3}, US: {PART: 7}}

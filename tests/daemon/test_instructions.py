@@ -6,11 +6,13 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.coordinator.values import ATTEMPT, committable, completed
 from tests.sinks.driving import permit
 from tests.support.clusters import alone
+from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
 from tidegate.coordinator.events import (
@@ -30,9 +32,10 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.daemon.instructions import InstructionExecutor
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import TidegateError
-from tidegate.ids import CheckpointId, JournalSequence
+from tidegate.ids import MAIN_CLUSTER, CheckpointId, ClusterName, JournalSequence
 from tidegate.journal.journal import Appended, JournalVanished
 from tidegate.kafka.errors import KafkaRefused, TransactionGone, TransactionLost, TransactionUndecidable
 from tidegate.sinks.outcome import CommitOutcome
@@ -231,3 +234,42 @@ def test_the_right_to_commit_is_dropped_where_there_is_nothing_to_commit(
 
     asyncio.run(scene())
     assert asked == ([] if ended else [right])
+
+
+def test_the_commit_in_one_cluster_waits_for_no_answer_of_another() -> None:
+    """Also the commits of later checkpoints there; the checkpoint has ended when both have."""
+    us = ClusterName("us")
+    there = msgspec.structs.replace(committable(1, 101, pool_slot=1), cluster=us)
+    later = committable(2, 102, pool_slot=2)
+    asked: list[tuple[Committable, ...]] = []
+    fed: list[Event] = []
+    answers = asyncio.Event()
+
+    async def commit(right: CommitPermit) -> list[CommitOutcome]:
+        asked.append(right.committables)
+        return [CommitOutcome.COMMITTED] * len(right.committables)
+
+    async def commit_there(right: CommitPermit) -> list[CommitOutcome]:
+        await answers.wait()
+        return await commit(right)
+
+    async def scene() -> None:
+        edges = {
+            MAIN_CLUSTER: SimpleNamespace(commit=commit, away=False),
+            us: SimpleNamespace(commit=commit_there, away=False),
+        }
+        services = SimpleNamespace(
+            clock=SYSTEM_CLOCK, kafka=KafkaClusters(cast("Any", edges)), metrics=PipelineMetrics("shop", "0")
+        )
+        executor = InstructionExecutor(
+            "shop", cast("Any", services), cast("Any", None), fed.append, *[cast("Any", None)] * 3
+        )
+        first = asyncio.create_task(executor._commit(permit([committable(1), there])))
+        await asyncio.create_task(executor._commit(permit([later], checkpoint=2)))
+        assert asked == [(committable(1),), (later,)]
+        answers.set()
+        await asyncio.wait_for(first, PATIENCE_S)
+
+    asyncio.run(scene())
+    assert asked[2:] == [(there,)]
+    assert [one.checkpoint for one in fed if isinstance(one, TransactionsEnded)] == [2, 1]

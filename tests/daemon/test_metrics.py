@@ -29,6 +29,7 @@ from tidegate.ids import (
     MAIN_CLUSTER,
     Attempt,
     CheckpointId,
+    ClusterName,
     OperatorName,
     SlotIndex,
     TopicPartition,
@@ -503,3 +504,41 @@ def test_partitions_that_wait_for_a_schema_are_counted_and_a_reason() -> None:
     assert value(metrics, "schemas_waiting") == 2
     metrics.registry_says("", 0)
     assert metrics.current_state == (PipelineState.RUNNING, "")
+
+
+def test_the_brokers_of_each_cluster_are_away_by_themselves() -> None:
+    clock, us = HandClock(1000.0), ClusterName("us")
+    metrics = PipelineMetrics("shop", "0.1.0", elapsed=clock, clusters={ORDERS: MAIN_CLUSTER, TOTALS: us})
+    metrics.state(PipelineState.RUNNING)
+    metrics.checkpoint_completed(completed(1), {})
+    metrics.brokers(us, Sign(5.0, "no broker answers at us:9092", 0.5))
+    metrics.brokers(MAIN_CLUSTER, ANSWER)
+    clock.now += 1
+    assert value(metrics, "brokers_away_seconds", cluster="us") == 6
+    assert value(metrics, "brokers_away_seconds", cluster="kafka") == 0
+    assert metrics.current_state == (PipelineState.WAITING, "no broker answers at us:9092 (for 6000 ms)")
+    metrics.brokers(MAIN_CLUSTER, Sign(2.0, "no broker answers at eu:9092", 0.5))
+    assert metrics.current_state[1].startswith("no broker answers at us:9092; no broker answers at eu:9092")
+    metrics.brokers(us, ANSWER)
+    metrics.checkpoint_completed(completed(2), {})
+    assert metrics.snapshot().last_checkpoint is None, "nothing that was triggered while a cluster was away counts"
+    metrics.brokers(MAIN_CLUSTER, ANSWER)
+    assert metrics.current_state == (PipelineState.RUNNING, "")
+    clock.now += 1
+    metrics.checkpoint_completed(completed(3), {})
+    newest = metrics.snapshot().last_checkpoint
+    assert newest is not None
+    assert newest.id == 3
+
+
+def test_partitions_of_one_name_in_two_clusters_have_a_lag_each() -> None:
+    us, more, part = ClusterName("us"), OperatorName("more"), TopicPartition("orders", 0)
+    metrics = PipelineMetrics("shop", "0.1.0", elapsed=HandClock(1000.0), clusters={ORDERS: MAIN_CLUSTER, more: us})
+    at = tuple(SourcePositions(source, ((part, offset),)) for source, offset in ((ORDERS, 10), (more, 20)))
+    metrics.slot_report(FIRST, 0, SlotReport(positions=at))
+    assert (metrics.reached(MAIN_CLUSTER), metrics.reached(us)) == ({part: 10}, {part: 20})
+    metrics.lags(MAIN_CLUSTER, {part: (5, 10)})
+    metrics.lags(us, {part: (7, 20)})
+    assert value(metrics, "source_lag_records", cluster="us", topic="orders", partition="0") == 7
+    assert value(metrics, "source_position_offset", cluster="kafka", topic="orders", partition="0") == 10
+    assert metrics.snapshot().lag_records == 12

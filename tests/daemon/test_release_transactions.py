@@ -10,24 +10,27 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
+import msgspec
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage, Fault
-from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
-from tests.support.clusters import alone
+from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, on_cluster
 from tests.waiting import wait_until
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.coordinator.entries import ClusterIdentity
 from tidegate.coordinator.permit import CommitPermit
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.release_transactions import leave
 from tidegate.errors import Superseded, TidegateError
-from tidegate.ids import MAIN_CLUSTER, Attempt, TransactionalId
+from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, TransactionalId
 from tidegate.journal.journal import Journal
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
 from tidegate.sinks.outcome import CommitOutcome
 from tidegate.storage.base import StorageError
 
 T = TypeVar("T")
+US = ClusterName("us")
 
 LISTED = committable(1).transactional_id
 
@@ -109,16 +112,20 @@ def left_by(
     metrics: PipelineMetrics | None = None,
     thread: ThreadPoolExecutor | None = None,
     before_call: Callable[[Callable[[], object]], None] = lambda _call: None,
+    there: Kafka | None = None,
 ) -> str:
+    """`there` is another cluster, with a sink of its own."""
+
     async def in_journal_thread(call: Callable[[], T]) -> T:
         before_call(call)
         return call() if thread is None else await asyncio.get_running_loop().run_in_executor(thread, call)
 
-    sink = SimpleNamespace(topics=("out",), cluster=MAIN_CLUSTER)
-    plan = SimpleNamespace(pipeline="shop", exactly_once=True, operators=lambda _kind: [sink])
+    clusters = {MAIN_CLUSTER: kafka} | ({} if there is None else {US: there})
+    sinks = [SimpleNamespace(topics=("out",), cluster=name) for name in clusters]
+    plan = SimpleNamespace(pipeline="shop", exactly_once=True, operators=lambda _kind: sinks)
     services = SimpleNamespace(
         journal=journal,
-        kafka=alone(kafka),
+        kafka=KafkaClusters(cast("Any", clusters)),
         clock=SYSTEM_CLOCK,
         in_journal_thread=in_journal_thread,
         metrics=metrics or PipelineMetrics("shop", "0"),
@@ -343,3 +350,73 @@ def test_an_append_that_failed_before_anything_was_written_leaves_no_doubt(monke
     with pytest.raises(StorageError):
         journal.append_checkpoint(completed(3, attempt=2, committables=[committable(3, pool_slot=2)]))
     assert [one.transactional_id for one in journal.maybe_listed] == [LISTED, LISTED, doubtful]
+
+
+# -- two clusters ------------------------------------------------------------------------------------------------------
+
+
+def journal_of_two() -> Journal:
+    """Its newest checkpoint lists a transaction in each of two clusters."""
+    two = {**on_cluster({}), US: ClusterIdentity("cluster-2", {})}
+    journal = Journal(FakeStorage(), ME, retained=2, id_reserve=5)
+    journal.take_over(msgspec.structs.replace(IDENTITY, clusters=two), 1)
+    there = msgspec.structs.replace(committable(1, 101, pool_slot=1), cluster=US)
+    journal.append_checkpoint(completed(1, attempt=1, committables=[committable(1), there]))
+    return journal
+
+
+class Frozen(Kafka):
+    """Nothing is answered."""
+
+    async def commit(self, permit: CommitPermit) -> list[CommitOutcome]:
+        await asyncio.Event().wait()
+        raise AssertionError(permit)
+
+
+def test_what_is_left_in_two_clusters_is_ended_and_on_record() -> None:
+    journal, here, there = journal_of_two(), Kafka(), Kafka()
+    assert left_by(journal, here, there=there) == ""
+    assert journal.state.committables == ()
+    assert here.kept == there.kept == frozenset()
+
+
+def test_while_one_cluster_is_away_the_other_is_left_clean() -> None:
+    """It keeps all that the journal lists: no cluster may abort what is decided."""
+    journal, here, there = journal_of_two(), Kafka(), Kafka()
+    there.away = True
+    left = left_by(journal, here, there=there)
+    assert here.kept == {one.transactional_id for one in journal.state.committables}
+    assert len(here.kept) == 2
+    assert there.since is None, "it was not asked"
+    assert "not committed yet (no broker of cluster us answers). " in left
+    assert left.endswith("blocked in out in us")
+
+
+def test_a_cluster_that_has_just_frozen_does_not_keep_the_other_from_being_left_clean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidegate.daemon.release_transactions.COMMIT_S", 0.0)
+    journal, here, there = journal_of_two(), Kafka(), Frozen()
+    left = left_by(journal, here, BrokerUnavailable("cluster us: no answer"), there=there)
+    assert here.since is not None
+    assert "not committed yet (not done within 0 s)" in left
+
+
+def test_a_cluster_with_sources_only_blocks_nobody() -> None:
+    journal, _ = journal_with()
+    kafka, there = Kafka(), Kafka()
+    there.away = True
+    sinks = [SimpleNamespace(topics=("out",), cluster=MAIN_CLUSTER)]
+    services = SimpleNamespace(
+        journal=journal,
+        kafka=KafkaClusters(cast("Any", {MAIN_CLUSTER: kafka, US: there})),
+        clock=SYSTEM_CLOCK,
+        in_journal_thread=_at_once,
+        metrics=PipelineMetrics("shop", "0"),
+    )
+    plan = SimpleNamespace(pipeline="shop", exactly_once=True, operators=lambda _kind: sinks)
+    assert asyncio.run(leave(cast("Any", plan), cast("Any", services), None)) == ""
+
+
+async def _at_once(call: Callable[[], T]) -> T:
+    return call()

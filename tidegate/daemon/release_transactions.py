@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from tidegate.coordinator.journal_state import JournalState
@@ -20,9 +20,9 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
-from tidegate.ids import Attempt
+from tidegate.ids import Attempt, ClusterName
 from tidegate.kafka.errors import BrokerUnavailable, TransactionGone, TransactionLost, TransactionUndecidable
-from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.plan.clusters import derive_sink_topics
 from tidegate.plan.graph import Plan
 from tidegate.sinks.outcome import CommitOutcome
 from tidegate.storage.base import StorageError
@@ -54,9 +54,9 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
         return ""
     decided = why = ""
     kafka = _find_answering(services.kafka, cause)
-    silent = services.kafka.clusters.keys() - kafka.clusters.keys()
+    silent = (services.kafka.clusters.keys() - kafka.clusters.keys()) & derive_sink_topics(plan).keys()
     if silent:
-        why = "no broker answers" if not kafka.clusters else f"no broker of cluster {', '.join(sorted(silent))} answers"
+        why = _tell_silent(services.kafka, silent)
     try:
         if kafka.clusters:
             decided = await asyncio.wait_for(_leave(plan, services, kafka, cause, verified=verified), LEAVE_S)
@@ -67,14 +67,28 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
     if not (decided or why):
         services.metrics.oldest_transaction(None)  # the next attempt may begin much later
         return ""
-    topics = ", ".join(sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics}))
-    blocked = f"readers of committed records may be blocked in {topics}"
+    blocked = f"readers of committed records may be blocked in {_tell_topics(plan, silent)}"
     if decided:
         return f"{decided}. Until the next start, which ends or repeats them, {blocked}"
     return (
         f"transactions of attempt {services.journal.state.attempt} that no checkpoint lists may still be open ({why}). "
         f"Until the next start aborts them, or Kafka does after `checkpoints.transaction_timeout`, {blocked}"
     )
+
+
+def _tell_topics(plan: Plan, silent: Collection[ClusterName]) -> str:
+    """Lists the topics where transactions may be open: those of clusters that do not answer, else of all."""
+    written = derive_sink_topics(plan)
+    topics = {name: written[name] for name in written if name in silent} or written
+    several = len(written) > 1
+    return ", ".join(f"{topic} in {name}" if several else topic for name in sorted(topics) for topic in topics[name])
+
+
+def _tell_silent(kafka: KafkaClusters, silent: Collection[ClusterName]) -> str:
+    """Describes which clusters do not answer."""
+    if len(silent) == len(kafka.clusters):
+        return "no broker answers"
+    return f"no broker of cluster {', '.join(sorted(silent))} answers"
 
 
 def _find_answering(kafka: KafkaClusters, cause: BaseException | None) -> KafkaClusters:
@@ -148,8 +162,8 @@ async def _end_listed(services: Services, kafka: KafkaClusters, *, verified: boo
         *(_end_in(services, kafka.clusters[name], part) for name, part in parts.items() if name in kafka.clusters)
     )
     whys = [why for _, why in ended if why]
-    if parts.keys() - kafka.clusters.keys():
-        whys.append("no broker answers there")
+    if silent := parts.keys() - kafka.clusters.keys():
+        whys.append(_tell_silent(services.kafka, silent))
     if whys:
         return f"{left} ({'; '.join(dict.fromkeys(whys))})"
     if all(done for done, _ in ended):
