@@ -201,10 +201,12 @@ def test_a_missing_right_names_the_user_of_its_cluster(monkeypatch: pytest.Monke
     assert one.remedy.startswith("kafka-acls.sh --bootstrap-server us:9093 ")
 
 
-def test_an_error_about_a_cluster_is_placed_at_its_address() -> None:
+def test_an_error_about_a_cluster_is_placed_at_its_address_and_one_about_a_sink_there() -> None:
     refused = RestoreRefused("the checkpoint was taken on another cluster", cluster="us")
     (one,) = judge_error(load(), refused)
     assert (one.place, one.exit_code) == (("clusters", "us", "bootstrap.servers"), 4)
+    (one,) = judge_error(load(), RestoreRefused("checkpoint 7 lists transactions of sink copy", operator="copy"))
+    assert one.place == ("sinks", "copy"), "an error about a sink"
 
 
 def test_a_file_without_clusters_names_none() -> None:

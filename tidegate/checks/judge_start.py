@@ -188,6 +188,8 @@ def place_refusal(loaded: LoadedPipeline, refusal: UpgradeRefusal) -> Problem:
 def _find_place(loaded: LoadedPipeline, name: object) -> Path:
     if name in loaded.settings.sources:
         return ("sources", str(name))
+    if name in loaded.settings.sinks:
+        return ("sinks", str(name))
     for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
         if step.name == name:
             return ("steps", index, "name")
