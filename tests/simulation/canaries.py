@@ -47,7 +47,7 @@ CANARIES: Final[dict[str, Plant]] = {
     name: plant
     for module in (planted, planted_starts, planted_event_time, planted_joins, planted_python_steps, planted_clusters)
     for name, plant in vars(module).items()
-    if callable(plant) and getattr(plant, "__module__", "") == module.__name__
+    if callable(plant) and getattr(plant, "__module__", "") == module.__name__ and not name.startswith("_")
 }
 
 _SOUND: Final[dict[int, bool]] = {}

@@ -16,7 +16,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.ownership import Ownership
-from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition, TransactionalId
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.simulation.clusters import ADDRESSES, FAR
 from tidegate.sinks.outcome import CommitOutcome
@@ -49,18 +49,6 @@ def transactions_told_apart_by_their_producers_alone(patch: Patch) -> None:
         real(self, sink, committables, prepare_ms)
 
     patch.setattr(PendingSnapshot, "prepared", prepared)
-
-
-def leftovers_of_a_cluster_fenced_whatever_is_to_be_kept(patch: Patch) -> None:
-    """What is to be kept is only known in the first cluster."""
-    real = KafkaEdge.fence_leftovers
-
-    async def fence(
-        self: KafkaEdge, pipeline: str, keep: Collection[TransactionalId], *more: Any, **named: Any
-    ) -> list[TransactionalId]:
-        return await real(self, pipeline, () if _is_far(self) else keep, *more, **named)
-
-    patch.setattr(KafkaEdge, "fence_leftovers", fence)
 
 
 def topics_of_both_clusters_taken_for_one(patch: Patch) -> None:
@@ -121,8 +109,8 @@ def only_the_main_cluster_is_compared(patch: Patch) -> None:
 
     for name in ("find_replaced", "find_recreated"):
         patch.setattr(f"tidegate.coordinator.recovery.{name}", _of_main(name, nothing_of))
-    patch.setattr("tidegate.coordinator.recovery.find_moved", lambda *_: "")
-    patch.setattr("tidegate.coordinator.recovery.find_unreachable", lambda *_: "")
+    patch.setattr("tidegate.coordinator.recovery.find_moved", lambda *_: None)
+    patch.setattr("tidegate.coordinator.recovery.find_unreachable", lambda *_: None)
 
 
 def _is_far(edge: KafkaEdge) -> bool:

@@ -16,12 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tidegate.committable import Committable
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.ids import CheckpointId
 from tidegate.journal.journal import Journal
+from tidegate.kafka.transactions import TransactionClient
 
 POINTS = (
     "before-append",  # everything is prepared, nothing is decided
@@ -86,7 +88,7 @@ def install(fault: Fault) -> None:
     """Wraps the calls around the points."""
     _wrap(Journal, "append_checkpoint", lambda call: _around_append(fault, call))
     _wrap(Journal, "take_over", lambda call: _around_takeover(fault, call))
-    _wrap(KafkaEdge, "commit", lambda call: _around_commit(fault, call))
+    _wrap(KafkaClusters, "commit", lambda call: _around_commit(fault, call))
 
 
 def _wrap(owner: type, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -121,17 +123,21 @@ def _around_append(fault: Fault, append: Callable[..., Any]) -> Callable[..., An
 
 def _around_commit(fault: Fault, commit: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(commit)
-    async def wrapped(self: KafkaEdge, permit: CommitPermit) -> Any:
-        client = self._commit_client
-        assert client is not None
+    async def wrapped(self: KafkaClusters, permit: CommitPermit) -> Any:
+        def client_of(one: Committable) -> TransactionClient:
+            client = self.clusters[one.cluster]._commit_client
+            assert client is not None
+            return client
+
         counts = fault.committed(permit.checkpoint)
         with fault.step:
             if counts and len(permit.committables) > 1 and fault.pass_by("half-committed"):
-                client.end_transactions(permit.committables[: len(permit.committables) // 2])
+                for one in permit.committables[: len(permit.committables) // 2]:
+                    client_of(one).end_transactions([one])
                 fault.die()
             if counts and fault.pass_by("lost"):
                 for one in permit.committables:
-                    client.fence(one.transactional_id)
+                    client_of(one).fence(one.transactional_id)
                 print(f"fault: {fault.point}", file=sys.stderr, flush=True)
             outcomes = await commit(self, permit)
             if counts and fault.pass_by("after-commit"):
