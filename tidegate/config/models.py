@@ -473,8 +473,8 @@ class BaseSinkSettings(Settings):
         Column | None,
         Field(
             description="Column with the number of the partition that a record goes to, an integer; a partition "
-            "that the topic does not have makes a bad record. With NULL, and without this setting, the key "
-            "decides."
+            "that the topic does not have makes a bad record. A start is refused if the numbers are those of a "
+            "source's partitions and the topic has fewer. With NULL, and without this setting, the key decides."
         ),
     ] = None
     on_null: Annotated[
