@@ -27,6 +27,7 @@ _MAX_REPEAT = 1000
 _MAX_STEPS = 100_000
 """Nested repetitions multiply. Rust's `regex` accepts at most 10 MiB of steps, and matching examines each step for
 every character of the text."""
+_MAX_COLUMN_STEPS = 10_000
 _WIDE_STEPS = 20
 """The measured number of steps of a class of nearly all characters, each of which has one to four bytes in UTF-8."""
 
@@ -59,7 +60,9 @@ class Translation:
 
 
 def derive_rust_regex(pattern: str, *, columns: bool = False) -> Translation:
-    """Translates a whole pattern. `columns`: names of groups may have underscores, unlike in Java.
+    """Translates a whole pattern.
+
+    `columns`: it takes every record apart, so it may have fewer steps, and names of groups may have underscores.
 
     Raises RegexRefused for a construct that Rust's `regex` lacks, or a syntax error.
     """
@@ -67,8 +70,9 @@ def derive_rust_regex(pattern: str, *, columns: bool = False) -> Translation:
     found = reader.alternation()
     if reader.rest:
         raise RegexRefused(f"unmatched `{reader.rest[0]}`")
-    if found.steps > _MAX_STEPS:
-        raise RegexRefused(f"repetitions that multiply to more than {_MAX_STEPS:,} steps")
+    most = _MAX_COLUMN_STEPS if columns else _MAX_STEPS
+    if found.steps > most:
+        raise RegexRefused(f"repetitions that multiply to more than {most:,} steps")
     ending, parts = frozenset(reader.ending), tuple(reader.parts if reader.branches == 1 else ())
     return Translation(found.text, found.nullable, found.ends, reader.groups, ending, tuple(reader.names), parts)
 
