@@ -62,7 +62,7 @@ def test_fields_of_a_line(line: str, settings: dict[str, object], fields: tuple[
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"a", "it has 1 fields, and the schema has 2 columns; column 2 is `b`"),
+        (b"a", "it has 1 field, and the schema has 2 columns; column 2 is `b`"),
         (b"a,b,c,d", "it has 4 fields, and the schema has 2 columns; field 3 is 'c'"),
         (b"a,b,", "it has 3 fields, and the schema has 2 columns; field 3 is NULL"),
         (b'"a,b', "column 1: the quote is not closed in '\"a,b'"),
@@ -72,7 +72,7 @@ def test_fields_of_a_line(line: str, settings: dict[str, object], fields: tuple[
         (b"a\nb,c", "it has several lines; only a quoted field holds a line break"),
         (b"a,b\n\n", "it has several lines; only a quoted field holds a line break"),
         (b"a,b\r", "it has several lines; only a quoted field holds a line break"),
-        (b"", "it has 1 fields, and the schema has 2 columns; column 2 is `b`"),
+        (b"", "it has 1 field, and the schema has 2 columns; column 2 is `b`"),
     ],
 )
 def test_a_line_in_another_form_is_bad(line: bytes, reason: str) -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from typing_extensions import override
 
+from tidegate.config.fields.counts import render_count
 from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
@@ -86,12 +87,13 @@ class DelimitedDecoder(Decoder):
 
     def _describe_count(self, fields: Sequence[str | None]) -> str:
         count = len(self._declared)
+        sizes = f"{render_count(len(fields), 'field')}, and the schema has {render_count(count, 'column')}"
         if len(fields) > count:
             first = fields[count]
             shown = "NULL" if first is None else repr(first[:_SHOWN_MAX])
-            return f"it has {len(fields)} fields, and the schema has {count} columns; field {count + 1} is {shown}"
+            return f"it has {sizes}; field {count + 1} is {shown}"
         name = self._declared[len(fields)][0]
-        return f"it has {len(fields)} fields, and the schema has {count} columns; column {len(fields) + 1} is `{name}`"
+        return f"it has {sizes}; column {len(fields) + 1} is `{name}`"
 
 
 _SHOWN_MAX = 40
