@@ -123,9 +123,26 @@ def test_no_right_is_had_on_a_topic_that_this_user_may_not_see() -> None:
     ],
 )
 def test_a_topic_that_cannot_take_every_dead_letter_is_refused(unfit: dict[str, str], words: str) -> None:
-    text = pipeline().source.replace("start: earliest", "bad_records: dead-letter") + "dead_letters: {topic: dead}\n"
-    found = judged(parse_pipeline(text, "p.yaml", {}), {"dead": msgspec.structs.replace(SEEN, settings=unfit)})
-    assert [(one.place, words in one.value) for one in found] == ([(("dead_letters", "topic"), True)] if words else [])
+    """The retry topic takes copies of them."""
+    text = pipeline().source.replace("start: earliest", "bad_records: dead-letter")
+    loaded = parse_pipeline(text + "dead_letters: {topic: dead, retry_topic: again}\n", "p.yaml", {})
+    for topic, key in (("dead", "topic"), ("again", "retry_topic")):
+        topics = {"dead": SEEN, "again": SEEN, topic: msgspec.structs.replace(SEEN, settings=unfit)}
+        found = judged(loaded, topics)
+        assert [(one.place, words in one.value) for one in found] == ([(("dead_letters", key), True)] if words else [])
+
+
+def test_the_retry_topic_has_to_exist_and_is_read_by_the_pipeline_and_written_by_replays() -> None:
+    text = pipeline().source.replace("start: earliest", "bad_records: dead-letter")
+    loaded = parse_pipeline(text + "dead_letters: {topic: dead, retry_topic: again}\n", "p.yaml", {})
+    found = judged(loaded, {"dead": SEEN, "again": SeenTopic("UnknownTopicOrPartition", None)})
+    assert [one.place for one in found] == [("dead_letters", "retry_topic")]
+    needs = derive_needs(loaded, build_plan(loaded), MAIN_CLUSTER)
+    assert {(one.operation, one.severity) for one in needs if one.name == "again"} == {
+        ("Read", Severity.PROBLEM),
+        ("Write", Severity.WARNING),
+        ("DescribeConfigs", Severity.WARNING),
+    }
 
 
 def test_a_start_by_offsets_is_compared_with_what_read_committed_readers_see() -> None:

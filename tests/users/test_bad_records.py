@@ -221,6 +221,25 @@ def check_replay_to_its_topic(user: User, orders: str, capsys: pytest.CaptureFix
     assert (message.key(), message.value(), message.timestamp()[1]) == (None, letter.value, letter.timestamp_ms)
 
 
+def check_replay_at_the_step(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy of the letter is in the retry topic, once; the steps and sinks that have the record do not matter."""
+    again = user.document["dead_letters"]["retry_topic"] = user.topic("retry")
+    (letter, *_) = [one for one in letters_of(user) if one.kind == "ARITHMETIC_OVERFLOW"]
+    chosen = ["--partition", str(letter.partition), "--offset", str(letter.offset)]
+    arguments = ["dead-letters", "replay", str(user.write()), *chosen]
+    capsys.readouterr()
+    assert [run_command([*arguments, *more]) for more in (["--dry-run"], [], [])] == [0, 0, 0]
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        "1 record would be written again",
+        "1 record was written again",
+        "0 records were written again",
+        "1 letter had been written again before",
+    ]
+    ((_, value),) = read_topic(user.bootstrap, again)[0]
+    assert value == letter.value
+
+
 def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_exact(
     user: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +288,7 @@ def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_ex
     check_replay(user, capsys, monkeypatch)
     check_replay_of_large_records(user, capsys)
     check_replay_to_its_topic(user, orders, capsys)
+    check_replay_at_the_step(user, capsys)
 
 
 @pytest.mark.deep
