@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.coordinator.values import IDENTITY, completed, handle, positions
+from tidegate.cli.start_options import read_directives
 from tidegate.coordinator.applied_directives import WORDS_MAX
 from tidegate.coordinator.clusters import derive_identity
 from tidegate.coordinator.entries import Identity
@@ -347,6 +348,21 @@ def test_a_step_that_nobody_has_written_is_neither_new_nor_a_choice() -> None:
     assert ours not in {step.name for step in decide_upgrade(HELD, MEANT, same).steps}
     gone = Definition({}, {}, {name_of("b"): (), ours: ()}, frozenset())
     assert any("(it has: b)" in one.message for one in decide_upgrade(HELD, MEANT, gone).refusals)
+
+
+@pytest.mark.parametrize("name", ["dead_letters.retry", "dead_letters.bytes"])
+def test_what_dead_letters_hold_is_given_up_by_the_words_that_a_refusal_names(name: str) -> None:
+    """Without the setting, letters that were replayed, or that wait for their bytes, would be lost."""
+    held = [positions("s", {"s": {0: 5}})] + ([positions(name, {"again": {0: 5}})] if name.endswith("retry") else [])
+    states = [msgspec.structs.replace(handle(7, subtask=0), operator=OperatorName(name))] if name.endswith("s") else []
+    checkpoint = completed(7, at=held, states=states)
+    now = Definition({}, {name_of("s"): {"s": 1}}, {}, frozenset())
+    (refusal,) = decide_upgrade(checkpoint, IDENTITY, now).refusals
+    assert refusal.remedy == (
+        f"Put `dead_letters` back as it was, or start once with --drop {name}, which gives them up"
+    )
+    said = msgspec.structs.replace(now, command_line=read_directives((), (), (name,)))
+    assert not decide_upgrade(checkpoint, IDENTITY, said).refusals
 
 
 def test_an_aggregate_of_a_step_that_is_refused_is_not_said_to_begin() -> None:

@@ -12,6 +12,7 @@ import click
 from tidegate.config.interpolate import is_utf8
 from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import CheckpointId, OperatorName
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from tidegate.daemon.restore_point import StartOptions
@@ -81,8 +82,8 @@ def read_start(
 
 def read_directives(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> CommandLineDirectives:
     """Parses the directives, `STEP` or `STEP=NOTE`. Raises UsageError for contradictory ones."""
-    whole = tuple(OperatorName(text) for text in drop if "." not in text)
-    parts = [text.partition(".") for text in drop if "." in text]
+    whole = tuple(OperatorName(text) for text in drop if _is_whole(text))
+    parts = [text.partition(".") for text in drop if not _is_whole(text)]
     columns = tuple((OperatorName(name), column) for name, _, column in parts)
     said = CommandLineDirectives(_with_notes("keep", keep), _with_notes("reset", reset), whole, columns)
     for name in said.keep.keys() & said.reset.keys():
@@ -96,6 +97,11 @@ def read_directives(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[s
                 f"--drop {text}: write the name of a step or source, or STEP.COLUMN, and nothing else"
             )
     return said
+
+
+def _is_whole(text: str) -> bool:
+    """Returns whether a name is not that of a column. The planner adds `dead_letters.retry`, which holds positions."""
+    return "." not in text or text.startswith(f"{DEAD_LETTERS}.")
 
 
 def _with_notes(word: str, given: tuple[str, ...]) -> dict[OperatorName, str]:

@@ -27,6 +27,8 @@ from tidegate.coordinator.upgrade import (
     UpgradeRefusal,
 )
 from tidegate.ids import CheckpointId, OperatorName, StateName
+from tidegate.operators.builtin.dead_letters import READ_BACK
+from tidegate.operators.builtin.retry import RETRY
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.plan.evolving import state_columns
@@ -346,6 +348,11 @@ class _Decision:
         taken = next((name for name, words in self._now.words.items() if words.was == old), None)
         if taken is not None:
             self._refuse(old, *_say_taken(old, taken, self._checkpoint.id))
+            return
+        if old in (READ_BACK, RETRY):
+            setting = old.partition(".")[0]
+            remedy = f"Put `{setting}` back as it was, or start once with --drop {old}, which gives them up"
+            self._refuse(old, f"the checkpoint holds {what} {str(old)!r}, which the pipeline no longer has", remedy)
             return
         again = "begins at its `start`" if source else "begins with empty state"
         lost = _LOST if self._waiting_in(old) else self._say_fed(old)
