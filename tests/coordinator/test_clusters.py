@@ -7,7 +7,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import ME, committable, completed, positions
-from tidegate.coordinator.clusters import derive_current_names, find_twice, name_committables
+from tidegate.coordinator.clusters import derive_current_names, find_moved_sinks, find_twice, name_committables
 from tidegate.coordinator.entries import ClusterIdentity, Identity
 from tidegate.coordinator.recovery import (
     RestoreFacts,
@@ -174,6 +174,13 @@ def test_transactions_in_a_cluster_that_nothing_uses_any_more_are_not_forgotten(
 def test_a_savepoint_of_rows_without_clusters_fits_any() -> None:
     nowhere = msgspec.structs.replace(BEFORE, clusters={})
     assert decide_restore(journal_of(nowhere).read(), facts(identity(kafka="X", us="Y"))).checkpoint is not None
+
+
+def test_a_sink_that_has_moved_is_told_with_both_clusters() -> None:
+    (text,) = find_moved_sinks(BEFORE, identity(kafka="A", sinks="kafka"))
+    assert text.startswith("sink out writes to `kafka` (Kafka cluster A) from here on")
+    assert text.endswith("up to the checkpoint is in Kafka cluster B")
+    assert find_moved_sinks(BEFORE, identity(kafka="A", east="B", sinks="east")) == []
 
 
 def test_one_cluster_is_named_once() -> None:

@@ -15,8 +15,8 @@ from tests.coordinator.values import on_cluster
 from tests.support import clients
 from tests.support.clusters import alone
 from tests.waiting import PATIENCE_S, wait_until
-from tidegate.coordinator.discovery import TopicFound, TopicGone, TopicReplaced
-from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.discovery import ClusterReplaced, TopicFound, TopicGone, TopicReplaced
+from tidegate.coordinator.entries import ClusterIdentity, Identity
 from tidegate.coordinator.recovery import RestorePlan, SlotRestore
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.kafka_clusters import KafkaClusters
@@ -24,7 +24,16 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.datatypes import BIGINT
 from tidegate.errors import TidegateError
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import MAIN_CLUSTER, Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
+from tidegate.ids import (
+    MAIN_CLUSTER,
+    Attempt,
+    CheckpointId,
+    ClusterName,
+    OperatorName,
+    SlotIndex,
+    TopicPartition,
+    VertexId,
+)
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Node, Plan, Vertex
@@ -58,7 +67,7 @@ def look(
         kafka = alone(edge)
         try:
             ids = {name: found.topic_id for name, found in (await edge.topic_facts([topic])).items()}
-            takeover = SimpleNamespace(identity=Identity("shop", on_cluster(ids), 2, 128))
+            takeover = SimpleNamespace(identity=Identity("shop", on_cluster(ids, await edge.cluster_id()), 2, 128))
             journal = SimpleNamespace(state=SimpleNamespace(takeover=takeover))
             services = cast("Any", SimpleNamespace(kafka=kafka, journal=journal))
             slots = tuple(
@@ -118,6 +127,9 @@ def test_a_look_that_fails_is_not_told_while_the_daemon_says_that_no_broker_answ
 ) -> None:
     looked = asyncio.Event()
 
+    async def cluster_id() -> str:
+        return "cluster-1"
+
     async def topic_facts(_topics: object) -> dict[str, object]:
         if looked.is_set():
             await asyncio.Event().wait()
@@ -128,7 +140,12 @@ def test_a_look_that_fails_is_not_told_while_the_daemon_says_that_no_broker_answ
         takeover = SimpleNamespace(identity=Identity("shop", on_cluster({"a": "1"}), 2, 128))
         journal = SimpleNamespace(state=SimpleNamespace(takeover=takeover))
         kafka = KafkaClusters(
-            {MAIN_CLUSTER: cast("Any", SimpleNamespace(topic_facts=topic_facts, away=away, suffix=""))}
+            {
+                MAIN_CLUSTER: cast(
+                    "Any",
+                    SimpleNamespace(cluster_id=cluster_id, topic_facts=topic_facts, away=away, suffix="", place=""),
+                )
+            }
         )
         services = cast("Any", SimpleNamespace(kafka=kafka, journal=journal))
         restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
@@ -213,3 +230,33 @@ def test_an_internal_error_ends_the_attempt() -> None:
     error = asyncio.run(scene())
     assert error.retriable
     assert "the topics cannot be checked: AssertionError" in error.message
+
+
+@pytest.mark.parametrize("ids", [("cluster-1", "cluster-2"), ("cluster-1", "cluster-3")])
+def test_another_cluster_at_the_address_of_one_ends_the_pipeline(ids: tuple[str, str]) -> None:
+    """Its topics may have the same names, and it would be told that they were deleted or created again."""
+    us = ClusterName("us")
+
+    def edge(cluster_id: str, place: str) -> Any:
+        async def tell_id() -> str:
+            return cluster_id
+
+        async def topic_facts(_topics: object) -> dict[str, object]:
+            return {}
+
+        return SimpleNamespace(cluster_id=tell_id, topic_facts=topic_facts, place=place, suffix="")
+
+    known = {**on_cluster({}), us: ClusterIdentity("cluster-2", {})}
+    journal = SimpleNamespace(state=SimpleNamespace(takeover=SimpleNamespace(identity=Identity("shop", known, 2, 128))))
+    edges = {MAIN_CLUSTER: edge(ids[0], "eu:9092"), us: edge(ids[1], "us:9092 (cluster us)")}
+    services = cast("Any", SimpleNamespace(kafka=KafkaClusters(edges), journal=journal))
+    restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
+    found = Discovery(plan_of("orders", "never"), restore, services, lambda *_: None, _unwanted, 10.0)
+    if ids[1] == "cluster-2":
+        asyncio.run(found.look())
+        return
+    with pytest.raises(
+        ClusterReplaced, match=r"another Kafka cluster answers at us:9092 \(cluster us\) while"
+    ) as caught:
+        asyncio.run(found.look())
+    assert not caught.value.retriable

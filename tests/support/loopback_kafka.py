@@ -55,7 +55,10 @@ class LoopKafka:
         return PartitionedSource(spec.name, slot, rows, offsets, BATCH_ROWS)
 
     async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
-        return "cluster", await self.topic_facts(topics)
+        return await self.cluster_id(), await self.topic_facts(topics)
+
+    async def cluster_id(self) -> str:
+        return "cluster"
 
     async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
         return {topic: TopicFacts(f"id-{topic}", self._topics[topic]) for topic in topics}

@@ -150,6 +150,16 @@ def find_unreachable(committables: Sequence[Committable], old: Identity, now: Id
     return None
 
 
+def find_moved_sinks(old: Identity, now: Identity) -> list[str]:
+    """Describes the sinks whose output before the checkpoint is in another cluster than what follows."""
+    return [
+        f"sink {sink} writes to `{name}` (Kafka cluster {now.clusters[name].id}) from here on; its output up to the "
+        f"checkpoint is in Kafka cluster {old.clusters[old.sinks[sink]].id}"
+        for sink, name in sorted(now.sinks.items())
+        if old.sinks.get(sink) in old.clusters and old.clusters[old.sinks[sink]].id != now.clusters[name].id
+    ]
+
+
 def in_cluster(name: ClusterName, now: Identity) -> str:
     """Names the cluster behind a topic in a text, if the pipeline has several."""
     return "" if set(now.clusters) == {MAIN_CLUSTER} else f" in {name}"

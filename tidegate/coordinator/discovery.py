@@ -32,6 +32,12 @@ class TopicReplaced(PipelineStopped):
     code = "topic-replaced"
 
 
+class ClusterReplaced(PipelineStopped):
+    """Another Kafka cluster answers at an address while the pipeline runs."""
+
+    code = "cluster-replaced"
+
+
 class TopicGone(PipelineStopped):
     """A topic was deleted while the pipeline ran."""
 
@@ -50,6 +56,17 @@ class Addition(msgspec.Struct, frozen=True):
     slot: SlotIndex
     source: OperatorName
     partitions: tuple[TopicPartition, ...]
+
+
+def decide_same_cluster(before: str, now: str, place: str) -> None:
+    """Compares the ids of a cluster; `place` is its address. Raises ClusterReplaced."""
+    if now != before:
+        raise ClusterReplaced(
+            f"another Kafka cluster answers at {place} while the pipeline runs (id {before}, now {now}); positions and "
+            f"transactions mean nothing there: correct the address and start again, or start with {BEGIN_ANEW}",
+            old=before,
+            new=now,
+        )
 
 
 def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str], where: str = "") -> None:

@@ -16,6 +16,7 @@ from tidegate.coordinator.discovery import (
     TopicFound,
     decide_additions,
     decide_away,
+    decide_same_cluster,
     decide_same_topics,
     derive_assigned,
 )
@@ -126,7 +127,9 @@ class Discovery:
     async def _look_in(self, cluster: ClusterName, edge: KafkaEdge) -> None:
         takeover = self._services.journal.state.takeover
         assert takeover is not None, "an attempt runs after its own takeover"
-        ids = takeover.identity.clusters[cluster].topic_ids
+        before = takeover.identity.clusters[cluster]
+        ids = before.topic_ids
+        decide_same_cluster(before.id, await edge.cluster_id(), edge.place)
         facts = await edge.topic_facts(sorted(ids))
         decide_same_topics(ids, {name: found.topic_id for name, found in facts.items()}, edge.suffix)
         away = self._away[cluster] = decide_away(ids, facts, self._away.get(cluster, {}), edge.suffix)

@@ -151,8 +151,7 @@ class KafkaEdge:
 
         Raises TopicMissing with all missing topics.
         """
-        cluster = await self._ask(lambda client: client.cluster_id())
-        found = await self.topic_facts(topics)
+        cluster, found = await self.cluster_id(), await self.topic_facts(topics)
         missing = sorted(set(topics) - found.keys())
         if missing:
             error = TopicMissing(
@@ -163,6 +162,10 @@ class KafkaEdge:
             self._place(error)
             raise error
         return cluster, found
+
+    async def cluster_id(self) -> str:
+        """Returns Kafka's id of the cluster."""
+        return await self._ask(lambda client: client.cluster_id())
 
     async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
         """Returns the facts of those topics that exist."""

@@ -13,7 +13,7 @@ import logging
 import msgspec
 
 from tidegate.config.fields.counts import render_count
-from tidegate.coordinator.clusters import adopt_clusters
+from tidegate.coordinator.clusters import adopt_clusters, find_moved_sinks
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import Offsets, RestoreFacts, RestorePlan, merge_by_cluster
@@ -60,6 +60,9 @@ async def recover(
     look = await run_preflight(plan, services, options, first=first, verify=first)
     owned = await take_over(plan, services, ownership, look, patiently=first)
     whole = await look.restore_point.get_round_damage(owned)
+    if look.before.identity is not None:
+        for text in find_moved_sinks(look.before.identity, whole.facts.identity):
+            logger.warning("%s", text)
     services.kafka.accept_gone(_find_accepted(options, whole) if first else None)
     try:
         ended = await commit_listed(plan, services, whole, transaction_timeout_ms, hanging.look)
