@@ -18,6 +18,8 @@ from tidegate.formats.kinds.delimited.decoder import DelimitedDecoder
 from tidegate.formats.kinds.delimited.encoder import DelimitedEncoder
 from tidegate.formats.kinds.delimited.lines import Dialect
 
+pytestmark = pytest.mark.slow
+
 LINES = 300
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: repr(one.separator + one.quote))
 

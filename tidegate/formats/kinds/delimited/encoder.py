@@ -35,15 +35,23 @@ class DelimitedEncoder(Encoder):
 
     def __init__(self, columns: Columns, dialect: Dialect, *, quote_all: bool) -> None:
         self._fields = [_Field(name, kind, dialect, quote_all=quote_all) for name, kind in columns]
+        self._searched = [one.name for one in self._fields if one.searched]
         self._separator = dialect.separator
         self._quotes = bool(dialect.quote)
 
     @override
     def encode(self, frame: pl.DataFrame) -> Encoded:
-        special = [one for one in self._fields if one.may_be_special(frame)]
+        special = self._find_special(frame)
         texts = [one.text(frame, special=one in special) for one in self._fields]
         value = pl.concat_str(texts, separator=self._separator).cast(pl.Binary).alias("value")
         return Encoded(frame.select_seq(value), () if self._quotes or not special else _failures(frame, special))
+
+    def _find_special(self, frame: pl.DataFrame) -> list[_Field]:
+        """Returns the columns in which a text may need quotes. Each is searched as one long text."""
+        if not self._searched or not frame.height:
+            return [one for one in self._fields if one.may_be_special("")]
+        joined = frame.select_seq(pl.col(self._searched).str.join(_BREAK)).row(0, named=True)
+        return [one for one in self._fields if one.may_be_special(f"{_BREAK}{joined.get(one.name)}{_BREAK}")]
 
 
 class _Field:
@@ -61,22 +69,21 @@ class _Field:
         """The fields of any texts."""
         self._null_text = null
         self._whole = [f"{_BREAK}{text}{_BREAK}" for text in dialect.quoted]
-        self._searched = kind.kind == "string" and not (quote_all and quote)
+        self.searched = kind.kind == "string" and not (quote_all and quote)
         marks = {dialect.separator, "\r", "\n", dialect.quote} - {""}
         self._marks = [*sorted(marks), *(f"{part}{_BREAK}" for part in dialect.overlaps)]
         written = _WRITTEN.get(kind.kind)
-        self._special = not self._searched and not (quote_all and quote) and _may_hold(written, marks, null)
+        self._special = not self.searched and not (quote_all and quote) and _may_hold(written, marks, null)
 
     def text(self, frame: pl.DataFrame, *, special: bool) -> pl.Expr:
         """Returns the fields. `special`: texts of the batch may need quotes."""
         text = self._checked if special else self._plain
         return text.fill_null(self._null_text) if frame[self.name].null_count() else text
 
-    def may_be_special(self, frame: pl.DataFrame) -> bool:
-        """Returns False if no text of a batch needs quotes."""
-        if not self._searched:
+    def may_be_special(self, texts: str) -> bool:
+        """Returns False if no text of a batch needs quotes; `texts` are all of them, if the column is `searched`."""
+        if not self.searched:
             return self._special
-        texts = f"{_BREAK}{frame[self.name].str.join(_BREAK).item()}{_BREAK}"
         return any(mark in texts for mark in (*self._marks, *self._whole))
 
 
