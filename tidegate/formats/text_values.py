@@ -148,8 +148,12 @@ def text_converter(kind: DataType) -> Convert | None:
 class TextColumns:
     """Converts the texts of records to a frame with the columns `output`. All declared columns are checked."""
 
-    def __init__(self, declared: Columns, output: Columns, place: Callable[[int, str], str]) -> None:
-        """`place` returns where a value is, for messages, by the index and the name of its column."""
+    def __init__(self, declared: Columns, output: Columns, place: Callable[[int, str], str], hint: str = "") -> None:
+        """`place` returns where a value is, for messages, by the index and the name of its column.
+
+        `hint` says what a text may be that is the name of its column.
+        """
+        self._hint = f"; {hint}" if hint else ""
         wanted = {name for name, _ in output}
         self._names = [name for name, _ in output]
         self._columns = [(at, name, kind, text_converter(kind)) for at, (name, kind) in enumerate(declared)]
@@ -206,6 +210,7 @@ class TextColumns:
                 large = isinstance(error, OverflowError) and not isinstance(error, UnicodeError)
                 failed = FailureKind.OUT_OF_RANGE if large else FailureKind.WRONG_TYPE
                 reason = f"expected {kind}, got {shown(text)}" if not large else f"{shown(text)} {DOES_NOT_FIT}{kind}"
+                reason += self._hint if text == name else ""
                 failures.setdefault(index, RecordFailure(index, failed, f"{self._place(at, name)}: {reason}"))
         return values
 

@@ -115,3 +115,8 @@ def test_header_lines_are_skipped_in_the_forms_of_files() -> None:
     assert {b"a;b", b'"a";"b"\r\n', b"\xef\xbb\xbfa;b\n"} <= set(found)
     assert not {b"b;a", b"A;B", b"a,b", b"a;b;"} & set(found)
     assert FORMAT.skipped_values(TWO, FormatOptions()) == ()
+
+
+def test_a_header_line_that_is_not_skipped_is_recognised() -> None:
+    (failure,) = decode(b"name,id", b"x,1", columns=(("name", STRING), ("id", BIGINT))).failures
+    assert failure.message.startswith("column 2 (`id`): expected bigint, got 'id'; this may be a header line")

@@ -105,6 +105,8 @@ every value but NULL. Sources with the same settings read what a sink has writte
             return ()
         names, quote = [name for name, _ in declared], settings.quote
         lines = [settings.separator.join(names), settings.separator.join(f"{quote}{name}{quote}" for name in names)]
+        if quote:
+            lines.append(render_line(names, settings.dialect))
         return frozenset(f"{mark}{line}{end}".encode() for mark in ("", _BOM) for line in lines for end in _ENDS)
 
     @override

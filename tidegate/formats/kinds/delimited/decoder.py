@@ -30,7 +30,7 @@ class DelimitedDecoder(Decoder):
         self._output = output
         self._dialect = dialect
         self._read = LineSplitter(dialect).read
-        self._columns = TextColumns(declared, output, lambda at, name: f"column {at + 1} (`{name}`)")
+        self._columns = TextColumns(declared, output, lambda at, name: f"column {at + 1} (`{name}`)", _HEADER)
 
     @override
     def decode(self, messages: Messages) -> Decoded:
@@ -97,3 +97,4 @@ class DelimitedDecoder(Decoder):
 
 
 _SHOWN_MAX = 40
+_HEADER = "this may be a header line, which `header: true` skips if it names all columns in their order"

@@ -80,7 +80,7 @@ sources:
     schema: {pri: int, time: string, host: string, tag: string, process: int, message: string}
 ```
 
-The facility is `pri div 8`, the severity `pri % 8`.
+The facility is `pri div 8`, the severity `pri % 8`. `examples/access_log.yaml` is a whole pipeline over an access log.
 
 A sink writes the column `value`, a string; NULL is a tombstone. `concat_ws(' ', host, message)` or `format_string` in a
 `select` makes it.
