@@ -167,7 +167,8 @@ def main() -> None:
         assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
         decoded += rows.frame.height
         decode_avro(library, rnd)
-        decode_msgpack(library, rnd)
+        if rnd.random() < 0.3:
+            decode_msgpack(library, rnd)
         decode_lines(library, rnd)
         messages = Messages([draw_damaged(rnd) for _ in range(ROWS // 4)])
         messages.headers(library)

@@ -13,6 +13,7 @@ from tidegate.datatypes import STRING, DataType, Schema
 from tidegate.formats.contract import Columns
 from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.cloudevents.attributes import CORE, JSON_TYPE, REQUIRED, SPECVERSION, attribute_of
+from tidegate.formats.kinds.cloudevents.checks import is_suspect
 from tidegate.formats.schemas import FormatOptions, UnknownFields
 from tidegate.native.columns import Rows
 from tidegate.native.json import ZONED, RecordDecoder, is_supported
@@ -36,25 +37,37 @@ class CertainEvents(Certain):
             pl.col("datacontenttype").is_null() | pl.col("datacontenttype").str.contains(JSON_TYPE),
             *([_any_field(fields)] if fields else []),
         ).alias(_CERTAIN)
-        self._output = [
-            (pl.col(name) if name else pl.col(_DATA).struct.field(column)).alias(column)
-            for column, _ in output
-            for name in [attribute_of(column)]
-        ]
+        self._attributes = attributes
+        self._has_fields = bool(fields)
+        self._output = [(column, attribute_of(column)) for column, _ in output]
 
     @override
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
         frame, left = self._decoder.decode(addresses, lengths, count)
-        found = frame.select_seq(*self._output, self._certain)
-        certain = found.get_column(_CERTAIN)
-        found = found.drop(_CERTAIN)
-        if certain.all():
-            return Rows(found if found.width else pl.DataFrame(height=frame.height), left)
+        data = frame.get_column(_DATA).struct.unnest() if self._has_fields else None
+        found = [
+            (frame.get_column(name) if name or data is None else data.get_column(column)).alias(column)
+            for column, name in self._output
+        ]
+        rows = pl.DataFrame(found) if found else pl.DataFrame(height=frame.height)
+        if self._are_certain(frame, data):
+            return Rows(rows, left)
+        certain = frame.select(self._certain).to_series()
         before = set(left)
-        rows = [row for row in range(count) if row not in before]
-        more = [rows[place] for place in (~certain).arg_true()]
-        height = frame.height - len(more)
-        return Rows(found.filter(certain) if found.width else pl.DataFrame(height=height), sorted([*left, *more]))
+        taken = [row for row in range(count) if row not in before]
+        left = sorted([*left, *(taken[place] for place in (~certain).arg_true())])
+        return Rows(rows.filter(certain) if found else pl.DataFrame(height=count - len(left)), left)
+
+    def _are_certain(self, frame: pl.DataFrame, data: pl.DataFrame | None) -> bool:
+        """Returns whether all rows are for sure. Most batches are, and few comparisons show that."""
+        if frame.get_column(_BASE64).null_count() != frame.height:
+            return False
+        if data is not None and all(column.null_count() for column in data.get_columns()):
+            return False
+        texts = {
+            name: frame.get_column(name) for name, kind in self._attributes.items() if name in CORE and kind == STRING
+        }
+        return not is_suspect(texts)
 
 
 def _any_field(fields: Columns) -> pl.Expr:

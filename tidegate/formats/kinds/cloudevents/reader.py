@@ -76,7 +76,10 @@ class EventDecoder(Decoder):
             if memory is None or self._in_memory is None:
                 return self._decode_structured(messages.values)
             return self._in_memory.decode(memory)
-        texts = {name: headers.text(_header_of(name), failures) for name in self._attributes}
+        unreadable: dict[int, RecordFailure] = {}
+        texts = {name: headers.text(_header_of(name), unreadable) for name in self._attributes}
+        apart = set(structured) if unreadable else set()  # their headers have no meaning
+        failures |= {row: one for row, one in unreadable.items() if row not in apart and row not in failures}
         values: list[bytes | None] | None = None
         if len(structured):
             values = list(messages.values)
@@ -117,14 +120,13 @@ class EventDecoder(Decoder):
 
     def _structured_rows(self, headers: EventHeaders, failures: dict[int, RecordFailure]) -> pl.Series:
         """Returns the rows in structured mode, without those whose format is not supported."""
-        types, attributes = headers.text(CONTENT_TYPE, {}), headers.have_attributes()
-        found = types.is_null()
-        if isinstance(attributes, pl.Series):
-            found &= ~attributes
-        elif attributes:
+        types, attributes = headers.text(CONTENT_TYPE, failures), headers.have_attributes()
+        if types.null_count() == 0 or attributes is True:
             found = pl.Series([False]).new_from_index(0, len(types))
-        for text in types.unique().to_list():
-            media_type = "" if text is None else text.partition(";")[0].strip().lower()
+        else:
+            found = types.is_null() if attributes is False else types.is_null() & ~attributes
+        for text in _different(types):
+            media_type = text.partition(";")[0].strip().lower()
             if not media_type.startswith(_EVENT):
                 continue
             if media_type in _JSON_EVENTS:
@@ -166,7 +168,7 @@ class EventDecoder(Decoder):
 
     def _check_content(self, types: pl.Series, failures: dict[int, RecordFailure]) -> None:
         """Finds events whose data is not JSON although fields of it are read."""
-        for text in types.unique().drop_nulls().to_list() if self._fields is not None else ():
+        for text in _different(types) if self._fields is not None else ():
             if is_json(text):
                 continue
             message = (
@@ -205,6 +207,14 @@ class EventDecoder(Decoder):
             found = text
         bad = sorted(failures)
         return {DATA: found.filter(~pl.int_range(len(found), eager=True).is_in(bad)) if bad else found}
+
+
+def _different(texts: pl.Series) -> list[str]:
+    """Returns the different texts of a column, which often has only one."""
+    if not len(texts) or texts.null_count() == len(texts):
+        return []
+    first = texts[0]
+    return [first] if first is not None and (texts == first).all() else texts.unique().drop_nulls().to_list()
 
 
 def _header_of(attribute: str) -> str:

@@ -63,15 +63,27 @@ class _Attributes:
         judges: dict[str, Judge] = {"specversion": _judge_version, "datacontenttype": content}
         self._judges = {name: judge for name, judge in judges.items() if name in self._columns}
 
+    def is_json(self, name: str) -> bool:
+        """Returns whether a column is the content type of data that is JSON unless it is set."""
+        return name == "datacontenttype" and self._has_fields
+
+    def constant_members(self) -> str:
+        """Returns the members of an event that are the same in all, each followed by a comma."""
+        text = msgspec.json.encode({name: self._constants[name] for name in self.kinds if name not in self._columns})
+        inside = text.decode()[1:-1]
+        return f"{inside}," if inside else ""
+
     def values(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Returns a column for each attribute; NULL for an event that does not have it."""
-        return frame.select(self._value(name).alias(name) for name in self.kinds)
+        return pl.DataFrame([self._value(frame, name).alias(name) for name in self.kinds])
 
-    def _value(self, name: str) -> pl.Expr:
+    def _value(self, frame: pl.DataFrame, name: str) -> pl.Series:
         if name not in self._columns:
-            return pl.lit(self._constants[name])
-        value = pl.col(f"{PREFIX}{name}")
-        return value.fill_null(_JSON) if name == "datacontenttype" and self._has_fields else value
+            return pl.Series([self._constants[name]]).new_from_index(0, frame.height)
+        value = frame.get_column(f"{PREFIX}{name}")
+        return (
+            value.fill_null(_JSON) if name == "datacontenttype" and self._has_fields and value.null_count() else value
+        )
 
     def failures(self, values: pl.DataFrame) -> dict[int, RecordFailure]:
         """Returns the rows whose attributes are not valid."""
@@ -129,24 +141,28 @@ class _BinaryEncoder(Encoder):
         self._texts = [_header_text(pl.col(name), kind).cast(pl.Binary).alias(name) for name, kind in kinds.items()]
         names = [CONTENT_TYPE if name == "datacontenttype" else f"{PREFIX}{name}" for name in kinds]
         self._names = pl.Series(names, dtype=pl.String)
+        self._places: tuple[pl.Series, pl.Series] | None = None
+        """Of the last batch, since most have the same number of rows: where values are, and the names of headers."""
 
     @override
     def encode(self, frame: pl.DataFrame) -> Encoded:
         values = self._attributes.values(frame)
         failures = self._attributes.failures(values)
         data = frame.with_columns(self._data).get_column("value")
-        return Encoded(pl.DataFrame([data, self._headers(values.select(self._texts))]), _sorted(failures))
+        return Encoded(pl.DataFrame([data, self._headers(values.select_seq(self._texts))]), _sorted(failures))
 
     def _headers(self, texts: pl.DataFrame) -> pl.Series:
         """Cuts one flat column, which lists each row's headers in the order of the attributes, without NULLs."""
         rows, width = texts.height, texts.width
-        places = pl.int_range(rows * width, eager=True)
-        values = pl.concat(texts.get_columns(), rechunk=True).gather(places % width * rows + places // width)
-        flat = pl.DataFrame([self._names.gather(places % width).alias("key"), values.alias("value")])
+        if self._places is None or len(self._places[0]) != rows * width:
+            places = pl.int_range(rows * width, eager=True)
+            self._places = places % width * rows + places // width, self._names.gather(places % width).alias("key")
+        places, names = self._places
+        values = pl.concat(texts.get_columns(), rechunk=True).gather(places).alias("value")
+        flat = pl.DataFrame([names, values])
+        if not values.null_count() and rows:
+            return flat.to_struct("headers").reshape((rows, width)).arr.to_list()
         known = values.is_not_null()
-        if known.all():
-            ends = pl.int_range(width, (rows + 1) * width, width, eager=True)
-            return cut_lists(flat.to_struct(), ends - width, ends).alias("headers")
         ends = known.cast(pl.Int64).cum_sum().gather_every(width, width - 1)
         starts = ends.shift(1, fill_value=0)
         return cut_lists(flat.filter(known).to_struct(), starts, ends).alias("headers")
@@ -168,44 +184,52 @@ class _StructuredEncoder(Encoder):
 
     def __init__(self, columns: Columns, constants: Mapping[str, str]) -> None:
         self._attributes = _Attributes(columns, constants)
-        kinds = self._attributes.kinds
-        required = [_member(name, kinds[name]) for name in REQUIRED]
+        own = [name for name in self._attributes.kinds if f"{PREFIX}{name}" in dict(columns)]
+        members = {name: self._member(name) for name in own}
+        always = [name for name in own if name in REQUIRED or self._attributes.is_json(name)]
+        self._optional = [name for name in own if name not in always]
+        head = pl.lit("{" + self._attributes.constant_members())
         # Null would be allowed, but some readers expect that a member that is there has a value.
-        optional = [
-            pl.when(pl.col(name).is_not_null()).then("," + _members([_member(name, kind)])).otherwise(pl.lit(""))
-            for name, kind in kinds.items()
-            if name not in REQUIRED
+        self._some = [
+            head,
+            _members([members[name] for name in always]),
+            *(
+                pl.when(pl.col(f"{PREFIX}{name}").is_not_null())
+                .then("," + _members([members[name]]))
+                .otherwise(pl.lit(""))
+                for name in self._optional
+            ),
         ]
-        self._begin = pl.concat_str([_members(required), *optional])
-        self._optional = [name for name in kinds if name not in REQUIRED]
-        self._whole_begin = _members([*required, *(_member(name, kinds[name]) for name in self._optional)])
+        """The texts of the attributes."""
+        self._all = [head, _members(list(members.values()))]
         """The same for rows that have all optional attributes, in half of the time."""
         fields = tuple(fields_of(dict(columns)).items())
-        self._fields = ('"data":' + json_objects(fields).cast(pl.String)) if fields else None
+        self._fields = [pl.lit(',"data":'), json_objects(fields).cast(pl.String)] if fields else None
         self._whole = dict(columns).get(DATA)
         self._headers = pl.Series("headers", [[{"key": CONTENT_TYPE, "value": _STRUCTURED}]], dtype=_HEADERS)
+
+    def _member(self, name: str) -> pl.Expr:
+        value = json_ready(pl.col(f"{PREFIX}{name}"), polars_type(self._attributes.kinds[name]))
+        return (value.fill_null(_JSON) if self._attributes.is_json(name) else value).alias(name)
 
     @override
     def encode(self, frame: pl.DataFrame) -> Encoded:
         values = self._attributes.values(frame)
         failures = self._attributes.failures(values)
-        if self._fields is not None:
-            data = frame.select(self._fields.alias(DATA))
-        elif self._whole is not None:
-            data = pl.DataFrame([self._data(frame.get_column(DATA), values, failures).alias(DATA)])
-        else:
-            data = pl.DataFrame([pl.Series(DATA, [None], dtype=pl.String).new_from_index(0, frame.height)])
-        begin = self._begin if any(values[name].null_count() for name in self._optional) else self._whole_begin
-        parts = pl.concat_str([begin, pl.col(DATA)], separator=",", ignore_nulls=True)
-        text = values.hstack(data).select(pl.concat_str([pl.lit("{"), parts, pl.lit("}")]).cast(pl.Binary))
+        begin = self._some if any(frame[f"{PREFIX}{name}"].null_count() for name in self._optional) else self._all
+        data = self._fields or []
+        if self._whole is not None:
+            data = [pl.lit(self._data(frame.get_column(DATA), values, failures))]
+        text = pl.concat_str([*begin, *data, pl.lit("}")]).cast(pl.Binary).alias("value")
         headers = self._headers.new_from_index(0, frame.height)
-        return Encoded(pl.DataFrame([text.to_series().alias("value"), headers]), _sorted(failures))
+        return Encoded(frame.select_seq(text).with_columns(headers), _sorted(failures))
 
     def _data(self, data: pl.Series, values: pl.DataFrame, failures: dict[int, RecordFailure]) -> pl.Series:
-        """Returns the member for the data as a whole; NULL for an event without data."""
+        """Returns the member for the data as a whole, after a comma; empty for an event without data."""
         name = "data_base64" if self._whole == BINARY else "data"
-        member = _members([json_ready(pl.col(DATA), data.dtype).alias(name)])
-        texts = pl.DataFrame([data]).select(pl.when(pl.col(DATA).is_not_null()).then(member)).to_series()
+        member = "," + _members([json_ready(pl.col(DATA), data.dtype).alias(name)])
+        has_data = pl.col(DATA).is_not_null()
+        texts = pl.DataFrame([data]).select(pl.when(has_data).then(member).otherwise(pl.lit(""))).to_series()
         if self._whole == BINARY:
             return texts
         as_json = pl.Series(values=[True]).new_from_index(0, len(data))
@@ -219,11 +243,7 @@ class _StructuredEncoder(Encoder):
             except ValueError as error:
                 message = f"`{DATA}` is to be a JSON text by its `datacontenttype`: {error}"
                 failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
-        return texts.zip_with(~as_json, '"data":' + data)
-
-
-def _member(name: str, kind: DataType) -> pl.Expr:
-    return json_ready(pl.col(name), polars_type(kind)).alias(name)
+        return texts.zip_with(~as_json, (',"data":' + data).fill_null(""))
 
 
 def _members(members: Sequence[pl.Expr]) -> pl.Expr:
