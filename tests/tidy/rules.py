@@ -41,6 +41,12 @@ def parse(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@lru_cache(maxsize=1)
+def nodes_of(text: str) -> tuple[ast.AST, ...]:
+    """Returns all nodes of a text, also shared."""
+    return tuple(ast.walk(parse(text)))
+
+
 def check_module_size(text: str) -> list[str]:
     """Limits modules to 700 lines."""
     lines = len(text.splitlines())
@@ -52,7 +58,7 @@ def check_function_sizes(text: str) -> list[str]:
     too_long = []
     if len(text.splitlines()) <= FUNCTION_LINES_MAX:
         return []
-    for node in ast.walk(parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, Function):
             lines = _count_lines(node)
             if lines > FUNCTION_LINES_MAX:
@@ -74,12 +80,17 @@ def find_large_classes(text: str) -> dict[str, str]:
     Fields of value classes (structs, settings) are not counted, because a file or a page determines their number.
     """
     found = {}
-    for node in ast.walk(parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.ClassDef):
             attributes, parameters = len(_attributes_of(node)), _count_parameters(node)
             if attributes > ATTRIBUTES_MAX or parameters > PARAMETERS_MAX:
                 found[node.name] = f"{attributes} attributes, {parameters} constructor parameters"
     return found
+
+
+def check_class_sizes(text: str) -> list[str]:
+    """Limits classes to one job."""
+    return [f"{name} has {sizes}" for name, sizes in find_large_classes(text).items()]
 
 
 def _attributes_of(node: ast.ClassDef) -> set[str]:
@@ -139,7 +150,7 @@ def room_of(parts: Sequence[str]) -> str:
 def find_rooms_imported(text: str) -> set[str]:
     """Returns the rooms of all Tidegate modules that this text imports: `tidegate.plan.graph` -> `plan`."""
     rooms = set()
-    for name in find_imports(parse(text)):
+    for name in find_imports(text):
         parts = name.split(".")
         if parts[0] == "tidegate" and len(parts) > 1:
             rooms.add(room_of(parts[1:]))
@@ -158,13 +169,13 @@ def check_kinds(text: str) -> list[str]:
     """Forbids importing a kind of operator: each kind declares how it differs."""
     if KINDS not in text:
         return []
-    names = (name for name in find_imports(parse(text)) if name.startswith(KINDS))
+    names = (name for name in find_imports(text) if name.startswith(KINDS))
     return [f"imports {name}: declare what differs as a trait of `Operator`" for name in names]
 
 
-def find_imports(tree: ast.AST) -> Iterator[str]:
+def find_imports(text: str) -> Iterator[str]:
     """Yields the full names of all imported modules; `from tidegate import plan` yields `tidegate.plan`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(text):
         yield from _names_of(node)
 
 
@@ -185,7 +196,7 @@ def check_relative_imports(text: str) -> list[str]:
     """Requires absolute imports."""
     if not _MAY_BE_RELATIVE.search(text):
         return []
-    return [name for name in find_imports(parse(text)) if name.startswith("relative import")]
+    return [name for name in find_imports(text) if name.startswith("relative import")]
 
 
 def check_heavy_imports(text: str) -> list[str]:
@@ -198,9 +209,8 @@ def check_heavy_imports(text: str) -> list[str]:
 
 def check_purity(text: str) -> list[str]:
     """Forbids clocks, randomness, threads, sockets and files: the modules that provide them and the built-in calls."""
-    tree = parse(text)
-    found = [f"imports {name}" for name in find_imports(tree) if name.split(".")[0] in IMPURE]
-    for node in ast.walk(tree):
+    found = [f"imports {name}" for name in find_imports(text) if name.split(".")[0] in IMPURE]
+    for node in nodes_of(text):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             if name in IMPURE_CALLS or name.removeprefix("datetime.") in IMPURE_CALLS:
@@ -218,7 +228,7 @@ def check_swallowed_errors(text: str) -> list[str]:
         return []
     broad = {"Exception", "BaseException"}
     found = []
-    for node in ast.walk(parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.ExceptHandler):
             caught = "BaseException" if node.type is None else ast.unparse(node.type)
             if caught in broad and all(isinstance(line, ast.Pass) or _is_constant(line) for line in node.body):
@@ -260,7 +270,7 @@ def check_test_habits(text: str) -> list[str]:
     if not any(word in text for word in last):
         return []
     found = []
-    for node in ast.walk(parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.Attribute) and node.attr in last and ast.unparse(node) in banned | marks:
             found.append(f"line {node.lineno}: {ast.unparse(node)}")
         if isinstance(node, ast.ImportFrom) and node.module == "time":
@@ -276,15 +286,14 @@ def check_clients(text: str) -> list[str]:
     """Forbids creating librdkafka clients: the one place that creates them keeps their log out of the output."""
     if "confluent_kafka" not in text:
         return []
-    tree = parse(text)
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(text):
         if isinstance(node, ast.Import):
             modules = {alias.asname or alias.name for alias in node.names if alias.name == "confluent_kafka"}
             names |= {f"{module}.{kind}" for module in modules for kind in CLIENTS}
         if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "confluent_kafka":
             names |= {alias.asname or alias.name for alias in node.names if alias.name in CLIENTS}
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in names)
+    calls = (node for node in nodes_of(text) if isinstance(node, ast.Call) and ast.unparse(node.func) in names)
     return [f"line {node.lineno}: use tests.support.clients for {ast.unparse(node.func)}" for node in calls]
 
 

@@ -6,6 +6,8 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.tidy.tree import PACKAGE, ROOT, python_files, report
@@ -80,12 +82,29 @@ def words_of(identifier: str) -> str:
     return f"_{'_'.join(words).lower()}_"
 
 
+class Defined(NamedTuple):
+    """What a module of the package defines."""
+
+    names: frozenset[str]
+    public_classes: tuple[str, ...]
+
+
+@cache
+def read_definitions() -> dict[Path, Defined]:
+    """Reads what each module defines."""
+    found = {}
+    for file in python_files(PACKAGE):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        classes = (node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+        found[file] = Defined(frozenset({*find_identifiers(tree), file.stem}), tuple(classes))
+    return found
+
+
 def test_no_identifier_has_a_word_that_is_not_used() -> None:
     instead = {word: entry.term for entry in read_glossary() for word in entry.not_used}
     found = []
-    for file in python_files(PACKAGE):
-        names = {*find_identifiers(ast.parse(file.read_text(encoding="utf-8"))), file.stem}
-        for name in sorted(names):
+    for file, defined in read_definitions().items():
+        for name in sorted(defined.names):
             words = words_of(name)
             found += [
                 f"{file.relative_to(ROOT)}: {name}: write `{term}` for `{word}`"
@@ -104,8 +123,7 @@ def test_the_search_for_words_finds_them_in_every_form() -> None:
 def test_names_of_public_classes_are_unique() -> None:
     """The room `python` is what users import, with short names of its own."""
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for file in [file for file in python_files(PACKAGE) if PACKAGE / "python" not in file.parents]:
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(str(file.relative_to(ROOT)))
+    for file, defined in read_definitions().items():
+        for name in defined.public_classes if PACKAGE / "python" not in file.parents else ():
+            places[name].append(str(file.relative_to(ROOT)))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

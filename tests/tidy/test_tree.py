@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -110,53 +111,72 @@ CHECKED_EVERYWHERE: dict[str, Callable[[str], list[str]]] = {
 }
 
 
+Rule = Callable[[str], list[str]]
+KINDS, REGISTRY = PACKAGE / "operators" / "kinds", PACKAGE / "operators" / "registry.py"
+PURE_FILES = frozenset(python_files(*PURE))
+LIGHT_FILES = frozenset(
+    file
+    for file in python_files(*(PACKAGE / name for name in LIGHT))
+    if not any(place in file.as_posix() for place in RUNNING)
+)
+
+
+def rules_of(file: Path) -> Iterator[tuple[str, Rule]]:
+    """Yields the rules that a file has to keep."""
+    yield from CHECKED_EVERYWHERE.items()
+    yield "docstrings", rules.check_docstrings
+    if PACKAGE in file.parents:
+        room = rules.room_of(file.relative_to(PACKAGE).with_suffix("").parts)
+        yield "rooms", partial(rules.check_rooms, room=room, allowed=MAY_IMPORT[room] | {room})
+        yield "classes", rules.check_class_sizes
+        if KINDS not in file.parents and file != REGISTRY:
+            yield "kinds", rules.check_kinds
+        if file in PURE_FILES:
+            yield "purity", rules.check_purity
+        if file in LIGHT_FILES:
+            yield "heavy", rules.check_heavy_imports
+    if TESTS in file.parents:
+        yield "habits", rules.check_test_habits
+        if file != CLIENTS:
+            yield "clients", rules.check_clients
+
+
 @cache
-def said_everywhere() -> dict[Callable[[str], list[str]], list[str]]:
-    """Applies rules file by file, so that each file is parsed once for all of them."""
-    chosen = [*CHECKED_EVERYWHERE.values(), rules.check_docstrings]
-    found: dict[Callable[[str], list[str]], list[str]] = {rule: [] for rule in chosen}
+def said() -> dict[str, list[str]]:
+    """Applies the rules file by file, so that each file is parsed once for all of them."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
     for file in python_files(PACKAGE, TESTS, ROOT / "bench"):
-        for rule in chosen:
-            found[rule] += complaints([file], rule)
+        for name, rule in rules_of(file):
+            found[name] += complaints([file], rule)
     return found
 
 
 @pytest.mark.parametrize("name", CHECKED_EVERYWHERE)
 def test_every_python_file_keeps_the_rule(name: str) -> None:
-    report(said_everywhere()[CHECKED_EVERYWHERE[name]])
+    report(said()[name])
 
 
 def test_classes_have_one_job() -> None:
     """Checks the limits of 20 attributes and 8 constructor parameters."""
-    found = {}
-    for file in python_files(PACKAGE):
-        for name, sizes in rules.find_large_classes(file.read_text("utf-8")).items():
-            found[f"{file.relative_to(PACKAGE)} {name}"] = sizes
-    assert found.keys() == LARGE_CLASSES.keys(), found
+    found = {complaint.removeprefix(f"{PACKAGE.name}/").partition(" has ")[0] for complaint in said()["classes"]}
+    assert found == {name.replace(" ", ": ") for name in LARGE_CLASSES}, said()["classes"]
 
 
 def test_everything_public_has_a_docstring() -> None:
-    report([said for said in said_everywhere()[rules.check_docstrings] if said.startswith(f"{PACKAGE.name}/")])
+    report([one for one in said()["docstrings"] if one.startswith(f"{PACKAGE.name}/")])
 
 
 def test_every_test_module_says_its_subject() -> None:
-    said = [said for said in said_everywhere()[rules.check_docstrings] if said.startswith(f"{TESTS.name}/")]
-    report([complaint for complaint in said if complaint.endswith("no module docstring")])
+    of_tests = [one for one in said()["docstrings"] if one.startswith(f"{TESTS.name}/")]
+    report([one for one in of_tests if one.endswith("no module docstring")])
 
 
 def test_rooms_import_one_way_only() -> None:
-    wrong: list[str] = []
-    for file in python_files(PACKAGE):
-        room = rules.room_of(file.relative_to(PACKAGE).with_suffix("").parts)
-        allowed = MAY_IMPORT[room] | {room}
-        wrong += complaints([file], partial(rules.check_rooms, room=room, allowed=allowed))
-    report(wrong)
+    report(said()["rooms"])
 
 
 def test_nothing_outside_the_kinds_of_operators_knows_one_of_them() -> None:
-    kinds, registry = PACKAGE / "operators" / "kinds", PACKAGE / "operators" / "registry.py"
-    others = [file for file in python_files(PACKAGE) if kinds not in file.parents and file != registry]
-    report(complaints(others, rules.check_kinds))
+    report(said()["kinds"])
 
 
 def test_table_of_rooms_has_no_cycle() -> None:
@@ -170,13 +190,11 @@ def test_table_of_rooms_has_no_cycle() -> None:
 
 
 def test_core_has_no_clock_thread_socket_file_or_random_number() -> None:
-    report(complaints(python_files(*PURE), rules.check_purity))
+    report(said()["purity"])
 
 
 def test_heavy_libraries_are_imported_where_they_run() -> None:
-    files = python_files(*(PACKAGE / name for name in LIGHT))
-    light = [file for file in files if not any(place in file.as_posix() for place in RUNNING)]
-    report(complaints(light, rules.check_heavy_imports))
+    report(said()["heavy"])
 
 
 def test_frames_that_others_may_have_are_written_in_one_place() -> None:
@@ -186,11 +204,11 @@ def test_frames_that_others_may_have_are_written_in_one_place() -> None:
 
 
 def test_tests_neither_sleep_nor_skip() -> None:
-    report(complaints(python_files(TESTS), rules.check_test_habits))
+    report(said()["habits"])
 
 
 def test_tests_make_their_kafka_clients_in_one_place() -> None:
-    report(complaints([file for file in python_files(TESTS) if file != CLIENTS], rules.check_clients))
+    report(said()["clients"])
 
 
 def test_no_file_holds_a_banned_word() -> None:
