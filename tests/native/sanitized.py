@@ -33,14 +33,12 @@ from tidegate.formats.kinds.avro.columns import record_columns
 from tidegate.formats.kinds.avro.in_memory import CertainReader
 from tidegate.formats.kinds.avro.resolution import fit_columns
 from tidegate.formats.kinds.avro.schema import parse_schema
-from tidegate.formats.kinds.msgpack.writer import ready_columns, written_type
 from tidegate.formats.records import OutputRecords
 from tidegate.kafka.producing import NativeProducing
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.json import MSGPACK, RecordDecoder
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
-from tidegate.native.msgpack import RowEncoder
 
 BASES, ROWS = 20, 400
 COLUMNS = (*FLAT, *NESTED[:-1])
@@ -83,10 +81,6 @@ def decode_msgpack(library: ctypes.CDLL, rnd: random.Random) -> None:
     decoder = RecordDecoder(library, record, wanted, strict=rnd.random() < 0.3, needs_field=True, syntax=MSGPACK)
     rows = decoder.decode(there.addresses, there.lengths, len(there))
     assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
-    read = [one for one in columns if one[0] in rows.frame.columns]
-    if read:
-        ready = rows.frame.select(ready_columns(read))
-        assert RowEncoder(library, written_type(read)).encode(ready).len() == ready.height
 
 
 def decode_lines(library: ctypes.CDLL, rnd: random.Random) -> None:

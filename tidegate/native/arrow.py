@@ -1,4 +1,4 @@
-"""Arrays filled by C as Polars columns and the reverse, passed through Arrow's C data interface without a copy.
+"""Arrays filled by C as Polars columns, passed through Arrow's C data interface without a copy.
 
 C frees their memory when Polars drops the last column of a batch (`arrow.h`).
 """
@@ -6,8 +6,7 @@ C frees their memory when Polars drops the last column of a batch (`arrow.h`).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -17,10 +16,6 @@ BUFFER_BYTES_MAX: Final = 2**31 - 1
 """Maximum size of a buffer that views point into."""
 _SCHEMA_CAPSULE: Final = b"arrow_schema"
 _ARRAY_CAPSULE: Final = b"arrow_array"
-_STREAM_CAPSULE: Final = b"arrow_array_stream"
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
 _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
@@ -57,34 +52,6 @@ ArrowArray._fields_ = (
     ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowArray))),
     ("private_data", ctypes.c_void_p),
 )
-
-
-class _ArrowStream(ctypes.Structure):
-    """`struct ArrowArrayStream`."""
-
-
-_ArrowStream._fields_ = (
-    ("get_schema", ctypes.c_void_p),
-    ("get_next", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_ArrowStream), ctypes.POINTER(ArrowArray))),
-    ("get_last_error", ctypes.c_void_p),
-    ("release", ctypes.c_void_p),
-    ("private_data", ctypes.c_void_p),
-)
-
-
-@contextmanager
-def export_series(series: pl.Series) -> Iterator[ArrowArray]:
-    """Yields a column as an array of Polars, without a copy. Raises MemoryError."""
-    capsule = series.rechunk().__arrow_c_stream__()  # it releases the stream
-    stream = _ArrowStream.from_address(_pointer(capsule, _STREAM_CAPSULE))
-    array = ArrowArray()
-    if stream.get_next(ctypes.byref(stream), ctypes.byref(array)):
-        raise MemoryError("no memory for the columns of a batch")
-    try:
-        yield array
-    finally:
-        if array.release:
-            array.release(ctypes.byref(array))
 
 
 class _Exported:

@@ -82,11 +82,6 @@ class DeclaredColumns:
         return Rows(frame, found)
 
 
-def declare(record: DataType) -> ctypes.Array[Field]:
-    """Returns the declaration of a struct whose fields are all wanted."""
-    return _fields_of([("", record)], [name for name, _ in record.fields])
-
-
 def _fields_of(fields: Sequence[tuple[str, DataType]], wanted: Collection[str]) -> ctypes.Array[Field]:
     return (Field * len(fields))(*(_field_of(name, kind, wanted) for name, kind in fields))
 
