@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]  # not in their __all__
 
+from tests.conftest import BrokerMaker
 from tests.depth import DEPTH
 from tests.sinks.driving import Cluster
 from tests.sinks.test_record_parts import COPY, Headers, headers_of, process
@@ -114,3 +117,52 @@ def test_a_copy_is_what_a_plain_reader_finds_in_the_original(
         copy = cluster_tv2.topic(PARTITIONS, config)
         process(cluster_tv2, COPY, source, copy)
         assert read(cluster_tv2.bootstrap, copy) == original
+
+
+@pytest.mark.deep
+def test_a_copy_of_a_compacted_topic_is_what_a_plain_reader_finds(
+    own_broker: BrokerMaker, unique_name: Callable[[str], str]
+) -> None:
+    """Compaction leaves gaps within batches and transactions."""
+    print(f"seed {SEED}")
+    rnd = random.Random(SEED)
+    broker = own_broker(properties={"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "100"})
+    cluster = Cluster(broker.bootstrap, unique_name)
+    try:
+        compacts = {"segment.ms": "200", "min.cleanable.dirty.ratio": "0.01", "cleanup.policy": "compact"}
+        source, copy = cluster.topic(PARTITIONS, compacts), cluster.topic(PARTITIONS)
+        compact(broker.bootstrap, source, rnd)
+        process(cluster, COPY, source, copy)
+        assert read(broker.bootstrap, copy) == read(broker.bootstrap, source)
+    finally:
+        cluster.close()
+
+
+def compact(bootstrap: str, topic: str, rnd: random.Random) -> None:
+    """Writes records of few keys until most of them are gone, and then ends compaction."""
+    plain = clients.producer({"bootstrap.servers": bootstrap})
+    transactional = clients.producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
+    transactional.init_transactions(60)
+    written = 0
+
+    def write(producer: ck.Producer) -> None:
+        nonlocal written
+        for _ in range(100):
+            key = b"%d" % rnd.randrange(20)
+            producer.produce(topic, **{**draw(rnd), "key": key, "timestamp": rnd.randrange(1, 10**12)})
+        assert producer.flush(60) == 0
+        written += 100
+
+    def is_compacted() -> bool:
+        write(plain)  # a segment that is old enough ends with the next record, and only then it is compacted
+        transactional.begin_transaction()
+        write(transactional)
+        transactional.commit_transaction(60)
+        return sum(map(len, read(bootstrap, topic))) < written // 2
+
+    wait_until(is_compacted, "most records are gone")
+    admin = clients.admin({"bootstrap.servers": bootstrap})
+    ends = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[ends])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(60)
