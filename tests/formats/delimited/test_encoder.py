@@ -56,6 +56,15 @@ def test_a_row_is_its_columns_in_order() -> None:
     assert encode(frame, *kinds, quote_all=True) == ['"1","Infinity","1.50","/w=="', ',"0.1","-0.05",""']
 
 
+def test_finite_numbers_have_the_same_texts_with_and_without_infinite_ones() -> None:
+    finite = [0.1, -0.0, 1e-7, 1e20, float("nan"), None]
+    lines = encode(pl.DataFrame({"x": finite}), DOUBLE)
+    assert lines == ["0.1", "-0.0", "1e-7", "1e+20", "NaN", ""]
+    for more in (float("inf"), -float("inf")):
+        assert encode(pl.DataFrame({"x": [*finite, more]}), DOUBLE)[:-1] == lines
+    assert encode(pl.DataFrame({"x": [0.5, None]}), DOUBLE, quote_all=True) == ['"0.5"', ""]
+
+
 def test_numbers_are_quoted_where_the_dialect_has_their_characters() -> None:
     frame = pl.DataFrame({"a": [-1, 1, 5], "b": [1, 2, 3]})
     assert encode(frame, BIGINT, BIGINT, separator="-", null="5") == ['"-1"-1', "1-2", '"5"-3']

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -24,6 +25,7 @@ _WRITTEN: Final = {
     **dict.fromkeys(("timestamp", "timestamp_ntz"), _DIGITS + ":.TZ"),
 }
 """The characters of texts by type. Others may have any."""
+_FLOATING: Final = ("float", "double")
 _BREAK: Final = "\0"
 """Between the texts of a column when they are searched; a text that has one is only searched more closely."""
 _UNFIT: Final = "has the separator, a line break or the text of NULL, which a field without quotes cannot hold"
@@ -62,11 +64,15 @@ class _Field:
         text, null, quote = text_of(pl.col(name), kind), dialect.null, dialect.quote
         self.special = text.str.contains(_special(dialect)).fill_null(value=False).alias(name)
         """Whether a text is only right within quotes."""
-        quoted = text if not quote else pl.concat_str([pl.lit(quote), _escaped(text, kind, dialect), pl.lit(quote)])
+        quoted = _quoted(text, kind, dialect)
         self._plain = quoted if quote_all else text
         """The fields of texts that need no quotes, NULL for NULL."""
         self._checked = quoted if quote_all else pl.when(self.special).then(quoted).otherwise(text)
         """The fields of any texts."""
+        finite = pl.col(name).cast(pl.String)
+        self._finite = _quoted(finite, kind, dialect) if quote_all else finite
+        """The fields of finite numbers."""
+        self._floating = kind.kind in _FLOATING
         self._null_text = null
         self._whole = [f"{_BREAK}{text}{_BREAK}" for text in dialect.quoted]
         self.searched = kind.kind == "string" and not (quote_all and quote)
@@ -77,8 +83,11 @@ class _Field:
 
     def text(self, frame: pl.DataFrame, *, special: bool) -> pl.Expr:
         """Returns the fields. `special`: texts of the batch may need quotes."""
+        column = frame[self.name]
         text = self._checked if special else self._plain
-        return text.fill_null(self._null_text) if frame[self.name].null_count() else text
+        if self._floating and not special and not _has_infinity(column):
+            text = self._finite
+        return text.fill_null(self._null_text) if column.null_count() else text
 
     def may_be_special(self, texts: str) -> bool:
         """Returns False if no text of a batch needs quotes; `texts` are all of them, if the column is `searched`."""
@@ -100,6 +109,16 @@ def _special(dialect: Dialect) -> str:
     overlaps = "".join(f"|{re.escape(part)}$" for part in dialect.overlaps)
     whole = "".join(f"|^{re.escape(text)}$" for text in dialect.quoted)
     return rf"{re.escape(dialect.separator)}|[\r\n]{quote}{overlaps}{whole}"
+
+
+def _has_infinity(column: pl.Series) -> bool:
+    return column.max() == math.inf or column.min() == -math.inf
+
+
+def _quoted(text: pl.Expr, kind: DataType, dialect: Dialect) -> pl.Expr:
+    """Returns texts within quotes, or as they are if the dialect has none."""
+    quote = pl.lit(dialect.quote)
+    return pl.concat_str([quote, _escaped(text, kind, dialect), quote]) if dialect.quote else text
 
 
 def _escaped(text: pl.Expr, kind: DataType, dialect: Dialect) -> pl.Expr:
@@ -130,4 +149,4 @@ def text_of(value: pl.Expr, kind: DataType) -> pl.Expr:
     if kind.kind == "binary":
         return value.bin.encode("base64")
     text = value.cast(pl.String)
-    return text.str.replace("inf", "Infinity", literal=True) if kind.kind in ("float", "double") else text
+    return text.str.replace("inf", "Infinity", literal=True) if kind.kind in _FLOATING else text
