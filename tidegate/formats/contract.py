@@ -204,6 +204,8 @@ class Format(ABC):
     If False, it is a bad record, unless the source skips it or converts it to a row; the decoder does not receive it in
     these cases.
     """
+    is_text: ClassVar[bool] = True
+    """Values are texts, so a line of a file can be one. For other formats, a line is a value in JSON (`from_plain`)."""
     is_changelog: ClassVar[bool] = False
     """Records are inserts, updates and deletes of a table's rows.
 

@@ -277,10 +277,9 @@ class LineParser:
 
     def _parse(self, line: bytes) -> ProducedRecord:
         if not self._whole:  # unchanged if possible: the pipeline itself must detect what is wrong with it
-            kind = self._format.schema_kind
-            if kind is SchemaKind.JSON:
+            if self._format.schema_kind is SchemaKind.JSON:
                 line = prefix_of(self._options) + line
-            elif kind is not None:
+            elif not self._format.is_text:
                 line = self._format.from_plain(parse_json(line), self._options)
             return ProducedRecord(TopicPartition(self._settings.example_topic, 0), None, line)
         entry = parse_json(line)
@@ -307,7 +306,8 @@ class LineParser:
         if "value" not in entry and "value_base64" not in entry:
             raise ValueError("it has no `value`; without --records a line is the value")
         value = entry.get("value")
-        if isinstance(value, str | None) or "value_base64" in entry or self._format.schema_kind is None:
+        is_plain = self._format.schema_kind is None and self._format.is_text
+        if isinstance(value, str | None) or "value_base64" in entry or is_plain:
             return _bytes_of(entry, "value")  # text is the encoded record itself; a readable value is an object
         return self._format.from_plain(value, self._options)
 

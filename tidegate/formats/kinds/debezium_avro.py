@@ -25,6 +25,7 @@ class DebeziumAvroFormat(DebeziumFormat):
 
     name = "debezium-avro"
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
+    is_text = False
     written_as = frozenset({"timestamps"})
     page = """\
 For sources: the change events of [debezium](#format-debezium) as Connect's converters for Avro write them, in

@@ -40,6 +40,7 @@ class AvroFormat(Format):
     name = "avro"
     writes = "a record of all columns"
     needs_schema = True
+    is_text = False
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
     page = """\
 A source reads records of Confluent's wire format: a zero byte, the id of a schema in four bytes, and the record,

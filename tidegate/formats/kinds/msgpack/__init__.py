@@ -17,6 +17,7 @@ class MsgpackFormat(Format):
     name = "msgpack"
     writes = "a map of all columns"
     needs_schema = True
+    is_text = False
     finds_unknown_fields = True
     keeps_unknown_fields = True
     page = """\

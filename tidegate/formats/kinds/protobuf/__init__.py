@@ -23,6 +23,7 @@ class ProtobufFormat(Format):
     name = "protobuf"
     writes = "a message of all columns"
     needs_schema = True
+    is_text = False
     finds_unknown_fields = True
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.PROTOBUF
     page = """\
