@@ -22,18 +22,20 @@ _NEEDS_FIELD: Final = 2
 """Flags of `enum flag` in `json.c`."""
 
 
-def is_supported(kind: DataType) -> bool:
+def is_supported(kind: DataType, syntax: str = JSON) -> bool:
     """Returns whether all or most values of a type can be decoded here."""
     if kind.kind == "map" and kind.key != STRING:
         return False
     if kind.kind == "struct":
-        return all(_is_plain(name) and is_supported(part) for name, part in kind.fields)
-    return kind.kind in KINDS and (kind.element is None or is_supported(kind.element))
+        return all(_is_plain(name, syntax) and is_supported(part, syntax) for name, part in kind.fields)
+    return kind.kind in KINDS and (kind.element is None or is_supported(kind.element, syntax))
 
 
-def _is_plain(name: str) -> bool:
-    """Returns whether JSON writes a name without escapes, and MessagePack with at most two bytes in front."""
-    return len(name.encode()) <= _NAME_BYTES_MAX and not any(letter in '"\\' or letter < " " for letter in name)
+def _is_plain(name: str, syntax: str) -> bool:
+    """Returns whether JSON writes a name without escapes, or MessagePack with at most two bytes in front."""
+    if syntax == MSGPACK:
+        return len(name.encode()) <= _NAME_BYTES_MAX
+    return not any(letter in '"\\' or letter < " " for letter in name)
 
 
 class RecordDecoder:
@@ -54,7 +56,7 @@ class RecordDecoder:
         With `strict`, records with fields that `record` does not have. With `needs_field`, records that have fields but
         none that `record` has.
         """
-        assert is_supported(record)
+        assert is_supported(record, syntax)
         self.library = library
         self._decode = library.tg_msgpack_decode if syntax == MSGPACK else library.tg_json_decode
         self._decode.restype = ctypes.c_int32

@@ -216,7 +216,7 @@ def find_memory_decoder(
 ) -> MemoryDecoder[Decoded] | None:
     """Returns a decoder in C of these columns; None if the library is not available or does not support a type."""
     library, record = loaded(), DataType("struct", fields=tuple(declared))
-    if library is None or not is_supported(record):
+    if library is None or not is_supported(record, syntax):
         return None
     certain = RecordDecoder(library.free, record, wanted, strict=strict, needs_field=needs_field, syntax=syntax)
     return MemoryDecoder(certain, careful)
