@@ -432,12 +432,14 @@ def _document(
         "sources": {
             name: {**({} if "pattern" in source else {"topic": name}), **source, **shape.own.get(name, {})}
             for name in shape.inputs
+            if name != shape.retry
         },
         "steps": shape.steps_with(timing),
         "sinks": shape.sinks,
     }
     if DEAD_TOPIC in shape.topics:
-        document["dead_letters"] = {"topic": DEAD_TOPIC, "max_per_minute": "unlimited"}
+        retry = {"retry_topic": shape.retry} if shape.retry else {}
+        document["dead_letters"] = {"topic": DEAD_TOPIC, "max_per_minute": "unlimited", **retry}
     return document
 
 

@@ -87,6 +87,8 @@ class Shape:
     """Retention removes input before it is read."""
     letters: ClassVar[bool] = False
     """Rows may become dead letters although their records are not bad."""
+    retry: ClassVar[str] = ""
+    """The input that is the retry topic of dead letters; it has no source in the file."""
 
     @property
     def topics(self) -> tuple[str, ...]:
