@@ -319,7 +319,7 @@ class VertexTask:
         self.source_stopped = self.source_stopped or barrier.final
         if self.source_stopped:
             self.chain.stop_source()
-        if self.inputs is not None:
+        if self.inputs is not None and self.chain.source is not None:
             return
         if barrier.final and not self.chain.settled:
             self._final = barrier
