@@ -39,6 +39,9 @@ class LeakCheck:
         self.ending_s = ending_s
         self._observer = Observer()
         self._known: Holdings | None = None
+        """What was held after the last test."""
+        self._newest: Holdings = NOTHING
+        """What was held when it was last looked at."""
         self._of_fixtures: dict[Any, Holdings] = {}
         self._has_failed = False
         """True after a test has failed: what the garbage collector finds from then on may be its variables."""
@@ -68,13 +71,14 @@ class LeakCheck:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
         """Runs around all other teardowns."""
-        before = self._known or NOTHING
+        before, self._known = self._known or NOTHING, None
         try:
             yield
             if not item.stash.get(FAILED, False):
                 self._require_nothing(item.nodeid, lambda: self._read_new(before))
+                self._known = self._newest  # most tests leave nothing: a second reading would cost as much again
         finally:
-            self._known = self._observer.read()
+            self._known = self._observer.read() if self._known is None else self._known
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -92,7 +96,8 @@ class LeakCheck:
 
     def _read_new(self, before: Holdings) -> Holdings:
         held = before.union(*self._of_fixtures.values())
-        new = self._observer.read() - held
+        self._newest = self._observer.read()
+        new = self._newest - held
         return without_those_of(held, new) if new else new
 
     def _require_nothing(self, who: str, read: Callable[[], Holdings]) -> None:
