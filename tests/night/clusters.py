@@ -196,7 +196,7 @@ class _Campaign(Campaign[Row]):
         self.kill_daemon(self._running)
         writer = self.start_writing(rows)
         self._number += 1
-        command = ("-m", "tests.support.faulty_daemon", "after-append", "2")
+        command = ("-m", "tests.support.faulty_daemon", "after-append", "1")
         dying = self.daemon = self._job.daemon(self._number, SLOTS[self._number % len(SLOTS)], *command)
         code = dying.start().wait()
         assert code == -signal.SIGKILL, f"exit code {code}\n{dying.text()[-3000:]}"
