@@ -246,7 +246,7 @@ def measure_texts(frame: pl.DataFrame, runs: int) -> tuple[float, float]:
     quoting = RecordEncoder("delimited", COLUMNS, options=FormatOptions(settings={"quote_all": True}))
     measure("delimited encode, all quoted", rows, runs, lambda: quoting.encode(frame))
     pattern = r"\|".join(f"(?<{name}>[^|]*)" for name, _ in COLUMNS)
-    options = FormatOptions(settings={"pattern": pattern, "null": ""})
+    options = FormatOptions(settings={"pattern": pattern, "null_value": ""})
     text = FORMATS["text"].decoder(COLUMNS, COLUMNS, options, KnownSchemas())
     assert frame.equals(frame_of(text.decode(cast("Messages", Objects(lines)))))
     measure("text decode, by a pattern", rows, runs, lambda: text.decode(cast("Messages", Objects(lines))))

@@ -24,7 +24,7 @@ sources:
   orders:
     topic: orders
     format: delimited
-    delimited: {separator: "\t", null: "\\N", header: true}
+    delimited: {separator: "\t", null_value: "\\N", header: true}
     schema: {id: bigint, customer: string, amount: "decimal(10,2)"}
     bad_records: dead-letter
   logs:

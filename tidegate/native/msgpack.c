@@ -341,7 +341,7 @@ static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end, int32_t 
 {
     if (at == NULL || at == end)
         return NULL;
-    int64_t count;
+    int64_t count = 0;
     const uint8_t *inside = read_count(at, end, FIXARRAY, ARRAY16, &count);
     if (inside == NULL) {
         inside = read_count(at, end, FIXMAP, MAP16, &count);

@@ -29,10 +29,10 @@ def encode(frame: pl.DataFrame, *kinds: DataType, **settings: object) -> list[st
         ('say "hi"', {}, '"say ""hi"""'),
         ("two\nlines", {}, '"two\nlines"'),
         ("cr\r", {}, '"cr\r"'),
-        (None, {"null": "\\N"}, "\\N"),
-        ("", {"null": "\\N"}, '""'),
-        ("", {"null": "\\N", "quote": ""}, ""),
-        ("\\N", {"null": "\\N"}, '"\\N"'),
+        (None, {"null_value": "\\N"}, "\\N"),
+        ("", {"null_value": "\\N"}, '""'),
+        ("", {"null_value": "\\N", "quote": ""}, ""),
+        ("\\N", {"null_value": "\\N"}, '"\\N"'),
         ('a\\"b', {"escape": "\\"}, '"a\\\\\\"b"'),
         ("a\\b", {"escape": "\\"}, "a\\b"),
         ("a|", {"separator": "||"}, '"a|"'),
@@ -67,12 +67,12 @@ def test_finite_numbers_have_the_same_texts_with_and_without_infinite_ones() -> 
 
 def test_numbers_are_quoted_where_the_dialect_has_their_characters() -> None:
     frame = pl.DataFrame({"a": [-1, 1, 5], "b": [1, 2, 3]})
-    assert encode(frame, BIGINT, BIGINT, separator="-", null="5") == ['"-1"-1', "1-2", '"5"-3']
+    assert encode(frame, BIGINT, BIGINT, separator="-", null_value="5") == ['"-1"-1', "1-2", '"5"-3']
 
 
 def test_without_quotes_a_row_that_no_line_can_hold_is_bad() -> None:
     frame = pl.DataFrame({"a": ["x", "a\tb", "c\nd", "\\N", "y"], "b": ['"', "", "", "", "\t"]})
-    settings: dict[str, object] = {"separator": "\t", "quote": "", "null": "\\N"}
+    settings: dict[str, object] = {"separator": "\t", "quote": "", "null_value": "\\N"}
     columns = (("a", STRING), ("b", STRING))
     encoded = RecordEncoder("delimited", columns, options=FormatOptions(settings=settings)).encode(frame)
     assert encoded.values == [b'x\t"']

@@ -25,7 +25,7 @@ def file_of(read: str = "", written: str = "", kind: str = "string") -> str:
     ("read", "written", "place", "said"),
     [
         ("sep: ';'", "", "sources.orders.delimited.sep", "unknown key; write `separator`"),
-        ("nullValue: x", "", "sources.orders.delimited.nullValue", "unknown key; write `null`"),
+        ("nullValue: x", "", "sources.orders.delimited.nullValue", "unknown key; write `null_value`"),
         ("date_format: dd", "", "sources.orders.delimited.date_format", "unknown key; declare the column as a string"),
         ("quote_all: true", "", "sources.orders.delimited.quote_all", "unknown key"),
         ("", "header: true", "sinks.out.delimited.header", "unknown key; a sink writes records, not files"),
@@ -36,9 +36,14 @@ def file_of(read: str = "", written: str = "", kind: str = "string") -> str:
         ("quote: é", "", "sources.orders.delimited.quote", "expected a quote, one ASCII character, got `é`"),
         ("quote: ','", "", "sources.orders.delimited.quote", "`quote` is part of the separator"),
         ("quote: '', escape: x", "", "sources.orders.delimited.escape", "an escape is within quotes"),
-        ("null: 'a,'", "", "sources.orders.delimited.null", "the text of NULL holds the separator"),
-        ("separator: '||', null: '|'", "", "sources.orders.delimited.null", "the text of NULL holds the separator, or"),
-        ("null: '\"'", "", "sources.orders.delimited.null", "the text of NULL holds the quote"),
+        ("null_value: 'a,'", "", "sources.orders.delimited.null_value", "the text of NULL holds the separator"),
+        (
+            "separator: '||', null_value: '|'",
+            "",
+            "sources.orders.delimited.null_value",
+            "the text of NULL holds the separator",
+        ),
+        ("null_value: '\"'", "", "sources.orders.delimited.null_value", "the text of NULL holds the quote"),
         ("header: 'yes'", "", "sources.orders.delimited.header", "expected true or false"),
     ],
 )
@@ -58,12 +63,12 @@ def test_a_section_of_another_format_and_nested_columns_are_refused() -> None:
 
 
 def test_settings_are_in_the_plan_and_explained() -> None:
-    text = file_of(r'separator: "|", header: true, null: "\\N"', "quote_all: true")
+    text = file_of(r'separator: "|", header: true, null_value: "\\N"', "quote_all: true")
     plan = plan_of(text)
     source = operators(plan)["orders"]
     assert isinstance(source, SourceOperator)
-    assert source.options.settings == {"separator": "|", "header": True, "null": "\\N"}
+    assert source.options.settings == {"separator": "|", "header": True, "null_value": "\\N"}
     explained = render_explanation(derive_explanation(parse_pipeline(HEAD + text, "p.yaml", {}), plan))
-    assert 'format settings: separator "|", null "\\\\N", header true' in explained
+    assert 'format settings: separator "|", null_value "\\\\N", header true' in explained
     assert "format settings: quote_all true" in explained
     assert "sources.orders.delimited.separator" in explained

@@ -35,14 +35,14 @@ sources:
   orders:
     topic: orders
     format: delimited
-    delimited: {separator: "|", null: "\\\\N", header: true}
+    delimited: {separator: "|", null_value: "\\\\N", header: true}
     schema: {id: bigint, customer: string, amount: "decimal(10,2)", at: timestamp}
 ```
 
 A field that begins with the quote ends with the next quote; within it, a quote is doubled, or follows the `escape`, and
 separators and line breaks are text. A quote elsewhere is an ordinary character. A line is bad (`MALFORMED_DELIMITED`)
 if it has fewer or more fields than the schema, if a quote is not closed or something follows it, or if there is a line
-break outside of quotes. An unquoted field that equals `null` is NULL; within quotes it is that text, so `""` is an
+break outside of quotes. An unquoted field that equals `null_value` is NULL; within quotes it is that text, so `""` is an
 empty text.
 
 | type | in | out |
@@ -64,14 +64,14 @@ Dates in other forms are read as strings and converted: `select: {"*": all, add:
 With `header: true`, records that are the names of all columns, joined by the separator, all or none of them quoted,
 are left out and count as filtered. A sink writes no header, because it writes records and not files.
 
-`separator` is `sep` of Spark's CSV reader, `null` its `nullValue`, `trim` its `ignoreLeadingWhiteSpace` and
+`separator` is `sep` of Spark's CSV reader, `null_value` its `nullValue`, `trim` its `ignoreLeadingWhiteSpace` and
 `ignoreTrailingWhiteSpace`; `quote`, `escape` and `quote_all` have their names there. These differ:
 
 | | here | Spark |
 | --- | --- | --- |
 | `escape` by default | the quote, which is doubled (RFC 4180) | a backslash |
-| `null` in quotes | a text | NULL |
-| an empty field, if `null` is set | an empty text, or a bad record if the column is not a string | NULL |
+| the text of `null_value` in quotes | a text | NULL |
+| an empty field, if `null_value` is set | an empty text, or a bad record if the column is not a string | NULL |
 | something after a closing quote | the record is bad; with `trim` blanks may follow | blanks are dropped, other text \
 makes the quotes part of the field |
 | a line break outside of quotes | the record is bad; a line end is removed | part of the text |
@@ -83,7 +83,7 @@ record is \
 bad (`WRONG_TYPE`) | a value |
 | blanks at the ends of a text that a sink writes | written | removed |
 
-A sink quotes a text that is empty, equals `null`, or holds the separator, the quote or a line break; with `quote_all`
+A sink quotes a text that is empty, equals `null_value`, or holds the separator, the quote or a line break; with `quote_all`
 every value but NULL. Sources with the same settings read what a sink has written as the same values. Without quotes
 (`quote: ""`), a row with such a text is bad.
 """

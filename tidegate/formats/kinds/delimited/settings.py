@@ -46,7 +46,7 @@ def _one_character(what: str, remedy: str, *, optional: bool) -> Callable[[objec
 
 
 def _null(value: object) -> str:
-    text = _text(value, "the text of NULL", "for instance `null: '\\N'`, or '' for an empty field")
+    text = _text(value, "the text of NULL", "for instance `null_value: '\\N'`, or '' for an empty field")
     if len(text) > _NULL_CHARACTERS_MAX:
         raise refusal(f"the text has {len(text)} characters", f"write at most {_NULL_CHARACTERS_MAX}")
     return text
@@ -64,9 +64,10 @@ class DelimitedSettings(Settings):
         **dict.fromkeys(("sep", "delimiter", "field_delimiter"), "write `separator`"),
         **dict.fromkeys(("quotechar", "quote_character"), "write `quote`"),
         **dict.fromkeys(("escapechar", "escape_character", "char_to_escape_quote_escaping"), "write `escape`"),
-        **dict.fromkeys(("nullValue", "null_value", "null_text"), "write `null`"),
+        **dict.fromkeys(("nullValue", "null", "null_text"), "write `null_value`"),
         **dict.fromkeys(
-            ("empty", "emptyValue", "empty_value"), "an empty text is quoted where `null` is empty: nothing to set"
+            ("empty", "emptyValue", "empty_value"),
+            "an empty text is quoted where `null_value` is empty: nothing to set",
         ),
         **dict.fromkeys(("dateFormat", "date_format", "timestampFormat", "timestamp_format"), _TYPES),
         **dict.fromkeys(("encoding", "charset"), "lines are UTF-8"),
@@ -91,7 +92,7 @@ class DelimitedSettings(Settings):
             "doubled. Spark's default is a backslash."
         ),
     ] = None
-    null: Annotated[
+    null_value: Annotated[
         str,
         ValueCheck(_null, _WORDS),
         Field(description="The text of NULL, without quotes; by default an empty field. In quotes it is that text."),
@@ -104,16 +105,16 @@ class DelimitedSettings(Settings):
                 raise refusal(f"`{word}` is part of the separator", "choose another", at=word)
         if self.escape is not None and not self.quote:
             raise refusal("an escape is within quotes, and `quote` is empty", "remove it", at="escape")
-        if (self.null + self.separator).find(self.separator) < len(self.null):
-            raise refusal("the text of NULL holds the separator, or begins one", "choose another", at="null")
-        if self.quote and self.quote in self.null:
-            raise refusal("the text of NULL holds the quote", "choose another", at="null")
+        if (self.null_value + self.separator).find(self.separator) < len(self.null_value):
+            raise refusal("the text of NULL holds the separator, or begins one", "choose another", at="null_value")
+        if self.quote and self.quote in self.null_value:
+            raise refusal("the text of NULL holds the quote", "choose another", at="null_value")
         return self
 
     @property
     def dialect(self) -> Dialect:
         """The dialect that these settings describe."""
-        return Dialect(self.separator, self.quote, self.escape or self.quote, self.null)
+        return Dialect(self.separator, self.quote, self.escape or self.quote, self.null_value)
 
 
 class DelimitedSourceSettings(DelimitedSettings):
@@ -132,7 +133,7 @@ class DelimitedSourceSettings(DelimitedSettings):
     @property
     def dialect(self) -> Dialect:
         """The dialect that these settings describe."""
-        return Dialect(self.separator, self.quote, self.escape or self.quote, self.null, self.trim)
+        return Dialect(self.separator, self.quote, self.escape or self.quote, self.null_value, self.trim)
 
 
 class DelimitedSinkSettings(DelimitedSettings):
