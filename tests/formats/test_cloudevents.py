@@ -74,7 +74,8 @@ class InPlace:
         self.values = [value for value, _ in events]
         self._there = NativeValues(self.values)
         self.memory = ValueMemory(self._there.addresses, self._there.lengths, len(events))
-        self.flat_headers = flatten_headers([own for _, own in events])
+        self.headers = [own for _, own in events]
+        self.flat_headers = flatten_headers(self.headers)
 
     def __len__(self) -> int:
         return len(self.values)

@@ -8,7 +8,6 @@ import polars as pl
 
 from tidegate.formats.contract import FlatHeaders, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.flat_headers import flatten_headers
 from tidegate.formats.kinds.cloudevents.attributes import PREFIX
 
 _UNREADABLE: Final = "the name of a header is not UTF-8"
@@ -18,62 +17,39 @@ _WIDTH_MAX: Final = 64
 class EventHeaders:
     """The headers of a batch, by name. Of several with one name the last one counts."""
 
-    def __init__(self, flat: FlatHeaders, rows: int) -> None:
-        self._count = rows
-        self._flat = flat
-        self._alike = _split(flat, rows)
+    def __init__(self, messages: Messages, failures: dict[int, RecordFailure]) -> None:
+        """Messages whose headers cannot be read fail."""
+        self._count = len(messages)
+        flat = messages.flat_headers
+        self._alike = None if flat is None else _split(flat, self._count)
         """The texts of all headers, if all messages have the same names in the same order."""
-        self._rows: pl.Series | None = None
+        if self._alike is None:
+            lists = messages.headers
+            self._each = [dict(one or ()) for one in lists]
+            for row in [row for row, one in enumerate(lists) if one is None]:
+                failures[row] = RecordFailure(row, FailureKind.NOT_UTF8, _UNREADABLE)
 
     def text(self, name: str, failures: dict[int, RecordFailure]) -> pl.Series:
         """Returns the text of a header for each message; NULL if it has none, or one that is not UTF-8, which fails."""
         if self._alike is not None:
             found = self._alike.get(name)
             return pl.Series(name, [None], dtype=pl.String).new_from_index(0, self._count) if found is None else found
-        values = self._column(name)
+        values = pl.Series(name, [one.get(name) for one in self._each], dtype=pl.Binary)
         text = text_of(values)
-        if text.null_count() != values.null_count():
-            for row in (text.is_null() & values.is_not_null()).arg_true():
-                message = f"the header `{name}` is not UTF-8"
-                failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
+        for row in (text.is_null() & values.is_not_null()).arg_true():
+            message = f"the header `{name}` is not UTF-8"
+            failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
         return text
 
-    def have_attributes(self) -> pl.Series | bool:
-        """Returns for each message, or for all, whether it has headers that look like attributes."""
+    def have_attributes(self) -> pl.Series:
+        """Returns for each message whether it has headers that look like attributes."""
         if self._alike is not None:
-            return any(name.startswith(PREFIX) for name in self._alike)
-        rows = self._row_of().filter(self._flat.names.str.starts_with(PREFIX))
-        return pl.repeat(value=False, n=self._count, eager=True).scatter(rows, values=True)
-
-    def _row_of(self) -> pl.Series:
-        """Returns the message of each header."""
-        if self._rows is None:
-            rows = pl.int_range(self._count, dtype=pl.UInt32, eager=True)
-            self._rows = rows.repeat_by(self._flat.counts).explode(empty_as_null=False)
-        return self._rows
-
-    def _column(self, name: str) -> pl.Series:
-        found = self._flat.names == name
-        rows, values = self._row_of().filter(found), self._flat.values.filter(found)
-        last = (rows != rows.shift(-1)).fill_null(value=True)
-        if not last.all():
-            rows, values = rows.filter(last), values.filter(last)
-        places = pl.repeat(None, self._count, dtype=pl.UInt32, eager=True).scatter(
-            rows, pl.int_range(len(rows), dtype=pl.UInt32, eager=True)
-        )
-        return values.gather(places).alias(name)
+            return pl.Series([any(map(_is_attribute, self._alike))]).new_from_index(0, self._count)
+        return pl.Series([any(map(_is_attribute, one)) for one in self._each], dtype=pl.Boolean)
 
 
-def read_headers(messages: Messages, failures: dict[int, RecordFailure]) -> EventHeaders:
-    """Returns the headers of all messages. Those whose names cannot be read fail."""
-    flat = messages.flat_headers
-    if flat is None:
-        lists = messages.headers
-        for row, one in enumerate(lists):
-            if one is None:
-                failures[row] = RecordFailure(row, FailureKind.NOT_UTF8, _UNREADABLE)
-        flat = flatten_headers([one or () for one in lists])
-    return EventHeaders(flat, len(messages))
+def _is_attribute(name: str) -> bool:
+    return name.startswith(PREFIX)
 
 
 def _split(flat: FlatHeaders, rows: int) -> dict[str, pl.Series] | None:

@@ -7,19 +7,16 @@ apart one by one.
 
 from __future__ import annotations
 
-import ctypes
-from array import array
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from operator import attrgetter
-from typing import Final, cast
+from typing import Final
 
 import polars as pl
 from typing_extensions import override
 
 from tidegate.datatypes import BINARY, STRING
 from tidegate.formats.columns import polars_type
-from tidegate.formats.contract import Columns, Decoded, Decoder, Messages, ValueMemory
+from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.cloudevents.attributes import (
@@ -31,7 +28,7 @@ from tidegate.formats.kinds.cloudevents.attributes import (
     is_json,
 )
 from tidegate.formats.kinds.cloudevents.checks import AttributeReader
-from tidegate.formats.kinds.cloudevents.headers import EventHeaders, read_headers, text_of
+from tidegate.formats.kinds.cloudevents.headers import EventHeaders, text_of
 from tidegate.formats.kinds.cloudevents.in_memory import find_certain
 from tidegate.formats.kinds.cloudevents.structured import Parsed, StructuredParser
 from tidegate.formats.kinds.json.reader import JsonDecoder
@@ -69,7 +66,7 @@ class EventDecoder(Decoder):
     @override
     def decode(self, messages: Messages) -> Decoded:
         failures: dict[int, RecordFailure] = {}
-        headers = read_headers(messages, failures)
+        headers = EventHeaders(messages, failures)
         structured = self._structured_rows(headers, failures)
         memory = messages.memory
         if len(structured) == len(messages) and not failures:
@@ -120,11 +117,8 @@ class EventDecoder(Decoder):
 
     def _structured_rows(self, headers: EventHeaders, failures: dict[int, RecordFailure]) -> pl.Series:
         """Returns the rows in structured mode, without those whose format is not supported."""
-        types, attributes = headers.text(CONTENT_TYPE, failures), headers.have_attributes()
-        if types.null_count() == 0 or attributes is True:
-            found = pl.Series([False]).new_from_index(0, len(types))
-        else:
-            found = types.is_null() if attributes is False else types.is_null() & ~attributes
+        types = headers.text(CONTENT_TYPE, failures)
+        found = types.is_null() & ~headers.have_attributes()
         for text in _different(types):
             media_type = text.partition(";")[0].strip().lower()
             if not media_type.startswith(_EVENT):
@@ -192,7 +186,7 @@ class EventDecoder(Decoder):
         taken = _values_of(messages, values)
         rows = [row for row in range(len(taken)) if row not in failures]
         bodies = [_NO_FIELDS if taken[row] in _NO_DATA else taken[row] for row in rows]
-        decoded = self._fields.decode(cast("Messages", _Values(bodies)))
+        decoded = self._fields.decode_values(bodies)
         failures |= {rows[one.row]: RecordFailure(rows[one.row], one.kind, one.message) for one in decoded.failures}
         return dict(zip(decoded.frame.columns, decoded.frame.get_columns(), strict=True))
 
@@ -226,22 +220,3 @@ def _values_of(messages: Messages | None, values: list[bytes | None] | None) -> 
         return values
     assert messages is not None
     return messages.values
-
-
-class _Values:
-    """Values that are Python objects as messages whose values lie in memory, so that C may read them."""
-
-    def __init__(self, values: Sequence[bytes | None]) -> None:
-        self.values = values
-        present = cast("Sequence[bytes]", values)
-        self._joined = b"".join(present)
-        self._lengths = array("i", map(len, present))
-        begin = ctypes.cast(ctypes.c_char_p(self._joined), ctypes.c_void_p).value or 0
-        self._addresses = array("Q", accumulate(self._lengths[:-1], initial=begin))
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def memory(self) -> ValueMemory:
-        return ValueMemory(self._addresses.buffer_info()[0], self._lengths.buffer_info()[0], len(self.values))

@@ -7,7 +7,7 @@ texts as in JSON, and decimals have all digits of their scale.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import polars as pl
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from tidegate.datatypes import TIMESTAMP, DataType, holds_kind
 from tidegate.formats.contract import Columns, Encoded, Encoder
-from tidegate.formats.kinds.msgpack.timestamps import raw_of
+from tidegate.formats.kinds.msgpack.timestamps import SECOND, SECONDS_END, raw_of, raw_of_long
 from tidegate.formats.text import timestamp_text
 
 
@@ -60,11 +60,27 @@ def _ready(value: pl.Expr, kind: DataType) -> pl.Expr:
 def _values_of(kind: DataType) -> Callable[[pl.Series], Sequence[Any]]:
     """Returns the conversion of a column to Python objects. Timestamps in other values are datetimes."""
     if kind == TIMESTAMP:
-        return lambda column: list(map(raw_of, column.to_physical().to_list()))
+        return _moments
     if not holds_kind(kind, ("map",)):
         return pl.Series.to_list
     with_maps = _with_maps(kind)
     return lambda column: [None if one is None else with_maps(one) for one in column.to_list()]
+
+
+_MICROS: Final = pl.col("micros")
+_LONG: Final = (_MICROS % SECOND).cast(pl.UInt64) * (1000 * SECONDS_END) + (_MICROS // SECOND).cast(
+    pl.UInt64, strict=False
+)
+_LONGS: Final = pl.when((_MICROS // SECOND).is_between(0, SECONDS_END - 1)).then(_LONG)
+"""The parts of timestamps that fit into 8 bytes, which is most of them."""
+
+
+def _moments(column: pl.Series) -> list[msgspec.Raw | None]:
+    micros = column.to_physical().alias("micros")
+    longs = pl.DataFrame([micros]).select_seq(_LONGS).to_series()
+    if not longs.null_count():
+        return list(map(raw_of_long, longs.to_list()))
+    return list(map(raw_of, micros.to_list()))
 
 
 def _with_maps(kind: DataType) -> Callable[[Any], Any]:
