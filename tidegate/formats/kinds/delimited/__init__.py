@@ -42,8 +42,8 @@ sources:
 A field that begins with the quote ends with the next quote; within it, a quote is doubled, or follows the `escape`, and
 separators and line breaks are text. A quote elsewhere is an ordinary character. A line is bad (`MALFORMED_DELIMITED`)
 if it has fewer or more fields than the schema, if a quote is not closed or something follows it, or if there is a line
-break outside of quotes. An unquoted field that equals `null_value` is NULL; within quotes it is that text, so `""` is an
-empty text.
+break outside of quotes. An unquoted field that equals `null_value` is NULL; within quotes it is that text, so `""` is
+an empty text.
 
 | type | in | out |
 | --- | --- | --- |
@@ -83,8 +83,8 @@ record is \
 bad (`WRONG_TYPE`) | a value |
 | blanks at the ends of a text that a sink writes | written | removed |
 
-A sink quotes a text that is empty, equals `null_value`, or holds the separator, the quote or a line break; with `quote_all`
-every value but NULL. Sources with the same settings read what a sink has written as the same values. Without quotes
+A sink quotes a text that is empty, equals `null_value`, or holds the separator, the quote or a line break; with
+`quote_all` every value but NULL. Sources with the same settings read what a sink has written as the same values. Without quotes
 (`quote: ""`), a row with such a text is bad.
 """
 
