@@ -343,10 +343,8 @@ static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end, int32_t 
         return NULL;
     int64_t count = 0;
     const uint8_t *inside = read_count(at, end, FIXARRAY, ARRAY16, &count);
-    if (inside == NULL) {
-        inside = read_count(at, end, FIXMAP, MAP16, &count);
-        count *= 2;
-    }
+    if (inside == NULL && (inside = read_count(at, end, FIXMAP, MAP16, &count)) != NULL)
+        count *= 2; /* keys and values */
     if (inside == NULL)
         return skip_scalar(at, end);
     if (depth == SKIP_DEPTH_MAX)
@@ -377,7 +375,7 @@ static name *find_name(vocabulary *words, const uint8_t **at, const uint8_t *end
 static const uint8_t *read_members(column *object, const uint8_t *at, const uint8_t *end, bool needs_field)
 {
     name *before = &object->words->start;
-    int64_t count, seen = 0;
+    int64_t count = 0, seen = 0;
     at = read_count(at, end, FIXMAP, MAP16, &count);
     for (int64_t i = 0; i < count && at != NULL; i++) {
         name *here = before->next;
