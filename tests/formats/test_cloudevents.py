@@ -19,13 +19,15 @@ from hypothesis import strategies as st
 
 from tests.depth import DEPTH
 from tests.formats.batches import messages_of
+from tests.formats.memory_batches import Loaded
 from tests.native.values import NativeValues
 from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import Schema
 from tidegate.formats.columns import plain_values, polars_type
 from tidegate.formats.contract import Decoded, FormatRefusal, Headers, Messages, ValueMemory
 from tidegate.formats.flat_headers import flatten_headers
-from tidegate.formats.kinds.cloudevents import FORMAT
+from tidegate.formats.kinds.cloudevents import FORMAT, in_memory
+from tidegate.formats.kinds.json import reader
 from tidegate.formats.part_values import header_pairs
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, UnknownFields
 
@@ -57,11 +59,11 @@ def decode(
     output = tuple((name, kind) for name, kind in columns.items() if read is None or name in read)
     decoder = FORMAT.decoder(tuple(columns.items()), output, options, KnownSchemas())
     messages = msgspec.structs.replace(messages_of([value for value, _ in events]), headers=[own for _, own in events])
-    decoded, in_memory = decoder.decode(messages), decoder.decode(cast("Messages", InPlace(events)))
+    decoded, in_place = decoder.decode(messages), decoder.decode(cast("Messages", InPlace(events)))
     assert isinstance(decoded, Decoded)
-    assert isinstance(in_memory, Decoded)
-    assert in_memory.frame.equals(decoded.frame)  # where there is C
-    assert in_memory.failures == decoded.failures
+    assert isinstance(in_place, Decoded)
+    assert in_place.frame.equals(decoded.frame)  # where there is C
+    assert in_place.failures == decoded.failures
     assert dict(decoded.frame.schema) == {name: polars_type(kind) for name, kind in output}
     assert decoded.frame.height + len(decoded.failures) == len(events)
     return decoded
@@ -282,8 +284,10 @@ def test_of_repeated_headers_the_last_one_counts() -> None:
 
 
 @pytest.mark.parametrize("make", [binary, structured], ids=["binary", "structured"])
-def test_ordinary_events_are_decoded_where_they_are(make: Any) -> None:
+def test_ordinary_events_are_decoded_where_they_are(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the comparisons above would compare one way with itself."""
+    for module in (reader, in_memory):
+        monkeypatch.setattr(module, "loaded", Loaded)
 
     class Unread(InPlace):
         values = property(lambda _self: pytest.fail("objects were made of values"))
