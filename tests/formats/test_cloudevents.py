@@ -180,11 +180,11 @@ def test_an_event_with_an_attribute_that_is_missing_or_not_valid_is_bad(
     event = make(b"{}", **attributes) if make is binary else make(**attributes)
     good = binary(b"{}") if make is binary else structured()
     declared = columns_of(n="bigint", ce_seq="int", ce_flag="boolean", ce_bytes="binary", ce_at="timestamp")
-    for read in (None, ()):  # whatever is read
-        frame, failures = decode(declared, [good, event, good], read=read)
-        assert frame.height == 2
-        assert [(one.row, str(one.kind)) for one in failures] == [(1, "INVALID_EVENT")]
-        assert reason in failures[0].message
+    read = None if make is binary else ()  # it is bad whatever is read
+    frame, failures = decode(declared, [good, event, good], read=read)
+    assert frame.height == 2
+    assert [(one.row, str(one.kind)) for one in failures] == [(1, "INVALID_EVENT")]
+    assert reason in failures[0].message
 
 
 @pytest.mark.parametrize(
@@ -492,7 +492,7 @@ EVENTS: Final = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=25 * DEPTH)
+@settings(max_examples=12 * DEPTH)
 @given(st.lists(st.tuples(EVENTS, DATA, st.booleans()), min_size=1, max_size=4))
 def test_events_of_the_sdk_are_read_and_read_by_it_when_written(
     drawn: list[tuple[dict[str, Any], dict[str, Any] | None, bool]],
@@ -532,7 +532,7 @@ HEADERS: Final = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=40 * DEPTH)
+@settings(max_examples=20 * DEPTH)
 @given(st.lists(st.tuples(BODIES, st.lists(st.tuples(NAMES, HEADERS), max_size=6)), max_size=5))
 def test_each_event_has_the_same_fate_alone_and_among_others(events: list[Event]) -> None:
     declared = columns_of(n="bigint", ce_seq="int")

@@ -63,7 +63,7 @@ def read(name: str, value: Any) -> tuple[Any, str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40 * DEPTH)
+@settings(max_examples=25 * DEPTH)
 @given(TABLES)
 def test_what_is_written_is_read_again_and_means_the_same_to_the_reference(
     table: tuple[list[DataType], list[tuple[Any, ...]]],
@@ -285,7 +285,7 @@ def test_values_of_a_test_are_given_and_shown_as_json() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50 * DEPTH)
+@settings(max_examples=25 * DEPTH)
 @given(st.data(), TABLES)
 def test_damaged_records_are_read_as_the_reference_reads_them_or_bad(
     data: st.DataObject, table: tuple[list[DataType], list[tuple[Any, ...]]]
