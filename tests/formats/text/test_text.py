@@ -44,7 +44,7 @@ def test_groups_of_a_pattern_are_columns_of_their_types() -> None:
     columns: Columns = (("level", STRING), ("at", TIMESTAMP), ("took", INT), ("id", BIGINT))
     settings: dict[str, Any] = {
         "pattern": r"(?<level>[A-Z]+) (?<at>\S+)(?: (?<took>\d+)ms)? id=(?<id>\S*)",
-        "null": "-",
+        "null_value": "-",
     }
     lines = (
         b"INFO 2026-01-31T12:00:00Z 17ms id=5\n",

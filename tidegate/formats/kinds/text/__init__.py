@@ -33,7 +33,7 @@ With a `pattern`, its named groups are the columns, with the types of the `schem
 pattern is a regular expression in Java's syntax, as in [`rlike`](expressions.md), and has to match the whole text. If
 it does not, the record is bad (`PATTERN_MISMATCH`), and the message says how far the pattern matches and what it
 expects there. Groups have the texts of [delimited](#format-delimited) values; one that takes no part in the match, or
-that equals `null`, is NULL. The names of groups are letters, digits and underscores.
+that equals `null_value`, is NULL. The names of groups are letters, digits and underscores.
 
 Whatever the pattern is, matching takes time proportional to the text (Rust's engine). So look-around, back-references
 and possessive quantifiers are refused; `[^"]*` usually says what they are for. A text with line breaks needs `(?s)` at
@@ -49,7 +49,7 @@ sources:
     text:
       pattern: '(?<host>\S+) \S+ (?<user>\S+) \[(?<time>[^\]]+)\] "(?<request>(?:[^"\\]|\\.)*)" (?<status>\d{3})
         (?<bytes>\d+|-)(?: "(?<referer>(?:[^"\\]|\\.)*)" "(?<agent>(?:[^"\\]|\\.)*)")?'
-      null: "-"
+      null_value: "-"
     schema: {host: string, user: string, time: string, request: string, status: int, bytes: bigint, referer: string,
       agent: string}
 steps:
@@ -68,7 +68,7 @@ sources:
     text:
       pattern: '<(?<pri>\d{1,3})>(?<version>\d{1,2}) (?<at>\S+) (?<host>\S+) (?<app>\S+) (?<process>\S+) (?<id>\S+)
         (?<data>-|(?:\[(?:[^\]\\]|\\.)*\])+)(?: (?<message>.*))?'
-      null: "-"
+      null_value: "-"
     schema: {pri: int, version: int, at: timestamp, host: string, app: string, process: string, id: string,
       data: string, message: string}
   old_syslog:
@@ -134,7 +134,7 @@ A sink writes the column `value`, a string; NULL is a tombstone. `concat_ws(' ',
         settings = read_settings(TextSourceSettings, options)
         if settings.pattern is None:
             return WholeTextDecoder(output)
-        return PatternDecoder(settings.pattern, settings.null, declared, output)
+        return PatternDecoder(settings.pattern, settings.null_value, declared, output)
 
     @override
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:

@@ -52,7 +52,7 @@ class TextSourceSettings(Settings):
             "are the columns. By default the whole text is the column `value`."
         ),
     ] = None
-    null: Annotated[
+    null_value: Annotated[
         str | None,
         ValueCheck(_null, {"type": "string"}),
         Field(
