@@ -84,8 +84,8 @@ bad (`WRONG_TYPE`) | a value |
 | blanks at the ends of a text that a sink writes | written | removed |
 
 A sink quotes a text that is empty, equals `null_value`, or holds the separator, the quote or a line break; with
-`quote_all` every value but NULL. Sources with the same settings read what a sink has written as the same values. Without quotes
-(`quote: ""`), a row with such a text is bad.
+`quote_all` every value but NULL. Sources with the same settings read what a sink has written as the same values.
+Without quotes (`quote: ""`), a row with such a text is bad.
 """
 
     @override
