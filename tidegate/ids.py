@@ -5,7 +5,7 @@ Every module may import this one; it imports nothing from Tidegate.
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import NamedTuple, NewType
 
 import msgspec
 
@@ -40,6 +40,22 @@ ClusterName = NewType("ClusterName", str)
 
 MAIN_CLUSTER = ClusterName("kafka")
 """The cluster of `kafka:` at the top of the file, which sources and sinks use unless they name another one."""
+
+
+def with_cluster(text: str, cluster: ClusterName) -> str:
+    """Adds the cluster to a text about a topic, unless it is the main one: `orders in us`."""
+    return text if cluster == MAIN_CLUSTER else f"{text} in {cluster}"
+
+
+class SourceTopic(NamedTuple):
+    """A topic that is read. Its name alone identifies no topic: two clusters may have topics of the same name."""
+
+    cluster: ClusterName
+    topic: str
+
+    def __str__(self) -> str:
+        return with_cluster(self.topic, self.cluster)
+
 
 StateName = NewType("StateName", str)
 """One state of an operator, named by its declaration: lower-case letters, digits and underscores."""

@@ -87,6 +87,21 @@ def test_a_topic_is_carried_with_the_rows_only_where_there_are_several() -> None
     assert reader.explains() == {"reads": ["orders", "topics like x-.*"]}
 
 
+US = "clusters: {us: {bootstrap.servers: us:9092}}\ncheckpoints:"
+
+
+def test_a_cluster_is_carried_with_the_rows_only_where_sources_read_from_several() -> None:
+    far = TEXT.replace("checkpoints:", US).replace("topic: others,", "topic: orders, cluster: us,")
+    plan = plan_of(check(inputs="[big, others]", text=far))
+    assert all(source.names_topic and source.names_cluster for source in plan.operators(SourceOperator))
+    (reader,) = plan.operators(ReadBackOperator)
+    assert [(one.cluster, one.topics) for one in reader.origins_read] == [("kafka", ("orders",)), ("us", ("orders",))]
+    assert reader.explains() == {"reads": ["orders", "orders in us"]}
+    near = TEXT.replace("checkpoints:", US).replace("topic: dead}", "topic: dead, cluster: us}")
+    plan = plan_of(check(inputs="[big, others]", text=near))
+    assert not any(source.names_cluster for source in plan.operators(SourceOperator))
+
+
 def test_the_limit_is_a_thousand_a_minute_or_what_the_file_says() -> None:
     def limit(text: str) -> int | None:
         (sink,) = plan_of(check(text=TEXT.replace("{topic: dead}", text))).operators(DeadLetterOperator)

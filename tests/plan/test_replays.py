@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tidegate.config.load import parse_pipeline
+from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic
 from tidegate.plan.build import check_pipeline
 from tidegate.plan.replays import Replays
 
+ORDERS, RETRIED = (SourceTopic(MAIN_CLUSTER, topic) for topic in ("orders", "retried"))
 HEAD = """
 version: 1
 name: p
@@ -127,19 +129,30 @@ def replays(steps: str) -> Replays:
     ],
 )
 def test_what_is_not_after_the_failed_step_has_the_record(steps: str, step: str, found: str) -> None:
-    assert str(replays(steps).holders(step, "orders", "orders")) == found
+    assert str(replays(steps).holders(step, ORDERS, "orders")) == found
 
 
 def test_a_replay_into_a_topic_repeats_what_reads_that_topic_and_has_the_record() -> None:
     plan = replays(TWICE)
-    assert str(plan.holders("orders", "orders", "retried")) == "sink totals and state of sums"
-    assert not plan.holders("orders", "orders", "elsewhere")
-    assert not plan.holders("orders", "orders", "other"), "it has not had the record"
-    assert not plan.holders("sums.input", "retried", "other")
-    assert not plan.holders("sums.input", "retried", "retried")
+    assert str(plan.holders("orders", ORDERS, "retried")) == "sink totals and state of sums"
+    assert not plan.holders("orders", ORDERS, "elsewhere")
+    assert not plan.holders("orders", ORDERS, "other"), "it has not had the record"
+    assert not plan.holders("sums.input", RETRIED, "other")
+    assert not plan.holders("sums.input", RETRIED, "retried")
 
 
 def test_a_step_is_found_by_its_former_name() -> None:
     renamed = CHAIN.replace("name: share,", "name: part, was: share,").replace("from: share", "from: part")
     stateful = renamed.replace("select: {id: id, share: 100 div parts}", "key: id, aggregate: {n: sum(100 div parts)}")
-    assert not replays(stateful).holders("share", "orders", "orders")
+    assert not replays(stateful).holders("share", ORDERS, "orders")
+
+
+def test_topics_of_the_same_name_in_two_clusters_are_read_by_different_sources() -> None:
+    far = HEAD.replace("dead_letters:", "clusters: {us: {bootstrap.servers: us:9092}}\ndead_letters:") + TWICE.replace(
+        "again: {", "again: {cluster: us, "
+    )
+    us = SourceTopic(ClusterName("us"), "orders")
+    assert str(replays(far).holders("gone", ORDERS, "orders")) == "sink shares"
+    assert not replays(far).holders("gone", us, "orders"), "the source of the other cluster has not had it"
+    there = replays(far.replace("topic: dead", "topic: dead, cluster: us"))
+    assert str(there.holders("gone", us, "orders")) == "sink totals and state of sums"

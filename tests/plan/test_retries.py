@@ -204,19 +204,26 @@ def source_columns(plan: Plan) -> tuple[tuple[str, object], ...]:
 def test_a_letter_of_a_source_is_written_to_its_topic_and_all_others_continue() -> None:
     replays = Replays(plan_of())
     assert replays.route(letter_of("sums")) == Route("again")
-    assert replays.route(letter_of("sums"), whole=True) == Route()
     assert replays.route(letter_of("orders", port=None)) == Route()
     assert replays.route(letter_of("gone")).obstacle
     without = Replays(plan_of(retry="max_per_minute: 1000"))
     assert without.route(letter_of("sums")) == Route()
 
 
-def test_a_record_of_another_cluster_is_not_written_to_a_topic_of_the_same_name() -> None:
+def test_a_row_returns_only_where_rows_of_its_topic_come_from_its_cluster() -> None:
     text = TEXT.replace("checkpoints:", "clusters: {us: {bootstrap.servers: us:9092}}\ncheckpoints:")
-    replays = Replays(plan_of(text=text.replace("{topic: dead,", "{topic: dead, cluster: us,")))
-    found = replays.route(letter_of("orders", port=None))
-    assert found.obstacle.startswith("orders is in cluster kafka, the dead letters are in us, and no transaction spans")
-    assert replays.route(letter_of("sums")) == Route("again"), "the retry topic is in the cluster of the letters"
+    text = text.replace("{topic: dead,", "{topic: dead, cluster: us,").replace(
+        "topic: prices", "topic: orders, cluster: us"
+    )
+    plan = plan_of(text=text)
+    retry = retry_of(plan)
+    assert retry.names_topic
+    assert retry.names_cluster
+    row, types = {**ROW, "at": None}, {**TYPES, "at": "timestamp"}
+    assert not retry.fit(letter_of("big", row, types)).obstacle
+    far = letter_of("big", row, types, b"0", (letters.CLUSTER, b"us"))
+    assert retry.fit(far).obstacle == "`big` has no rows of topic orders in us any more, only of orders"
+    assert Replays(plan).route(letter_of("sums")) == Route("again"), "the retry topic is in the cluster of the letters"
 
 
 @pytest.mark.parametrize(

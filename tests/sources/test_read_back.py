@@ -15,6 +15,7 @@ from tests.sinks.leaping import LeapingClock
 from tests.waiting import wait_until
 from tidegate.formats.dead_letters import GONE, UNREAD
 from tidegate.formats.dead_letters.frames import RawRecord
+from tidegate.ids import MAIN_CLUSTER, ClusterName
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.builtin.dead_letters import Origin
@@ -95,7 +96,7 @@ def read(consumer: FakeConsumer, *requests: tuple[str, int, int]) -> list[object
     calls = [PendingCall(None, row) for row in range(len(requests))]
     done: list[PendingCall] = []
     try:
-        reader.submit(list(zip(calls, requests, strict=True)))
+        reader.submit([(call, (MAIN_CLUSTER, *one)) for call, one in zip(calls, requests, strict=True)])
 
         def answered() -> bool:
             done.extend(reader.take())
@@ -169,7 +170,7 @@ def test_a_broker_that_does_not_answer_costs_the_bytes_and_not_the_letter(monkey
 
 def test_the_end_does_not_wait_for_what_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     reader = RecordReader(ORIGINS, "letters", lambda: None, Tools(silent := FakeConsumer({})))
-    reader.submit([(PendingCall(None, row), ("orders", 0, row)) for row in range(3)])
+    reader.submit([(PendingCall(None, row), (MAIN_CLUSTER, "orders", 0, row)) for row in range(3)])
     wait_until(lambda: bool(silent.assigned), "it is looked for")
     reader.close()
     assert silent.closed.is_set()
@@ -202,7 +203,7 @@ def test_what_is_asked_for_is_answered_whenever_it_comes() -> None:
     reader = RecordReader(ORIGINS, "letters", lambda: None, tools)
 
     def ask(row: int) -> None:
-        reader.submit([(PendingCall(None, row), ("orders", 0, row))])
+        reader.submit([(PendingCall(None, row), (MAIN_CLUSTER, "orders", 0, row))])
 
     def answers() -> list[object]:
         tools.jobs.run()
@@ -230,7 +231,7 @@ def test_an_error_of_ours_ends_the_attempt() -> None:
             raise ValueError("no such setting")
 
     reader = RecordReader(ORIGINS, "letters", lambda: None, Broken(FakeConsumer({})))
-    reader.submit([(PendingCall(None, 0), ("orders", 0, 1))])
+    reader.submit([(PendingCall(None, 0), (MAIN_CLUSTER, "orders", 0, 1))])
 
     def failed() -> bool:
         try:
@@ -267,7 +268,7 @@ def test_what_a_source_is_told_about_fetching_many_records_does_not_make_single_
 
     kafka = {"fetch.min.bytes": "1000000", "fetch.wait.max.ms": "500", "fetch.queue.backoff.ms": "1000"}
     reader = RecordReader((Origin(("orders",), kafka),), "letters", lambda: None, Seeing(FakeConsumer({})))
-    reader.submit([(PendingCall(None, 0), ("orders", 0, 1))])
+    reader.submit([(PendingCall(None, 0), (MAIN_CLUSTER, "orders", 0, 1))])
     wait_until(lambda: bool(seen), "a consumer is made")
     reader.close()
     assert {name: int(seen[0][name]) for name in kafka} == {
@@ -296,7 +297,7 @@ class Renewing(Tools):
         return self.jobs
 
     def answers(self, reader: RecordReader, offset: int) -> list[object]:
-        reader.submit([(PendingCall(None, 0), ("orders", 0, offset))])
+        reader.submit([(PendingCall(None, 0), (MAIN_CLUSTER, "orders", 0, offset))])
         self.jobs.run()
         return [call.answer for call in reader.take()]
 
@@ -305,6 +306,35 @@ class Renewing(Tools):
 def certificate(tmp_path: Path) -> Path:
     (file := tmp_path / "me.pem").write_text("A")
     return file
+
+
+def test_topics_of_the_same_name_in_two_clusters_are_read_back_from_their_own() -> None:
+    us = ClusterName("us")
+    origins = [
+        Origin(("orders",), {"bootstrap.servers": "eu"}),
+        Origin(("orders",), {"bootstrap.servers": "us"}, cluster=us),
+        Origin((), {"bootstrap.servers": "us"}, "late-.*", us),
+    ]
+    eu_records = FakeConsumer({("orders", 0): {3: b"eu"}, ("late-1", 0): {3: b"eu"}}, first=3)
+    us_records = FakeConsumer({("orders", 0): {2: b"us 2", 3: b"us"}})
+    us_pattern = FakeConsumer({("late-1", 0): {3: b"us, late"}})
+    tools = Renewing(eu_records, us_records, us_pattern)
+    reader = RecordReader(origins, "letters", lambda: None, tools)
+    asked: list[tuple[str, str, int, int]] = [
+        (MAIN_CLUSTER, "orders", 0, 1),  # lost in one cluster, and only there
+        (us, "orders", 0, 2),
+        (MAIN_CLUSTER, "orders", 0, 3),
+        (us, "orders", 0, 3),
+        (us, "late-1", 0, 3),
+        (MAIN_CLUSTER, "late-1", 0, 3),  # read by no source
+    ]
+    reader.submit([(PendingCall(None, row), one) for row, one in enumerate(asked)])
+    tools.jobs.run()
+    assert [call.answer for call in reader.take()] == [
+        GONE,
+        *(record(value) for value in (b"us 2", b"eu", b"us", b"us, late")),
+        UNREAD,
+    ]
 
 
 def secured(certificate: Path) -> tuple[Origin, ...]:

@@ -14,7 +14,7 @@ from tests.task.rig import Rig
 from tests.task.topologies import filter_node, plan_of, sink_node, source_node, vertex
 from tidegate.formats.dead_letters import DEAD_LETTER_COLUMNS
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordPlace
-from tidegate.ids import VertexId
+from tidegate.ids import MAIN_CLUSTER, SourceTopic, VertexId
 from tidegate.operators.spec import DEAD, Operator
 from tidegate.plan.graph import Edge, OutputPath
 from tidegate.task.bad_records import BadRecord, FatalRecords
@@ -72,7 +72,7 @@ def test_a_bad_row_of_one_of_several_topics_is_told_with_its_own() -> None:
     rig = with_bad_records(BadRecordPolicy.FAIL)
     operator = rig.plan.vertices[0].nodes[1].operator
     loop = rig.slots[0].loop
-    loop.origins = {operator.name: ("orders", "returns")}
+    loop.origins = {operator.name: tuple(SourceTopic(MAIN_CLUSTER, name) for name in ("orders", "returns"))}
     frame = frame_of([(1, 2)])
     with pytest.raises(BadRecord, match="step check: record of orders or returns, partition"):
         fail(rig, operator, frame)

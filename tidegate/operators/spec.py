@@ -19,7 +19,7 @@ from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import OperatorName
+from tidegate.ids import OperatorName, SourceTopic
 from tidegate.operators.fingerprint import Lineages, StateFingerprint
 from tidegate.operators.waiting import Waiting
 from tidegate.state.declaration import StateDeclaration
@@ -74,6 +74,8 @@ class Requirement(StrEnum):
     """`__tidegate_kind` (`formats/row_kinds.py`). An update is two rows: the row before it and the row after it."""
     TOPIC = "topic"
     """`__tidegate_topic`, needed if partition and offset alone do not identify the source record."""
+    CLUSTER = "cluster"
+    """`__tidegate_cluster`, needed if the topic is not enough either: sources read from several clusters."""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -291,7 +293,7 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         """Returns what user code it runs."""
         return None
 
-    def origins(self) -> tuple[str, ...]:
+    def origins(self) -> tuple[SourceTopic, ...]:
         """Returns the topics of records in its output, apart from the topics of its inputs."""
         return ()
 

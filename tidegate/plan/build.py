@@ -249,7 +249,7 @@ def _loops(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
         )
         for sink in sinks
         for topic in sink.topics
-        if (readers := [one.name for one in sources if one.cluster == sink.cluster and one.reads_topic(topic)])
+        if (readers := [one.name for one in sources if one.reads_topic(sink.cluster, topic)])
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -31,12 +32,16 @@ def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGrap
     if settings.retry_topic is not None:
         graph = add_retry_source(graph, loaded, settings.retry_topic, settings.cluster)
         failing = [RETRY, *failing]
-    origins = tuple(Origin(source.topics, source.kafka, source.pattern) for source in sources)
+    origins = tuple(Origin(source.topics, source.kafka, source.pattern, source.cluster) for source in sources)
     kafka = reveal(derive_client_properties(properties_of(loaded.settings, settings.cluster), "producer"))
     sink = make_sink(settings.topic, loaded.settings.name, settings.per_minute_max, kafka, settings.cluster)
-    several = len(sources) > 1 or any(len(source.topics) != 1 for source in sources)
+    named = []
+    if len(sources) > 1 or any(len(source.topics) != 1 for source in sources):
+        named.append(Requirement.TOPIC)
+    if len({source.cluster for source in sources}) > 1:
+        named.append(Requirement.CLUSTER)
     return {
-        **{name: _naming_topics(node) if several else node for name, node in graph.items()},
+        **{name: _naming(node, named) for name, node in graph.items()},
         READ_BACK: LogicalNode(make_read_back(origins), tuple(Input(name, DEAD) for name in failing)),
         DEAD_LETTERS: LogicalNode(sink, (Input(READ_BACK),)),
     }
@@ -59,7 +64,7 @@ def find_dead_letter_problems(graph: LogicalGraph, loaded: LoadedPipeline) -> tu
 
 def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadLetterSettings) -> list[Problem]:
     cluster, sinks = settings.cluster, loaded.settings.sinks
-    problems = _ambiguous(graph, loaded)
+    problems = []
     if settings.retry_topic == settings.topic:
         message, remedy = f"`{settings.topic}` is the topic of the dead letters themselves", "give it another topic"
         problems.append(loaded.problem(("dead_letters", "retry_topic"), message, remedy))
@@ -67,7 +72,7 @@ def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadL
         if topic is None:
             continue
         path, remedy = ("dead_letters", key), "give dead letters a topic of their own"
-        readers = [one.name for one in _sources(graph) if one.cluster == cluster and one.reads_topic(topic)]
+        readers = [one.name for one in _sources(graph) if one.reads_topic(cluster, topic)]
         writers = [name for name, sink in sinks.items() if sink.cluster == cluster and topic in sink.all_topics]
         if readers:
             message = f"`{topic}` is read by `{readers[0]}`: letters about letters would never end"
@@ -75,24 +80,6 @@ def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadL
         if writers:
             problems.append(loaded.problem(path, f"`{topic}` is written by the sink `{writers[0]}`", remedy))
     return problems
-
-
-def _ambiguous(graph: LogicalGraph, loaded: LoadedPipeline) -> list[Problem]:
-    """Refuses dead letters about topics of one name in two clusters: a letter names its record by the topic alone."""
-    sources = _sources(graph) if _failing(graph) else []
-    remedy = "use `bad_records: fail` or `skip` for all sources, or make a pipeline for each cluster"
-    return [
-        loaded.problem(
-            ("sources", one.name, "cluster"),
-            f"`{topic}` is also read from cluster `{before.cluster}`, by `{before.name}`: dead letters about topics of "
-            "one name in two clusters are not supported yet",
-            remedy,
-        )
-        for place, one in enumerate(sources)
-        for before in sources[:place]
-        for topic in sorted({*one.topics, *before.topics})
-        if one.cluster != before.cluster and one.reads_topic(topic) and before.reads_topic(topic)
-    ]
 
 
 def _sources(graph: LogicalGraph) -> list[SourceOperator]:
@@ -110,9 +97,10 @@ def _failing(graph: LogicalGraph) -> list[OperatorName]:
     ]
 
 
-def _naming_topics(node: LogicalNode) -> LogicalNode:
+def _naming(node: LogicalNode, named: Sequence[Requirement]) -> LogicalNode:
+    """Returns a source with rows that name their record in this way as well; other operators unchanged."""
     if not isinstance(node.operator, SourceOperator):
         return node
     planned = node.operator.planned
-    planned = msgspec.structs.replace(planned, carries=(*planned.carries, Requirement.TOPIC))
+    planned = msgspec.structs.replace(planned, carries=(*planned.carries, *named))
     return replace(node, operator=msgspec.structs.replace(node.operator, planned=planned))

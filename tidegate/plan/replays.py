@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tidegate.formats.dead_letters.letter import DeadLetter
-from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName
+from tidegate.ids import MAIN_CLUSTER, OperatorName, SourceTopic
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -67,64 +67,53 @@ class Replays:
         }
         self._former = {name: words.was for name, words in plan.words.items() if words.was}
         self._renamed = {was: name for name, was in self._former.items()}
-        self._known: dict[tuple[str, str, str], Holders] = {}
+        self._known: dict[tuple[str, SourceTopic, str], Holders] = {}
 
-    def route(self, letter: DeadLetter, *, whole: bool = False) -> Route:
-        """Returns where a dead letter is replayed; `whole`: its whole record must be written again."""
-        if self._retry is not None and not whole and not self._failed_in_source(letter):
-            return Route(self._retry.topics[0], self._retry.fit(letter).obstacle)
-        clusters = {one.cluster for one in self._sources if one.reads_topic(letter.topic)}
-        if not clusters or self._cluster in clusters:
+    def route(self, letter: DeadLetter) -> Route:
+        """Returns where a dead letter is replayed."""
+        if self._retry is None or self._failed_in_source(letter):
             return Route()
-        return Route(
-            obstacle=f"{letter.topic} is in cluster {min(clusters)}, the dead letters are in {self._cluster}, and no "
-            "transaction spans both: choose a topic there by --to"
-        )
+        return Route(self._retry.topics[0], self._retry.fit(letter).obstacle)
 
     def _failed_in_source(self, letter: DeadLetter) -> bool:
         names = {name for one in self._sources for name in (one.name, self._former.get(one.name))}
         return letter.step in names or (letter.row is None and letter.row_size is None and letter.port is None)
 
-    def holders(self, step: str, topic: str, target: str) -> Holders:
-        """Returns what may have a record of `topic` that failed in `step`, and gets it again from `target`.
+    def holders(self, step: str, topic: SourceTopic, target: str) -> Holders:
+        """Returns what may have a record of `topic` that failed in `step`, and gets it again from `target`, a topic in
+        the cluster of the dead letters.
 
         If the plan does not have the step, everything that reads the topic may have the record.
         """
         asked = (step, topic, target)
         if asked not in self._known:
-            had, again = self._find_reached(topic, step), self._find_reached(target, "", self._cluster)
+            had, again = self._find_reached(topic, step), self._find_reached(SourceTopic(self._cluster, target), "")
             both = sorted(had & again)
             sinks = tuple(name for name in both if isinstance(self._operators[name], SinkOperator))
             self._known[asked] = Holders(sinks, tuple(name for name in both if name in self._stateful))
         return self._known[asked]
 
-    def _find_reached(self, topic: str, step: str, cluster: ClusterName | None = None) -> set[OperatorName]:
-        """Returns the operators that rows of a record of the topic may reach although it failed in a step. None: the
-        cluster of the topic is unknown.
-        """
-        rows = self._count(topic, {}, None, cluster)
+    def _find_reached(self, topic: SourceTopic, step: str) -> set[OperatorName]:
+        """Returns the operators that rows of a record of the topic may reach although it failed in a step."""
+        rows = self._count(topic, {}, None)
         failed = OperatorName(step)
         if failed not in rows:
             failed = self._renamed.get(failed, failed)
         if rows.get(failed) != 1:
             return {name for name, count in rows.items() if count}
         taken = self._find_way(failed, rows)
-        rows = self._count(topic, taken, failed, cluster)
+        rows = self._count(topic, taken, failed)
         late = {name for name, output in taken.items() if output == LATE}
         return {name for name, count in rows.items() if count} - late - {failed}
 
     def _count(
-        self,
-        topic: str,
-        taken: Mapping[OperatorName, str],
-        failed: OperatorName | None,
-        cluster: ClusterName | None,
+        self, topic: SourceTopic, taken: Mapping[OperatorName, str], failed: OperatorName | None
     ) -> dict[OperatorName, int]:
         """Counts the rows of a record that reach each operator, up to `_SEVERAL`."""
         rows: dict[OperatorName, int] = {}
         for name, operator in self._operators.items():
             if isinstance(operator, SourceOperator):
-                rows[name] = int(operator.reads_topic(topic) and cluster in (None, operator.cluster))
+                rows[name] = int(operator.reads_topic(*topic))
                 continue
             found = (
                 rows[upstream] * (_SEVERAL if self._operators[upstream].splits_rows() else 1)

@@ -16,12 +16,20 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.properties import derive_client_properties
 from tidegate.formats.dead_letters import RETRY_TRIES
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import ClusterName, OperatorName
+from tidegate.ids import ClusterName, OperatorName, SourceTopic
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.retry import RETRY, RetryInput, RetryOperator, make_retry
 from tidegate.operators.spec import Requirement
 from tidegate.plan.graph import RETRY_VERTEX, Edge, OutputPath, UpgradeDirective, Vertex
-from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, derive_carried, derive_crossing, upstream_of
+from tidegate.plan.logical import (
+    Input,
+    LogicalGraph,
+    LogicalNode,
+    derive_carried,
+    derive_crossing,
+    order_requirements,
+    upstream_of,
+)
 
 _Outputs = set[tuple[OperatorName, str]]
 
@@ -40,10 +48,13 @@ def add_retry_inputs(graph: LogicalGraph, words: Mapping[OperatorName, UpgradeDi
         return graph
     retry = graph[RETRY].operator
     assert isinstance(retry, RetryOperator)
-    sources = [one for one in graph.values() if isinstance(one.operator, SourceOperator) and one.operator is not retry]
-    if any(one.operator.names_topic for one in sources):  # type: ignore[attr-defined]  # a source
-        planned = msgspec.structs.replace(retry.planned, carries=(*retry.planned.carries, Requirement.TOPIC))
-        retry = msgspec.structs.replace(retry, planned=planned)
+    operators = [node.operator for node in graph.values() if node.operator is not retry]
+    sources = [one for one in operators if isinstance(one, SourceOperator)]
+    named = {one for source in sources for one in source.planned.carries} & {Requirement.TOPIC, Requirement.CLUSTER}
+    if any(source.names_topic for source in sources):
+        named.add(Requirement.TOPIC)
+    planned = msgspec.structs.replace(retry.planned, carries=order_requirements({*retry.planned.carries, *named}))
+    retry = msgspec.structs.replace(retry, planned=planned)
     inputs = tuple(_derive_inputs(graph, words))
     return {**graph, RETRY: replace(graph[RETRY], operator=msgspec.structs.replace(retry, inputs=inputs))}
 
@@ -57,7 +68,8 @@ def _derive_inputs(graph: LogicalGraph, words: Mapping[OperatorName, UpgradeDire
                 continue
             inputs = [one for one in node.inputs if one.port == port]
             above = [graph[one].operator for one in upstream_of(graph, [one.upstream for one in inputs])]
-            topics = {topic for one in above if isinstance(one, SourceOperator) for topic in one.topics}
+            sources = [one for one in above if isinstance(one, SourceOperator)]
+            topics = {SourceTopic(one.cluster, topic) for one in sources for topic in one.topics}
             yield RetryInput(
                 step=name,
                 port=port,

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate.coordinator.recovery import merge_positions
-from tidegate.ids import MAIN_CLUSTER, ClusterName, TopicPartition
+from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic, TopicPartition
 from tidegate.simulation.faults import FaultPlan
 from tidegate.simulation.kernel import VirtualProcess
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.port import BrokerOutages, BrokerPort
-from tidegate.simulation.shapes.shape import DEAD_TOPIC
 
 if TYPE_CHECKING:
     import random
@@ -74,10 +73,8 @@ def derive_output_groups(shape: Shape) -> list[tuple[str, ...]]:
 
 
 def _may_be_renamed(shape: Shape, group: Sequence[str]) -> bool:
-    """Returns whether no pattern or expression of the file names the topics, and no dead letter would be ambiguous."""
-    if group[0] not in shape.inputs:
-        return len(group) == 1
-    return "pattern" not in shape.source and not (len(shape.inputs) > 1 and DEAD_TOPIC in shape.topics)
+    """Returns whether no pattern or expression of the file names the topics."""
+    return "pattern" not in shape.source if group[0] in shape.inputs else len(group) == 1
 
 
 def place_in_file(document: dict[str, Any], locations: Sequence[Location]) -> dict[str, Any]:
@@ -171,10 +168,10 @@ class Clusters:
             TopicPartition(source, there.partition) if location is not None and location.name == there.topic else there
         )
 
-    def find_input(self, name: str) -> str:
-        """Returns the name in the shape of the first input with this name in its cluster."""
-        found = (one.topic for one in self._locations.values() if one.name == name)
-        return next(found, name)
+    def find_input(self, wanted: SourceTopic) -> str:
+        """Returns the name in the shape of a topic."""
+        found = (one.topic for one in self._locations.values() if (one.cluster, one.name) == wanted)
+        return next(found, wanted.topic)
 
     def merge_offsets(self, positions: tuple[SourcePositions, ...]) -> dict[TopicPartition, int]:
         """Returns the next offsets of all sources by the partitions of the shape."""

@@ -95,7 +95,7 @@ class Outputs:
         cause = failed["id"] if "id" in failed else failed["sku"]  # a timer has failed, which has a key and no record
         return {
             "id": cause,
-            "place": f"{self._clusters.find_input(letter.topic)}[{letter.source_partition}]",
+            "place": f"{self._clusters.find_input(letter.source_topic)}[{letter.source_partition}]",
             "bytes": letter.bytes,
             "value": letter.value,
             "key": letter.key,

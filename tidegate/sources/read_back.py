@@ -17,7 +17,7 @@ from typing_extensions import override
 from tidegate.config.fields.topics import matches_pattern
 from tidegate.formats.dead_letters import GONE, UNREAD
 from tidegate.formats.dead_letters.frames import RawRecord
-from tidegate.ids import TopicPartition
+from tidegate.ids import ClusterName, SourceTopic, TopicPartition, with_cluster
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.builtin.dead_letters import WAIT_MS, Origin
@@ -66,6 +66,7 @@ _UNKNOWN: Final = frozenset(
 
 class _Request(msgspec.Struct, eq=False):
     call: PendingCall
+    cluster: ClusterName
     partition: TopicPartition
     offset: int
     deadline: float
@@ -91,14 +92,14 @@ class RecordReader(Caller):
     def __init__(
         self, origins: Sequence[Origin], name: str, wake: Callable[[], None], tools: SourceTools = SOURCE_TOOLS
     ) -> None:
-        self._origins = {topic: origin for origin in origins for topic in origin.topics}
+        self._origins = {SourceTopic(origin.cluster, topic): origin for origin in origins for topic in origin.topics}
         self._patterns = [origin for origin in origins if origin.pattern]
         self._name = name
         self._wake = wake
         self._tools = tools
         self._clock = tools.clock
         self._places: dict[int, _Place] = {}
-        self._firsts: dict[TopicPartition, int] = {}
+        self._firsts: dict[tuple[ClusterName, TopicPartition], int] = {}
         """First offsets of partitions that have lost records: finding each lost record missing takes far longer."""
         self._requests: deque[_Request] = deque()
         self._done: deque[PendingCall] = deque()
@@ -113,8 +114,8 @@ class RecordReader(Caller):
     def submit(self, asked: Asked) -> None:
         deadline = self._clock.monotonic() + WAIT_MS / 1000
         for call, request in asked:
-            topic, partition, offset = cast("tuple[str, int, int]", request)
-            self._requests.append(_Request(call, TopicPartition(topic, partition), offset, deadline))
+            cluster, topic, partition, offset = cast("tuple[ClusterName, str, int, int]", request)
+            self._requests.append(_Request(call, cluster, TopicPartition(topic, partition), offset, deadline))
         if not self._serving:
             self._serving = True
             self._thread.submit(self._serve)
@@ -158,10 +159,11 @@ class RecordReader(Caller):
         for place in self._places.values():
             place.consumer.close()
 
-    def _origin(self, topic: str) -> Origin | None:
-        if topic not in self._origins:
-            return next((one for one in self._patterns if matches_pattern(one.pattern, topic)), None)
-        return self._origins[topic]
+    def _origin(self, wanted: SourceTopic) -> Origin | None:
+        if wanted in self._origins:
+            return self._origins[wanted]
+        patterns = (one for one in self._patterns if one.cluster == wanted.cluster)
+        return next((one for one in patterns if matches_pattern(one.pattern, wanted.topic)), None)
 
     def _place(self, origin: Origin) -> _Place:
         """Returns the origin's consumer, with the current certificates.
@@ -204,16 +206,16 @@ class RecordReader(Caller):
                 "%s: offset %d of %s was not read again within %g s, so its letter has no bytes (%s)",
                 self._name,
                 request.offset,
-                request.partition,
+                with_cluster(str(request.partition), request.cluster),
                 WAIT_MS / 1000,
                 self._last_error,
             )
 
     def _answer(self, request: _Request) -> RawRecord | str:
-        origin = self._origin(request.partition.topic)
+        origin = self._origin(SourceTopic(request.cluster, request.partition.topic))
         if origin is None:
             return UNREAD
-        if request.offset < self._firsts.get(request.partition, 0):
+        if request.offset < self._firsts.get((request.cluster, request.partition), 0):
             return GONE
         place = self._place(origin)
         near = place.partition == request.partition and 0 <= request.offset - place.offset <= NEAR_RECORDS
@@ -242,9 +244,11 @@ class RecordReader(Caller):
         """Notes the first offset, which never goes back. Without an answer, the next request finds out by itself."""
         part = ck.TopicPartition(request.partition.topic, request.partition.partition)
         try:
-            self._firsts[request.partition] = place.consumer.get_watermark_offsets(part, timeout=FIRST_S)[0]
+            first, _ = place.consumer.get_watermark_offsets(part, timeout=FIRST_S)
         except ck.KafkaException as error:
             self._note(error.args[0])
+            return
+        self._firsts[request.cluster, request.partition] = first
 
     def _look(self, place: _Place, request: _Request) -> RawRecord | str | None:
         """Returns the answer, if the next message gives one. Raises KafkaException for errors that may pass."""

@@ -142,7 +142,7 @@ class SourceRuntime(KafkaSource, Runtime):
             if bad.raw is not None
         ]
         if letters:
-            out.side(DEAD, dead_letters_of_records(self.operator.name, letters))
+            out.side(DEAD, dead_letters_of_records(self.operator.name, self.operator.cluster, letters))
         if self._delivery is None:
             out.emit(batch.frame)
             return True

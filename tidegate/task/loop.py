@@ -18,7 +18,7 @@ from tidegate.clock import describe_stamp
 from tidegate.coordinator.types import Decline, StateHandle, StateKind
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure, RecordPlace
-from tidegate.ids import Attempt, CheckpointId, OperatorName, StateId, StateName, SubtaskId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SourceTopic, StateId, StateName, SubtaskId
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.event_time import TIMER
 from tidegate.operators.spec import Operator as PlanOperator
@@ -111,7 +111,7 @@ class SlotLoop:
         self.begun = True
         """False while other slots are still being deployed: no data moves."""
         self.counters = Counters()
-        self.origins: Mapping[OperatorName, Sequence[str]] = {}
+        self.origins: Mapping[OperatorName, Sequence[SourceTopic]] = {}
         """Topics upstream of each operator, for messages about a record."""
         self.shapes: Mapping[int, EdgeShape] = {}
         """Keyed edges by index: those that may have rows in flight at a checkpoint."""
@@ -354,7 +354,7 @@ class SlotLoop:
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
         origins, policy = self.origins.get(operator.name, ()), operator.bad_records_of(port or 0)
         for failure in failures:
-            topic = _topic_of(frame, failure.row) or " or ".join(origins) or "its source"
+            topic = _topic_of(frame, failure.row) or " or ".join(map(str, origins)) or "its source"
             found = _place_of(frame, failure.row, topic)
             told = _describe_result(frame, failure.row) if found is None else _describe_place(found)
             where = f"{place}: record of {topic}, {told}"
@@ -395,7 +395,9 @@ class SlotLoop:
 
 def _topic_of(frame: pl.DataFrame, row: int) -> str | None:
     """Returns the row's topic if rows carry it, as those of a source with several topics do."""
-    return frame["__tidegate_topic"][row] if "__tidegate_topic" in frame.columns else None
+    topic = frame["__tidegate_topic"][row] if "__tidegate_topic" in frame.columns else None
+    cluster = frame["__tidegate_cluster"][row] if "__tidegate_cluster" in frame.columns else None
+    return topic if topic is None or cluster is None else str(SourceTopic(cluster, topic))
 
 
 def _place_of(frame: pl.DataFrame, row: int, topic: str) -> RecordPlace | None:

@@ -76,7 +76,7 @@ class LogRecords(Caller):
     def take(self) -> list[PendingCall]:
         asked, self._asked = self._asked, []
         for call, request in asked:
-            topic, partition, offset = cast("tuple[str, int, int]", request)
+            _, topic, partition, offset = cast("tuple[str, str, int, int]", request)
             call.answer = KafkaMessages([self._log.partitions[TopicPartition(topic, partition)][offset]]).raw(0)
         return [call for call, _ in asked]
 

@@ -18,6 +18,7 @@ from tidegate.cli.dead_letters.topic import CLIENT_LOG, ReplayRefused, dead_lett
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter
+from tidegate.ids import MAIN_CLUSTER
 from tidegate.kafka.facts import TopicFacts, TopicLimits
 from tidegate.plan.replays import Route
 from tidegate.sinks.naming import replay_id
@@ -119,6 +120,7 @@ class Broker:
     """The dead-letter topic, what is produced to other topics, and the producer; transactions always succeed."""
 
     topic = "dead"
+    cluster = MAIN_CLUSTER
     kafka: Mapping[str, str] = {}
 
     def __init__(self, *letters_of: ck.Message) -> None:
@@ -225,6 +227,18 @@ def test_letters_that_may_be_of_two_records_are_both_written(
     broker = Broker(one, other)
     assert replayed(broker, monkeypatch) == replay.Replayed(written=2)
     assert len(broker.produced) == 2
+
+
+def test_a_record_of_another_cluster_is_written_to_no_topic_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it one with the record at the same place in the cluster of the letters."""
+    of_us = dead_letter(1, 7, b"a", (letters.CLUSTER, b"us"))
+    broker = Broker(dead_letter(0, 7, b"a"), of_us)
+    done = replayed(broker, monkeypatch)
+    ((reason, places),) = done.refused.items()
+    assert reason.startswith("orders is in cluster us, the dead letters are in kafka, and no transaction spans both")
+    assert (done.written, places) == (1, ["dead[0]@1"])
+    monkeypatch.setattr(Client, "topics", lambda _, names, __: {name: TopicFacts("id", 1) for name in names})
+    assert replayed(broker, monkeypatch, 1, to="mended") == replay.Replayed(written=1)
 
 
 def holding(letter: DeadLetter, target: str) -> str:

@@ -21,14 +21,17 @@ from tidegate.formats.dead_letters.frames import (
 from tidegate.formats.dead_letters.letter import DeadLetter, LetterMark, make_mark, read_dead_letter, read_mark
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_limits import RecordLimits, fits
+from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic
 
 FAILURE = RecordFailure(0, FailureKind.WRONG_TYPE, "Expected `int`")
 HEADERS: Headers = (("h", b"1"), ("h", None), ("", b"\xff"))
+ORDERS = (SourceTopic(MAIN_CLUSTER, "orders"),)
+US = ClusterName("us")
 LIMITS = RecordLimits("dead", record_bytes=1 << 30, batch_bytes=1 << 20, partitions=4)
 
 
 def about(raw: RawRecord, *, partition: int = 3, row: str | None = None) -> pl.DataFrame:
-    frame = dead_letters_of_records("orders", [("orders", partition, 17, raw, FAILURE)])
+    frame = dead_letters_of_records("orders", MAIN_CLUSTER, [("orders", partition, 17, raw, FAILURE)])
     return frame.with_columns(pl.lit(row, pl.String).alias("row"), pl.lit("{}").alias("row_types"))
 
 
@@ -140,7 +143,8 @@ def test_the_least_that_a_letter_can_be_fits_in_the_least_topic_that_is_accepted
     limits = RecordLimits("dead", record_bytes=1 << 30, batch_bytes=letters.DEAD_LETTER_BYTES_MIN)
     failure = RecordFailure(0, FailureKind.DATETIME_FIELD_OUT_OF_BOUNDS, "\N{GRINNING FACE}" * 100_000)
     raw = RawRecord(b"k" * 100_000, b"v" * 100_000, [("h" * 100_000, b"x")], 1 << 60)
-    frame = dead_letters_of_records("s" * 100, [("t" * 249, 2**31 - 1, 2**63 - 1, raw, failure)])
+    longest = ("t" * 249, 2**31 - 1, 2**63 - 1, raw, failure)
+    frame = dead_letters_of_records("s" * 100, ClusterName("c" * 100), [longest])
     frame = frame.with_columns(pl.lit('"%s"' % ("r" * 60_000)).alias("row"), pl.lit("t" * 60_000).alias("row_types"))
     records = DeadLetterEncoder("p" * 100, 2**31).encode(frame, limits)
     assert records.headers is not None
@@ -150,7 +154,7 @@ def test_the_least_that_a_letter_can_be_fits_in_the_least_topic_that_is_accepted
 
 def test_a_row_that_is_too_long_is_left_out_with_its_size() -> None:
     frame = pl.DataFrame({"id": ["ä" * (letters.ROW_BYTES_MAX // 2), "b"]})
-    found = dead_letters_of_rows("step", ("orders",), frame, [FAILURE, RecordFailure(1, FailureKind.WRONG_TYPE, "x")])
+    found = dead_letters_of_rows("step", ORDERS, frame, [FAILURE, RecordFailure(1, FailureKind.WRONG_TYPE, "x")])
     assert found["row"].to_list() == [None, '{"id":"b"}']
     assert found["row_types"].to_list() == [None, '{"id":"string"}']
     letter, headers = encode(found[:1])
@@ -165,7 +169,7 @@ def test_secrets_are_masked_in_the_row_and_in_the_message() -> None:
     """A server's answer, or an exception of the user's code, may quote what it was given."""
     failure = RecordFailure(0, FailureKind.CALL_FAILED, 'refused: "open\\sesame"')
     frame = pl.DataFrame({"id": [1], "notes": [['as "open\\sesame"', "b"]], "s": [{"t": "x open\\sesame"}]})
-    found = dead_letters_of_rows("step", ("orders",), frame, [failure])
+    found = dead_letters_of_rows("step", ORDERS, frame, [failure])
     records = DeadLetterEncoder("sales", 7, Redactor(["open\\sesame"])).encode(found, LIMITS)
     assert records.headers is not None
     letter = read_dead_letter(0, 0, None, None, None, records.headers[0] or ())
@@ -192,21 +196,44 @@ def rows(**columns: Any) -> pl.DataFrame:
 def test_rows_of_one_topic_are_found_by_their_place_and_those_of_several_by_their_own() -> None:
     failures = [FAILURE, RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero")]
     placed = rows(__tidegate_partition=[0, 1], __tidegate_offset=[5, 6])
-    found = dead_letters_of_rows("step", ("orders",), placed, failures)
+    found = dead_letters_of_rows("step", ORDERS, placed, failures)
     assert found.schema == pl.Schema(DEAD_LETTER_SCHEMA)
     assert found.select("topic", "partition", "offset", "bytes").rows() == [
         ("orders", 0, 5, "wanted"),
         ("orders", 1, 6, "wanted"),
     ]
     assert [json.loads(text) for text in found["row"]] == [{"id": 1, "data": "/w=="}, {"id": 2, "data": ""}]
-    several = ("more", "orders")
+    several = (SourceTopic(MAIN_CLUSTER, "more"), *ORDERS)
     unknown = dead_letters_of_rows("step", several, placed, failures)
     assert unknown.select("topic", "bytes").rows() == [(None, "no-record")] * 2
     named = dead_letters_of_rows(
         "step", several, placed.with_columns(__tidegate_topic=pl.Series(["more", None])), failures
     )
     assert named.select("topic", "bytes").rows() == [("more", "wanted"), (None, "no-record")]
-    assert dead_letters_of_rows("step", ("orders",), rows(), failures)["bytes"].to_list() == ["no-record"] * 2
+    assert dead_letters_of_rows("step", ORDERS, rows(), failures)["bytes"].to_list() == ["no-record"] * 2
+
+
+def test_rows_of_several_clusters_are_found_by_their_own() -> None:
+    both = (SourceTopic(MAIN_CLUSTER, "orders"), SourceTopic(US, "orders"))
+    failures = [FAILURE, RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero")]
+    placed = rows(__tidegate_partition=[0, 0], __tidegate_offset=[5, 5])
+    named = placed.with_columns(__tidegate_cluster=pl.Series([US, None]))
+    found = dead_letters_of_rows("step", both, named, failures)
+    assert found.select("cluster", "topic", "bytes").rows() == [(US, "orders", "wanted"), (None, "orders", "no-record")]
+    of_one = dead_letters_of_rows("step", both[1:], placed, failures)
+    assert of_one.select("cluster", "topic", "bytes").rows() == [(US, "orders", "wanted")] * 2
+
+
+def test_a_letter_names_the_cluster_of_its_record_unless_it_is_the_main_one() -> None:
+    raw = RawRecord(b"k", b"v", (), 99)
+    frames = [
+        dead_letters_of_records("orders", cluster, [("orders", 3, 17, raw, FAILURE)]) for cluster in (MAIN_CLUSTER, US)
+    ]
+    (main, of_main), (us, of_us) = map(encode, frames)
+    assert (main.cluster, us.cluster) == (MAIN_CLUSTER, US)
+    assert letters.CLUSTER not in of_main
+    assert (of_us[letters.CLUSTER], of_us[letters.TOPIC]) == ("us", "orders")
+    assert (main.place, us.place) == ("orders[3] offset 17", "orders[3] offset 17 in us")
 
 
 def test_marks_name_letters_in_ranges() -> None:
@@ -239,10 +266,8 @@ def test_what_somebody_else_has_written_is_no_letter(headers: Headers) -> None:
 
 def test_a_message_that_is_no_utf8_and_headers_that_cannot_be_read_cost_no_letter() -> None:
     failure = RecordFailure(0, FailureKind.CALL_FAILED, "\udcff in the user's words")
-    frame = dead_letters_of_records("orders", [("orders", 0, 1, RawRecord(b"k", b"v", None, 1), failure)])
+    frame = dead_letters_of_records("orders", MAIN_CLUSTER, [("orders", 0, 1, RawRecord(b"k", b"v", None, 1), failure)])
     letter, _ = encode(frame)
     assert (letter.message, letter.bytes, letter.whole) == ("? in the user's words", "no-headers", False)
     assert (letter.key, letter.value, letter.headers) == (b"k", b"v", ())
-    assert dead_letters_of_rows("step", ("orders",), rows(), [failure])["message"].to_list() == [
-        "? in the user's words"
-    ]
+    assert dead_letters_of_rows("step", ORDERS, rows(), [failure])["message"].to_list() == ["? in the user's words"]

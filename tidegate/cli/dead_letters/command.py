@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from tidegate.config.fields.counts import render_count
 from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.formats.dead_letters.letter import DeadLetter
+from tidegate.ids import ClusterName, SourceTopic
 from tidegate.plan.replays import Replays
 
 _FORM = click.option(
@@ -42,11 +42,12 @@ _KEPT: Final = "\n\t"
 
 
 class DeadLetterGroup(msgspec.Struct):
-    """Dead letters with the same step, kind and topic."""
+    """Dead letters with the same step, kind, topic and cluster."""
 
     step: str
     kind: str
     topic: str
+    cluster: ClusterName
     letters: int = 0
     open: int = 0
     """Dead letters that have not been replayed yet."""
@@ -55,6 +56,9 @@ class DeadLetterGroup(msgspec.Struct):
     """When the first and the last of them were written."""
     repeats: str | None = ""
     """Sinks and states that may already have the records, so that a replay is refused. None: unknown."""
+
+
+_Groups = dict[tuple[str, str, str, ClusterName], DeadLetterGroup]
 
 
 class ListedDeadLetter(msgspec.Struct):
@@ -111,7 +115,7 @@ def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...]
         replays = _read_replays(file, Ask.COPY)
     except ConfigErrors as errors:
         click.echo(f"which sinks and states may have the records is not known: {errors.problems[0]}", err=True)
-    groups: dict[tuple[str, str, str], DeadLetterGroup] = {}
+    groups: _Groups = {}
     newest: list[tuple[tuple[int, int, int], ListedDeadLetter]] = []
     with DeadLetterTopic(settings) as topic:
         bounds, marks = topic.bounds(), Marks()
@@ -123,7 +127,7 @@ def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...]
             heapq.heappush(newest, _listed(letter, written_to))
             if len(newest) > limit:
                 heapq.heappop(newest)
-    rows = sorted(groups.values(), key=lambda one: (-one.open, one.step, one.kind, one.topic))
+    rows = sorted(groups.values(), key=lambda one: (-one.open, one.step, one.kind, one.topic, one.cluster))
     listing = DeadLetterListing(rows, [one for _, one in sorted(newest, reverse=True)])
     if style == "json":
         echo_json(listing)
@@ -133,10 +137,8 @@ def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...]
         _print(listing)
 
 
-def _count(
-    groups: dict[tuple[str, str, str], DeadLetterGroup], letter: DeadLetter, replays: Replays | None, *, is_open: bool
-) -> None:
-    name = (letter.step, letter.kind, letter.topic)
+def _count(groups: _Groups, letter: DeadLetter, replays: Replays | None, *, is_open: bool) -> None:
+    name = (letter.step, letter.kind, letter.topic, letter.cluster)
     if name not in groups:
         repeats = None if replays is None else _find_repeats(replays, letter)
         groups[name] = DeadLetterGroup(*name, repeats=repeats)
@@ -152,7 +154,7 @@ def _find_repeats(replays: Replays, letter: DeadLetter) -> str:
     """Returns who would get the record a second time from a replay."""
     route = replays.route(letter)
     continues = route.retry_topic and not route.obstacle
-    return "" if continues else str(replays.holders(letter.step, letter.topic, letter.topic))
+    return "" if continues else str(replays.holders(letter.step, letter.source_topic, letter.topic))
 
 
 def _listed(letter: DeadLetter, written_to: str | None) -> tuple[tuple[int, int, int], ListedDeadLetter]:
@@ -175,7 +177,7 @@ def _group_lines(groups: list[DeadLetterGroup]) -> list[str]:
     titles = ("step", "kind", "topic", "letters", "open", "first", "last", "records may be in")
     cells = [
         (
-            *(one.step, one.kind, one.topic or "-"),
+            *(one.step, one.kind, str(SourceTopic(one.cluster, one.topic)) if one.topic else "-"),
             *(f"{one.letters:,}", f"{one.open:,}", _moment(one.first_ms), _moment(one.last_ms)),
             "?" if one.repeats is None else one.repeats or "-",
         )
@@ -321,12 +323,11 @@ def replay(
     if to is not None and letters is not None and to in (letters.topic, letters.retry_topic):
         raise click.UsageError("--to is the dead-letter topic itself, or the retry topic")
     order = ReplayOrder(_chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
-    if not whole_record or settings.clusters:
+    if not whole_record:
         replays = _read_replays(file, Ask.EITHER)
-        if not whole_record:
-            order = order._replace(holding=lambda one, target: replays.holders(one.step, one.topic, target))
+        order = order._replace(holding=lambda one, target: replays.holders(one.step, one.source_topic, target))
         if to is None:
-            order = order._replace(route=partial(replays.route, whole=whole_record))
+            order = order._replace(route=replays.route)
     done = replay_dead_letters(settings, order)
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")

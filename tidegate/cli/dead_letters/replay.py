@@ -36,7 +36,7 @@ from tidegate.formats.contract import Headers
 from tidegate.formats.dead_letters import MARKER, REPLAYED_FROM
 from tidegate.formats.dead_letters.letter import DeadLetter, derive_retry_headers, make_mark
 from tidegate.formats.record_limits import RecordLimits, describe_limit, fits
-from tidegate.ids import TransactionalId
+from tidegate.ids import ClusterName, TransactionalId
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import limit_times
 from tidegate.kafka.transactions import TransactionClient
@@ -199,6 +199,9 @@ class _Choice:
                 self._refuse(letter, route.obstacle)
                 continue
             whole = not route.retry_topic
+            if whole and letter.cluster != self._topic.cluster and letter.topic and not self._order.to:
+                self._refuse(letter, _explain_other_cluster(letter, self._topic.cluster))
+                continue
             if whole and not (letter.whole and (self._order.to or letter.topic)):
                 done.kept += 1
                 continue
@@ -230,6 +233,13 @@ class _Choice:
         self.done.refused.setdefault(reason, []).append(place_of(letter, self._topic.topic))
 
 
+def _explain_other_cluster(letter: DeadLetter, cluster: ClusterName) -> str:
+    return (
+        f"{letter.topic} is in cluster {letter.cluster}, the dead letters are in {cluster}, and no transaction spans "
+        "both: choose a topic there by --to"
+    )
+
+
 class _Chosen(NamedTuple):
     """A dead letter that will be marked."""
 
@@ -257,7 +267,7 @@ def _record_of(letter: DeadLetter, target: str) -> bytes | None:
     """
     if not letter.topic or letter.source_partition is None or letter.source_offset is None:
         return None
-    place = (target, letter.topic, letter.source_partition, letter.source_offset, letter.timestamp_ms)
+    place = (target, letter.source_topic, letter.source_partition, letter.source_offset, letter.timestamp_ms)
     return blake2b(msgspec.msgpack.encode((place, letter.key, letter.value)), digest_size=16).digest()
 
 

@@ -72,7 +72,8 @@ class DeadLetterTopic:
         own_settings = settings_of(settings)
         self.topic = own_settings.topic
         self._pipeline = settings.name
-        self.kafka = reveal(properties_of(settings, own_settings.cluster))
+        self.cluster = own_settings.cluster
+        self.kafka = reveal(properties_of(settings, self.cluster))
         own = {
             "group.id": "tidegate-dead-letters",  # required by the client; nothing is ever stored under it
             "enable.auto.commit": "false",

@@ -29,13 +29,14 @@ DEAD_LETTER_COLUMNS: Final[tuple[tuple[str, DataType], ...]] = (
     ("row_bytes", BIGINT),
     ("port", INT),
     ("tries", INT),
+    ("cluster", STRING),
 )
 """Columns of rows about failed records.
 
 `bytes` is one of the constants below and tells what is known of key, value, headers and timestamp (ms since 1970).
 `row` is the failed row and `row_types` its types (`rows.py`), NULL if there is none. `row_bytes` is the size of a row
 that is left out. `port` is the input of the step on which the row arrived, NULL if the row is a result of the step.
-`tries` is how often the row was replayed at the step before, NULL if never.
+`tries` is how often the row was replayed at the step before, NULL if never. `cluster` is the one of the topic.
 """
 
 RETRY_TRIES: Final = "__tidegate_tries"
@@ -70,6 +71,8 @@ KIND: Final = "__tidegate.errors.kind"
 ATTEMPT: Final = "__tidegate.errors.attempt"
 TIMESTAMP: Final = "__tidegate.errors.timestamp"
 BYTES: Final = "__tidegate.errors.bytes"
+CLUSTER: Final = "__tidegate.errors.cluster"
+"""The cluster of the topic, by its name in the file; absent if it is the main one."""
 VALUE_SIZE: Final = "__tidegate.errors.value-size"
 """Size in bytes of a value that is left out."""
 ROW: Final = "__tidegate.errors.row"

@@ -16,6 +16,7 @@ from tidegate.formats import dead_letters as letters
 from tidegate.formats.contract import Headers
 from tidegate.formats.record_limits import RecordLimits, fits
 from tidegate.formats.records import OutputRecords
+from tidegate.ids import MAIN_CLUSTER
 
 _HeaderList = list[tuple[str, bytes | None]]
 _Form = tuple[bytes | None, bytes | None, _HeaderList]
@@ -85,6 +86,7 @@ class DeadLetterEncoder:
             (letters.EXCEPTION, row["kind"]),
             (letters.MESSAGE, self._mask(row["message"])),
             (letters.TOPIC, row["topic"]),
+            (letters.CLUSTER, None if row["cluster"] == MAIN_CLUSTER else row["cluster"]),
             (letters.PARTITION, row["partition"]),
             (letters.OFFSET, row["offset"]),
             (letters.STEP, row["step"]),
@@ -130,4 +132,4 @@ def _partition_of(row: Mapping[str, Any], partitions: int | None) -> int | None:
     """Returns the same partition for all letters about one source partition; None if the client chooses."""
     if not partitions or row["partition"] is None:
         return None
-    return (zlib.crc32((row["topic"] or "").encode()) + int(row["partition"])) % partitions
+    return (zlib.crc32(f"{row['cluster'] or ''}/{row['topic'] or ''}".encode()) + int(row["partition"])) % partitions

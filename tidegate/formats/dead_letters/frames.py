@@ -21,6 +21,7 @@ from tidegate.formats.dead_letters import (
 )
 from tidegate.formats.dead_letters.rows import render_rows, render_types
 from tidegate.formats.failures import RecordFailure
+from tidegate.ids import ClusterName, SourceTopic
 
 DEAD_LETTER_SCHEMA: Final = {name: polars_type(kind) for name, kind in DEAD_LETTER_COLUMNS}
 
@@ -35,7 +36,9 @@ class RawRecord(msgspec.Struct, frozen=True):
     timestamp_ms: int | None
 
 
-def dead_letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawRecord, RecordFailure]]) -> pl.DataFrame:
+def dead_letters_of_records(
+    step: str, cluster: ClusterName, found: Sequence[tuple[str, int, int, RawRecord, RecordFailure]]
+) -> pl.DataFrame:
     """Returns dead letters for records that a source could not decode: topic, partition, offset, bytes and reason."""
     rows = [
         {
@@ -46,6 +49,7 @@ def dead_letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawR
             "step": step,
             "kind": failure.kind.value,
             "message": _message_of(failure),
+            "cluster": cluster,
         }
         for topic, partition, offset, raw, failure in found
     ]
@@ -65,21 +69,26 @@ def columns_of(raw: RawRecord) -> dict[str, Any]:
 
 
 def dead_letters_of_rows(
-    step: str, topics: Sequence[str], frame: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0
+    step: str,
+    origins: Sequence[SourceTopic],
+    frame: pl.DataFrame,
+    failures: Sequence[RecordFailure],
+    port: int | None = 0,
 ) -> pl.DataFrame:
     """Returns dead letters for rows of `frame` that failed in a step or a sink.
 
-    `port` is the input on which the rows arrived, None if they are results of the step. `topics` are the topics from
+    `port` is the input on which the rows arrived, None if they are results of the step. `origins` are the topics from
     which the rows may come. The record's bytes are read back by topic, partition and offset if these are known.
     """
     rows = frame[[failure.row for failure in failures]]
     place = [_column(rows, name) for name in ("__tidegate_partition", "__tidegate_offset")]
-    named = list(topics) * rows.height if len(topics) == 1 else _column(rows, "__tidegate_topic")
+    topics = _only([one.topic for one in origins], rows.height) or _column(rows, "__tidegate_topic")
+    clusters = _only([one.cluster for one in origins], rows.height) or _column(rows, "__tidegate_cluster")
     texts, types = render_rows(rows), render_types(rows)
-    known = [None not in one for one in zip(named, *place, strict=True)]
+    known = [None not in one for one in zip(clusters, topics, *place, strict=True)]
     return pl.DataFrame(
         {
-            "topic": named,
+            "topic": topics,
             "partition": place[0],
             "offset": place[1],
             "bytes": [WANTED if one else NO_RECORD for one in known],
@@ -91,6 +100,7 @@ def dead_letters_of_rows(
             "row_bytes": [size for _, size in texts],
             "port": [port] * rows.height,
             "tries": _column(rows, RETRY_TRIES),
+            "cluster": clusters,
         },
         schema_overrides=DEAD_LETTER_SCHEMA,
     ).select([name if name in _MADE else pl.lit(None, kind).alias(name) for name, kind in DEAD_LETTER_SCHEMA.items()])
@@ -102,6 +112,11 @@ _MADE: Final = frozenset(name for name, _ in DEAD_LETTER_COLUMNS) - {"key", "val
 def _message_of(failure: RecordFailure) -> str:
     """Replaces characters that cannot be encoded: texts of exceptions may not be valid UTF-8."""
     return failure.message[:MESSAGE_CHARACTERS_MAX].encode(errors="replace").decode()
+
+
+def _only(names: Sequence[str], count: int) -> list[Any]:
+    """Returns the name that all rows have; empty if there are several."""
+    return [names[0]] * count if len({*names}) == 1 else []
 
 
 def _column(rows: pl.DataFrame, name: str) -> list[Any]:

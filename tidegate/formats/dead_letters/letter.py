@@ -11,6 +11,7 @@ import msgspec
 from tidegate.errors import UNDECODABLE
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.contract import Headers
+from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic, with_cluster
 
 _NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
@@ -45,6 +46,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     row_size: int | None
     port: int | None = None
     """The input of the step on which the row arrived; None if there is no row, or the row is a result of the step."""
+    cluster: ClusterName = MAIN_CLUSTER
+    """The cluster of `topic`."""
     tries: int = 0
     """How often the row was replayed at the step before."""
     reason: Headers = ()
@@ -59,8 +62,13 @@ class DeadLetter(msgspec.Struct, frozen=True):
     def place(self) -> str:
         """Position of the record, for display."""
         if self.source_partition is None:
-            return self.topic or "unknown"
-        return f"{self.topic}[{self.source_partition}] offset {self.source_offset}"
+            return str(self.source_topic) if self.topic else "unknown"
+        return with_cluster(f"{self.topic}[{self.source_partition}] offset {self.source_offset}", self.cluster)
+
+    @property
+    def source_topic(self) -> SourceTopic:
+        """The topic of the record."""
+        return SourceTopic(self.cluster, self.topic)
 
 
 def read_dead_letter(
@@ -94,6 +102,7 @@ def read_dead_letter(
         row_masked=_number(_last(reason, letters.ROW_MASKED)),
         row_size=_number(_last(reason, letters.ROW_SIZE)),
         port=_number(_last(reason, letters.PORT)),
+        cluster=ClusterName(_last(reason, letters.CLUSTER) or MAIN_CLUSTER),
         tries=_number(_last(reason, letters.TRIES)) or 0,
         reason=tuple(reason),
     )

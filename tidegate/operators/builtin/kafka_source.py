@@ -18,7 +18,7 @@ from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
-from tidegate.ids import MAIN_CLUSTER, ClusterName
+from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic
 from tidegate.operators.fingerprint import Lineage, Lineages, digest, digest_expression
 from tidegate.operators.spec import Columns, Operator, Requirement, render_columns, texts_of
 
@@ -157,9 +157,9 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         """Returns True if its `pattern` matches a topic."""
         return matches_pattern(self.pattern, topic)
 
-    def reads_topic(self, topic: str) -> bool:
-        """Returns True if it reads a topic of its cluster, by name or by its `pattern`."""
-        return topic in self.topics or self.matches(topic)
+    def reads_topic(self, cluster: ClusterName, topic: str) -> bool:
+        """Returns True if it reads a topic of a cluster, by name or by its `pattern`."""
+        return cluster == self.cluster and (topic in self.topics or self.matches(topic))
 
     @property
     def topics_text(self) -> str:
@@ -201,6 +201,11 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             return True
         # Partition and offset alone do not identify the record of the two rows of an update.
         return self.splits_rows() and len(self.topics) != 1
+
+    @property
+    def names_cluster(self) -> bool:
+        """True if its rows have the name of its cluster."""
+        return Requirement.CLUSTER in self.planned.carries
 
     @override
     def splits_rows(self) -> bool:
@@ -330,5 +335,5 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         return [f"event time: {found['of']}{ahead}; watermark: delay {found['delay']}, idle {found['idle']}"]
 
     @override
-    def origins(self) -> tuple[str, ...]:
-        return self.topics or (f"a topic {self.topics_text}",)
+    def origins(self) -> tuple[SourceTopic, ...]:
+        return tuple(SourceTopic(self.cluster, topic) for topic in self.topics or (f"a topic {self.topics_text}",))

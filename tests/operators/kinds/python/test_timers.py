@@ -14,11 +14,13 @@ from tests.operators.kinds.python.test_states import Clock, entries
 from tests.operators.subtasks import Subtasks
 from tidegate.formats.dead_letters.frames import dead_letters_of_rows
 from tidegate.formats.failures import RecordFailure
+from tidegate.ids import MAIN_CLUSTER, SourceTopic
 from tidegate.operators.kinds.python.running import timers
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.task.elements import Watermark
 
 TIME = "__tidegate_time"
+CLICKS = (SourceTopic(MAIN_CLUSTER, "clicks"),)
 
 
 def sessions(backend: str = "memory") -> Subtasks:
@@ -198,7 +200,7 @@ class Letters(Collected):
 
     def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure], port: int | None = 0) -> None:
         super().fail(batch, failures, port)
-        self.letters += dead_letters_of_rows("visits", ("clicks",), batch, failures).to_dicts()
+        self.letters += dead_letters_of_rows("visits", CLICKS, batch, failures).to_dicts()
 
 
 def test_the_dead_letter_of_a_timer_has_its_key() -> None:

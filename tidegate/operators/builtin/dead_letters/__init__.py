@@ -15,7 +15,7 @@ from typing_extensions import override
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.dead_letters import DEAD_LETTER_BYTES_MIN, DEAD_LETTER_COLUMNS
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, with_cluster
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.spec import CallOperator
@@ -38,7 +38,13 @@ class Origin(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
     kafka: dict[str, str]
     pattern: str = ""
+    cluster: ClusterName = MAIN_CLUSTER
     """`pattern` and `topics` are as in SourceOperator."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The topics or their pattern, for messages."""
+        return [with_cluster(text, self.cluster) for text in self.topics or (f"topics like {self.pattern}",)]
 
 
 class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
@@ -63,7 +69,7 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
 
     @override
     def explains(self) -> dict[str, Any]:
-        return {"reads": [name for one in self.origins_read for name in one.topics or (f"topics like {one.pattern}",)]}
+        return {"reads": [text for one in self.origins_read for text in one.texts]}
 
     @override
     def describes(self) -> list[str]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class ReadBackRuntime(CallRuntime):
-    """Reads records again. A request is (topic, partition, offset). An answer is a RawRecord, or text for the column
-    `bytes` (`formats/dead_letters`).
+    """Reads records again. A request is (cluster, topic, partition, offset). An answer is a RawRecord, or text for the
+    column `bytes` (`formats/dead_letters`).
     """
 
     def __init__(self, operator: ReadBackOperator, slot: Slot) -> None:
@@ -58,7 +58,7 @@ class ReadBackRuntime(CallRuntime):
 
 
 def _requests(letters: pl.DataFrame) -> Sequence[object]:
-    places = zip(letters["topic"], letters["partition"], letters["offset"], strict=True)
+    places = letters.select("cluster", "topic", "partition", "offset").rows()
     return [place if known == WANTED else None for known, place in zip(letters["bytes"], places, strict=True)]
 
 

@@ -19,7 +19,7 @@ from tidegate.formats.dead_letters.letter import DeadLetter
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
-from tidegate.ids import ClusterName, OperatorName
+from tidegate.ids import ClusterName, OperatorName, SourceTopic
 from tidegate.operators.builtin.kafka_source import Delivery, MetadataColumn, SourceOperator
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.spec import DEAD, Columns, Requirement
@@ -44,7 +44,7 @@ class RetryInput(msgspec.Struct, frozen=True):
     carries: tuple[Requirement, ...] = ()
     some_kinds: bool = False
     """Whether rows may have a row kind although not all of them have one."""
-    topics: tuple[str, ...] = ()
+    topics: tuple[SourceTopic, ...] = ()
     """The topics that the rows come from."""
     of_records: bool = False
     """Whether each row has the partition and the offset of a record."""
@@ -84,8 +84,9 @@ class RetryInput(msgspec.Struct, frozen=True):
     def _find_foreign(self, letter: DeadLetter) -> str:
         if self.of_records and (letter.source_partition is None or letter.source_offset is None):
             return f"{self._place} needs rows of single records, and this one is the result of several"
-        if letter.source_partition is not None and self.topics and letter.topic not in self.topics:
-            return f"{self._place} has no rows of topic {letter.topic} any more, only of {', '.join(self.topics)}"
+        if letter.source_partition is not None and self.topics and letter.source_topic not in self.topics:
+            now = ", ".join(map(str, self.topics))
+            return f"{self._place} has no rows of topic {letter.source_topic} any more, only of {now}"
         return ""
 
     @property

@@ -62,7 +62,7 @@ class RetryDelivery(Delivery):
                     try:
                         yield (
                             fitting.input.output,
-                            _row_of(fitting.input, letter, fitting.row, names_topic=self._operator.names_topic),
+                            self._row_of(fitting.input, letter, fitting.row),
                         )
                     except _UNRESTORABLE as error:
                         obstacle = f"its row cannot be restored: {error}"
@@ -71,9 +71,30 @@ class RetryDelivery(Delivery):
             if obstacle:
                 failed.append(FailedDelivery(*place, RecordFailure(number, FailureKind.CANNOT_RETRY, obstacle)))
 
+    def _row_of(self, wanted: RetryInput, letter: DeadLetter, row: Mapping[str, Any]) -> pl.DataFrame:
+        """Restores one row as the step received it. Raises one of `_UNRESTORABLE`."""
+        columns = [make_column(name, kind, [restore_value(kind, row[name])]) for name, kind in wanted.columns]
+        if Requirement.EVENT_TIME in wanted.carries:
+            columns += [pl.Series(name, [row[name]], dtype=pl.Int64) for name in (TIME, BEHIND)]
+        if wanted.has_kinds and row.get(ROW_KIND) is not None:
+            columns.append(pl.Series(ROW_KIND, [row[ROW_KIND]], dtype=pl.Int8))
+        if letter.source_partition is not None and letter.source_offset is not None:
+            columns.append(pl.Series("__tidegate_partition", [letter.source_partition], dtype=pl.Int32))
+            columns.append(pl.Series("__tidegate_offset", [letter.source_offset], dtype=pl.Int64))
+            if self._operator.names_topic:
+                columns.append(pl.Series("__tidegate_topic", [letter.topic], dtype=pl.String))
+            if self._operator.names_cluster:
+                columns.append(pl.Series("__tidegate_cluster", [letter.cluster], dtype=pl.String))
+        if Requirement.HEADERS in wanted.carries:
+            headers = [{"key": name, "value": value} for name, value in letter.headers]
+            columns.append(pl.Series(CARRIED_HEADERS, [headers], dtype=polars_type(HEADERS_TYPE)))
+        columns.append(pl.Series(RETRY_TRIES, [letter.tries + 1], dtype=pl.Int32))
+        return pl.DataFrame(columns)
+
     def _foreign(self, record: Mapping[str, Any], obstacle: str) -> Mapping[str, Any]:
         return {
             "topic": self._operator.topics[0],
+            "cluster": self._operator.cluster,
             "partition": record["__tidegate_partition"],
             "offset": record["__tidegate_offset"],
             "bytes": "original",
@@ -90,6 +111,7 @@ def _letter_again(letter: DeadLetter, obstacle: str) -> Mapping[str, Any]:
     """Returns the same dead letter with another reason. It is about the original record and the step that failed."""
     return {
         "topic": letter.topic or None,
+        "cluster": letter.cluster,
         "partition": letter.source_partition,
         "offset": letter.source_offset,
         "bytes": letter.bytes or NO_RECORD,
@@ -106,22 +128,3 @@ def _letter_again(letter: DeadLetter, obstacle: str) -> Mapping[str, Any]:
         "port": letter.port,
         "tries": letter.tries + 1,
     }
-
-
-def _row_of(wanted: RetryInput, letter: DeadLetter, row: Mapping[str, Any], *, names_topic: bool) -> pl.DataFrame:
-    """Restores one row as the step received it. Raises one of `_UNRESTORABLE`."""
-    columns = [make_column(name, kind, [restore_value(kind, row[name])]) for name, kind in wanted.columns]
-    if Requirement.EVENT_TIME in wanted.carries:
-        columns += [pl.Series(name, [row[name]], dtype=pl.Int64) for name in (TIME, BEHIND)]
-    if wanted.has_kinds and row.get(ROW_KIND) is not None:
-        columns.append(pl.Series(ROW_KIND, [row[ROW_KIND]], dtype=pl.Int8))
-    if letter.source_partition is not None and letter.source_offset is not None:
-        columns.append(pl.Series("__tidegate_partition", [letter.source_partition], dtype=pl.Int32))
-        columns.append(pl.Series("__tidegate_offset", [letter.source_offset], dtype=pl.Int64))
-        if names_topic:
-            columns.append(pl.Series("__tidegate_topic", [letter.topic], dtype=pl.String))
-    if Requirement.HEADERS in wanted.carries:
-        headers = [{"key": name, "value": value} for name, value in letter.headers]
-        columns.append(pl.Series(CARRIED_HEADERS, [headers], dtype=polars_type(HEADERS_TYPE)))
-    columns.append(pl.Series(RETRY_TRIES, [letter.tries + 1], dtype=pl.Int32))
-    return pl.DataFrame(columns)
