@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.test_life import schedule_of
 from tidegate.coordinator.entries import decode_entry, encode_entry
-from tidegate.ids import MAIN_CLUSTER, JournalSequence, TransactionalId
+from tidegate.ids import JournalSequence, TransactionalId
 from tidegate.simulation.campaign import quiet
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.model_broker.log import Record, Stamp
@@ -56,9 +56,10 @@ def test_a_journal_entry_that_nobody_needs_is_a_violation(world: World) -> None:
 def test_an_open_transaction_of_the_pipeline_is_a_violation(world: World) -> None:
     now_ms = world.kernel.clock.now_ms()
     name = TransactionalId("simulated.sums.0.99-j.0")
-    owner = world.clusters.broker(MAIN_CLUSTER).init_producer(now_ms, name, 60_000)
+    broker, there = world.clusters.at(world.account.outputs.places[0])
+    owner = broker.init_producer(now_ms, name, 60_000)
     assert check_left(world) == []
-    world.clusters.broker(MAIN_CLUSTER).add_partitions(now_ms, name, *owner, [world.account.outputs.places[0]])
+    broker.add_partitions(now_ms, name, *owner, [there])
     assert check_left(world) == [f"transactions are left open: ['{name}']"]
 
 
@@ -80,12 +81,12 @@ def test_a_savepoint_that_has_lost_a_file_is_a_violation() -> None:
 def test_readers_that_stand_still_while_an_attempt_runs_are_a_violation(world: World) -> None:
     """An open transaction of somebody whom nobody fences."""
     place, watch = world.account.outputs.places[0], world.watch
-    broker, kernel = world.clusters.broker(MAIN_CLUSTER), world.kernel
+    (broker, there), kernel = world.clusters.at(place), world.kernel
     now_ms = kernel.clock.now_ms()
     name = TransactionalId("other")
     owner = broker.init_producer(now_ms, name, 900_000)
-    broker.add_partitions(now_ms, name, *owner, [place])
-    broker.produce(now_ms, place, [Record(b"", b"{}", now_ms)], Stamp(*owner, 0, transactional=True), name)
+    broker.add_partitions(now_ms, name, *owner, [there])
+    broker.produce(now_ms, there, [Record(b"", b"{}", now_ms)], Stamp(*owner, 0, transactional=True), name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Operations, "is_running", True)
         watch.look()
@@ -99,11 +100,11 @@ def test_readers_that_stand_still_while_an_attempt_runs_are_a_violation(world: W
 
 def test_readers_are_not_waited_for_while_nothing_runs(world: World) -> None:
     place, watch = world.account.outputs.places[0], world.watch
-    broker, now_ms = world.clusters.broker(MAIN_CLUSTER), world.kernel.clock.now_ms()
+    (broker, there), now_ms = world.clusters.at(place), world.kernel.clock.now_ms()
     name = TransactionalId("other")
     owner = broker.init_producer(now_ms, name, 900_000)
-    broker.add_partitions(now_ms, name, *owner, [place])
-    broker.produce(now_ms, place, [Record(b"", b"{}", now_ms)], Stamp(*owner, 0, transactional=True), name)
+    broker.add_partitions(now_ms, name, *owner, [there])
+    broker.produce(now_ms, there, [Record(b"", b"{}", now_ms)], Stamp(*owner, 0, transactional=True), name)
     for _ in range(3):
         world.kernel.now += STANDING_S
         watch.look()
