@@ -187,6 +187,7 @@ def _play(first: int, seeds: int, bug: str) -> int:
         workload = msgspec.structs.replace(
             schedule.workload,
             topology=[*shapes][seed % len(shapes)],
+            locations=(),
             timing=None,
             exactly_once=True,
             skus=SKUS,

@@ -18,7 +18,7 @@ SEEDS = range(1, 4)
 
 def played(seed: int, *backends: str) -> ScheduleResult:
     schedule = draw_schedule(seed)
-    workload = msgspec.structs.replace(schedule.workload, topology="both", backends=backends)
+    workload = msgspec.structs.replace(schedule.workload, topology="both", locations=(), backends=backends)
     faults = tuple(fault for fault in schedule.faults if fault.kind != "damage")  # a message names the file's hash
     with quiet():
         return play(msgspec.structs.replace(schedule, workload=workload, faults=faults))

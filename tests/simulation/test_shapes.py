@@ -183,7 +183,14 @@ def test_a_test_plays_a_shape_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(SHAPES, "two", TwoInputs())
     schedule = draw_schedule(2)
     workload = msgspec.structs.replace(
-        schedule.workload, topology="two", timing=None, exactly_once=True, growing=False, bounded=False, changed=""
+        schedule.workload,
+        topology="two",
+        timing=None,
+        exactly_once=True,
+        growing=False,
+        bounded=False,
+        changed="",
+        locations=(),
     )
     with quiet():
         result = play(msgspec.structs.replace(schedule, workload=workload))

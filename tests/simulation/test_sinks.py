@@ -20,7 +20,7 @@ def schedules() -> list[Schedule]:
     drawn = map(draw_schedule, count())
     found = list(islice((one for one in drawn if one.workload.topology == "stateless"), max(SCHEDULES.values())))
     return [
-        msgspec.structs.replace(one, workload=msgspec.structs.replace(one.workload, topology=topology))
+        msgspec.structs.replace(one, workload=msgspec.structs.replace(one.workload, topology=topology, locations=()))
         for topology, number in SCHEDULES.items()
         for one in found[:number]
     ]

@@ -98,9 +98,9 @@ class Striker:
         }
 
     def strike(self, fault: Fault) -> None:
-        """Carries out a fault whose moment has come."""
+        """Carries out a fault whose moment has come. One of a cluster that the world lacks does not happen."""
         world = self._world
-        if world.faults.active and self._actions[fault.kind](fault):
+        if fault.cluster in world.clusters.names and world.faults.active and self._actions[fault.kind](fault):
             world.faults.happened(fault)
             world.trace.tell(f"FAULT {fault}")
 
