@@ -165,15 +165,19 @@ def test_only_open_transactions_are_fenced(state: CoordinatorState) -> None:
     assert client.fenced == fenced
 
 
-def test_a_restart_of_many_slots_tells_of_its_leftovers_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("in_cluster", ["", " in us"])
+def test_a_restart_of_many_slots_tells_of_its_leftovers_in_one_line(
+    in_cluster: str, caplog: pytest.LogCaptureFixture
+) -> None:
     client = ScriptedClient({})
     ids = [TransactionalId(f"p.totals.{slot}.1-j.0") for slot in range(50)]
     client.listed = [TransactionListing(one, 1, CoordinatorState.ONGOING) for one in ids]
     with caplog.at_level("INFO"):
-        assert Committer(client).fence_leftovers("p", [], Attempt(2), "j") == ids
+        assert Committer(client, in_cluster=in_cluster).fence_leftovers("p", [], Attempt(2), "j") == ids
     assert client.fenced == ids
     (line,) = (record.getMessage() for record in caplog.records if record.name.startswith("tidegate."))
-    assert line.startswith("aborted 50 open transactions of attempts that have ended: p.totals.0.1-j.0, ")
+    told = f"aborted 50 open transactions{in_cluster} of attempts that have ended: p.totals.0.1-j.0, "
+    assert line.startswith(told)
     assert line.endswith(" and 46 more")
 
 

@@ -333,7 +333,7 @@ class KafkaEdge:
         return self._tools.connect(self._kafka, self._connect_timeout_s)
 
     def _committer(self, client: TransactionClient) -> Committer:
-        return Committer(client, clock=self._tools.clock, accept_gone=self.accept_gone)
+        return Committer(client, clock=self._tools.clock, accept_gone=self.accept_gone, in_cluster=self.suffix)
 
     def _salvager(
         self, client: TransactionClient, sinks: Mapping[OperatorName, Mapping[str, str]], order: SalvageOrder

@@ -78,7 +78,8 @@ class Committer:
     """The committer of a pipeline's transactions, through a client; keeps no state between calls.
 
     `accept_gone` is the checkpoint for which the user has decided that listed transactions without any trace left in
-    Kafka count as committed. It is a number because a supervisor repeats the option at every start.
+    Kafka count as committed. It is a number because a supervisor repeats the option at every start. `in_cluster` names
+    the cluster in a message; empty if it has no name.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class Committer:
         clock: Clock = SYSTEM_CLOCK,
         *,
         accept_gone: CheckpointId | None = None,
+        in_cluster: str = "",
     ) -> None:
         self._client = client
+        self._in_cluster = in_cluster
         self._clock = clock
         self._timeout_s = timeout_s
         self._accept_gone = accept_gone
@@ -227,8 +230,9 @@ class Committer:
                 more = f" and {len(ids) - REPORTED_IDS} more" if len(ids) > REPORTED_IDS else ""
                 whose = "attempts that have ended" if own else f"pipeline {pipeline} from another checkpoint directory"
                 logger.info(
-                    "aborted %s of %s: %s%s",
+                    "aborted %s%s of %s: %s%s",
                     render_count(len(ids), "open transaction"),
+                    self._in_cluster,
                     whose,
                     ", ".join(ids[:REPORTED_IDS]),
                     more,
