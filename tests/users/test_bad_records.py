@@ -173,7 +173,7 @@ def check_replay(user: User, capsys: pytest.CaptureFixture[str], monkeypatch: py
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{len(wanted) - 16} records would be written again"
     assert said[3] == f"{len(wanted) - 16} records were written again"
-    assert said[6:8] == ["0 records were written again", f"{len(wanted)} letters had been written again before"]
+    assert said[6:8] == ["0 records were written again", f"{len(wanted)} letters had been replayed before"]
     assert [value for (rows,) in [read_topic(user.bootstrap, again)] for _, value in rows] == [
         value or b"" for value in wanted
     ]
@@ -194,7 +194,7 @@ def check_replay_of_large_records(user: User, capsys: pytest.CaptureFixture[str]
     assert run_command([*arguments, "--dry-run"]) == 1
     assert capsys.readouterr().out.splitlines()[:2] == [
         "0 records would be written again",
-        "21 letters had been written again before",
+        "21 letters had been replayed before",
     ]
 
 
@@ -231,10 +231,10 @@ def check_replay_at_the_step(user: User, capsys: pytest.CaptureFixture[str]) -> 
     assert [run_command([*arguments, *more]) for more in (["--dry-run"], [], [])] == [0, 0, 0]
     said = capsys.readouterr().out.splitlines()
     assert said == [
-        "1 record would be written again",
-        "1 record was written again",
+        "1 row would be sent to the step that failed",
+        "1 row was sent to the step that failed",
         "0 records were written again",
-        "1 letter had been written again before",
+        "1 letter had been replayed before",
     ]
     ((_, value),) = read_topic(user.bootstrap, again)[0]
     assert value == letter.value

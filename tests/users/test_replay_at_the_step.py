@@ -102,7 +102,7 @@ def test_a_replay_continues_at_the_step_through_kills_of_replay_slot_and_daemon(
     assert run_command(arguments) == 0
     assert run_command(arguments) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[-2:] == ["0 records were written again", f"{bad} letters had been written again before"]
+    assert said[-2:] == ["0 records were written again", f"{bad} letters had been replayed before"]
     os.kill(second.slots()[0], signal.SIGKILL)
     wait_until(lambda: len(user.rows(f"{user.name}-shares")) > ORDERS // 2, "the first rows have continued")
     second.kill()

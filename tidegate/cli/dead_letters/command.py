@@ -329,14 +329,16 @@ def replay(
         if to is None:
             order = order._replace(route=replays.route)
     done = replay_dead_letters(settings, order)
-    verb = "would be" if dry_run else "was" if done.written == 1 else "were"
-    click.echo(f"{render_count(done.written, 'record')} {verb} written again")
+    if done.resumed:
+        click.echo(f"{render_count(done.resumed, 'row')} {_verb(done.resumed, dry_run)} sent to the step that failed")
+    if done.written or not done.resumed:
+        click.echo(f"{render_count(done.written, 'record')} {_verb(done.written, dry_run)} written again")
     if done.joined:
         click.echo(f"{render_count(done.joined, 'letter')} of records that are written for another letter: only marked")
     if (kinds or steps) and done == Replayed():
         click.echo(f"no letter is of such a kind or step: `tidegate dead-letters list {file}` shows which there are")
     if done.marked:
-        click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
+        click.echo(f"{render_count(done.marked, 'letter')} had been replayed before")
     if done.kept:
         click.echo(f"{render_count(done.kept, 'letter')} without all that its record had: see `dead-letters show`")
     for reason, places in done.refused.items():
@@ -346,6 +348,10 @@ def replay(
     if done.repeating:
         click.echo("a replay with these is refused: leave them out, or repeat what they have done by --whole-record")
     return int(bool(done.refused or done.repeating))
+
+
+def _verb(count: int, dry_run: bool) -> str:
+    return "would be" if dry_run else "was" if count == 1 else "were"
 
 
 def _read_replays(file: Path, ask: Ask) -> Replays:

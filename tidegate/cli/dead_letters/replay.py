@@ -75,6 +75,9 @@ class Replayed(msgspec.Struct):
     """The result of a replay or of a dry run."""
 
     written: int = 0
+    """Whole records, to topics that sources read."""
+    resumed: int = 0
+    """Rows, to the retry topic."""
     kept: int = 0
     """Chosen dead letters without the bytes of their record, so that nothing can be written for them."""
     marked: int = 0
@@ -152,8 +155,8 @@ def _explain_repeating(done: Replayed, settings: PipelineSettings) -> str:
     subject = "the record of 1 letter" if letters == 1 else f"records of {letters:,} letters"
     lines = [f"nothing was written: {subject} may be in other sinks or states already, and would be there twice"]
     lines += [f"  {render_repeating(*one, places)}" for one, places in done.repeating.items()]
-    if done.written:
-        others = render_count(done.written, "other record")
+    if done.written or done.resumed:
+        others = render_count(done.written + done.resumed, "other record")
         lines.append(
             f"{others} can be written again without that: choose by --step, --kind, or --partition and --offset"
         )
@@ -212,10 +215,12 @@ class _Choice:
                 done.joined += 1
             elif not self._is_selected(letter, target, whole=whole):
                 continue
-            else:
+            elif whole:
                 done.written += 1
-                if record is not None and whole:
+                if record is not None:
                     seen.add(record)
+            else:
+                done.resumed += 1
             yield _Chosen(letter, target, known)
 
     def _is_selected(self, letter: DeadLetter, record: ReplayRecord, *, whole: bool) -> bool:
