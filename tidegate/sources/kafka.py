@@ -100,8 +100,6 @@ class KafkaSource:
         self._held = HeldRecords(operator.name, tools.clock.monotonic)
         self.newest = NewestRecords(tools.clock.monotonic)
         self._single = len(operator.topics) == 1
-        self._names_topic = operator.names_topic
-        self._clusters = [operator.cluster] if operator.names_cluster else []
         self._spreads = operator.splits_rows()
         """Whether updates become two rows each."""
         self._skipped = derive_skipped_values(operator)
@@ -303,11 +301,12 @@ class KafkaSource:
     def _with_provenance(self, frame: pl.DataFrame, messages: Records, good: Rows) -> pl.DataFrame:
         """Adds the partition and the offset of the good records, and their topic and cluster if these vary."""
         places = [messages.partition_column, messages.offset_column]
-        if self._names_topic:
+        if self._operator.names_topic:
             topics = self._operator.topics * len(messages) if self._single else messages.topics
             places.append(pl.Series("__tidegate_topic", topics, dtype=pl.String))
-        if self._clusters:
-            places.append(pl.Series("__tidegate_cluster", self._clusters * len(messages), dtype=pl.String))
+        if self._operator.names_cluster:
+            clusters = [self._operator.cluster] * len(messages)
+            places.append(pl.Series("__tidegate_cluster", clusters, dtype=pl.String))
         return frame.hstack(places if good is None else [column.gather(list(good)) for column in places])
 
     def _origins(self, messages: Records) -> Sequence[Hashable]:
