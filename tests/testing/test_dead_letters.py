@@ -23,7 +23,8 @@ from tests.testing.lettered import (
 )
 from tests.testing.pipelines import load, messages, run_one
 from tidegate.formats import dead_letters as letters
-from tidegate.ids import OperatorName, TopicPartition
+from tidegate.formats.dead_letters.letter import derive_retry_headers
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, SourceTopic, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
 from tidegate.task.dead_letter_limit import DeadLetterCount, TooManyDeadLetters
 from tidegate.testing.harness import Harness
@@ -181,3 +182,69 @@ def test_a_letter_has_the_typed_row_and_no_secret_of_the_file() -> None:
     assert (letter.step, letter.value, letter.row_masked) == ("shares", value, 1)
     assert json.loads(letter.row or "") == {"id": 1, "n": 0, "customer": "says ***", "at": "2026-01-01T00:00:00Z"}
     assert json.loads(letter.row_types or "") == {"id": "bigint", "n": "int", "customer": "string", "at": "timestamp"}
+
+
+US = ClusterName("us")
+TWO_CLUSTERS = """\
+version: 1
+name: orders
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+clusters: {us: {bootstrap.servers: "127.0.0.1:9093"}}
+checkpoints: {directory: file:///nowhere}
+parallelism: 2
+dead_letters: {topic: dead, retry_topic: orders-retry}
+sources:
+  eu: {topic: orders, schema: {id: bigint, n: int}, metadata: {topic: topic}, bad_records: dead-letter}
+  us: {topic: orders, cluster: us, schema: {id: bigint, n: int}, metadata: {topic: topic}, bad_records: dead-letter}
+steps:
+  - {name: shares, from: [eu, us], select: {id: id, share: 100 div n, topic: topic}}
+  - {name: sums, from: shares, key: topic, aggregate: {total: count(*)}}
+sinks:
+  out: {from: shares, topic: out}
+  totals: {from: sums, topic: totals, key: topic}
+"""
+
+
+def test_records_at_the_same_place_in_two_clusters_have_letters_of_their_own() -> None:
+    """Half of them fail in a step, a third in their source; some rows of each cluster come back and fail again."""
+    _, plan = load("", TWO_CLUSTERS)
+    part, retried = TopicPartition("orders", 0), TopicPartition("orders-retry", 0)
+    log = Log({part: 12, retried: 4}, others={US: {part: 12}})
+    values = {
+        cluster: [b"{" if number % 3 == 0 else order(number, n=number % 2, customer=cluster) for number in range(12)]
+        for cluster in (MAIN_CLUSTER, US)
+    }
+    for cluster, records in values.items():
+        for value in records:
+            log.of(cluster).append(part, cluster.encode(), value, BEGIN_MS)
+    harness = Harness(plan, log, VirtualClock(BEGIN_MS), lambda _: None)
+    try:
+        harness.settle()
+        letters_of = [dead_letter_of(one) for one in harness.written()[DEAD_LETTERS]]
+        failed = {(one.cluster, one.source_offset): one for one in letters_of}
+        assert len(failed) == len(letters_of) == 2 * (4 + 4)
+        for (cluster, offset), one in failed.items():
+            assert (one.key, one.value) == (cluster.encode(), values[cluster][offset or 0])
+            assert (one.topic, one.source_topic) == ("orders", SourceTopic(cluster, "orders"))
+            assert (one.step, one.kind) == (("eu" if cluster == MAIN_CLUSTER else "us"), "MALFORMED_JSON") or (
+                one.step == "shares" and json.loads(one.row or "")["topic"] == "orders"
+            )
+        again = [failed[cluster, offset] for cluster in values for offset in (2, 4)]
+        for one in again:
+            headers = tuple(derive_retry_headers(one, "dead[0]@0"))
+            log.append(retried, one.key, one.value, BEGIN_MS, headers)
+        harness.settle()
+        repeated = [dead_letter_of(one) for one in harness.written()[DEAD_LETTERS]][len(letters_of) :]
+        assert [(one.tries, one.place, one.key, one.value) for one in repeated] == [
+            (1, one.place, one.key, one.value) for one in again
+        ]
+    finally:
+        harness.close()
+
+
+def test_a_case_gives_records_of_one_topic_to_the_source_in_its_cluster() -> None:
+    given = "given: {eu: [{value: {id: 1, n: 1}}], us: [{value: {id: 2, n: 4}}, {value: {id: 3, n: 0}}]}"
+    out = "[{value: {id: 1, share: 100, topic: orders}}, {value: {id: 2, share: 25, topic: orders}}]"
+    expect = f"expect: {{out: {out}}}"
+    result = run_one(f"{given}, {expect}, bad_records: 1", TWO_CLUSTERS + "tests:\n")
+    assert result.passed, messages(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,9 +17,10 @@ from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import derive_key_schema, key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas, SchemaText, UnknownSchema
-from tidegate.ids import OperatorName, TopicPartition
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
+from tidegate.testing.log import Log
 
 Copies = Callable[[int | str], SchemaText | None]
 """Looks up a copy of a registry's schema by id or GUID."""
@@ -39,6 +40,7 @@ class ProducedRecord(msgspec.Struct, frozen=True):
     value: bytes | None
     timestamp_ms: int | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    cluster: ClusterName = MAIN_CLUSTER
 
 
 class NoCopy(UnknownSchema):
@@ -158,7 +160,8 @@ def _record(
     key = element.key_base64 if element.key is None else _key(element.key, key_options)
     none = "timestamp" in element.written and element.timestamp is None
     at_ms = NO_TIMESTAMP if none else element.timestamp
-    return ProducedRecord(part, key, _value(element, source.format, options), at_ms, element.headers or ())
+    value = _value(element, source.format, options)
+    return ProducedRecord(part, key, value, at_ms, element.headers or (), source.cluster)
 
 
 def _key(text: str, options: FormatOptions | None) -> bytes:
@@ -184,16 +187,29 @@ def _value(element: GivenSettings, format_name: str, options: FormatOptions) -> 
         raise ValueRefused(f"{refused.message}: {str(element.value)[:100]}; {refused.remedy}") from refused
 
 
-def derive_ends(records: Iterable[ProducedRecord], sources: Iterable[SourceSettings]) -> dict[TopicPartition, int]:
+Ends = Mapping[ClusterName, Mapping[TopicPartition, int]]
+"""The final number of records of each partition."""
+
+
+def open_log(ends: Ends, schema: SchemaText | None, copies: Copies | None) -> Log:
+    """Opens the logs of all clusters. The parameters are as in Log."""
+    others = {cluster: theirs for cluster, theirs in ends.items() if cluster != MAIN_CLUSTER}
+    return Log(ends.get(MAIN_CLUSTER, {}), schema, copies, others)
+
+
+def derive_ends(records: Iterable[ProducedRecord], sources: Iterable[SourceSettings]) -> Ends:
     """Returns the final number of records of each partition.
 
     A topic without records has one partition. A pattern stands for a topic of its own only if no topic with records
     matches it.
     """
-    ends: dict[TopicPartition, int] = Counter(one.partition for one in records)
-    named = {part.topic for part in ends}
+    ends: defaultdict[ClusterName, Counter[TopicPartition]] = defaultdict(Counter)
+    for one in records:
+        ends[one.cluster][one.partition] += 1
+    given = {cluster: {part.topic for part in theirs} for cluster, theirs in ends.items()}
     for source in sources:
-        ends |= {
+        named = given.get(source.cluster, set())
+        ends[source.cluster] |= {
             TopicPartition(topic, 0): 0
             for topic in source.all_topics or ([] if any(map(source.reads, named)) else [source.example_topic])
             if topic not in named

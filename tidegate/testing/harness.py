@@ -128,10 +128,10 @@ class Harness:
 
     def _beginnings(self, assigned: Mapping[OperatorName, tuple[TopicPartition, ...]]) -> list[SourcePositions]:
         """Returns positions for the whole log. A bounded source has the ends that the log will reach."""
-        log = self._parts[0].log
+        whole = self._parts[0].log
         found = []
         for source in self.plan.operators(SourceOperator):
-            parts = assigned[source.name]
+            parts, log = assigned[source.name], whole.of(source.cluster)
             ends = () if source.until == "never" else tuple((part, log.ends[part]) for part in parts)
             found.append(SourcePositions(source.name, tuple((part, 0) for part in parts), ends))
         return found
@@ -305,10 +305,9 @@ def _lowest(one: int | None, other: int | None) -> int | None:
 
 
 def _assign(plan: Plan, log: Log) -> dict[OperatorName, Sequence[tuple[TopicPartition, ...]]]:
-    return {
-        source.name: assign_partitions([part for part in log.ends if _reads(source, part.topic)], plan.parallelism)
-        for source in plan.operators(SourceOperator)
-    }
+    sources = plan.operators(SourceOperator)
+    parts = {one.name: [part for part in log.of(one.cluster).ends if _reads(one, part.topic)] for one in sources}
+    return {name: assign_partitions(found, plan.parallelism) for name, found in parts.items()}
 
 
 def _reads(source: SourceOperator, topic: str) -> bool:

@@ -10,7 +10,7 @@ import confluent_kafka as ck
 from typing_extensions import override
 
 from tidegate.formats.schemas import SchemaText
-from tidegate.ids import TopicPartition
+from tidegate.ids import MAIN_CLUSTER, ClusterName, TopicPartition
 from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.calls.caller import Asked, Caller
 from tidegate.sources.messages import KafkaMessages
@@ -18,17 +18,20 @@ from tidegate.sources.tools import Consumer
 
 _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin with an underscore, but are public
 
+NO_OTHERS: Final[Mapping[ClusterName, Mapping[TopicPartition, int]]] = {}
+
 
 class Log:
-    """The records produced so far. Sources of the same topic read the same records."""
+    """The records produced so far in a cluster. Sources of the same topic read the same records."""
 
     def __init__(
         self,
         ends: Mapping[TopicPartition, int],
         schema: SchemaText | None = None,
         copies: Callable[[int | str], SchemaText | None] | None = None,
+        others: Mapping[ClusterName, Mapping[TopicPartition, int]] = NO_OTHERS,
     ) -> None:
-        """`ends`: the final number of records of each partition.
+        """`ends`: the final number of records of each partition in the main cluster; `others`: those in other ones.
 
         `schema`: the schema of the file that the records are from; `copies`: copies of a registry's schemas.
         """
@@ -36,6 +39,11 @@ class Log:
         self.schema = schema
         self.copies = copies
         self.partitions: dict[TopicPartition, list[ck.Message]] = {part: [] for part in ends}
+        self._others = {cluster: Log(theirs, schema, copies) for cluster, theirs in others.items()}
+
+    def of(self, cluster: ClusterName) -> Log:
+        """Returns the log of a cluster."""
+        return self if cluster == MAIN_CLUSTER else self._others[cluster]
 
     def append(
         self,
@@ -76,8 +84,9 @@ class LogRecords(Caller):
     def take(self) -> list[PendingCall]:
         asked, self._asked = self._asked, []
         for call, request in asked:
-            _, topic, partition, offset = cast("tuple[str, str, int, int]", request)
-            call.answer = KafkaMessages([self._log.partitions[TopicPartition(topic, partition)][offset]]).raw(0)
+            cluster, topic, partition, offset = cast("tuple[ClusterName, str, int, int]", request)
+            records = self._log.of(cluster).partitions[TopicPartition(topic, partition)]
+            call.answer = KafkaMessages([records[offset]]).raw(0)
         return [call for call, _ in asked]
 
     @override

@@ -432,7 +432,7 @@ class BenchParts(SlotParts):
         bad_record: BadRecord,
         schemas: Schemas,
     ) -> SourceRuntime:
-        tools = LogTools(self.log, self._clock)
+        tools = LogTools(self.log.of(spec.cluster), self._clock)
         known = plain_schemas(spec, self.log.schema, self.log.copies)
         source = LogSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, known)
         self.sources.append(source)

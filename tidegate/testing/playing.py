@@ -10,7 +10,7 @@ import polars as pl
 
 from tidegate.config.load import LoadedPipeline
 from tidegate.formats.schemas import SchemaText
-from tidegate.ids import OperatorName, TopicPartition
+from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.runtime import END_OF_TIME
@@ -18,7 +18,7 @@ from tidegate.operators.spec import Requirement
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
-from tidegate.testing.feed import Copies, FeedEvent
+from tidegate.testing.feed import Copies, Ends, FeedEvent, open_log
 from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.log import Log
@@ -35,8 +35,7 @@ class PlayedInput(msgspec.Struct, frozen=True):
     """What is played."""
 
     events: Sequence[FeedEvent]
-    ends: Mapping[TopicPartition, int]
-    """The final number of records of each partition."""
+    ends: Ends
     begins_ms: int
     """The time of the clock at the beginning."""
     at_once: int = 1
@@ -100,7 +99,7 @@ class Run:
 
     def _begin(self) -> tuple[Log, VirtualClock]:
         given = self._given
-        return Log(given.ends, given.schema, given.copies), VirtualClock(given.begins_ms)
+        return open_log(given.ends, given.schema, given.copies), VirtualClock(given.begins_ms)
 
     def _play_until_restart(self, log: Log, clock: VirtualClock) -> HarnessSnapshot:
         before, in_flight, _ = self._parts
@@ -141,7 +140,7 @@ class Run:
         if event.record is not None:
             one = event.record
             at_ms = at_ms if one.timestamp_ms is None else one.timestamp_ms
-            log.append(one.partition, one.key, one.value, at_ms, one.headers)
+            log.of(one.cluster).append(one.partition, one.key, one.value, at_ms, one.headers)
 
 
 def open_code(loaded: LoadedPipeline) -> CodeFiles:

@@ -31,10 +31,9 @@ from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.testing.compare import JsonText, Record, derive_written
-from tidegate.testing.feed import NO_TIMESTAMP, Copies, ProducedRecord, derive_ends
+from tidegate.testing.feed import NO_TIMESTAMP, Copies, ProducedRecord, derive_ends, open_log
 from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness
-from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
 from tidegate.testing.playing import describe_waiting, open_code
 
@@ -134,14 +133,14 @@ class Preview:
         """Yields the output as it comes, in each round by sink in file order."""
         produced = list(records)
         ends = derive_ends(produced, self._loaded.settings.sources.values())
-        log, clock = Log(ends, self._schema, self._copies), VirtualClock(moment_ms(NOW))
+        log, clock = open_log(ends, self._schema, self._copies), VirtualClock(moment_ms(NOW))
         sinks = {sink.name: sink for sink in self._plan.operators(SinkOperator)}
         harness = Harness(self._plan, log, clock, self._on_skipped, code=self._code)
         try:
             for start in range(0, max(1, len(produced)), CHUNK):
                 for one in produced[start : start + CHUNK]:
                     at_ms = clock.time_ms if one.timestamp_ms is None else one.timestamp_ms
-                    log.append(one.partition, one.key, one.value, at_ms, one.headers)
+                    log.of(one.cluster).append(one.partition, one.key, one.value, at_ms, one.headers)
                 harness.settle()
                 yield from self._take(harness, sinks, tapped)
             counts = harness.counts()
@@ -254,7 +253,7 @@ class LineParser:
     def _of_file(self, values: Iterator[bytes]) -> Iterator[ProducedRecord]:
         try:
             for value in values:
-                yield ProducedRecord(TopicPartition(self._settings.example_topic, 0), None, value)
+                yield self._record(value)
         except ValueError as error:
             raise self._unreadable(error) from error
 
@@ -281,7 +280,7 @@ class LineParser:
                 line = prefix_of(self._options) + line
             elif not self._format.is_text:
                 line = self._format.from_plain(parse_json(line), self._options)
-            return ProducedRecord(TopicPartition(self._settings.example_topic, 0), None, line)
+            return self._record(line)
         entry = parse_json(line)
         if not isinstance(entry, dict):
             raise TypeError("it is no object with `value`; without --records a line is the value")
@@ -294,7 +293,12 @@ class LineParser:
             self._value(entry),
             _timestamp(entry["timestamp"]) if "timestamp" in entry else None,
             _headers(entry.get("headers")),
+            self._settings.cluster,
         )
+
+    def _record(self, value: bytes) -> ProducedRecord:
+        part = TopicPartition(self._settings.example_topic, 0)
+        return ProducedRecord(part, None, value, cluster=self._settings.cluster)
 
     def _key(self, entry: Mapping[str, Any]) -> bytes | None:
         text = entry.get("key")
