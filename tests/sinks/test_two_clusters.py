@@ -10,12 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Final, cast
 
+import confluent_kafka as ck
 import msgspec
 import pytest
 from typing_extensions import override
 
 from tests.sinks.driving import Cluster
+from tests.support import clients
 from tests.support.broker_life import LONG_MS, Case, Daemon, Transactions
+from tests.waiting import wait_until
 from tidegate.committable import Committable
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.recovery import RestoreRefused
@@ -30,13 +33,18 @@ from tidegate.daemon.services import Services
 from tidegate.datatypes import BINARY
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics
+from tidegate.formats.dead_letters import GONE
+from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import MAIN_CLUSTER, CheckpointId, ClusterName, OperatorName, TopicPartition, VertexId
 from tidegate.journal.journal import Journal
 from tidegate.kafka.facts import CoordinatorState
+from tidegate.operators.async_queue import PendingCall
+from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Node, Plan, Vertex
+from tidegate.sources.read_back import RecordReader
 from tidegate.storage.local import LocalStorage
 
 US, EAST = ClusterName("us"), ClusterName("east")
@@ -203,3 +211,38 @@ def test_a_decided_checkpoint_is_completed_in_both_clusters_and_each_in_its_own(
         pytest.raises(RestoreRefused, match="source in: the checkpoint has its positions"),
     ):
         third.recover()
+
+
+@pytest.mark.slow
+def test_failed_records_are_read_back_from_their_own_cluster(
+    clusters: tuple[Cluster, Cluster], unique_name: Callable[[str], str]
+) -> None:
+    """Both have a record at the same place of a topic of the same name; one has lost it already."""
+    topic = unique_name("orders")
+    names = (MAIN_CLUSTER, US)
+    for name, one in zip(names, clusters, strict=True):
+        create_topics(one.bootstrap, {topic: 1})
+        producer = clients.producer({"bootstrap.servers": one.bootstrap})
+        for number in range(3):
+            producer.produce(topic, value=f"{name} {number}".encode(), partition=0)
+        producer.flush(30)
+    clients.delete_records(clusters[1].bootstrap, [ck.TopicPartition(topic, 0, 1)])
+    origins = [
+        Origin((topic,), {"bootstrap.servers": one.bootstrap}, cluster=name)
+        for name, one in zip(names, clusters, strict=True)
+    ]
+    reader = RecordReader(origins, "letters", lambda: None)
+    asked = [(name, topic, 0, offset) for offset in range(3) for name in names]
+    done: list[PendingCall] = []
+
+    def answered() -> bool:
+        done.extend(reader.take())
+        return len(done) == len(asked)
+
+    try:
+        reader.submit([(PendingCall(None, row), one) for row, one in enumerate(asked)])
+        wait_until(answered, "all are answered")
+    finally:
+        reader.close()
+    found = [one.answer.value if isinstance(one.answer, RawRecord) else one.answer for one in done]
+    assert found == [b"kafka 0", GONE, b"kafka 1", b"us 1", b"kafka 2", b"us 2"]
