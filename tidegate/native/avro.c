@@ -362,46 +362,25 @@ static const uint8_t *skip_value(const step *by, const uint8_t *at, const uint8_
 
 /* ---- a batch ---- */
 
-static bool read_body(column *rows, const step *by, const uint8_t *at, const uint8_t *end)
+typedef struct {
+    const step *steps;
+    const uint8_t *prefix;
+    int32_t skipped;
+} body;
+
+static bool read_body(column *rows, const void *how, const uint8_t *at, const uint8_t *end)
 {
-    if (read_fields(rows, by, at, end) != end)
-        return false;
-    rows->length++;
-    return true;
+    const body *by = how;
+    return end - at >= by->skipped && memcmp(at, by->prefix, (size_t)by->skipped) == 0 &&
+           read_fields(rows, by->steps, at + by->skipped, end) == end;
 }
 
-static bool read_bodies(column *rows, const step *by, const uint8_t *prefix, int32_t skipped,
-                        const uint8_t *const *values, const int32_t *lengths, int64_t count, int64_t *left,
-                        int64_t *left_count)
-{
-    *left_count = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const uint8_t *at = values[i];
-        if (lengths[i] >= skipped && lengths[i] > 0 && memcmp(at, prefix, (size_t)skipped) == 0 &&
-            read_body(rows, by, at + skipped, at + lengths[i]))
-            continue;
-        if (rows->run->out_of_memory)
-            return false;
-        column_truncate(rows, rows->length);
-        left[(*left_count)++] = i;
-    }
-    return true;
-}
-
-/* Decodes the records that it is certain of into the rows of a struct, in order, with the fields that are wanted; they
- * begin with so many bytes of `prefix`. The places of all others are in `left`, which has room for `count`. Returns 0
- * where memory is missing.
- */
-int32_t tg_avro_decode(const field *record, const step *by, const uint8_t *prefix, int32_t skipped,
+/* Records begin with so many bytes of `prefix`. */
+int32_t tg_avro_decode(const field *record, const step *steps, const uint8_t *prefix, int32_t skipped,
                        const uint8_t *const *values, const int32_t *lengths, int64_t count, int64_t *left,
                        int64_t *left_count, struct ArrowArray *array, struct ArrowSchema *schema)
 {
-    run of = {arena_new(columns_bytes(record, count)), arena_new(0), false, false};
-    column rows;
-    bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
-                read_bodies(&rows, by, prefix, skipped, values, lengths, count, left, left_count) &&
-                columns_export(&rows, array, schema);
-    if (of.scratch != NULL)
-        arena_release(of.scratch);
-    return of.owner == NULL ? 0 : arrow_finish(of.owner, done, array, schema);
+    body how = {steps, prefix, skipped};
+    decoding by = {NULL, read_body, &how, false};
+    return records_decode(record, &by, values, lengths, count, left, left_count, array, schema);
 }

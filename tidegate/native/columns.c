@@ -272,7 +272,34 @@ static bool export_column(column *from, struct ArrowArray *array, struct ArrowSc
     return done && arrow_schema(schema, owner, format_of(type, text), type->name, NULL, 0);
 }
 
-bool columns_export(column *record, struct ArrowArray *array, struct ArrowSchema *schema)
+static bool read_records(column *rows, const decoding *by, const uint8_t *const *values, const int32_t *lengths,
+                         int64_t count, int64_t *left, int64_t *left_count)
 {
-    return export_parent(record, false, 0, array, schema);
+    *left_count = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (lengths[i] > 0 && by->read(rows, by->how, values[i], values[i] + lengths[i])) {
+            rows->length++;
+            continue;
+        }
+        if (rows->run->out_of_memory)
+            return false;
+        column_truncate(rows, rows->length);
+        left[(*left_count)++] = i;
+    }
+    return true;
+}
+
+int32_t records_decode(const field *record, const decoding *by, const uint8_t *const *values, const int32_t *lengths,
+                       int64_t count, int64_t *left, int64_t *left_count, struct ArrowArray *array,
+                       struct ArrowSchema *schema)
+{
+    run of = {arena_new(columns_bytes(record, count)), arena_new(0), by->strict, false};
+    column rows;
+    bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
+                (by->begin == NULL || by->begin(&rows)) &&
+                read_records(&rows, by, values, lengths, count, left, left_count) &&
+                export_parent(&rows, false, 0, array, schema);
+    if (of.scratch != NULL)
+        arena_release(of.scratch);
+    return of.owner == NULL ? 0 : arrow_finish(of.owner, done, array, schema);
 }

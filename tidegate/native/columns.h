@@ -52,6 +52,11 @@ typedef struct {
     bool out_of_memory;
 } run;
 
+enum flag {
+    STRICT = 1,      /* records with fields that are not declared are left over */
+    NEEDS_FIELD = 2, /* and those that have fields, of which none is declared */
+};
+
 /* A declared field, or what is in one: also of those that nobody reads, which have a length and nothing else. */
 typedef struct column {
     const field *type;
@@ -96,10 +101,26 @@ bool keys_differ(const column *keys, int64_t first);
 /* Takes rows back, down to `length`, and what a record that was left over has put into columns below. */
 void column_truncate(column *of, int64_t length);
 
-/* The fields of a record that are read, as a struct. */
-bool columns_export(column *record, struct ArrowArray *array, struct ArrowSchema *schema);
+/* How the records of a format are decoded. */
+typedef struct {
+    bool (*begin)(column *record); /* before the first one; NULL for nothing. False where memory is missing */
+    bool (*read)(column *record, const void *how, const uint8_t *at, const uint8_t *end); /* one row; see below */
+    const void *how;
+    bool strict;
+} decoding;
+
+/* Decodes the records that `read` is certain of into the rows of a struct, in order, with the fields that are wanted.
+ * Where it returns false, what the record has put into columns is taken back. The places of all these are in `left`,
+ * which has room for `count`. Returns 0 where memory is missing.
+ */
+int32_t records_decode(const field *record, const decoding *by, const uint8_t *const *values, const int32_t *lengths,
+                       int64_t count, int64_t *left, int64_t *left_count, struct ArrowArray *array,
+                       struct ArrowSchema *schema);
 
 #pragma GCC visibility pop
+
+/* Halfway between the largest float and 2^128: nearest to smaller doubles is a float that is finite. */
+static const double FLOAT_END = 0x1.ffffffp127;
 
 static inline bool column_room(column *to)
 {

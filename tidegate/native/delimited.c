@@ -17,9 +17,6 @@ typedef struct {
     const char *blanks; /* around fields, which do not count; none where fields are not trimmed */
 } dialect;
 
-/* Halfway between the largest float and 2^128: nearest to smaller doubles is a float that is finite. */
-static const double FLOAT_END = 0x1.ffffffp127;
-
 /* ---- values ---- */
 
 static bool put_boolean(column *to, const uint8_t *at, const uint8_t *end)
@@ -197,8 +194,9 @@ static const uint8_t *read_plain(column *to, const dialect *by, const uint8_t *a
     return (null ? column_put_null(to) : put_value(to, at, stop, end)) ? next : NULL;
 }
 
-static bool read_line(column *record, const dialect *by, const uint8_t *at, const uint8_t *end)
+static bool read_line(column *record, const void *how, const uint8_t *at, const uint8_t *end)
 {
+    const dialect *by = how;
     if (end > at && end[-1] == '\n') {
         end--;
         end -= end > at && end[-1] == '\r';
@@ -215,37 +213,13 @@ static bool read_line(column *record, const dialect *by, const uint8_t *at, cons
             return false;
         at += i + 1 < count ? by->separator_length : 0;
     }
-    if (at != end)
-        return false;
-    record->length++;
-    return true;
+    return at == end;
 }
 
-static bool read_lines(column *record, const dialect *by, const uint8_t *const *values, const int32_t *lengths,
-                       int64_t count, int64_t *left, int64_t *left_count)
-{
-    *left_count = 0;
-    for (int64_t i = 0; i < count; i++)
-        if (lengths[i] <= 0 || !read_line(record, by, values[i], values[i] + lengths[i])) {
-            if (record->run->out_of_memory)
-                return false;
-            column_truncate(record, record->length);
-            left[(*left_count)++] = i;
-        }
-    return true;
-}
-
-/* Decodes the lines that it is certain of into the rows of a struct, as `tg_json_decode` does. */
-int32_t tg_delimited_decode(const field *record, const dialect *by, const uint8_t *const *values,
+int32_t tg_delimited_decode(const field *record, const dialect *of, const uint8_t *const *values,
                             const int32_t *lengths, int64_t count, int64_t *left, int64_t *left_count,
                             struct ArrowArray *array, struct ArrowSchema *schema)
 {
-    run of = {arena_new(columns_bytes(record, count)), arena_new(0), false, false};
-    column rows;
-    bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
-                read_lines(&rows, by, values, lengths, count, left, left_count) &&
-                columns_export(&rows, array, schema);
-    if (of.scratch != NULL)
-        arena_release(of.scratch);
-    return of.owner == NULL ? 0 : arrow_finish(of.owner, done, array, schema);
+    decoding by = {NULL, read_line, of, false};
+    return records_decode(record, &by, values, lengths, count, left, left_count, array, schema);
 }

@@ -10,14 +10,6 @@
 
 enum { SKIP_DEPTH_MAX = 64, OFFSET_BYTES = 6 };
 
-enum flag {
-    STRICT = 1,      /* records with fields that are not declared are left over */
-    NEEDS_FIELD = 2, /* and those that have fields, of which none is declared */
-};
-
-/* Halfway between the largest float and 2^128: nearest to smaller doubles is a float that is finite. */
-static const double FLOAT_END = 0x1.ffffffp127;
-
 static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *end);
 
 /* ---- values ---- */
@@ -488,46 +480,20 @@ static bool begin_all_names(column *of)
     return of->type->kind != STRUCT || begin_names(of);
 }
 
-static bool read_record(column *record, const uint8_t *at, const uint8_t *end, bool needs_field)
+static bool read_record(column *record, const void *needs_field, const uint8_t *at, const uint8_t *end)
 {
     at = skip_space(at, end);
     if (at == end || *at != '{')
         return false;
-    at = read_members(record, at + 1, end, needs_field);
-    if (at == NULL || skip_space(at, end) != end)
-        return false;
-    record->length++;
-    return true;
+    at = read_members(record, at + 1, end, *(const bool *)needs_field);
+    return at != NULL && skip_space(at, end) == end;
 }
 
-static bool read_records(column *record, const uint8_t *const *values, const int32_t *lengths, int64_t count,
-                         bool needs_field, int64_t *left, int64_t *left_count)
-{
-    *left_count = 0;
-    for (int64_t i = 0; i < count; i++)
-        if (lengths[i] <= 0 || !read_record(record, values[i], values[i] + lengths[i], needs_field)) {
-            if (record->run->out_of_memory)
-                return false;
-            column_truncate(record, record->length);
-            left[(*left_count)++] = i;
-        }
-    return true;
-}
-
-/* Decodes the records that it is certain of into the rows of a struct, in order, with the fields that are wanted;
- * the places of all others are in `left`, which has room for `count`. Returns 0 where memory is missing.
- */
 int32_t tg_json_decode(const field *record, int32_t flags, const uint8_t *const *values, const int32_t *lengths,
                        int64_t count, int64_t *left, int64_t *left_count, struct ArrowArray *array,
                        struct ArrowSchema *schema)
 {
-    run of = {arena_new(columns_bytes(record, count)), arena_new(0), (flags & STRICT) != 0, false};
     bool needs_field = (flags & NEEDS_FIELD) != 0;
-    column rows;
-    bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
-                begin_all_names(&rows) && read_records(&rows, values, lengths, count, needs_field, left, left_count) &&
-                columns_export(&rows, array, schema);
-    if (of.scratch != NULL)
-        arena_release(of.scratch);
-    return of.owner == NULL ? 0 : arrow_finish(of.owner, done, array, schema);
+    decoding by = {begin_all_names, read_record, &needs_field, (flags & STRICT) != 0};
+    return records_decode(record, &by, values, lengths, count, left, left_count, array, schema);
 }

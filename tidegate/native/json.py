@@ -19,7 +19,7 @@ MSGPACK: Final = "msgpack"
 _NAME_BYTES_MAX: Final = 255
 _STRICT: Final = 1
 _NEEDS_FIELD: Final = 2
-"""Flags of `enum flag` in `json.c`."""
+"""Flags of `enum flag` in `columns.h`."""
 
 
 def is_supported(kind: DataType, syntax: str = JSON) -> bool:

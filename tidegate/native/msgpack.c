@@ -49,12 +49,6 @@ enum {
     NEGATIVE_FIXINT,
 };
 
-enum flag {
-    STRICT = 1,      /* as in json.c */
-    NEEDS_FIELD = 2,
-};
-
-static const double FLOAT_END = 0x1.ffffffp127; /* as in json.c */
 static const int64_t FIRST_MOMENT = -62135596800, LAST_MOMENT = 253402300799; /* in seconds */
 
 static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *end);
@@ -514,40 +508,17 @@ static bool begin_names(column *of)
     return true;
 }
 
-static bool read_record(column *record, const uint8_t *at, const uint8_t *end, bool needs_field)
+static bool read_record(column *record, const void *needs_field, const uint8_t *at, const uint8_t *end)
 {
-    if (read_members(record, at, end, needs_field) != end)
-        return false;
-    record->length++;
-    return true;
+    return read_members(record, at, end, *(const bool *)needs_field) == end;
 }
 
-static bool read_records(column *record, const uint8_t *const *values, const int32_t *lengths, int64_t count,
-                         bool needs_field, int64_t *left, int64_t *left_count)
-{
-    *left_count = 0;
-    for (int64_t i = 0; i < count; i++)
-        if (lengths[i] <= 0 || !read_record(record, values[i], values[i] + lengths[i], needs_field)) {
-            if (record->run->out_of_memory)
-                return false;
-            column_truncate(record, record->length);
-            left[(*left_count)++] = i;
-        }
-    return true;
-}
-
-/* As tg_json_decode. Names of fields have at most 255 bytes. */
+/* Names of fields have at most 255 bytes. */
 int32_t tg_msgpack_decode(const field *record, int32_t flags, const uint8_t *const *values, const int32_t *lengths,
                           int64_t count, int64_t *left, int64_t *left_count, struct ArrowArray *array,
                           struct ArrowSchema *schema)
 {
-    run of = {arena_new(columns_bytes(record, count)), arena_new(0), (flags & STRICT) != 0, false};
     bool needs_field = (flags & NEEDS_FIELD) != 0;
-    column rows;
-    bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
-                begin_names(&rows) && read_records(&rows, values, lengths, count, needs_field, left, left_count) &&
-                columns_export(&rows, array, schema);
-    if (of.scratch != NULL)
-        arena_release(of.scratch);
-    return of.owner == NULL ? 0 : arrow_finish(of.owner, done, array, schema);
+    decoding by = {begin_names, read_record, &needs_field, (flags & STRICT) != 0};
+    return records_decode(record, &by, values, lengths, count, left, left_count, array, schema);
 }
