@@ -8,7 +8,7 @@ one side is far ahead of the other in event time, and may not be.
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -16,14 +16,13 @@ import msgspec
 import pytest
 
 import tests.operators.more_kinds  # noqa: F401  # before anything has looked which kinds there are
+from tests.simulation.own_shapes import play_seeds
 from tidegate.coordinator.gating import Gating
-from tidegate.simulation.campaign import quiet, tell
-from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.shapes.registry import SHAPES
 from tidegate.simulation.shapes.shape import TIMED_SCHEMA, Content, DerivedShape, Produced, Step
 from tidegate.simulation.workload import InputRecord
-from tidegate.simulation.world import play
+from tidegate.simulation.world import Schedule
 from tidegate.task.vertex import VertexTask
 
 AHEAD_MS: Final = 300
@@ -169,47 +168,29 @@ BUGS: Final[Mapping[str, Callable[[pytest.MonkeyPatch], None]]] = {
 }
 
 
+SHAPES_HERE: Final = {"paired": Paired(), "gated": Gated(), "leading": Leading(), "outer": Outer()}
+
+
 def main(first: int, seeds: int, bug: str = "") -> int:
-    """Play so many seeds; print what was reached, or the first seed that finds the bug."""
-    with pytest.MonkeyPatch.context() as patch:
-        if bug:
-            BUGS[bug](patch)
-        return _play(first, seeds, bug)
+    """Plays so many seeds of the shapes in turn."""
+    SHAPES.update(SHAPES_HERE)
+    return play_seeds(range(first, first + seeds), _change, FLOORS, 12, BUGS[bug] if bug else None)
 
 
-def _play(first: int, seeds: int, bug: str) -> int:
-    shapes = {"paired": Paired(), "gated": Gated(), "leading": Leading(), "outer": Outer()}
-    SHAPES.update(shapes)
-    reach = Counter[str]()
-    failed = 0
-    for seed in range(first, first + seeds):
-        schedule = draw_schedule(seed)
-        workload = msgspec.structs.replace(
-            schedule.workload,
-            topology=[*shapes][seed % len(shapes)],
-            locations=(),
-            timing=None,
-            exactly_once=True,
-            skus=SKUS,
-            backlog=max(schedule.workload.backlog, 20),
-            from_latest=False,
-            renamed=False,  # of steps that read by `from`
-            changed="",
-        )
-        with quiet():
-            result = play(msgspec.structs.replace(schedule, workload=workload))
-        reach.update(result.reach)
-        if result.problems and bug:
-            print("found")
-            return 0
-        if result.problems:
-            failed += 1
-            print(f"seed {seed}: {tell(result, None)}", file=sys.stderr)
-    for what in FLOORS:
-        print(f"{what}: {reach[what]}")
-    missed = [what for what, floor in FLOORS.items() if seeds >= 12 and reach[what] < floor]
-    print(f"reached too rarely: {missed}" if missed else "ok" if not failed else f"{failed} failed")
-    return int(bool(missed or failed))
+def _change(seed: int, schedule: Schedule) -> Schedule:
+    workload = msgspec.structs.replace(
+        schedule.workload,
+        topology=[*SHAPES_HERE][seed % len(SHAPES_HERE)],
+        locations=(),
+        timing=None,
+        exactly_once=True,
+        skus=SKUS,
+        backlog=max(schedule.workload.backlog, 20),
+        from_latest=False,
+        renamed=False,  # of steps that read by `from`
+        changed="",
+    )
+    return msgspec.structs.replace(schedule, workload=workload)
 
 
 if __name__ == "__main__":

@@ -8,22 +8,20 @@ behind the step that it returns to, whatever the interleaving, the kills, the re
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
 import pytest
 
+from tests.simulation.own_shapes import play_seeds
 from tidegate.formats import dead_letters as letters
 from tidegate.ids import MAIN_CLUSTER
-from tidegate.simulation.campaign import quiet, tell
-from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.shapes.registry import SHAPES
 from tidegate.simulation.shapes.shape import Content, DerivedShape, Produced, Step
 from tidegate.simulation.workload import PIPELINE, InputRecord
-from tidegate.simulation.world import play
+from tidegate.simulation.world import Schedule
 from tidegate.task.input_gate import InputGate
 from tidegate.task.vertex import VertexTask
 
@@ -126,45 +124,25 @@ BUGS: Final[Mapping[str, Callable[[pytest.MonkeyPatch], None]]] = {"barrier pass
 
 
 def main(first: int, seeds: int, bug: str = "") -> int:
-    """Play so many seeds; print what was reached, or the first seed that finds the bug."""
-    with pytest.MonkeyPatch.context() as patch:
-        if bug:
-            BUGS[bug](patch)
-        return _play(first, seeds, bug)
-
-
-def _play(first: int, seeds: int, bug: str) -> int:
+    """Plays so many seeds of the shape."""
     SHAPES["retried"] = Retried()
-    reach = Counter[str]()
-    failed = 0
-    for seed in range(first, first + seeds):
-        schedule = draw_schedule(seed)
-        workload = msgspec.structs.replace(
-            schedule.workload,
-            topology="retried",
-            timing=None,
-            exactly_once=True,
-            growing=False,
-            bounded=False,
-            from_latest=False,
-            changed="",
-            locations=(),
-        )
-        faults = tuple(msgspec.structs.replace(fault, cluster=MAIN_CLUSTER) for fault in schedule.faults)
-        with quiet():
-            result = play(msgspec.structs.replace(schedule, workload=workload, faults=faults))
-        reach.update(result.reach)
-        if result.problems and bug:
-            print("found")
-            return 0
-        if result.problems:
-            failed += 1
-            print(f"seed {seed}: {tell(result, None)}", file=sys.stderr)
-    for what in FLOORS:
-        print(f"{what}: {reach[what]}")
-    missed = [what for what, floor in FLOORS.items() if seeds >= 6 and reach[what] < floor]
-    print(f"reached too rarely: {missed}" if missed else "ok" if not failed else f"{failed} failed")
-    return int(bool(missed or failed))
+    return play_seeds(range(first, first + seeds), _change, FLOORS, 6, BUGS[bug] if bug else None)
+
+
+def _change(_: int, schedule: Schedule) -> Schedule:
+    workload = msgspec.structs.replace(
+        schedule.workload,
+        topology="retried",
+        timing=None,
+        exactly_once=True,
+        growing=False,
+        bounded=False,
+        from_latest=False,
+        changed="",
+        locations=(),
+    )
+    faults = tuple(msgspec.structs.replace(fault, cluster=MAIN_CLUSTER) for fault in schedule.faults)
+    return msgspec.structs.replace(schedule, workload=workload, faults=faults)
 
 
 if __name__ == "__main__":
