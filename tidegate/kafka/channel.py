@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
-from tidegate.kafka.connecting import connect
+from tidegate.kafka.connecting import close_client, connect
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -85,7 +85,7 @@ class ClientChannel(RequestChannel):
 
     @override
     def close(self) -> None:
-        self._client.close()
+        close_client(self._client)
 
 
 def open_client_channel(kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from socket import socket
@@ -95,6 +96,20 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
                 remedy=remedy,
                 property=obstacle.property if obstacle else "bootstrap.servers",
             ) from error
+
+
+def close_client(client: KafkaAdminClient) -> None:
+    """Closes all connections and stops the client's thread.
+
+    The connections are closed on that thread. kafka-python closes them on the caller's, and a connection that the
+    other thread is making at this moment stays open until the garbage collector runs.
+    """
+    from kafka.errors import KafkaError
+
+    manager = client._manager
+    with suppress(KafkaError, RuntimeError):  # its thread has ended
+        manager.run(manager.close)
+    client.close()
 
 
 def _try(arguments: Mapping[str, object], timeout_s: float) -> KafkaAdminClient:
