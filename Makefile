@@ -22,7 +22,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep test-quick chart chart-place image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit release-check
+.PHONY: help setup demo test deep test-quick chart chart-place image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing browser audit release-check
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,13 +33,14 @@ demo: setup ## run the main job on real parts, kill a worker, verify every recor
 	$(BIN)/tidegate demo
 
 test: setup ## run the tests but the deep ones, with real Kafka and real Spark (ARGS="-k name" goes to pytest)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m "not deep" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m "not deep and not browser" $(ARGS)
 
 deep: setup ## run all tests, the deep ones too, with DEPTH=8 times the seeds, examples and records where tests draw them
-	TIDEGATE_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
+	TIDEGATE_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m "not browser" $(ARGS)
+	$(if $(ARGS),,$(MAKE) browser)
 
 test-quick: setup ## run only the tests that take less than 0.25 s
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not browser" $(ARGS)
 
 # Go builds helm and a Kubernetes control plane once (ten minutes of CPU); Prometheus and promtool come from the package prometheus.
 chart: chart-place setup $(CHART_VENV)/.setup ## test the Helm chart with helm and a real API server: needs Linux, root, Go and promtool
@@ -101,6 +102,13 @@ tracing: setup ## send traces of checkpoints to a receiver of OTLP (OpenTelemetr
 	  "opentelemetry-sdk>=1.30,<2" "opentelemetry-exporter-otlp-proto-http>=1.30,<2"
 	$(call lend,build/tracing)
 	build/tracing/bin/python -m tests.tracing
+
+browser: setup ## test the web page in Debian's Chromium (Playwright in a virtual environment of its own)
+	@command -v chromium >/dev/null || { echo "chromium is missing; on Debian: apt install chromium" >&2; exit 1; }
+	$(PYTHON) -m venv build/browser
+	build/browser/bin/pip install --quiet --disable-pip-version-check "playwright>=1.61,<2"
+	$(call lend,build/browser)
+	build/browser/bin/python -m pytest -m browser tests/browser $(ARGS)
 
 audit: ## look for withdrawn versions and known vulnerabilities of the locked packages (pip-audit and uv in an environment of their own)
 	$(PYTHON) -m venv build/audit
