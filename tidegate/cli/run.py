@@ -20,7 +20,9 @@ from tidegate.cli.streams import reporting
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
+    from tidegate.config.load import LoadedPipeline
     from tidegate.config.models import PipelineSettings
+    from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.restore_point import StartOptions
     from tidegate.plan.graph import Plan
@@ -79,6 +81,18 @@ def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
     return metrics
 
 
+def _make_http(loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics) -> HttpServer:
+    from tidegate.daemon.control_token import provide_read_token
+    from tidegate.daemon.http.server import HttpServer
+    from tidegate.daemon.resources import make_resources
+
+    settings = loaded.settings.http
+    resources = make_resources(loaded, plan, metrics)
+    http = HttpServer(settings.host, settings.port, metrics, tls=settings.tls, resources=resources)
+    http.read_token = provide_read_token(settings.read_token_file)
+    return http
+
+
 def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Callable[[], None] = lambda: None) -> int:
     """Runs the daemon and returns its exit code. Errors are reported once, without a traceback.
 
@@ -89,9 +103,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.checks.schemas import Ask
     from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
     from tidegate.config.errors import ConfigErrors
-    from tidegate.daemon.control_token import provide_read_token
     from tidegate.daemon.http.redaction import redact_status
-    from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.tracing import find_header_secrets, start_tracing
     from tidegate.plan.upgrade_directives import give_up_columns
     from tidegate.process.limits import raise_descriptor_limit
@@ -114,8 +126,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     display = ProgressDisplay(console, lambda: redact_status(metrics.snapshot()))
     tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)
     try:
-        http = HttpServer(settings.http.host, settings.http.port, metrics, tls=settings.http.tls)
-        http.read_token = provide_read_token(settings.http.read_token_file)
+        http = _make_http(loaded, plan, metrics)
         http.start()
         logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
         from tidegate.daemon.restore_point import StartOptions

@@ -22,8 +22,9 @@ from tests.waiting import PATIENCE_S
 from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, SubtaskRunning, TriggerRequested
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.types import Decline
+from tidegate.daemon.http.commands import API
 from tidegate.daemon.http.redaction import TEXT_CHARACTERS_MAX
-from tidegate.daemon.http.server import ALIASES, PATHS, SWITCH_INTERVAL_S, HttpServer, HttpUnavailable
+from tidegate.daemon.http.server import ALIASES, PATHS, RESOURCE_ALIASES, SWITCH_INTERVAL_S, HttpServer, HttpUnavailable
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.ids import Attempt, CheckpointId
@@ -184,7 +185,8 @@ def test_failures_are_json_and_the_status_has_the_last(server: HttpServer, metri
 def test_the_index_names_the_paths_and_all_of_them_answer(server: HttpServer, metrics: PipelineMetrics) -> None:
     metrics.state(PipelineState.RUNNING)
     index = json.loads(get(server, "/")[2])
-    assert index["paths"] == PATHS
+    assert index["paths"].items() >= PATHS.items()
+    assert {f"{API}/{name}" for name in RESOURCE_ALIASES} <= index["paths"].keys()
     assert all(get(server, path)[0] == 200 for path in index["paths"])
     assert get(server, "/nothing")[0] == 404
 

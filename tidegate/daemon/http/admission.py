@@ -27,6 +27,13 @@ ELSEWHERE: Final = HttpRefusal(
     403, "forbidden", "commands are accepted from the daemon's own machine only, or over TLS (http.tls)"
 )
 
+FROM_A_PAGE: Final = HttpRefusal(
+    403, "forbidden", "commands are not accepted from web pages, nor are records shown to those of others (Origin)"
+)
+FETCH_SITE: Final = "Sec-Fetch-Site"
+SAME_SITE: Final = ("same-origin", "none")
+"""What a browser sends with a request of the daemon's own page, or of its address bar."""
+
 
 class HttpClientIdentity(NamedTuple):
     """The identity and permissions that a connection proves."""
@@ -81,8 +88,8 @@ def decide_order(
     """
     if not (caller.own_machine or caller.encrypted):
         return ELSEWHERE
-    if "Origin" in headers:
-        return HttpRefusal(403, "forbidden", "commands are not accepted from web pages (the request has an Origin)")
+    if "Origin" in headers or headers.get(FETCH_SITE, SAME_SITE[0]) not in SAME_SITE:
+        return FROM_A_PAGE
     refusal = None if caller.encrypted else decide_host(headers.get("Host"), names)
     if refusal is not None:
         return refusal

@@ -29,8 +29,12 @@ from tidegate.storage.problems import is_lasting
 logger = logging.getLogger(__name__)
 
 JSON: Final = "application/json"
+API: Final = "/api/v1"
+"""The prefix of everything that openapi.py describes."""
 ORDERS_MAX: Final = 8
 """The number of commands that may be in progress."""
+NOT_READY: Final = HttpRefusal(503, "not-ready", "the daemon is only starting; ask again")
+UNAUTHENTICATED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST})
 COMMAND_PATHS: Final = {
     "/checkpoints": "take a checkpoint now",
     "/savepoints": "take a savepoint",
@@ -92,9 +96,31 @@ class CommandHandlers:
 
     def add_to(self, application: web.Application) -> None:
         """Registers the paths."""
-        application.router.add_post("/checkpoints", self._checkpoint)
-        application.router.add_post("/savepoints", self._savepoint)
-        application.router.add_post("/stop", self._stop)
+        handlers = {"/checkpoints": self._checkpoint, "/savepoints": self._savepoint, "/stop": self._stop}
+        for path, handler in handlers.items():
+            application.router.add_post(path, handler)
+            application.router.add_post(API + path, handler)
+
+    def refuse(self, request: web.Request) -> HttpRefusal | None:
+        """Returns None if the sender of a request has the role `operate`."""
+        caller, _ = find_caller(request, self._tls)
+        if not (caller.own_machine or caller.encrypted):
+            return ELSEWHERE
+        if self._served is None:
+            return NOT_READY
+        return decide_order(request.headers, {*self._names, *_own_address(request)}, self._served[2], caller)
+
+    def log(self, request: web.Request, what: str, status: int) -> None:
+        """Logs a request that needs the role `operate`, with its result.
+
+        Refusals of unauthenticated clients are counted instead.
+        """
+        said = "done" if status < HTTPStatus.BAD_REQUEST else f"refused with {status}"
+        if status in UNAUTHENTICATED:
+            self._places.complaints.report(f"{what} of a stranger: {said}")
+            return
+        name = find_caller(request, self._tls)[1]
+        logger.info("%s from %s%s: %s", what, request.remote, f" ({name})" if name else "", said)
 
     async def _checkpoint(self, request: web.Request) -> web.Response:
         async def take(commands: ControlRoutes, _order: ControlRequest) -> CheckpointDone:
@@ -118,28 +144,19 @@ class CommandHandlers:
     async def _answer(self, request: web.Request, action: _Action) -> web.Response:
         """Handles a command and logs one line for it; repeated refusals are counted instead."""
         answer = await self._decide(request, action)
-        said = "done" if answer.status == HTTPStatus.OK else f"refused with {answer.status}"
-        if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST):
-            self._places.complaints.report(f"command {request.path} of a stranger: {said}")
-        else:
-            name = find_caller(request, self._tls)[1]
-            logger.info("command %s from %s%s: %s", request.path, request.remote, f" ({name})" if name else "", said)
+        self.log(request, f"command {request.path}", answer.status)
         return answer
 
     async def _decide(self, request: web.Request, action: _Action) -> web.Response:
-        caller, _ = find_caller(request, self._tls)
-        if not (caller.own_machine or caller.encrypted):
-            return answer_refusal(ELSEWHERE)
-        if self._served is None:
-            return answer_refusal(HttpRefusal(503, "not-ready", "the daemon is only starting; ask again"))
-        commands, loop, token = self._served
-        refusal = decide_order(request.headers, {*self._names, *_own_address(request)}, token, caller)
+        refusal = self.refuse(request)
         if refusal is None and request.content_type != JSON:
             refusal = HttpRefusal(415, "bad-request", f"send {JSON}")
         if refusal is None and self._under_way >= ORDERS_MAX:
             refusal = HttpRefusal(503, "busy", f"{ORDERS_MAX} commands are in progress; ask again")
         if refusal is not None:
             return answer_refusal(refusal)
+        assert self._served is not None, "it is refused otherwise"
+        commands, loop, _ = self._served
         self._under_way += 1
         try:
             return await self._carry_out(request, commands, loop, action)

@@ -16,8 +16,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 import prometheus_client.exposition
@@ -30,7 +30,8 @@ from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, 
 from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, CommandHandlers, answer_refusal
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places, make_client_logger
-from tidegate.daemon.http.redaction import redact_checkpoints, redact_failures, redact_status
+from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
+from tidegate.daemon.http.resources import Resource, ResourceHandlers
 from tidegate.daemon.http.tls import ServerTls
 from tidegate.daemon.http.tls_handshake import TlsHandshake
 from tidegate.daemon.metrics import PipelineMetrics
@@ -65,6 +66,8 @@ PATHS: Final = {
     "/checkpoints": "the newest checkpoints and savepoints of this daemon with the phases of every subtask, as JSON",
     "/failures": "the newest failed attempts of this daemon, as JSON",
 }
+RESOURCE_ALIASES: Final = ("status", "checkpoints", "failures")
+"""Resources that also have a path of their name, with JSON that is indented for people."""
 ALIASES: Final = {"/healthz": "/livez", "/ping": "/livez", "/ready": "/readyz"}
 PROBES: Final = frozenset({"/livez", "/readyz", "/startupz", *ALIASES})
 """The paths that every client may request."""
@@ -81,7 +84,7 @@ class HttpUnavailable(TidegateError):
 class HttpServer:
     """The HTTP server of a daemon. `port` 0 selects a free port; `elapsed` returns monotonic seconds.
 
-    The constructor raises TlsRefused.
+    `resources` are by default those that `metrics` knows. The constructor raises TlsRefused.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class HttpServer:
         beat_limit_s: float = BEAT_LIMIT_S,
         elapsed: Callable[[], float] = time.monotonic,
         tls: HttpTlsSettings | None = None,
+        resources: Sequence[Resource[Any]] | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -113,6 +117,9 @@ class HttpServer:
         self._renders: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
         self._switch_interval_s = sys.getswitchinterval()
         self._renderer = concurrent.futures.ThreadPoolExecutor(1, "rendering")
+        self._resources = ResourceHandlers(
+            make_pipeline_resources(metrics) if resources is None else resources, self.commands, self._renderer
+        )
 
     def start(self) -> int:
         """Binds and starts to serve; returns the port. Raises HttpUnavailable if the address is not available."""
@@ -211,14 +218,12 @@ class HttpServer:
             "/livez": self._answer_live,
             "/readyz": self._answer_ready,
             "/startupz": self._answer_startup,
-            "/status": self._answer_status,
-            "/checkpoints": self._answer_checkpoints,
-            "/failures": self._answer_failures,
         }
         handlers |= {alias: handlers[path] for alias, path in ALIASES.items()}
         for path, handler in handlers.items():
             for written in {path, f"{path.rstrip('/')}/"}:
                 application.router.add_get(written, handler)
+        self._resources.add_to(application, RESOURCE_ALIASES)
         self.commands.add_to(application)
         return application
 
@@ -241,11 +246,18 @@ class HttpServer:
                 if refusal is not None:
                     return answer_refusal(refusal)
                 return await handler(request)
+            except web.HTTPNotFound:
+                return answer_refusal(HttpRefusal(404, "not-found", "there is no such path: GET / lists them"))
+            except web.HTTPMethodNotAllowed as error:
+                allowed = ", ".join(sorted(error.allowed_methods))
+                answer = answer_refusal(HttpRefusal(405, "method-not-allowed", f"this path takes {allowed}"))
+                answer.headers["Allow"] = allowed
+                return answer
             except (web.HTTPException, ConnectionError):
                 raise
             except Exception:
                 logger.exception("internal error while answering %s %s", request.method, request.path)
-                return web.Response(status=500, text="internal error; it is in the log\n")
+                return answer_refusal(HttpRefusal(500, "internal-error", "internal error; it is in the log"))
             finally:
                 place.request_ends()
 
@@ -279,21 +291,10 @@ class HttpServer:
         state, _ = self._metrics.current_state
         return _probe(ok=state is not PipelineState.STARTING, text=state.value)
 
-    async def _answer_status(self, _request: web.Request) -> web.Response:
-        return _json(redact_status(self._metrics.snapshot()))
-
-    async def _answer_checkpoints(self, _request: web.Request) -> web.Response:
-        return await self._answer_rendered(
-            "checkpoints", lambda: (_encode(redact_checkpoints(self._metrics.checkpoints)), JSON)
-        )
-
-    async def _answer_failures(self, _request: web.Request) -> web.Response:
-        return await self._answer_rendered("failures", lambda: (_encode(redact_failures(self._metrics.failures)), JSON))
-
     async def _answer_index(self, _request: web.Request) -> web.Response:
         status = self._metrics.snapshot()
         names = {"name": "tidegate", "version": status.version, "pipeline": status.pipeline}
-        return _json({**names, "paths": PATHS, "commands": COMMAND_PATHS})
+        return _json({**names, "paths": PATHS | self._resources.paths, "commands": COMMAND_PATHS})
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
         if "application/openmetrics-text" in request.headers.get("Accept", ""):

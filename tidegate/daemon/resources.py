@@ -1,0 +1,18 @@
+"""All resources of a daemon, put together; each is defined in the module that owns its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.config.load import LoadedPipeline
+from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
+from tidegate.daemon.http.resources import Resource
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.plan.graph import Plan
+
+
+def make_resources(loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics) -> list[Resource[Any]]:  # noqa: ARG001  # for those to come
+    """Makes what can be read at `/api/v1/NAME` of this daemon."""
+    return [
+        *make_pipeline_resources(metrics),
+    ]
