@@ -9,7 +9,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tidegate"
 TESTS = ROOT / "tests"
 FOLDERS = (".ci", "bench", "docs", "examples", "helm", "packaging", "tests", "tidegate", "tools")
-TEXT_SUFFIXES = frozenset({"", ".cfg", ".in", ".json", ".lock", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"})
+TEXT_SUFFIXES = frozenset(
+    {"", ".cfg", ".css", ".html", ".in", ".js", ".json", ".lock", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+)
 
 
 def python_files(*places: Path) -> list[Path]:

@@ -30,6 +30,7 @@ from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, 
 from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, CommandHandlers, answer_refusal
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places, make_client_logger
+from tidegate.daemon.http.page import INDEX, PREFIX, add_security_headers, answer_file, answer_static, is_page
 from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
 from tidegate.daemon.http.resources import Resource, ResourceHandlers
 from tidegate.daemon.http.tls import ServerTls
@@ -224,6 +225,8 @@ class HttpServer:
             for written in {path, f"{path.rstrip('/')}/"}:
                 application.router.add_get(written, handler)
         self._resources.add_to(application, RESOURCE_ALIASES)
+        application.router.add_get(f"{PREFIX}{{name:.*}}", answer_static)
+        application.on_response_prepare.append(add_security_headers)
         self.commands.add_to(application)
         return application
 
@@ -241,7 +244,8 @@ class HttpServer:
             place.request_begins()
             try:
                 refusal = None if names is None else decide_host(request.headers.get("Host"), names)
-                if refusal is None and request.method != "POST" and request.path.removesuffix("/") not in PROBES:
+                public = request.path.removesuffix("/") in PROBES or is_page(request)
+                if refusal is None and request.method != "POST" and not public:
                     refusal = self._decide_reader(request)
                 if refusal is not None:
                     return answer_refusal(refusal)
@@ -291,7 +295,9 @@ class HttpServer:
         state, _ = self._metrics.current_state
         return _probe(ok=state is not PipelineState.STARTING, text=state.value)
 
-    async def _answer_index(self, _request: web.Request) -> web.Response:
+    async def _answer_index(self, request: web.Request) -> web.Response:
+        if is_page(request):
+            return answer_file(request, INDEX)
         status = self._metrics.snapshot()
         names = {"name": "tidegate", "version": status.version, "pipeline": status.pipeline}
         return _json({**names, "paths": PATHS | self._resources.paths, "commands": COMMAND_PATHS})
