@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_failures, redact_status
-from tidegate.daemon.http.resources import Resource, ResourceQuery
+from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import Status
 
 T = TypeVar("T")
 
 
+class CheckpointsQuery(ResourceQuery, frozen=True, kw_only=True):
+    """Which checkpoints, and whether with the phases of their subtasks, which are most of the answer."""
+
+    id: int | None = None
+    subtasks: bool = True
+
+
+def select_checkpoints(records: Sequence[CheckpointRecord], query: CheckpointsQuery) -> list[CheckpointRecord]:
+    """Selects what a query asks for. Raises ResourceRefused if that checkpoint is not kept. Pure."""
+    found = [one for one in records if query.id in (None, one.id)]
+    if query.id is not None and not found:
+        kept = f"{records[-1].id} to {records[0].id} are" if records else "none is"
+        raise ResourceRefused(404, "unknown-checkpoint", f"checkpoint {query.id} is not kept by this daemon: {kept}")
+    return found if query.subtasks else [replace(one, subtasks=()) for one in found]
+
+
 def make_pipeline_resources(metrics: PipelineMetrics) -> list[Resource[Any]]:
     """Makes the resources that every daemon has."""
     return [
         _make("status", "The figures of the pipeline now.", Status, lambda: redact_status(metrics.snapshot())),
-        _make(
-            "checkpoints",
-            "The newest checkpoints and savepoints of this daemon with the phases of every subtask, newest first.",
-            list[CheckpointRecord],
-            lambda: redact_checkpoints(metrics.checkpoints),
-        ),
+        _make_checkpoints(metrics),
         _make(
             "failures",
             "The newest failed attempts of this daemon, newest first.",
@@ -32,6 +45,19 @@ def make_pipeline_resources(metrics: PipelineMetrics) -> list[Resource[Any]]:
             lambda: redact_failures(metrics.failures),
         ),
     ]
+
+
+def _make_checkpoints(metrics: PipelineMetrics) -> Resource[CheckpointsQuery]:
+    async def read(query: CheckpointsQuery) -> object:
+        return await asyncio.to_thread(lambda: redact_checkpoints(select_checkpoints(metrics.checkpoints, query)))
+
+    return Resource(
+        name="checkpoints",
+        summary="The newest checkpoints and savepoints of this daemon, newest first; with `id` that one.",
+        answer=list[CheckpointRecord],
+        read=read,
+        query=CheckpointsQuery,
+    )
 
 
 def _make(name: str, summary: str, answer: Any, take: Callable[[], object]) -> Resource[ResourceQuery]:
