@@ -116,6 +116,25 @@ def test_a_resource_without_parameters_says_so() -> None:
         parse_query(Resource(name="x", summary="", answer=Taken, read=lambda _query: asyncio.sleep(0)), [("a", "1")])
 
 
+class Key(ResourceQuery, frozen=True):
+    key: tuple[str, ...] = ()
+
+
+def test_a_parameter_may_be_repeated_if_its_field_is_a_tuple() -> None:
+    state: Resource[Key] = Resource(
+        name="state",
+        summary="",
+        answer=Taken,
+        query=Key,
+        read=lambda _query: asyncio.sleep(0),
+        operates=lambda q: bool(q.key),
+    )
+    assert parse_query(state, [("key", "sku=ink"), ("key", "region=eu")]).key == ("sku=ink", "region=eu")
+    assert parse_query(state, [("key", "sku=ink")]).key == ("sku=ink",)
+    assert state.needs_operator(Key(key=("a",)))
+    assert not state.needs_operator(Key())
+
+
 def test_the_same_answer_is_304_for_who_has_it(server: HttpServer) -> None:
     _, headers, _ = ask(server, "/api/v1/rows?step=orders")
     tag = headers["ETag"]

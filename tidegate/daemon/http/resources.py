@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, get_origin
 
 import msgspec
 from aiohttp import ETag, web
@@ -49,13 +49,17 @@ class Resource(Generic[Q]):
     It has 30 s. Raises ResourceRefused.
     """
     query: type[Q] = cast("type[Q]", ResourceQuery)  # noqa: RUF009 - a cast makes nothing
-    operates: bool = False
-    """True if reading needs the role `operate`; each request is then a line in the log."""
+    operates: bool | Callable[[Q], bool] = False
+    """Whether reading needs the role `operate`, or with which queries; each such request is a line in the log."""
 
     @property
     def path(self) -> str:
         """The path at which it is mounted."""
         return f"{API}/{self.name}"
+
+    def needs_operator(self, query: Q) -> bool:
+        """Returns whether reading with this query needs the role `operate`."""
+        return self.operates if isinstance(self.operates, bool) else self.operates(query)
 
 
 class ResourceRefused(Exception):
@@ -105,19 +109,19 @@ class ResourceHandlers:
                     application.router.add_get(path, partial(self._answer, one, indented=True))
 
     async def _answer(self, resource: Resource[Any], request: web.Request, *, indented: bool) -> web.Response:
-        if not resource.operates:
-            return await self._read(resource, request, indented=indented)
-        refusal = self._commands.refuse(request)
-        answer = answer_refusal(refusal) if refusal else await self._read(resource, request, indented=indented)
-        query = redact(request.rel_url.raw_query_string)[:QUERY_CHARACTERS_MAX]
-        self._commands.log(request, f"reading {resource.path}?{query}", answer.status)
-        return answer
-
-    async def _read(self, resource: Resource[Any], request: web.Request, *, indented: bool) -> web.Response:
         try:
             query = parse_query(resource, list(request.query.items()))
         except ResourceRefused as refused:
             return answer_refusal(refused.refusal)
+        if not resource.needs_operator(query):
+            return await self._read(resource, query, request, indented=indented)
+        refusal = self._commands.refuse(request)
+        answer = answer_refusal(refusal) if refusal else await self._read(resource, query, request, indented=indented)
+        asked = redact(request.rel_url.raw_query_string)[:QUERY_CHARACTERS_MAX]
+        self._commands.log(request, f"reading {resource.path}?{asked}", answer.status)
+        return answer
+
+    async def _read(self, resource: Resource[Q], query: Q, request: web.Request, *, indented: bool) -> web.Response:
         key = (resource.name, query, indented)
         running = self._running.get(key)
         if running is None:
@@ -138,22 +142,30 @@ class ResourceHandlers:
 
 
 def parse_query(resource: Resource[Q], parameters: Sequence[tuple[str, str]]) -> Q:
-    """Converts the parameters of a request. Raises ResourceRefused with the parameter at fault. Pure."""
-    known = resource.query.__struct_fields__
-    names = [name for name, _ in parameters]
-    for name in names:
-        if name not in known:
-            allowed = f"it takes {', '.join(known)}" if known else "it takes none"
+    """Converts the parameters of a request. Raises ResourceRefused with the parameter at fault. Pure.
+
+    A parameter may be repeated if its field is a tuple.
+    """
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(resource.query)}
+    given: dict[str, list[str]] = {}
+    for name, value in parameters:
+        if name not in fields:
+            allowed = f"it takes {', '.join(fields)}" if fields else "it takes none"
             raise _refuse(f"{resource.path} has no parameter {name[:100]!r}: {allowed}")
-        if names.count(name) > 1:
-            raise _refuse(f"{resource.path}: parameter {name!r} is given {names.count(name)} times: give it once")
+        given.setdefault(name, []).append(value)
+    values: dict[str, str | list[str]] = {}
+    for name, several in given.items():
+        repeats = get_origin(fields[name]) is tuple
+        if len(several) > 1 and not repeats:
+            raise _refuse(f"{resource.path}: parameter {name!r} is given {len(several)} times: give it once")
+        values[name] = several if repeats else several[0]
     try:
-        return msgspec.convert(dict(parameters), resource.query, strict=False)
+        return msgspec.convert(values, resource.query, strict=False)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(_AT)
         if place:
             raise _refuse(f"{resource.path}: parameter {place.rstrip('`')!r}: {what}") from error
-        missing = [name for name in known if f"`{name}`" in what]
+        missing = [name for name in fields if f"`{name}`" in what]
         raise _refuse(f"{resource.path}: give the parameter {' and '.join(missing) or what}") from error
 
 
