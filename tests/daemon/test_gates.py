@@ -131,7 +131,7 @@ def world_of(table: int, orders: int = 20, parallelism: int = 2) -> tuple[Loopba
 
 def held(world: Loopback, source: str = "orders") -> str:
     """Why a source is on hold, as the status says."""
-    holds = world._services.metrics._slots.holds._holds
+    holds = world._services.metrics._slots.holds.holds
     return holds[OperatorName(source)].why if source in holds else ""
 
 

@@ -58,4 +58,7 @@ def derive_slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError
     kind = SlotError if failed.retriable else SlotRefused
     text = f"{slot}: {failed.message}" if failed.retriable else failed.message
     place = {} if failed.record is None else msgspec.structs.asdict(failed.record)
-    return kind(text, code=failed.code, fault=failed.fault, **place)
+    error = kind(text, code=failed.code, fault=failed.fault, **place)
+    if failed.traceback:
+        error.add_note(failed.traceback)
+    return error

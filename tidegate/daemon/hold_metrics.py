@@ -32,7 +32,7 @@ class HoldMetrics:
     def __init__(self, series: MetricSeries, elapsed: Callable[[], float]) -> None:
         self._series = series
         self._elapsed = elapsed
-        self._holds: Mapping[OperatorName, SourceHold] = {}
+        self.holds: Mapping[OperatorName, SourceHold] = {}
         self._since: dict[tuple[OperatorName, str], float] = {}
 
     def set(self, holds: Mapping[OperatorName, SourceHold]) -> None:
@@ -47,7 +47,7 @@ class HoldMetrics:
                 self._since.setdefault(key, self._elapsed())
             seconds = self._series.gauge("tidegate_source_on_hold_seconds", source, reason)
             seconds.set_function(partial(self._seconds, key))
-        self._holds = holds
+        self.holds = holds
 
     def _seconds(self, key: tuple[OperatorName, str]) -> float:
         """Returns how long a source has been on hold. Also called by scrapes, without the lock."""
@@ -56,9 +56,9 @@ class HoldMetrics:
 
     def shown(self, operators: Iterable[OperatorStatus]) -> tuple[OperatorStatus, ...]:
         """Adds to the status of sources why they are on hold."""
-        return tuple(self._shown(one) if one.name in self._holds else one for one in operators)
+        return tuple(self._shown(one) if one.name in self.holds else one for one in operators)
 
     def _shown(self, one: OperatorStatus) -> OperatorStatus:
-        hold = self._holds[one.name]
+        hold = self.holds[one.name]
         seconds = self._seconds((one.name, hold.reason))
         return msgspec.structs.replace(one, on_hold=hold.why, on_hold_seconds=seconds)

@@ -22,20 +22,23 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
 from tidegate.config.fields.counts import render_seconds
 from tidegate.coordinator.events import Event, Instruction
-from tidegate.coordinator.history import CheckpointHistory, CheckpointRecord, FailureHistory, FailureRecord
+from tidegate.coordinator.history import CheckpointRecord, FailureRecord
 from tidegate.coordinator.recovery import Offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes
 from tidegate.daemon.commit_account import CommitAccount
+from tidegate.daemon.event_log import EventKind, PipelineEvent
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.hold_metrics import SourceHold
 from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition
 from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import OperatorAccounts
+from tidegate.daemon.pipeline_history import PipelineHistory
 from tidegate.daemon.rates import LabelBound
 from tidegate.daemon.slot_metrics import LagMetrics, SlotMetrics
 from tidegate.daemon.status import PipelineState, Status, decide_state
+from tidegate.daemon.time_series import History
 from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
 
@@ -56,13 +59,21 @@ class TransactionResult(StrEnum):
 
 
 class StateMetrics:
-    """The state of the pipeline: what the supervisor set, unless brokers, the registry or readers override it."""
+    """The state of the pipeline: what the supervisor set, unless brokers, the registry or readers override it.
+
+    `changed` is called with each new state and its reason.
+    """
 
     def __init__(
-        self, series: MetricSeries, elapsed: Callable[[], float], clusters: Iterable[ClusterName] = ()
+        self,
+        series: MetricSeries,
+        elapsed: Callable[[], float],
+        changed: Callable[[PipelineState, str], None],
+        clusters: Iterable[ClusterName] = (),
     ) -> None:
         self._series = series
         self._elapsed = elapsed
+        self._changed = changed
         self._told = self._state = (PipelineState.STARTING, "")
         self._schemas = ""
         self._silences: dict[ClusterName, str] = {}
@@ -116,7 +127,9 @@ class StateMetrics:
     def _settle(self) -> None:
         silence = "; ".join(self._silences.values())
         hanging = next(filter(None, self._hanging.values()), "")
-        self._state = decide_state(self._told, silence, self._schemas or hanging)
+        before, self._state = self._state[0], decide_state(self._told, silence, self._schemas or hanging)
+        if self._state[0] is not before:
+            self._changed(*self._state)
         for each in PipelineState:
             self._series.gauge("tidegate_pipeline_state", each.value).set(each is self._state[0])
 
@@ -152,10 +165,12 @@ class PipelineMetrics:
         names = tuple(dict.fromkeys(clusters.values())) or (MAIN_CLUSTER,)
         self._slots = SlotMetrics(self._series, operators, self._steps, elapsed, now_ms)
         self._lags = LagMetrics(self._series, elapsed, now_ms, clusters)
-        self._state = StateMetrics(self._series, elapsed, names)
+        self._opened_at: float | None = None
+        self._history = PipelineHistory(now_ms)
+        self._history.add_event(EventKind.STARTED, f"tidegate {version} has started")
+        self._state = StateMetrics(self._series, elapsed, self._history.state_changed, names)
         self._commits = CommitAccount()
         self._freshness = Freshness(names)
-        self._history, self._failures = CheckpointHistory(), FailureHistory()
         self._show_start(names)
 
     @property
@@ -166,7 +181,8 @@ class PipelineMetrics:
     def _show_start(self, clusters: Iterable[ClusterName]) -> None:
         self._series.gauge("tidegate_uptime_seconds").set_function(lambda: self._elapsed() - self._started_at)
         self._series.gauge("tidegate_build_info", self._version, platform.python_version()).set(1)
-        self._series.gauge("tidegate_transaction_oldest_open_age_seconds").set(0)
+        oldest = self._series.gauge("tidegate_transaction_oldest_open_age_seconds")
+        oldest.set_function(lambda: self._oldest_transaction_s() or 0.0)
         self._series.gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(0)
         self._series.gauge("tidegate_checkpoint_last_id").set(0)
         for result in ("completed", "failed"):
@@ -214,7 +230,7 @@ class PipelineMetrics:
                 self._begin_attempt(attempt)
 
     def _begin_attempt(self, attempt: Attempt) -> None:
-        self._attempt = attempt
+        self._attempt = self._history.attempt = attempt
         self._slots.begin_attempt()
         self._lags.times.begin_attempt()
         self.oldest_transaction(None)  # the recovery has ended open transactions
@@ -264,6 +280,7 @@ class PipelineMetrics:
     def on_hold(self, holds: Mapping[OperatorName, SourceHold]) -> None:
         """Sets the sources that are on hold now."""
         with self._lock:
+            self._history.held(self._slots.holds.holds, holds)
             self._slots.holds.set(holds)
 
     def restarted(self, cause: str) -> None:
@@ -275,12 +292,23 @@ class PipelineMetrics:
     def coordinator_answered(self, event: Event, instructions: Sequence[Instruction]) -> None:
         """Adds an event of the coordinator to the history."""
         with self._lock:
-            self._history.observe(event, instructions)
+            self._history.coordinator_answered(event, instructions)
 
-    def attempt_failed(self, failure: FailureRecord) -> None:
+    def attempt_failed(self, failure: FailureRecord, traceback: str = "") -> None:
         """Adds a failure to the history."""
         with self._lock:
-            self._failures.add(failure)
+            self._history.attempt_failed(failure, traceback)
+
+    def upgraded(self, changes: Iterable[str]) -> None:
+        """Adds to the events how the pipeline has changed since the checkpoint that an attempt restores."""
+        with self._lock:
+            for one in changes:
+                self._history.add_event(EventKind.UPGRADED, one)
+
+    def command_given(self, text: str) -> None:
+        """Adds a command to the events."""
+        with self._lock:
+            self._history.add_event(EventKind.COMMAND, text)
 
     def checkpoint_completed(self, checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> None:
         """Counts a checkpoint that is in the journal; `phases` are seconds by the names in PHASES."""
@@ -355,12 +383,11 @@ class PipelineMetrics:
 
     def oldest_transaction(self, age_s: float | None) -> None:
         """Sets the age of the oldest open transaction, which grows from now on; None if there is none."""
-        gauge = self._series.gauge("tidegate_transaction_oldest_open_age_seconds")
-        if age_s is None:
-            gauge.set_function(lambda: 0.0)
-        else:
-            opened_at = self._elapsed() - age_s
-            gauge.set_function(lambda: self._elapsed() - opened_at)
+        self._opened_at = None if age_s is None else self._elapsed() - age_s
+
+    def _oldest_transaction_s(self) -> float | None:
+        opened_at = self._opened_at
+        return None if opened_at is None else self._elapsed() - opened_at
 
     # -- what people read ------------------------------------------------------------------------------------------
 
@@ -392,21 +419,41 @@ class PipelineMetrics:
                 operators=self._slots.holds.shown(self._slots.operators.operators(now, self._now_ms())),
                 slots=self._slots.operators.slots,
                 guarantee=self._guarantee,
-                history=self._history.summarise(self._failures.failures),
+                history=self._history.checkpoints.summarise(self._history.failures.failures),
                 lag_seconds=self._lags.seconds,
+                oldest_transaction_seconds=self._oldest_transaction_s(),
             )
+
+    def beat(self) -> None:
+        """Adds a point to the time series if one is due. The daemon calls this a few times a second."""
+        now = self._elapsed()
+        if self._history.series.is_due(now):
+            status = self.snapshot()
+            with self._lock:
+                self._history.series.observe(status, now, self._now_ms())
+
+    def history(self, after_ms: int) -> History:
+        """Returns the time series since a time (Unix ms)."""
+        with self._lock:
+            return self._history.series.read(after_ms)
+
+    @property
+    def events(self) -> tuple[PipelineEvent, ...]:
+        """The newest events of this daemon, newest first."""
+        with self._lock:
+            return self._history.log.events
 
     @property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
         """The newest checkpoints of this daemon, newest first."""
         with self._lock:
-            return self._history.checkpoints
+            return self._history.checkpoints.checkpoints
 
     @property
     def failures(self) -> tuple[FailureRecord, ...]:
         """The newest failures of this daemon, newest first."""
         with self._lock:
-            return self._failures.failures
+            return self._history.failures.failures
 
     def _show_checkpoint(self) -> None:
         newest = self._freshness.newest

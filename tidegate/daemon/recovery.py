@@ -17,7 +17,7 @@ from tidegate.coordinator.clusters import adopt_clusters, find_moved_sinks
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import Offsets, RestoreFacts, RestorePlan, merge_by_cluster
-from tidegate.coordinator.upgrade import UpgradeOutcome
+from tidegate.coordinator.upgrade import StepChange, UpgradeOutcome
 from tidegate.daemon.commit_listed import commit_listed
 from tidegate.daemon.hanging_transactions import HangingChecks
 from tidegate.daemon.metrics import TransactionResult
@@ -72,7 +72,7 @@ async def recover(
     placed = await fix_start_offsets(plan, services, decided)
     recovered = await clear(plan, services, ownership, placed, hanging)
     await _ship_code(services)
-    _log_restore(placed, begins=decided.restore.checkpoint is None)
+    _log_restore(placed, services, begins=decided.restore.checkpoint is None)
     return recovered
 
 
@@ -197,7 +197,7 @@ async def _ship_code(services: Services) -> None:
             logger.info("%d bytes of `code` were put into %s", written, services.storage.location)
 
 
-def _log_restore(placed: OffsetsAssigned, *, begins: bool) -> None:
+def _log_restore(placed: OffsetsAssigned, services: Services, *, begins: bool) -> None:
     """Logs what is restored. `begins` means that no checkpoint existed before the one with the starting offsets."""
     restore, checkpoint = placed.restore, placed.checkpoint
     if begins:
@@ -206,11 +206,21 @@ def _log_restore(placed: OffsetsAssigned, *, begins: bool) -> None:
         logger.info(
             "attempt %d restores checkpoint %d (of attempt %d)", restore.attempt, checkpoint.id, checkpoint.attempt
         )
-    for step in restore.upgrade.steps:
-        what = "source" if step.source else "step"
-        if step.outcome not in (UpgradeOutcome.KEPT, UpgradeOutcome.NEW) or step.remarks:
-            was = f" (it was {step.was})" if step.was else ""
-            told = f": {'; '.join(step.remarks)}" if step.remarks else ""
-            logger.warning("%s %s%s is %s%s", what, step.name, was, step.outcome, told)
-    for change in (*restore.upgrade.code, *restore.upgrade.files):
-        logger.info("%s", change)
+    steps = list(map(_describe_step, filter(_is_notable, restore.upgrade.steps)))
+    code = list(map(str, (*restore.upgrade.code, *restore.upgrade.files)))
+    for line in steps:
+        logger.warning("%s", line)
+    for line in code:
+        logger.info("%s", line)
+    services.metrics.upgraded([*steps, *code])
+
+
+def _is_notable(step: StepChange) -> bool:
+    return step.outcome not in (UpgradeOutcome.KEPT, UpgradeOutcome.NEW) or bool(step.remarks)
+
+
+def _describe_step(step: StepChange) -> str:
+    what = "source" if step.source else "step"
+    was = f" (it was {step.was})" if step.was else ""
+    told = f": {'; '.join(step.remarks)}" if step.remarks else ""
+    return f"{what} {step.name}{was} is {step.outcome}{told}"

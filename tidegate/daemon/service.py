@@ -327,6 +327,7 @@ class Daemon:
             self._http.beat()
             clocks.look()
             self._check_state()
+            self._metrics.beat()
             self._report_progress()
             await asyncio.sleep(BEAT_S)
 

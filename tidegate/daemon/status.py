@@ -174,3 +174,5 @@ class Status(msgspec.Struct, frozen=True):
     """The bad records for which dead letters were written."""
     lag_seconds: float | None = None
     """How old the oldest unread record may have been at the last measurement; None before the first."""
+    oldest_transaction_seconds: float | None = None
+    """How long the oldest open transaction has been open; None if there is none."""

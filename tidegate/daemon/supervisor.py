@@ -143,7 +143,7 @@ class Supervisor(AttemptListener):
             except TidegateError as failure:
                 error = await self._find_cause(failure)
                 if self._stop_requested.is_set() and error.retriable:
-                    self._services.metrics.attempt_failed(self._derive_failure(error, FollowedBy.STOPPED))
+                    self._tell_failure(error, self._derive_failure(error, FollowedBy.STOPPED))
                     raise ShutdownIncomplete(
                         f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
                         f"lost, the next start continues from the last checkpoint"
@@ -348,11 +348,10 @@ class Supervisor(AttemptListener):
         try:
             delay_ms = self._decide_restart(error, int(now * 1000), failed.ran_ms)
         except TidegateError:
-            metrics.attempt_failed(failed)
+            self._tell_failure(error, failed)
             raise
-        metrics.attempt_failed(
-            msgspec.structs.replace(failed, followed_by=FollowedBy.RESTART, restart_after_ms=delay_ms)
-        )
+        restarting = msgspec.structs.replace(failed, followed_by=FollowedBy.RESTART, restart_after_ms=delay_ms)
+        self._tell_failure(error, restarting)
         metrics.restarted(error.code)
         metrics.state(PipelineState.RESTARTING, error.message)
         logger.warning(
@@ -385,6 +384,9 @@ class Supervisor(AttemptListener):
         if not error.retriable:
             raise error
         raise GaveUp(decision.reason, cause=error.code) from error
+
+    def _tell_failure(self, error: TidegateError, failure: FailureRecord) -> None:
+        self._services.metrics.attempt_failed(failure, "\n".join(getattr(error, "__notes__", ())))
 
     def _derive_failure(self, error: TidegateError, followed_by: FollowedBy) -> FailureRecord:
         """Describes the attempt that has just failed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -75,10 +75,13 @@ class ControlRoutes(Protocol):
 class CommandHandlers:
     """The handlers of the paths. `serve` connects them to the daemon; before that they respond with 503.
 
-    `names` are the configured host names of the server, in addition to its addresses.
+    `names` are the configured host names of the server, in addition to its addresses. `tell` takes each command.
     """
 
-    def __init__(self, places: Places, names: Collection[str], tls: ServerTls | None = None) -> None:
+    def __init__(
+        self, places: Places, names: Collection[str], tls: ServerTls | None, tell: Callable[[str], None]
+    ) -> None:
+        self._tell = tell
         self._places = places
         self._names = names
         self._tls = tls
@@ -120,7 +123,10 @@ class CommandHandlers:
             self._places.complaints.report(f"{what} of a stranger: {said}")
             return
         name = find_caller(request, self._tls)[1]
-        logger.info("%s from %s%s: %s", what, request.remote, f" ({name})" if name else "", said)
+        line = f"{what} from {request.remote}{f' ({name})' if name else ''}: {said}"
+        logger.info("%s", line)
+        if request.method == "POST":
+            self._tell(line)
 
     async def _checkpoint(self, request: web.Request) -> web.Response:
         async def take(commands: ControlRoutes, _order: ControlRequest) -> CheckpointDone:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord
-from tidegate.daemon.http.redaction import redact_checkpoints, redact_failures, redact_status
+from tidegate.daemon.event_log import EventList
+from tidegate.daemon.http.redaction import redact_checkpoints, redact_events, redact_failures, redact_status
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import Status
-
-T = TypeVar("T")
+from tidegate.daemon.time_series import History
 
 
 class CheckpointsQuery(ResourceQuery, frozen=True, kw_only=True):
@@ -44,6 +45,13 @@ def make_pipeline_resources(metrics: PipelineMetrics) -> list[Resource[Any]]:
             list[FailureRecord],
             lambda: redact_failures(metrics.failures),
         ),
+        _make(
+            "events",
+            "The newest events of this daemon, newest first.",
+            EventList,
+            lambda: redact_events(metrics.events),
+        ),
+        _make_history(metrics),
     ]
 
 
@@ -57,6 +65,26 @@ def _make_checkpoints(metrics: PipelineMetrics) -> Resource[CheckpointsQuery]:
         answer=list[CheckpointRecord],
         read=read,
         query=CheckpointsQuery,
+    )
+
+
+class HistoryQuery(ResourceQuery, frozen=True):
+    """Which points to return."""
+
+    after_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Unix time in milliseconds: only later points are returned."""
+
+
+def _make_history(metrics: PipelineMetrics) -> Resource[HistoryQuery]:
+    async def read(query: HistoryQuery) -> History:
+        return await asyncio.to_thread(metrics.history, query.after_ms)
+
+    return Resource(
+        name="history",
+        summary="Figures of the last hour, a point every five seconds: of the pipeline and of each step.",
+        answer=History,
+        query=HistoryQuery,
+        read=read,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord
+from tidegate.daemon.event_log import EventList, PipelineEvent
 from tidegate.daemon.status import Status
 from tidegate.process.logs import redact
 
@@ -30,6 +31,11 @@ def redact_checkpoints(records: Iterable[CheckpointRecord]) -> list[CheckpointRe
 def redact_failures(failures: Iterable[FailureRecord]) -> list[FailureRecord]:
     """Redacts the causes of failures."""
     return list(map(_redact_failure, failures))
+
+
+def redact_events(events: Iterable[PipelineEvent]) -> EventList:
+    """Redacts the texts of events, and their tracebacks, which are not cut."""
+    return EventList([replace(one, text=_shorten(one.text), detail=redact(one.detail)) for one in events])
 
 
 def _redact_failure(failure: FailureRecord) -> FailureRecord:

@@ -113,7 +113,7 @@ class HttpServer:
         """The token required for all paths except the probes; None if none is required."""
         self.places = Places()
         self._tls = None if tls is None else ServerTls(tls, self.places.complaints, elapsed)
-        self.commands = CommandHandlers(self.places, self._names, self._tls)
+        self.commands = CommandHandlers(self.places, self._names, self._tls, metrics.command_given)
         self._shaking: set[asyncio.Task[None]] = set()
         self._renders: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
         self._switch_interval_s = sys.getswitchinterval()
