@@ -52,7 +52,8 @@ def test_a_point_has_the_figures_of_the_status_and_null_where_nothing_is_known()
         oldest_transaction_seconds=1.5,
     )
     series.observe(last, 5.0, 6000)
-    found = series.read()
+    assert series.read().steps == {}
+    found = series.read(0, [OperatorName("a")])
     assert (found.interval_ms, found.at_ms) == (5000, [1000, 6000])
     json = msgspec.json.decode(msgspec.json.encode(found))
     assert json["pipeline"]["records_committed_per_second"] == [0, 10]
@@ -88,9 +89,9 @@ def test_points_and_steps_are_bounded() -> None:
     series = TimeSeries(points_max=3, steps_max=2)
     for number in range(5):
         series.observe(status(operator("a"), operator("b"), operator("c")), number * INTERVAL_S, number)
-    found = series.read()
+    found = series.read(0, [OperatorName(name) for name in "cba"])
     assert found.at_ms == [2, 3, 4]
-    assert list(found.steps) == ["a", "b"]
+    assert list(found.steps) == ["b", "a"]
     for one in (found.pipeline, *found.steps.values()):
         assert {len(values) for values in msgspec.structs.asdict(one).values()} == {3}
 
@@ -99,7 +100,7 @@ def test_a_step_that_appears_later_has_nothing_before() -> None:
     series = TimeSeries()
     series.observe(status(), 0.0, 1)
     series.observe(status(operator("late")), 5.0, 2)
-    json = msgspec.json.decode(msgspec.json.encode(series.read()))
+    json = msgspec.json.decode(msgspec.json.encode(series.read(0, [OperatorName("late")])))
     assert json["steps"]["late"]["busy_ratio"] == [None, 0.5]
 
 

@@ -432,10 +432,10 @@ class PipelineMetrics:
             with self._lock:
                 self._history.series.observe(status, now, self._now_ms())
 
-    def history(self, after_ms: int) -> History:
-        """Returns the time series since a time (Unix ms)."""
+    def history(self, after_ms: int = 0, steps: Iterable[OperatorName] = ()) -> History:
+        """Returns the time series of the pipeline and of some steps after a time (Unix ms)."""
         with self._lock:
-            return self._history.series.read(after_ms)
+            return self._history.series.read(after_ms, steps)
 
     @property
     def events(self) -> tuple[PipelineEvent, ...]:

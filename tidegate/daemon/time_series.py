@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -67,6 +68,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time of each point in milliseconds."""
     pipeline: PipelineSeries
     steps: dict[OperatorName, StepSeries]
+    """The steps that were asked for."""
 
 
 class TimeSeries:
@@ -104,14 +106,14 @@ class TimeSeries:
             for columns in (self._pipeline, *self._steps.values()):
                 columns.drop_oldest()
 
-    def read(self, after_ms: int = 0) -> History:
-        """Returns the points after a time."""
+    def read(self, after_ms: int = 0, steps: Iterable[OperatorName] = ()) -> History:
+        """Returns the points after a time, of the pipeline and of those of `steps` that are known."""
         first = bisect_right(self._at_ms, after_ms)
         return History(
             interval_ms=int(INTERVAL_S * 1000),
             at_ms=self._at_ms[first:],
             pipeline=PipelineSeries(**self._pipeline.read(first)),
-            steps={name: StepSeries(**columns.read(first)) for name, columns in self._steps.items()},
+            steps={name: StepSeries(**self._steps[name].read(first)) for name in steps if name in self._steps},
         )
 
 

@@ -182,6 +182,15 @@ def test_failures_are_json_and_the_status_has_the_last(server: HttpServer, metri
     assert (history["failures"], history["last_failure"]) == (2, found[0])
 
 
+def test_history_has_the_steps_that_are_asked_for(server: HttpServer, metrics: PipelineMetrics) -> None:
+    metrics.beat()
+    found = json.loads(get(server, "/api/v1/history")[2])
+    assert (len(found["at_ms"]), found["pipeline"]["records_in_per_second"], found["steps"]) == (1, [0], {})
+    status, _, text = get(server, "/api/v1/history?step=orders&step=nobody")
+    assert (status, json.loads(text)["code"]) == (404, "no-step")
+    assert json.loads(get(server, f"/api/v1/history?after_ms={found['at_ms'][0]}")[2])["at_ms"] == []
+
+
 def test_the_index_names_the_paths_and_all_of_them_answer(server: HttpServer, metrics: PipelineMetrics) -> None:
     metrics.state(PipelineState.RUNNING)
     index = json.loads(get(server, "/")[2])

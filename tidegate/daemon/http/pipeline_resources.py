@@ -16,6 +16,7 @@ from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefu
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import Status
 from tidegate.daemon.time_series import History
+from tidegate.ids import OperatorName
 
 
 class CheckpointsQuery(ResourceQuery, frozen=True, kw_only=True):
@@ -73,15 +74,21 @@ class HistoryQuery(ResourceQuery, frozen=True):
 
     after_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Unix time in milliseconds: only later points are returned."""
+    step: tuple[OperatorName, ...] = ()
+    """Steps whose series are returned as well; may be repeated."""
 
 
 def _make_history(metrics: PipelineMetrics) -> Resource[HistoryQuery]:
     async def read(query: HistoryQuery) -> History:
-        return await asyncio.to_thread(metrics.history, query.after_ms)
+        found = await asyncio.to_thread(metrics.history, query.after_ms, query.step)
+        unknown = [name for name in query.step if name not in found.steps]
+        if unknown:
+            raise ResourceRefused(404, "no-step", f"there are no series of {', '.join(unknown)}: /status has the steps")
+        return found
 
     return Resource(
         name="history",
-        summary="Figures of the last hour, a point every five seconds: of the pipeline and of each step.",
+        summary="Figures of the last hour, a point every five seconds: of the pipeline, and of the steps named.",
         answer=History,
         query=HistoryQuery,
         read=read,
