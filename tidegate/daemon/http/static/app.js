@@ -15,15 +15,16 @@ const STATE_KINDS = {
   running: "good", degraded: "warn", waiting: "warn", restarting: "warn", restoring: "warn", failed: "bad",
 };
 
-function Header({ status, stale_s }) {
-  return html`<header class="top">
+function Header({ status, stale_s, refused }) {
+  const [mood, word] = stale_s !== null ? ["off", "no answer"] : refused ? ["off", "no access"] : status === null ? ["idle", "connecting"] : ["on", "live"];
+  return html`<header class="top ${stale_s === null ? "" : "stale"}">
     <a class="brand" href=${href("overview")}><img src="static/favicon.svg" alt="" width="24" height="24" /><span>Tidegate</span></a>
     ${status === null ? null : html`<div class="pipeline">
       <strong>${status.pipeline}</strong>
       <span role="status"><${Badge} kind=${STATE_KINDS[status.state] ?? "idle"} text=${status.state} /></span>
       <span class="chip">${status.guarantee}</span>
     </div>`}
-    <span class="live ${stale_s === null ? "on" : "off"}">${status === null ? "connecting" : stale_s === null ? "live" : "no answer"}</span>
+    <span class="live ${mood}">${word}</span>
   </header>`;
 }
 
@@ -40,7 +41,7 @@ function Unreachable({ stale_s, status, message }) {
   const now = useNow();
   const since = status === null ? null : daemonNow() - stale_s * 1000;
   return html`<div class="unreachable" role="alert">
-    <strong>${since === null ? "The daemon does not answer." : `The daemon has not answered since ${clock(since)} (${duration(Math.round((now - since) / 1000)).replace(".0", "")}).`}</strong>
+    <strong>${since === null ? "The daemon does not answer." : `The daemon has not answered since ${clock(since)} (${duration(Math.round((now - since) / 1000))}).`}</strong>
     ${" "}${status === null ? "" : `What you see is older; the last state was ${status.state}. `}Check that its process runs and that this address still leads to it (kubectl port-forward ends with its pod). The page goes on by itself. <span class="muted">Cause: ${message}.</span>
   </div>`;
 }
@@ -59,6 +60,7 @@ function NotFound({ name }) {
 function App() {
   const [name = "overview", ...parts] = useRoute();
   const { data: status, error, stale_s } = useResource("status");
+  const refused = error !== null && error.status !== 0;
   const page = PAGES.find((one) => one.name === name);
   const heading = useRef(null);
   const shown = useRef(name);
@@ -66,14 +68,19 @@ function App() {
     if (shown.current !== name) heading.current?.focus();
     shown.current = name;
   }, [name]);
+  const version = useRef(null);
+  useEffect(() => {
+    // A daemon of another version has other scripts.
+    if (version.current !== null && status !== null && status.version !== version.current) location.reload();
+    version.current = status?.version ?? version.current;
+  }, [status]);
   const title = page?.title ?? "Not found";
   useEffect(() => {
     document.title = status === null ? `${title} · Tidegate` : `${status.pipeline} (${stale_s === null ? status.state : "no answer"}) · ${title}`;
   });
-  const refused = error !== null && error.status !== 0;
   return html`
     <a class="skip" href="#content" onClick=${(event) => { event.preventDefault(); heading.current?.focus(); }}>Skip to the content</a>
-    <${Header} status=${status} stale_s=${stale_s} />
+    <${Header} status=${status} stale_s=${stale_s} refused=${refused} />
     <${Navigation} current=${page?.name} status=${status} />
     <main id="content" class=${stale_s === null ? "" : "stale"}>
       ${stale_s === null ? null : html`<${Unreachable} stale_s=${stale_s} status=${status} message=${error.message} />`}

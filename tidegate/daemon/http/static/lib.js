@@ -72,6 +72,7 @@ export const hasToken = () => sessionStorage.getItem(TOKEN_KEY) !== null;
 // -- polling ----------------------------------------------------------------------------------------------------------
 
 const polls = new Map();
+const POLLS_MAX = 100;
 const NOTHING = { data: null, error: null, answered_at: null, stale: false };
 
 /** One resource that is polled for all components that show it. */
@@ -154,7 +155,11 @@ document.addEventListener("visibilitychange", () => {
 });
 
 function pollOf(path) {
-  if (!polls.has(path)) polls.set(path, new Poll(path));
+  if (!polls.has(path)) {
+    const unread = [...polls].find(([, poll]) => poll.readers.size === 0);
+    if (polls.size >= POLLS_MAX && unread) polls.delete(unread[0]);
+    polls.set(path, new Poll(path));
+  }
   return polls.get(path);
 }
 
@@ -232,17 +237,25 @@ export function bytes(value) {
   return `${number(value / 1024 ** power)} ${units[power]}`;
 }
 
+const UNITS = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
+
+/** Formats whole seconds in the largest unit: `3 min`. */
+function age(seconds) {
+  const [size, name] = UNITS.find(([size]) => seconds >= size) ?? UNITS.at(-1);
+  return `${number(Math.floor(seconds / size))} ${name}`;
+}
+
 /** Formats seconds: `230 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. */
 export function duration(seconds) {
   if (!isKnown(seconds)) return NONE;
   if (seconds < 0) return `−${duration(-seconds)}`;
+  if (seconds === 0) return "0 s";
   if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  if (seconds < 9.95 && !Number.isInteger(seconds)) return `${seconds.toFixed(1)} s`;
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
-  const units = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
-  const first = units.findIndex(([size]) => whole >= size);
-  const [[size, name], [next, smaller]] = [units[first], units[first + 1]];
+  const first = UNITS.findIndex(([size]) => whole >= size);
+  const [[size, name], [next, smaller]] = [UNITS[first], UNITS[first + 1]];
   const rest = Math.floor((whole % size) / next);
   return `${number(Math.floor(whole / size))} ${name}${rest ? ` ${rest} ${smaller}` : ""}`;
 }
@@ -264,7 +277,7 @@ export function Ago({ ms }) {
   const now = useNow();
   if (!isKnown(ms)) return NONE;
   const seconds = Math.round((now - ms) / 1000);
-  const text = Math.abs(seconds) < 1 ? "now" : seconds > 0 ? `${duration(seconds).replace(".0", "")} ago` : `in ${duration(-seconds).replace(".0", "")}`;
+  const text = seconds === 0 ? "now" : seconds > 0 ? `${age(seconds)} ago` : `in ${age(-seconds)}`;
   return html`<time datetime=${new Date(ms).toISOString()} title=${timestamp(ms)}>${text}</time>`;
 }
 
