@@ -60,7 +60,7 @@ function NotFound({ name }) {
 function App() {
   const [name = "overview", ...parts] = useRoute();
   const { data: status, error, stale_s } = useResource("status");
-  const refused = error !== null && error.status !== 0;
+  const refused = status === null && error !== null && error.status !== 0;
   const page = PAGES.find((one) => one.name === name);
   const heading = useRef(null);
   const shown = useRef(name);

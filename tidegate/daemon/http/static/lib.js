@@ -5,7 +5,9 @@ export { html, useEffect, useMemo, useRef, useState };
 
 const API = "api/v1/";
 const TOKEN_KEY = "tidegate.token";
-const TIMEOUT_MS = 8_000;
+const POLL_TIMEOUT_MS = 8_000;
+// As long as the daemon takes for an answer at most.
+const TIMEOUT_MS = 30_000;
 const PAUSE_MAX_MS = 15_000;
 // A daemon that needs 50 ms for an answer is asked every second, one that needs a second every ten.
 const PAUSE_PER_ANSWER = 10;
@@ -27,14 +29,14 @@ let skew_ms = 0;
 /** Returns the time of the daemon's clock, Unix ms; that of the browser, unless they differ by seconds. */
 export const daemonNow = () => Date.now() + skew_ms;
 
-async function request(path, etag) {
+async function request(path, { etag, timeout_ms }) {
   const token = sessionStorage.getItem(TOKEN_KEY);
   const headers = { Accept: "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
   if (etag) headers["If-None-Match"] = etag;
   let response, text;
   try {
-    response = await fetch(API + path, { headers, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+    response = await fetch(API + path, { headers, cache: "no-store", signal: AbortSignal.timeout(timeout_ms) });
     text = response.status === 304 ? "" : await response.text();
   } catch (error) {
     throw new Refused(0, "unreachable", error.name === "TimeoutError" ? "the daemon did not answer in time" : "the daemon cannot be reached");
@@ -53,11 +55,16 @@ async function request(path, etag) {
   return { data, etag: response.headers.get("ETag") };
 }
 
-/** Requests a resource once. `params` are query parameters; those that are null or undefined are left out. */
-export async function fetchOnce(path, params = {}) {
-  const given = Object.entries(params).filter(([, value]) => value !== null && value !== undefined);
-  const query = new URLSearchParams(given).toString();
-  return (await request(query ? `${path}?${query}` : path)).data;
+/** Returns a path with query parameters. Those that are null or undefined are left out; an array repeats its own. */
+export function withQuery(path, params) {
+  const pairs = Object.entries(params).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
+  const query = new URLSearchParams(pairs.filter(([, value]) => value !== null && value !== undefined)).toString();
+  return query ? `${path}?${query}` : path;
+}
+
+/** Requests a resource once; raises Refused. */
+export async function fetchOnce(path, params = {}, { timeout_ms = TIMEOUT_MS } = {}) {
+  return (await request(withQuery(path, params), { timeout_ms })).data;
 }
 
 /** Keeps a token for this tab, or forgets it (null), and asks for everything again. */
@@ -116,7 +123,7 @@ class Poll {
     this.running = true;
     const started = performance.now();
     try {
-      const { data, etag, unchanged } = await request(this.path, this.etag);
+      const { data, etag, unchanged } = await request(this.path, { etag: this.etag, timeout_ms: POLL_TIMEOUT_MS });
       this.failures = 0;
       if (unchanged) this.#tell({ ...this.now, error: null, stale: false });
       else {
@@ -126,12 +133,10 @@ class Poll {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       this.failures += 1;
-      // A refusal is an answer: the daemon is there, and what it said before is out of date.
-      if (error.status === 0) this.#tell({ ...this.now, error, stale: true });
-      else {
+      if (error.status >= 400 && error.status < 500) {
         this.etag = null;
         this.#tell({ data: null, error, stale: false });
-      }
+      } else this.#tell({ ...this.now, error, stale: error.status === 0 });
     } finally {
       this.running = false;
       const wanted = Math.min(...this.readers.values());
@@ -166,7 +171,7 @@ function pollOf(path) {
 /**
  * Polls a resource, such as `checkpoints` or `state?step=totals`, and returns `{data, error, stale_s}`.
  *
- * `data` is null until the first answer, and after a refusal. `error` has `status`, `code` and `message`. `stale_s` is
+ * `data` is null until the first answer, and after a refusal (4xx). `error` has `status`, `code` and `message`. `stale_s` is
  * null while the daemon answers; otherwise it says for how long it has not. A `path` of null polls nothing.
  */
 export function useResource(path, { every_s = 1, paused = false } = {}) {

@@ -2,7 +2,7 @@
 import { html, Ago, Badge, clock, href, Loaded, Panel, useResource } from "../lib.js";
 
 const KINDS = {
-  started: "idle", running: "good", restarted: "bad", checkpoint_failed: "bad", savepoint: "good", hold: "warn",
+  started: "idle", running: "good", restarted: "bad", failed: "bad", checkpoint_failed: "bad", savepoint: "good", hold: "warn",
   resumed: "good", upgraded: "idle", state: "idle", command: "idle",
 };
 const NAMES = { hold: "on hold", checkpoint_failed: "checkpoint failed" };

@@ -40,7 +40,7 @@ function Calm({ state, stale }) {
 }
 
 function Health({ status, stale }) {
-  const { state, reason, diagnoses, attempt, restarts, uptime_seconds } = status;
+  const { state, reason, diagnoses = [], attempt, restarts, uptime_seconds } = status;
   const facts = [
     `up for ${duration(Math.round(uptime_seconds))}`,
     attempt ? `attempt ${number(attempt)}` : null,
@@ -77,6 +77,7 @@ function checkpointTile({ last_checkpoint: checkpoint }, completed_at_ms) {
 }
 
 function Tiles({ status, history }) {
+  const open = status.oldest_transaction_seconds;
   const once = status.guarantee === "exactly-once";
   const completed_at_ms = useMemo(() => daemonNow() - (status.last_checkpoint?.age_seconds ?? 0) * 1000, [status]);
   const lag = status.lag_seconds === null ? "not measured yet" : `records, ${duration(status.lag_seconds)} behind`;
@@ -88,7 +89,7 @@ function Tiles({ status, history }) {
       : { title: "Records written", value: rate(status.records_out_per_second), note: total(status.records_out), series: "records_out_per_second", format: rate },
     { title: "Lag", value: number(status.lag_records), note: lag, series: "lag_records", format: number },
     checkpointTile(status, completed_at_ms),
-    { title: "Oldest transaction", value: duration(newest(history, "oldest_transaction_seconds")), note: once ? "until the next checkpoint" : "none are used", series: "oldest_transaction_seconds", format: duration },
+    { title: "Oldest transaction", value: open === null ? "none" : duration(open), note: once ? "until the next checkpoint" : "none are used", series: "oldest_transaction_seconds", format: duration },
     { title: "State", value: bytes(newest(history, "state_bytes")), note: "in the newest checkpoint", series: "state_bytes", format: bytes },
   ];
   return html`<div class="tiles six">${tiles.map((tile) => html`<${Tile} key=${tile.title} history=${history} ...${tile} />`)}</div>`;
