@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import SecretStr
-
-from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.base import Path
 from tidegate.config.fields.counts import render_count
-from tidegate.config.fields.event_time import Idle, render_idle
-from tidegate.config.fields.secrets import REDACTED
-from tidegate.config.fields.types import GiveUpLimit, Unaligned
 from tidegate.config.fields.units import render_duration
-from tidegate.config.fields.unknown_fields import Unknown
+from tidegate.config.listing import list_settings, render_value
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import derive_output_properties
-from tidegate.datatypes import DataType
 from tidegate.expressions.tokens import derive_tokens
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
@@ -52,8 +45,8 @@ def derive_explanation(
         "code": {path: len(text) for path, text in plan.modules.items()},
         "files": {file.name: {"sha256": file.sha256, "bytes": file.size_bytes} for file in plan.files},
         "settings": [
-            {"path": ".".join(map(str, path)), "value": _shown(value), "origin": loaded.origin(path)}
-            for path, value in _settings(loaded.settings)
+            {"path": ".".join(map(str, one.path)), "value": one.value, "origin": loaded.origin(one.path)}
+            for one in list_settings(loaded)
         ],
         "replaced_texts": [
             {
@@ -147,52 +140,6 @@ def _find_reader(edge: Edge, plan: Plan) -> str:
     return next(vertex for vertex in plan.vertices if vertex.id == edge.downstream).nodes[edge.node].operator.name
 
 
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
-def _settings(settings: PipelineSettings) -> Iterator[tuple[Path, object]]:
-    """Yields every setting, including the derived default of the Spark master."""
-    master: Path = ("spark", "master")
-    if "master" not in settings.spark:
-        yield master, settings.spark_master
-    yield from _leaves(settings, ())
-
-
-def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
-    """Yields every setting with a value. Steps are shown in the graph; tests do not affect the pipeline."""
-    if isinstance(value, Settings):
-        for name, info in type(value).model_fields.items():
-            item = getattr(value, name)
-            if item is not None and not (name in ("steps", "tests") and isinstance(value, PipelineSettings)):
-                yield from _leaves(_timed(name, item), (*path, info.alias or name))
-    elif isinstance(value, Mapping) and path[-1:] != ("start",):
-        for name, item in value.items():
-            yield from _leaves(item, (*path, name))
-    else:
-        yield path, value
-
-
-def _timed(name: str, value: object) -> object:
-    return render_duration(value) if name.endswith("_ms") and isinstance(value, int) else value
-
-
-def _shown(value: object) -> Any:
-    match value:
-        case SecretStr():
-            return REDACTED
-        case GiveUpLimit():
-            return f"{value.failures} in {render_duration(value.within_ms)}"
-        case Idle():
-            return render_idle(value)
-        case DataType() | Unaligned() | Unknown():
-            return str(value)
-        case tuple():
-            return list(value)
-        case Mapping():
-            return {str(name): item for name, item in value.items()}
-    return value
-
-
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +166,7 @@ def render_explanation(explanation: Explanation) -> str:
         lines += ["", f"files that the slots fetch: {', '.join(files)}"]
     lines += ["", "settings"]
     width = max(len(setting["path"]) for setting in explanation["settings"])
-    shown = {setting["path"]: _value_text(setting["value"]) for setting in explanation["settings"]}
+    shown = {setting["path"]: render_value(setting["value"]) for setting in explanation["settings"]}
     value_width = min(40, max(map(len, shown.values())))
     for setting in explanation["settings"]:
         path, origin = setting["path"], setting["origin"]
@@ -257,14 +204,6 @@ def _tree(operators: list[Explanation], index: int, indent: str) -> list[str]:
         lines += [f"{margin}    {line}" for line in operator["text"]]
         waiting += [(child, margin + "  ") for child in reversed(operator["children"])]
     return lines
-
-
-def _value_text(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}: {item}' for name, item in value.items())}}}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
