@@ -65,6 +65,18 @@ def find_secrets(expression: Expression, *, is_key: bool = False) -> Iterator[tu
             yield from find_secrets(part)
 
 
+def find_encrypted(expression: Expression) -> Iterator[Expression]:
+    """Yields what an expression encrypts or decrypts with a `secret(...)`."""
+    match expression:
+        case Call(function=function, arguments=arguments):
+            if function in CIPHERS and any(find_secrets(arguments[1])):
+                yield arguments[0]
+            for argument in arguments:
+                yield from find_encrypted(argument)
+        case Cast(operand=part) | FieldAccess(base=part) | Lambda(body=part):
+            yield from find_encrypted(part)
+
+
 def is_random(expression: Expression) -> bool:
     """Returns whether the value differs when it is computed again, because an initialization vector is drawn for it."""
     match expression:

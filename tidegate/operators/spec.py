@@ -18,6 +18,7 @@ import msgspec
 from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_bounds
+from tidegate.expressions.expression import columns_of
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, SourceTopic
 from tidegate.operators.fingerprint import Lineages, StateFingerprint
@@ -233,6 +234,10 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
     def computes(self) -> Mapping[str, Expression]:
         """Returns the output columns that are expressions over input columns. All others keep their input name."""
         return {}
+
+    def made_from(self) -> Mapping[str, frozenset[str]]:
+        """Returns the output columns that are computed from others, with these input columns."""
+        return {name: columns_of(expression) for name, expression in self.computes().items()}
 
     def window_columns(self) -> frozenset[str]:
         """Returns the output columns that are bounds of the window of a result."""

@@ -36,6 +36,7 @@ from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_proble
 from tidegate.plan.gates import derive_gates, find_deadlock
 from tidegate.plan.graph import Edge, Plan, UpgradeDirective, Vertex
 from tidegate.plan.logical import LogicalGraph
+from tidegate.plan.masked_columns import find_unknown_columns
 from tidegate.plan.prune import derive_planned, derive_reachable
 from tidegate.plan.results import find_counted_again, find_untimed, find_withheld
 from tidegate.plan.retries import add_retry_edges, add_retry_inputs
@@ -101,6 +102,7 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
         *_left_behind(loaded, reachable),
         *_results(loaded, scope, reachable, builder.corrections),
         *map(_warning, unused),
+        *find_unknown_columns(loaded, builder.schemas),
         *(_warning(found) for name, found in builder.warnings if name in _used(reachable)),
         *_remarked(loaded, builder.expressions),
     )

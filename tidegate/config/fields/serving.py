@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import File, Host, Names, choice, integer
+from tidegate.config.fields.types import File, Host, Keys, Names, choice, integer
 
 
 class HttpTlsSettings(Settings):
@@ -63,6 +63,14 @@ class HttpSettings(Settings):
             "read, but not give commands."
         ),
     ] = None
+    redact: Annotated[
+        Keys,
+        Field(
+            description="Columns that are shown as `***` where rows are shown: in taps, dead letters and the state. "
+            "Fields of structs and keys of maps with such a name are masked as well, in upper or lower case. Columns "
+            "made with `secret()` are always masked."
+        ),
+    ] = ()
     tls: Annotated[
         HttpTlsSettings | None,
         Field(description="TLS, and roles by certificate. Without it the port uses plain HTTP."),

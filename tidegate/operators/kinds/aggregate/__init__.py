@@ -119,6 +119,10 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         return {*self.keys, *(name for _, call in self.aggregates for name in call.columns)}
 
     @override
+    def made_from(self) -> Mapping[str, frozenset[str]]:
+        return {name: frozenset(call.columns) for name, call in self.aggregates}
+
+    @override
     def emits(self) -> Emits:
         return Emits.UPDATES
 

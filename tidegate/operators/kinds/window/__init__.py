@@ -110,6 +110,10 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return frozenset({Requirement.EVENT_TIME})
 
     @override
+    def made_from(self) -> Mapping[str, frozenset[str]]:
+        return {name: frozenset(call.columns) for name, call in self.aggregates}
+
+    @override
     def emits(self) -> Emits:
         return Emits.CORRECTIONS if self.corrected else Emits.REVISIONS if self._repeated else Emits.INSERTS
 
