@@ -13,6 +13,7 @@ from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.types import Ack, Decline, SourcePositions, StateHandle
 from tidegate.formats.failures import RecordPlace
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, TopicPartition, TransactionalId, VertexId
+from tidegate.plan.taps import TapPoint
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import (
     LENGTH,
@@ -24,11 +25,13 @@ from tidegate.task.messages import (
     Declined,
     Deploy,
     DriverMessage,
+    EndTap,
     Heartbeat,
     Hello,
     LogRecord,
     PeerAddress,
     Ping,
+    RowsTapped,
     Running,
     SchemasWanted,
     SlotFailed,
@@ -37,6 +40,7 @@ from tidegate.task.messages import (
     SourceFinished,
     Stop,
     Stopped,
+    TapRows,
     Trigger,
     decode_driver_message,
     decode_slot_message,
@@ -72,6 +76,7 @@ FROM_SLOT: list[SlotMessage] = [
     SlotFailed("code", "message", True, 1, "trace"),
     SlotFailed("bad-record", "message", False, 4, record=RecordPlace("orders", 0, 7)),
     LogRecord(30, "tidegate", "größer", 1),
+    RowsTapped(1, (b'{"k":1}',), full=True),
     Stopped(),
 ]
 FROM_DRIVER: list[DriverMessage] = [
@@ -91,6 +96,8 @@ FROM_DRIVER: list[DriverMessage] = [
     Completed(ATTEMPT, CheckpointId(1), frozenset({TransactionalId("p.write.1.5-j.0")})),
     Abandoned(ATTEMPT, CheckpointId(1), "timeout"),
     AddPartitions(ATTEMPT, OperatorName("read"), (ORDERS,)),
+    TapRows(1, (TapPoint(VertexId("read"), 0, "late", ("k",)),), 10, 1000),
+    EndTap(1),
     Ping(),
     Stop(),
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from tidegate.clock import monotonic_ms, wall_offset_ms
@@ -36,9 +36,11 @@ from tidegate.daemon.release_transactions import leave
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.status import PipelineState
+from tidegate.daemon.taps import TappedRows
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
+from tidegate.plan.taps import TapPoint
 from tidegate.slot.bootstrap import SlotBootstrap
 from tidegate.spark.job_errors import derive_job_error
 from tidegate.storage.shared import StorageNotShared
@@ -134,6 +136,7 @@ class AttemptRunner:
             starting.cancel()
             self._ending = True
             self._discovery.close()
+            self._slots.taps.close()
             if self._timer is not None:
                 self._timer.cancel()
             await asyncio.gather(self._end_job(job.cancel), self._settle(), self._executor.close())
@@ -152,6 +155,10 @@ class AttemptRunner:
     async def take_checkpoint(self) -> CheckpointDone:
         """Takes a checkpoint of the running attempt and waits until it is complete."""
         return await self._executor.ordered.take()
+
+    async def copy_rows(self, points: Sequence[TapPoint], rows_max: int) -> TappedRows:
+        """Copies the next rows of these outputs of the running attempt."""
+        return await self._slots.taps.copy(points, rows_max)
 
     async def find_cause(self, unseen: StorageNotShared) -> TidegateError:
         """Returns the likely cause of a checkpoint directory that a slot does not share."""

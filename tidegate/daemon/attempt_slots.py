@@ -17,6 +17,7 @@ from tidegate.daemon.attempt_cause import derive_slot_error
 from tidegate.daemon.control_server import SlotConnection
 from tidegate.daemon.services import Services
 from tidegate.daemon.source_holds import SourceHolds
+from tidegate.daemon.taps import SlotTaps
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
@@ -36,6 +37,7 @@ from tidegate.task.messages import (
     InputCaughtUp,
     LogRecord,
     PeerAddress,
+    RowsTapped,
     Running,
     SchemasWanted,
     SchemaUnfit,
@@ -105,6 +107,7 @@ class AttemptSlots:
         self._proof = Proof(services.storage, restore.attempt, services.make_token(), services.clock)
         self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
         self._holds = SourceHolds(plan, restore.attempt, self.send_one, services.metrics, now_ms)
+        self.taps = SlotTaps(self.send_all, plan.parallelism)
         self._letters = DeadLetterRateLimit(
             next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None)
         )
@@ -186,6 +189,8 @@ class AttemptSlots:
                 self._services.schemas.ask(ids, slot.send)
             case SchemaUnfit(id=schema_id, why=why):
                 self._services.schemas.refuse(schema_id, why)
+            case RowsTapped():
+                self.taps.on_rows(slot.index, message)
             case SlotFailed():
                 if message.traceback:
                     logger.error("%s failed:\n%s", slot, message.traceback)

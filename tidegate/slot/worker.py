@@ -41,6 +41,7 @@ from tidegate.task.messages import (
     Begin,
     Completed,
     Deploy,
+    EndTap,
     Heartbeat,
     Hello,
     HoldSources,
@@ -48,6 +49,7 @@ from tidegate.task.messages import (
     SchemaAnswer,
     Stop,
     Stopped,
+    TapRows,
     Trigger,
 )
 from tidegate.user_code.running import BlockingWatch
@@ -241,6 +243,10 @@ class SlotProcess:
                     loop.on_hold(order)
                 case SchemaAnswer():
                     self._deployment.schemas.on_answer(order)
+                case TapRows():
+                    loop.on_tap(order)
+                case EndTap():
+                    loop.on_tap_end(order)
                 case Stop():
                     self._stopping = True
                 case _:

@@ -32,14 +32,17 @@ from tidegate.task.messages import (
     AddPartitions,
     Completed,
     Declined,
+    EndTap,
     HoldSources,
     InputCaughtUp,
     SlotMessage,
     SourceFinished,
+    TapRows,
     Trigger,
 )
 from tidegate.task.ports import Encode, Sink, StateCapture
 from tidegate.task.snapshot import PendingSnapshot, kind_of
+from tidegate.task.tap import RowTap
 from tidegate.task.vertex import VertexTask
 
 if TYPE_CHECKING:
@@ -178,6 +181,17 @@ class SlotLoop:
             return
         for task in self.tasks:
             task.on_hold = task.vertex.nodes[0].operator.name in order.sources
+
+    def on_tap(self, order: TapRows) -> None:
+        """Begins to copy rows of the outputs in question."""
+        tap, tasks = RowTap(order, self._send), {task.vertex.id: task for task in self.tasks}
+        for point in order.points:
+            tasks[point.vertex].chain.tap(order.tap, point, tap.take)
+
+    def on_tap_end(self, order: EndTap) -> None:
+        """Ends a tap."""
+        for task in self.tasks:
+            task.chain.end_tap(order.tap)
 
     def on_uploaded(self, uploaded: Uploaded) -> None:
         """Handles the end of a background upload; a failed one declines its checkpoint."""

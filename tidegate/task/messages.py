@@ -16,6 +16,7 @@ from tidegate.formats.failures import RecordPlace
 from tidegate.formats.schemas import SchemaText
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId, VertexId
 from tidegate.plan.graph import Plan
+from tidegate.plan.taps import TapPoint
 from tidegate.storage.options import NO_OPTIONS, StorageOptions
 from tidegate.task.elements import Barrier
 from tidegate.task.report import SlotReport
@@ -122,6 +123,15 @@ class SchemaUnfit(msgspec.Struct, frozen=True, tag="schema-unfit"):
     why: str
 
 
+class RowsTapped(msgspec.Struct, frozen=True, tag="rows-tapped"):
+    """Rows of a tap, each a JSON object in UTF-8."""
+
+    tap: int
+    rows: tuple[bytes, ...]
+    full: bool = False
+    """The slot copies no more, because the next row would exceed the bytes, or because of an error that it logged."""
+
+
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     """Answer to Stop: everything is closed, and the process is about to exit."""
 
@@ -138,6 +148,7 @@ SlotMessage = (
     | LogRecord
     | SchemasWanted
     | SchemaUnfit
+    | RowsTapped
     | Stopped
 )
 
@@ -246,6 +257,21 @@ class SchemaAnswer(msgspec.Struct, frozen=True, tag="schema"):
     schema: SchemaText | None
 
 
+class TapRows(msgspec.Struct, frozen=True, tag="tap"):
+    """Order to copy the next rows of these outputs, until `EndTap` or the limits."""
+
+    tap: int
+    points: tuple[TapPoint, ...]
+    rows_max: int
+    bytes_max: int
+
+
+class EndTap(msgspec.Struct, frozen=True, tag="end-tap"):
+    """Order to copy no more rows for a tap."""
+
+    tap: int
+
+
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Renewal of the slot's lease."""
 
@@ -255,7 +281,18 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 DriverMessage = (
-    Deploy | Begin | Trigger | Completed | Abandoned | AddPartitions | HoldSources | SchemaAnswer | Ping | Stop
+    Deploy
+    | Begin
+    | Trigger
+    | Completed
+    | Abandoned
+    | AddPartitions
+    | HoldSources
+    | SchemaAnswer
+    | TapRows
+    | EndTap
+    | Ping
+    | Stop
 )
 
 _encode = msgspec.msgpack.Encoder().encode

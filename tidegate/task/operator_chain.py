@@ -7,12 +7,15 @@ has processed it. It knows nothing of channels and barriers (`input_gate.py`, `v
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.ids import CheckpointId, StateId, TransactionalId
 from tidegate.operators.runtime import END_OF_TIME, BatchTooLarge, OperatorRuntime, Runtime
+from tidegate.operators.spec import Columns
 from tidegate.plan.graph import Vertex
 from tidegate.plan.growth import BatchLimits
+from tidegate.plan.taps import TapPoint
 from tidegate.task.elements import Batch, CatchUpMarker, Control, TimeControl
 from tidegate.task.meter import OperatorMeter
 from tidegate.task.outputs import EdgeOutput
@@ -22,6 +25,8 @@ from tidegate.task.tree import NodeOut, OperatorTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import polars as pl
 
     from tidegate.task.tree import Failed
 
@@ -59,6 +64,7 @@ class OperatorChain:
         heads = {} if self.source is None else {0: self.source}
         self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **self.operators, **self.sinks}
         self._timed = self._runtimes
+        self._vertex = vertex
         self._tree = OperatorTree(vertex, self._runtimes, outputs, self.meter, failed)
         self._polled = [(index, one) for index, one in self.operators.items() if _polls(one)]
         self._after = {index: [*self._downstream(vertex, index)] for index in self._runtimes}
@@ -110,6 +116,17 @@ class OperatorChain:
     def head_out(self) -> NodeOut:
         """The outputs of the head."""
         return self._tree.outs[0]
+
+    def tap(self, tap: int, point: TapPoint, take: Callable[[Columns, pl.DataFrame], None]) -> None:
+        """Begins a tap on an output of a node; `take` gets the columns to show and each batch."""
+        kinds = self._vertex.nodes[point.node].operator.output_columns(point.output)
+        columns = tuple(column for column in kinds if column[0] in point.columns)
+        self._tree.outs[point.node].tap(tap, point.output, partial(take, columns))
+
+    def end_tap(self, tap: int) -> None:
+        """Ends a tap."""
+        for out in self._tree.outs:
+            out.end_tap(tap)
 
     def process(self, port: int, batch: Batch, node: int = 0) -> Sequence[Batch]:
         """Passes a batch to the head, or to another node. Returns the parts whose results have no room, the newest rows

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     Failed = Callable[[PlanOperator, pl.DataFrame, Sequence[RecordFailure], int | None], pl.DataFrame | None]
     """Takes rows of a port, or results, that failed; returns the dead letters to write about them, if any."""
+    Take = Callable[[pl.DataFrame], None]
+    """Takes a copy of a batch; see `tap.py`."""
 
 
 class OperatorTree:
@@ -110,6 +112,19 @@ class NodeOut(Out):
             tuple(dict.fromkeys(edge for way in timed for edge in way.edges)),
         )
         self.idle = False
+        self._taps: Mapping[OutputPath, Mapping[int, Take]] | None = None
+        """By output, what takes copies of its rows; None while nothing does."""
+
+    def tap(self, tap: int, output: str, take: Take) -> None:
+        """Passes batches of an output (empty: the main one) to `take`, too, before they are delivered."""
+        way = self._sides[output] if output else self._main
+        taps = self._taps or {}
+        self._taps = {**taps, way: {**taps.get(way, {}), tap: take}}
+
+    def end_tap(self, tap: int) -> None:
+        """Ends a tap on all outputs of the node."""
+        left = {way: {one: take for one, take in of.items() if one != tap} for way, of in (self._taps or {}).items()}
+        self._taps = {way: of for way, of in left.items() if of} or None
 
     @property
     def timed_edges(self) -> Sequence[int]:
@@ -158,6 +173,9 @@ class NodeOut(Out):
         """Delivers rows. An idle node emits none (W05), so one that emits on a timer is made active for the
         delivery.
         """
+        if self._taps is not None:
+            for take in self._taps.get(way, {}).values():
+                take(batch)
         if not self.idle:
             self._tree.deliver(self._index, way, batch)
             return
