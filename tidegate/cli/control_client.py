@@ -166,6 +166,16 @@ def ask_status(reach: DaemonAddress, token: str | None) -> Status:
     return decode_answer(ask_daemon(reach, "GET", "/status", None, ANSWER_S, token), Status, reach)
 
 
+def ask_own_status(settings: PipelineSettings, reach: DaemonAddress, token: str | None) -> Status:
+    """Like `ask_status`; also raises OrderFailed if the daemon runs another pipeline."""
+    found = ask_status(reach, token)
+    if found.pipeline != settings.name:
+        raise OrderFailed(
+            f"the daemon at {reach} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
+        )
+    return found
+
+
 def find_read_token(settings: PipelineSettings, reach: DaemonAddress) -> str | None:
     """Returns the read token, or None if none is needed or none is found. Raises TokenFileRefused."""
     named, tls = settings.http.read_token_file, settings.http.tls

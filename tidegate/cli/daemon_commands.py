@@ -21,6 +21,7 @@ from tidegate.cli.control_client import (
     DaemonUnreachable,
     OrderFailed,
     ask_daemon,
+    ask_own_status,
     ask_status,
     decode_answer,
     find_order_token,
@@ -76,11 +77,7 @@ def status(file: Path, given: ConnectOptions, style: str) -> int:
     """
     settings = read_sections(file, os.environ, "name", "http")
     reach = derive_reach(settings, given)
-    found = ask_status(reach, find_read_token(settings, reach))
-    if found.pipeline != settings.name:
-        raise OrderFailed(
-            f"the daemon at {reach} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
-        )
+    found = ask_own_status(settings, reach, find_read_token(settings, reach))
     if style == "json":
         echo_json(found)
     else:

@@ -29,6 +29,7 @@ class LazyCommand(NamedTuple):
 COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("tidegate.cli.run", "run", "Run a pipeline until it is stopped or its input ends."),
     "status": LazyCommand("tidegate.cli.daemon_commands", "status", "Show how a running pipeline is doing."),
+    "tap": LazyCommand("tidegate.cli.tap", "tap", "Show rows that leave a step of a running pipeline."),
     "checkpoint": LazyCommand(
         "tidegate.cli.daemon_commands", "checkpoint", "Take a checkpoint of a running pipeline now."
     ),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.restore_point import StartOptions
+    from tidegate.daemon.tap_resource import TapService
     from tidegate.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
@@ -81,13 +82,13 @@ def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
     return metrics
 
 
-def _make_http(loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics) -> HttpServer:
+def _make_http(loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics, taps: TapService) -> HttpServer:
     from tidegate.daemon.control_token import provide_read_token
     from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.resources import make_resources
 
     settings = loaded.settings.http
-    resources = make_resources(loaded, plan, metrics)
+    resources = make_resources(loaded, plan, metrics, taps)
     http = HttpServer(settings.host, settings.port, metrics, tls=settings.tls, resources=resources)
     http.read_token = provide_read_token(settings.read_token_file)
     return http
@@ -104,6 +105,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.http.redaction import redact_status
+    from tidegate.daemon.tap_resource import TapService
     from tidegate.daemon.tracing import find_header_secrets, start_tracing
     from tidegate.plan.upgrade_directives import give_up_columns
     from tidegate.process.limits import raise_descriptor_limit
@@ -126,7 +128,8 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     display = ProgressDisplay(console, lambda: redact_status(metrics.snapshot()))
     tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)
     try:
-        http = _make_http(loaded, plan, metrics)
+        taps = TapService(plan, settings.http.redact)
+        http = _make_http(loaded, plan, metrics, taps)
         http.start()
         logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
         from tidegate.daemon.restore_point import StartOptions
@@ -134,7 +137,8 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
 
         display.start()
         serving = http
-        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, serving, logs.context, options or StartOptions())))
+        begin = options or StartOptions()
+        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, serving, logs.context, begin, taps)))
     except StartRefused as refused:
         for text, cause in refused.findings:
             logger.error("%s", text, extra={"error": cause or refused})  # noqa: TRY400 - as below

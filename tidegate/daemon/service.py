@@ -14,6 +14,7 @@ import secrets
 import signal
 import socket
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
@@ -45,10 +46,13 @@ from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
+from tidegate.daemon.tap_resource import TapService, TapUnavailable
+from tidegate.daemon.taps import TappedRows
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, ClusterName
 from tidegate.journal.journal import Journal
 from tidegate.plan.graph import Plan
+from tidegate.plan.taps import TapPoint
 from tidegate.process.channel_key import accepting_context
 from tidegate.process.logs import LogContext
 from tidegate.process.service_manager import open_service_manager
@@ -107,8 +111,10 @@ class Daemon:
         http: HttpServer,
         log_context: LogContext,
         options: StartOptions,
+        taps: TapService,
     ) -> None:
         self._loaded = loaded
+        self._taps = taps
         self._options = options
         self._settings = loaded.settings
         self.pipeline = plan.pipeline
@@ -150,6 +156,7 @@ class Daemon:
             named = self._settings.http.token_file
             token = provide_token(self._work_dir.path, self._http.port, None if named is None else Path(named))
             self._http.commands.serve(self, loop, token)
+            self._taps.serve(self.copy_rows, loop)
             await self._open()
             tasks.append(loop.create_task(self._watch_brokers()))
             await self._supervisor.run()
@@ -209,6 +216,13 @@ class Daemon:
         """Stops like SIGTERM does; repeated calls have no effect."""
         if not (self._supervisor.stopping or self._closes):
             self._begin_stop("POST /stop")
+
+    async def copy_rows(self, points: Sequence[TapPoint], rows_max: int) -> TappedRows:
+        """Copies the next rows of these outputs. Raises TapUnavailable."""
+        runner = self._supervisor.taking_orders
+        if runner is None:
+            raise TapUnavailable(f"no rows can be copied: the pipeline is {self._state()}")
+        return await runner.copy_rows(points, rows_max)
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
         """Takes a savepoint in `directory`, or in `savepoints` of the checkpoint directory.
