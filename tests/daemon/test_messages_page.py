@@ -27,8 +27,11 @@ TOOLS = (
         "tidegate.testing.",
         "tidegate.expressions.",
     ),
-    *("tidegate.cli.dead_letters.", "tidegate.cli.docs", "tidegate.cli.daemon_address", "tidegate.checks.dry_run"),
     *(
+        "tidegate.sources.dead_letter_topic",
+        "tidegate.cli.docs",
+        "tidegate.cli.daemon_address",
+        "tidegate.checks.dry_run",
         "tidegate.spark.state_source",
         "tidegate.spark.class_archive",
         "tidegate.daemon.checkpoint_requests",

@@ -26,11 +26,11 @@ from tests.night.parts import Campaign
 from tests.night.story import Night, Result
 from tests.support.campaign import Job, Record, deliver_parts, read_rows
 from tests.support.daemon_process import DaemonProcess
-from tidegate.cli.dead_letters.topic import DeadLetterTopic
 from tidegate.config.load import read_pipeline
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.demo.verify import read_topic
 from tidegate.simulation.shapes.python_steps import CODE
+from tidegate.sources.dead_letter_topic import DeadLetterTopic, find_place
 
 ROWS: Final = 200_000
 """In a night of full length."""
@@ -153,7 +153,7 @@ class _Campaign(Campaign[_Chunk]):
 
     def _compare_letters(self, expected: _Expected) -> None:
         assert self.daemon is not None
-        with DeadLetterTopic(read_pipeline(self.daemon.pipeline, {}).settings) as topic:
+        with DeadLetterTopic(find_place(read_pipeline(self.daemon.pipeline, {}).settings)) as topic:
             letters = list(topic.letters(topic.bounds()))
         failed = Counter[Any]()
         for letter in letters:

@@ -13,7 +13,6 @@ from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_tr
 from tests.sources.ways import WAYS, Way
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.cli.dead_letters.topic import Marks, dead_letter_of
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
 from tidegate.formats.contract import Decoded, Messages
@@ -22,6 +21,7 @@ from tidegate.formats.kinds.raw.rows import RawDecoder
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.connecting import connect
 from tidegate.operators.builtin.kafka_source import PARTS, MetadataColumn
+from tidegate.sources.dead_letter_topic import Marks, dead_letter_of
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.reader import ConsumerThread
 from tidegate.sources.tools import SourceTools

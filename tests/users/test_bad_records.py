@@ -19,12 +19,12 @@ from tests.support.daemon_process import DaemonProcess
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
 from tidegate.cli.dead_letters import replay
-from tidegate.cli.dead_letters.topic import DeadLetterTopic
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
 from tidegate.dev.demo.verify import read_topic
 from tidegate.formats.dead_letters import REPLAYED_FROM
 from tidegate.formats.dead_letters.letter import DeadLetter
+from tidegate.sources.dead_letter_topic import DeadLetterTopic, find_place
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +121,7 @@ def ids_of(produced: Produced) -> list[int]:
 
 def letters_of(user: User) -> list[DeadLetter]:
     """Partition by partition."""
-    with DeadLetterTopic(read_pipeline(user.write(), {}).settings) as topic:
+    with DeadLetterTopic(find_place(read_pipeline(user.write(), {}).settings)) as topic:
         return list(topic.letters(topic.bounds()))
 
 

@@ -15,9 +15,9 @@ import pytest
 from tests.users.user import User
 from tests.waiting import wait_until
 from tidegate.cli.dead_letters import replay
-from tidegate.cli.dead_letters.topic import DeadLetterTopic
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
+from tidegate.sources.dead_letter_topic import DeadLetterTopic, find_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
@@ -73,7 +73,7 @@ def correct(user: User) -> None:
 
 
 def letters_of(user: User) -> int:
-    with DeadLetterTopic(read_pipeline(user.write(), {}).settings) as topic:
+    with DeadLetterTopic(find_place(read_pipeline(user.write(), {}).settings)) as topic:
         return sum(1 for _ in topic.letters(topic.bounds()))
 
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from tidegate.cli.dead_letters import command
 from tidegate.cli.dead_letters.replay import Replayed
-from tidegate.cli.dead_letters.topic import dead_letter_of
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, make_mark
 from tidegate.plan.replays import Route
+from tidegate.sources.dead_letter_topic import dead_letter_of
 
 OWN = ("name\x1b]0;title\x07", b"1")
 ABOUT = [(letters.KIND, b"UNKNOWN_FIELD"), (letters.STEP, b"orders"), (letters.HEADERS, b"1")]
@@ -64,6 +64,7 @@ class Topic:
 def serve(monkeypatch: pytest.MonkeyPatch, topic: type[Topic]) -> None:
     """To the commands, for any file; who has the records of the step `share` is known."""
     monkeypatch.setattr(command, "DeadLetterTopic", topic)
+    monkeypatch.setattr(command, "find_place", lambda _: None)
     monkeypatch.setattr(command, "read_sections", lambda *_: None)
     monkeypatch.setattr(
         command,

@@ -14,7 +14,6 @@ import pytest
 from tests.support import clients
 from tidegate.cli.dead_letters import replay
 from tidegate.cli.dead_letters.replay import OWN, derive_replay_properties
-from tidegate.cli.dead_letters.topic import CLIENT_LOG, ReplayRefused, dead_letter_of
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter
@@ -22,6 +21,7 @@ from tidegate.ids import MAIN_CLUSTER
 from tidegate.kafka.facts import TopicFacts, TopicLimits
 from tidegate.plan.replays import Route
 from tidegate.sinks.naming import replay_id
+from tidegate.sources.dead_letter_topic import CLIENT_LOG, DeadLettersRefused, dead_letter_of
 
 
 def test_the_queue_has_room_for_the_largest_record() -> None:
@@ -76,7 +76,7 @@ def test_a_topic_that_is_not_there_is_refused_by_a_dry_run_too(monkeypatch: pyte
     assert letter is not None
     with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
         assert not fitting.refuses(record_of(letter, "orders"))
-        with pytest.raises(ReplayRefused, match="topic ordres does not exist; choose another by --to"):
+        with pytest.raises(DeadLettersRefused, match="topic ordres does not exist; choose another by --to"):
             fitting.refuses(record_of(letter, "ordres"))
 
 
@@ -171,6 +171,7 @@ def replayed(broker: Broker, monkeypatch: pytest.MonkeyPatch, *chosen: int, to: 
     """Of the letters at these offsets; of all without. A dry run before it has to count the same."""
     monkeypatch.setattr(replay, "TransactionClient", Client)
     monkeypatch.setattr(replay, "DeadLetterTopic", lambda _: broker)
+    monkeypatch.setattr(replay, "find_place", lambda _: None)
     monkeypatch.setattr(ck, "Producer", lambda *_, **__: broker)
     settings = cast("Any", SimpleNamespace(name="shop", kafka={}))
     order = replay.ReplayOrder(lambda one: not chosen or one.offset in chosen, to)
@@ -256,6 +257,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker = Broker(*(dead_letter(at, 7 + at, b"a", STEPS[step]) for at, step in enumerate(steps)))
     monkeypatch.setattr(replay, "TransactionClient", Client)
     monkeypatch.setattr(replay, "DeadLetterTopic", lambda _: broker)
+    monkeypatch.setattr(replay, "find_place", lambda _: None)
     monkeypatch.setattr(ck, "Producer", lambda *_, **__: broker)
     return broker
 
@@ -265,7 +267,7 @@ SHOP = cast("Any", SimpleNamespace(name="shop", kafka={}, dead_letters=SimpleNam
 
 def test_a_replay_is_refused_whole_where_it_would_repeat_what_others_have(refusing: Broker) -> None:
     """Three of the orders were counted and copied twice."""
-    with pytest.raises(ReplayRefused) as refused:
+    with pytest.raises(DeadLettersRefused) as refused:
         replay.replay(SHOP, replay.ReplayOrder(lambda _: True, holding=holding))
     assert refused.value.message.splitlines() == [
         "nothing was written: records of 2 letters may be in other sinks or states already, and would be there twice",
@@ -359,6 +361,6 @@ def test_a_replay_that_another_one_has_ended_says_so(
         raise ck.KafkaException(ck.KafkaError(code))
 
     monkeypatch.setattr(refusing, place, fenced)
-    with pytest.raises(ReplayRefused, match="another replay of the letters of shop is running, and has ended this one"):
+    with pytest.raises(DeadLettersRefused, match="another replay of the letters of shop is running"):
         replay.replay(SHOP, replay.ReplayOrder(lambda _: True))
     assert not CLIENT_LOG.isEnabledFor(logging.CRITICAL), "the client calls it a fatal error, on the terminal"

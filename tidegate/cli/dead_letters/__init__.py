@@ -1,3 +1,1 @@
-"""The commands for dead letters: `command.py` defines the commands, `topic.py` reads the topic, `replay.py` writes
-records.
-"""
+"""The commands for dead letters: `command.py` defines them, `replay.py` writes records."""

@@ -15,7 +15,6 @@ from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.schemas import Ask
 from tidegate.cli.dead_letters.replay import Replayed, ReplayOrder, render_places, render_repeating
 from tidegate.cli.dead_letters.replay import replay as replay_dead_letters
-from tidegate.cli.dead_letters.topic import DeadLetterTopic, Marks, ReplayRefused, dead_letter_of
 from tidegate.cli.output import echo_json, printable, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.topic_name import require_topic
@@ -27,6 +26,7 @@ from tidegate.config.models import PipelineSettings
 from tidegate.formats.dead_letters.letter import DeadLetter
 from tidegate.ids import ClusterName, SourceTopic
 from tidegate.plan.replays import Replays
+from tidegate.sources.dead_letter_topic import DeadLettersRefused, DeadLetterTopic, Marks, dead_letter_of, find_place
 
 _FORM = click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
@@ -117,7 +117,7 @@ def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...]
         click.echo(f"which sinks and states may have the records is not known: {errors.problems[0]}", err=True)
     groups: _Groups = {}
     newest: list[tuple[tuple[int, int, int], ListedDeadLetter]] = []
-    with DeadLetterTopic(settings) as topic:
+    with DeadLetterTopic(find_place(settings)) as topic:
         bounds, marks = topic.bounds(), Marks()
         for message in topic.read(bounds):
             marks.note(message)
@@ -205,19 +205,21 @@ def _dead_letter_lines(letters: list[ListedDeadLetter]) -> list[str]:
 @_FORM
 def show(file: Path, partition: int, offset: int, style: str) -> None:
     """Show one dead letter of the pipeline of FILE: place, reason, headers and value."""
-    with DeadLetterTopic(_read(file)) as topic:
+    with DeadLetterTopic(find_place(_read(file))) as topic:
         bounds = topic.bounds()
         first, end = bounds.get(partition, (0, 0))
         if not first <= offset < end:
             known = ", ".join(f"{number}: {low} to {high - 1}" for number, (low, high) in bounds.items() if low < high)
-            raise ReplayRefused(f"{topic.topic}[{partition}] has no offset {offset}; there is {known or 'nothing'}")
+            raise DeadLettersRefused(
+                f"{topic.topic}[{partition}] has no offset {offset}; there is {known or 'nothing'}"
+            )
         marks, letter = Marks(), None
         for message in topic.read({partition: (offset, end)}):
             marks.note(message)
             if message.offset() == offset:
                 letter = dead_letter_of(message)
         if letter is None:
-            raise ReplayRefused(f"what is at offset {offset} of {topic.topic}[{partition}] is no dead letter")
+            raise DeadLettersRefused(f"what is at offset {offset} of {topic.topic}[{partition}] is no dead letter")
     written_to = marks.of(letter)
     if style == "json":
         echo_json(_plain(letter, written_to))

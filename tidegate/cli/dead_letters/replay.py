@@ -19,15 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from tidegate.cli.dead_letters.topic import (
-    ANSWER_S,
-    CLIENT_LOG,
-    WAIT_S,
-    DeadLetterTopic,
-    Marks,
-    ReplayRefused,
-    explain,
-)
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.fields.counts import render_count
 from tidegate.config.models import PipelineSettings
@@ -43,6 +34,16 @@ from tidegate.kafka.transactions import TransactionClient
 from tidegate.plan.replays import Route
 from tidegate.sinks.limits import derive_record_limits
 from tidegate.sinks.naming import replay_id
+from tidegate.sources.dead_letter_topic import (
+    ANSWER_S,
+    CLIENT_LOG,
+    WAIT_S,
+    DeadLettersRefused,
+    DeadLetterTopic,
+    Marks,
+    explain,
+    find_place,
+)
 
 if TYPE_CHECKING:  # the library is imported where it runs
     import confluent_kafka as ck
@@ -128,15 +129,15 @@ class ReplayOrder(NamedTuple):
 
 
 def replay(settings: PipelineSettings, order: ReplayOrder) -> Replayed:
-    """Replays the records of the chosen dead letters. Raises ReplayRefused, BrokerUnavailable."""
-    with DeadLetterTopic(settings) as topic, _Fitting(topic) as fitting:
+    """Replays the records of the chosen dead letters. Raises DeadLettersRefused, BrokerUnavailable."""
+    with DeadLetterTopic(find_place(settings)) as topic, _Fitting(topic) as fitting:
         if order.dry_run or order.holding is not None:
             before = _Choice(order, topic, fitting, settled=False)
             deque(before.letters(), maxlen=0)
             if order.dry_run:
                 return before.done
             if before.done.repeating:
-                raise ReplayRefused(_explain_repeating(before.done, settings))
+                raise DeadLettersRefused(_explain_repeating(before.done, settings))
         writer = _Writer(settings, topic)
         choice = _Choice(order, topic, fitting, settled=True)
         waiting: list[_Chosen] = []
@@ -319,12 +320,12 @@ class _Fitting:
         """Returns why the topic would reject the record with its additional header, or an empty string.
 
         Kafka rejects the whole transaction because of one record. If the topic's settings are hidden, the broker
-        decides. Raises ReplayRefused for a topic that does not exist.
+        decides. Raises DeadLettersRefused for a topic that does not exist.
         """
         target = record.topic
         if target not in self._facts:
             if target not in self._client.topics([target], ANSWER_S):
-                raise ReplayRefused(f"topic {target} does not exist; choose another by --to", topic=target)
+                raise DeadLettersRefused(f"topic {target} does not exist; choose another by --to", topic=target)
             self._facts[target] = self._client.topic_limits(target, ANSWER_S)
         limits = derive_record_limits(target, self._properties, self._facts[target], SYSTEM_CLOCK.now_ms())
         return _find_obstacle(record, limits)
@@ -367,7 +368,7 @@ class _Writer:
         self._partitions: dict[str, int] = {}
 
     def write(self, letters: Sequence[_Chosen]) -> None:
-        """Writes all records and marks, or none. Raises ReplayRefused."""
+        """Writes all records and marks, or none. Raises DeadLettersRefused."""
         import confluent_kafka as ck
 
         self._failed.clear()
@@ -380,18 +381,18 @@ class _Writer:
                 pass
             if self._failed:
                 self._producer.abort_transaction(TRANSACTION_S)
-                raise ReplayRefused(f"nothing of this part was written: {self._failed[0][1]}")
+                raise DeadLettersRefused(f"nothing of this part was written: {self._failed[0][1]}")
             self._commit()
         except ck.KafkaException as error:
             self._refuse_if_fenced(error)
             reason = self._failed[0][1] if self._failed else error.args[0].str()
-            raise ReplayRefused(f"the letters were not written: {reason}") from error
+            raise DeadLettersRefused(f"the letters were not written: {reason}") from error
 
     def _refuse_if_fenced(self, error: ck.KafkaException) -> None:
-        """Raises ReplayRefused if a replay that started later owns the transactional id."""
+        """Raises DeadLettersRefused if a replay that started later owns the transactional id."""
         if self._fenced.isdisjoint({error.args[0].code(), *(code for code, _ in self._failed)}):
             return
-        raise ReplayRefused(
+        raise DeadLettersRefused(
             f"another replay of the letters of {self._pipeline} is running, and has ended this one. What this one had "
             "written is marked: wait for the other one, then repeat the command for the letters that are left"
         ) from error
@@ -456,6 +457,6 @@ class _Writer:
             except ck.KafkaException as error:
                 raise explain(self._topic.kafka, error) from error
             if found.error is not None:
-                raise ReplayRefused(f"topic {topic}: {found.error.str()}; choose another by --to", topic=topic)
+                raise DeadLettersRefused(f"topic {topic}: {found.error.str()}; choose another by --to", topic=topic)
             self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]

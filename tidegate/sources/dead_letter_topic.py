@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import msgspec
+
 from tidegate.config.clusters import properties_of
-from tidegate.config.fields.dead_letters import DeadLetterSettings
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import derive_client_properties
 from tidegate.errors import TidegateError
 from tidegate.formats.contract import Headers
 from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter, read_mark
+from tidegate.ids import ClusterName
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
 
@@ -36,7 +38,7 @@ CLIENT_LOG: Final = logging.getLogger("tidegate.daemon.letters.librdkafka")
 CLIENT_LOG.setLevel(logging.CRITICAL + 1)  # the error that ends the command contains what matters
 
 
-class ReplayRefused(TidegateError):
+class DeadLettersRefused(TidegateError):
     """The file, the cluster or the topic does not permit the command."""
 
     code = "dead-letters-refused"
@@ -44,11 +46,24 @@ class ReplayRefused(TidegateError):
     retriable = False
 
 
-def settings_of(settings: PipelineSettings) -> DeadLetterSettings:
-    """Returns the dead-letter settings of the pipeline. Raises ReplayRefused if there are none."""
-    if settings.dead_letters is None:
-        raise ReplayRefused(f"pipeline {settings.name} has no `dead_letters`: nothing is written and nothing to read")
-    return settings.dead_letters
+class DeadLetterPlace(msgspec.Struct, frozen=True):
+    """Where the dead letters of a pipeline are. It holds passwords."""
+
+    pipeline: str
+    topic: str
+    cluster: ClusterName
+    kafka: dict[str, str]
+    """The properties of the cluster."""
+
+
+def find_place(settings: PipelineSettings) -> DeadLetterPlace:
+    """Returns where the dead letters of the pipeline are. Raises DeadLettersRefused if it writes none."""
+    own = settings.dead_letters
+    if own is None:
+        raise DeadLettersRefused(
+            f"pipeline {settings.name} has no `dead_letters`: nothing is written and nothing to read"
+        )
+    return DeadLetterPlace(settings.name, own.topic, own.cluster, reveal(properties_of(settings, own.cluster)))
 
 
 def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
@@ -58,7 +73,7 @@ def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
     obstacle = diagnose(kafka, STEP_S)
     if obstacle is None:
         text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
-        return ReplayRefused(f"the cluster answers, but not to this: {text}")
+        return DeadLettersRefused(f"the cluster answers, but not to this: {text}")
     kind = LoginRefused if obstacle.final else BrokerUnavailable
     return kind(f"no broker can be asked: {obstacle.text}; {obstacle.remedy}")
 
@@ -66,14 +81,13 @@ def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
 class DeadLetterTopic:
     """The topic as read-committed readers see it. A context manager that closes its clients."""
 
-    def __init__(self, settings: PipelineSettings) -> None:
+    def __init__(self, place: DeadLetterPlace) -> None:
         import confluent_kafka as ck
 
-        own_settings = settings_of(settings)
-        self.topic = own_settings.topic
-        self._pipeline = settings.name
-        self.cluster = own_settings.cluster
-        self.kafka = reveal(properties_of(settings, self.cluster))
+        self.topic = place.topic
+        self._pipeline = place.pipeline
+        self.cluster = place.cluster
+        self.kafka = place.kafka
         own = {
             "group.id": "tidegate-dead-letters",  # required by the client; nothing is ever stored under it
             "enable.auto.commit": "false",
@@ -98,14 +112,14 @@ class DeadLetterTopic:
         """Returns the first offset and the end of each partition. By default the end is the last stable offset.
 
         `settled`: the end of all written records, once no transaction is open before it, so that everything committed
-        until now is included. Raises ReplayRefused, BrokerUnavailable.
+        until now is included. Raises DeadLettersRefused, BrokerUnavailable.
         """
         import confluent_kafka as ck
 
         try:
             found = self._consumer.list_topics(self.topic, timeout=ANSWER_S).topics[self.topic]
             if found.error is not None:
-                raise ReplayRefused(f"the dead-letter topic {self.topic}: {found.error.str()}", topic=self.topic)
+                raise DeadLettersRefused(f"the dead-letter topic {self.topic}: {found.error.str()}", topic=self.topic)
             parts = {number: ck.TopicPartition(self.topic, number) for number in sorted(found.partitions)}
             if not settled:
                 return {number: self._consumer.get_watermark_offsets(one, ANSWER_S) for number, one in parts.items()}
@@ -120,7 +134,7 @@ class DeadLetterTopic:
         deadline = time.monotonic() + OPEN_S
         while self._consumer.get_watermark_offsets(part, ANSWER_S)[1] < end:
             if time.monotonic() > deadline:
-                raise ReplayRefused(
+                raise DeadLettersRefused(
                     f"a transaction has been open in {part.topic}[{part.partition}] for {OPEN_S:g} s, and what is "
                     "after it is not known: try again when the pipeline has completed a checkpoint, or was started "
                     "again",
@@ -129,7 +143,10 @@ class DeadLetterTopic:
             time.sleep(WAIT_S)
 
     def read(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[ck.Message]:
-        """Yields records within the bounds, in the order of each partition. Raises ReplayRefused, BrokerUnavailable."""
+        """Yields records within the bounds, in the order of each partition.
+
+        Raises DeadLettersRefused, BrokerUnavailable.
+        """
         import confluent_kafka as ck
 
         left = {number for number, (first, end) in bounds.items() if first < end}
@@ -164,7 +181,7 @@ class DeadLetterTopic:
 
         error: Any = event.error()
         if error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise ReplayRefused(f"topic {self.topic} cannot be read: {error.str()}", topic=self.topic)
+            raise DeadLettersRefused(f"topic {self.topic} cannot be read: {error.str()}", topic=self.topic)
 
 
 class Marks:

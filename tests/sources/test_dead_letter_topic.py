@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, cast
 
 import confluent_kafka as ck
 import pytest
 
-from tidegate.cli.dead_letters import topic
-from tidegate.cli.dead_letters.topic import DeadLetterTopic, Marks, ReplayRefused
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, make_mark, read_dead_letter
+from tidegate.ids import ClusterName
+from tidegate.sources import dead_letter_topic as topic
+from tidegate.sources.dead_letter_topic import DeadLetterPlace, DeadLettersRefused, DeadLetterTopic, Marks
 
 
 def letter(offset: int, partition: int = 0) -> DeadLetter:
@@ -82,10 +82,8 @@ def open_topic(monkeypatch: pytest.MonkeyPatch, batches: Iterator[list[ck.Messag
     consumer = Consumer(batches)
     monkeypatch.setattr(ck, "Consumer", lambda config, **_: consumer.told(config))
     monkeypatch.setattr(topic, "time", SimpleNamespace(monotonic=lambda: consumer.now))
-    monkeypatch.setattr(topic, "explain", lambda _, error: ReplayRefused(str(error)))
-    letters_of, us = SimpleNamespace(topic="dead", cluster="us"), {"bootstrap.servers": "us:9092"}
-    settings = SimpleNamespace(name="shop", dead_letters=letters_of, kafka={}, clusters={"us": us})
-    return DeadLetterTopic(cast("Any", settings))
+    monkeypatch.setattr(topic, "explain", lambda _, error: DeadLettersRefused(str(error)))
+    return DeadLetterTopic(DeadLetterPlace("shop", "dead", ClusterName("us"), {"bootstrap.servers": "us:9092"}))
 
 
 def dead(offset: int, partition: int = 0, pipeline: str = "shop") -> ck.Message:
@@ -108,7 +106,7 @@ def test_a_partition_that_stops_answering_is_given_up_although_others_get_new_le
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batches = ([dead(offset)] for offset in itertools.count())
-    with open_topic(monkeypatch, batches) as found, pytest.raises(ReplayRefused, match="no record came for 30 s"):
+    with open_topic(monkeypatch, batches) as found, pytest.raises(DeadLettersRefused, match="no record came for 30 s"):
         list(found.read({0: (0, 2), 1: (0, 2)}))
 
 
