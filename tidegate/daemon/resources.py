@@ -8,18 +8,21 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
 from tidegate.daemon.http.resources import Resource
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.reading.dead_letters import make_dead_letters_resource
+from tidegate.daemon.reading.state import make_state_resource
 from tidegate.daemon.tap_resource import TapService
 from tidegate.plan.graph import Plan
+from tidegate.plan.masked_columns import derive_masked_columns
 
 
 def make_resources(
-    loaded: LoadedPipeline,  # noqa: ARG001  # for those to come
-    plan: Plan,  # noqa: ARG001  # for those to come
-    metrics: PipelineMetrics,
-    taps: TapService,
+    loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics, taps: TapService
 ) -> list[Resource[Any]]:
     """Makes what can be read at `/api/v1/NAME` of this daemon."""
+    masked = derive_masked_columns(plan, loaded.settings.http.redact)
     return [
         *make_pipeline_resources(metrics),
+        make_dead_letters_resource(loaded, masked),
+        make_state_resource(loaded, masked),
         taps.resource,
     ]

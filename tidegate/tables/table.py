@@ -17,6 +17,7 @@ import polars as pl
 
 from tidegate.datatypes import INT, TIMESTAMP, DataType
 from tidegate.formats.columns import make_column, polars_type
+from tidegate.formats.kinds.json.writer import json_objects
 from tidegate.state.declaration import StateField, StateShape
 from tidegate.state.snapshot import Entry
 from tidegate.tables.files import GroupEntries, StateFiles, read_groups
@@ -99,6 +100,11 @@ class StateTable:
         for result in self._results.values():
             frame = frame.with_columns(result.compute(frame))
         return frame.select(column.name for column in self.columns)
+
+    def render_json(self, frame: pl.DataFrame) -> list[str]:
+        """Returns a JSON object for each row, in the form that sinks write."""
+        columns = [(column.name, column.type) for column in self.columns]
+        return frame.select(json_objects(columns).cast(pl.String).alias("line"))["line"].to_list()
 
     def _derive_columns(self, *, raw: bool) -> Iterator[TableColumn]:
         for name, field in zip(self._keys, self._shape.keys, strict=True):

@@ -156,10 +156,8 @@ def diff(one: str, other: str, step: str | None, rows: bool, file: Path | None, 
 
 
 def _print_changes(about: StateDiff, change: RowDifference, table: StateTable, frame: pl.DataFrame) -> None:
-    from tidegate.cli.state.output import json_lines
-
     place = msgspec.json.encode({"step": about.step, "state": about.state, "change": change.value})[:-1].decode()
-    for line in json_lines(table, frame):
+    for line in table.render_json(frame):
         click.echo(f'{place},"row":{line}}}')
 
 

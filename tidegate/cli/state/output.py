@@ -38,7 +38,7 @@ def write_rows(
         with nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8") as target:
             if style == "json":
                 for frame in limited:
-                    target.writelines(f"{line}\n" for line in json_lines(table, frame))
+                    target.writelines(f"{line}\n" for line in table.render_json(frame))
             else:
                 _write_table(table, limited, target)
     except OSError as error:
@@ -67,16 +67,6 @@ class _Limited:
             if part.height < frame.height:
                 self.more = True
                 return
-
-
-def json_lines(table: StateTable, frame: pl.DataFrame) -> list[str]:
-    """Returns one line per row."""
-    import polars as pl
-
-    from tidegate.formats.kinds.json.writer import json_objects
-
-    columns = [(column.name, column.type) for column in table.columns]
-    return frame.select(json_objects(columns).cast(pl.String).alias("line"))["line"].to_list()
 
 
 def _write_table(table: StateTable, frames: _Limited, target: TextIO) -> None:

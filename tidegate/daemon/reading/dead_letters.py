@@ -1,0 +1,238 @@
+"""The resource `dead-letters`: the newest dead letters of the pipeline.
+
+Reasons, keys and values are the data of records, so reading needs the role `operate`, and secrets of the pipeline file
+are removed. If columns are masked, only the columns of a letter are shown: its bytes and its reason may contain what is
+masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shlex
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.config.load import LoadedPipeline
+from tidegate.daemon.http.masking import mask
+from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
+from tidegate.daemon.reading.child import ChildReader
+from tidegate.daemon.reading.exact import decode_row
+from tidegate.daemon.reading.read_dead_letters import PART_BYTES_MAX, NewestLetter, NewestLetters, NewestRequest
+from tidegate.formats.dead_letters.letter import DeadLetter
+from tidegate.process.logs import redact
+from tidegate.sources.dead_letter_topic import DeadLetterPlace, find_place
+
+MODULE: Final = "tidegate.daemon.reading.read_dead_letters"
+LETTERS_MAX: Final = 100
+KEPT_S: Final = 5.0
+"""How long letters are kept, so that several viewers cost one read."""
+BYTES_SHOWN: Final = 2000
+"""Of a value, a key, a header, and of the columns eight times this."""
+COLUMNS_BYTES_MAX: Final = 8 * BYTES_SHOWN
+NAME_CHARACTERS_MAX: Final = 200
+MARGIN: Final = PART_BYTES_MAX // 2
+"""What is not shown of the end of a part that was cut: half a secret would not be recognized."""
+
+
+class LetterBytes(msgspec.Struct, frozen=True):
+    """Bytes of a record: the first of them, and how many there are."""
+
+    text: str | None
+    """None if they are not UTF-8, are NULL, or are left out."""
+    base64: str | None
+    size_bytes: int | None
+    """None for NULL."""
+
+
+class LetterPayload(LetterBytes, frozen=True):
+    """The value of the record, and the row that failed."""
+
+    columns: dict[str, Any] | None
+    """The row as the step received it; None if the record has failed in its source, or the row is left out."""
+    columns_left_out_bytes: int | None
+    """The size of a row that is too large to be shown."""
+
+
+class LetterHeader(msgspec.Struct, frozen=True):
+    """A header of the record."""
+
+    name: str
+    value: LetterBytes
+
+
+class LetterOrigin(msgspec.Struct, frozen=True):
+    """Where the record was read."""
+
+    cluster: str
+    topic: str
+    partition: int | None
+    offset: int | None
+    at_ms: int | None
+    """The record's timestamp."""
+
+
+class DeadLetterEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter."""
+
+    partition: int
+    """Of the dead-letter topic, like `offset`."""
+    offset: int
+    at_ms: int | None
+    """When it was written."""
+    step: str
+    kind: str
+    reason: str | None
+    """None if it is left out because columns are masked."""
+    tries: int
+    """How often the row was replayed at the step before it failed again."""
+    source: LetterOrigin
+    key: LetterBytes
+    headers: list[LetterHeader]
+    payload: LetterPayload
+    replayed_to: str | None
+    """The topic that a replay has written the record to; None if the letter is open."""
+    replay: str
+    """The command that replays this letter."""
+
+
+class DeadLetters(msgspec.Struct, frozen=True):
+    """The newest dead letters, newest first."""
+
+    topic: str
+    cluster: str
+    letters: list[DeadLetterEntry]
+    complete: bool
+    """False if newer ones than the oldest of `letters` may be missing, because the topic is too large or too slow."""
+    masked: bool
+    """True if bytes and reasons are left out because columns are masked."""
+
+
+def make_dead_letters_resource(
+    loaded: LoadedPipeline, masked: Collection[str], elapsed: Callable[[], float] = time.monotonic
+) -> Resource[ResourceQuery]:
+    """Makes the resource. `masked` are the columns that are never shown; `elapsed` returns monotonic seconds."""
+    settings = loaded.settings
+    reader = None
+    if settings.dead_letters is not None:
+        reader = _CachedLetters(find_place(settings), _Renderer(loaded.file, masked), elapsed)
+
+    async def read(_query: ResourceQuery) -> object:
+        if reader is None:
+            raise ResourceRefused(
+                404,
+                "no-dead-letters",
+                f"pipeline {settings.name} keeps no dead letters: set `dead_letters: {{topic: ...}}` and, for a "
+                "source, `bad_records: dead-letter` (tidegate docs operations/bad-records)",
+            )
+        return await reader.read()
+
+    return Resource(
+        name="dead-letters",
+        summary="The newest 100 dead letters, with reason, payload and the command that replays each, newest first.",
+        answer=DeadLetters,
+        read=read,
+        operates=True,
+    )
+
+
+class _CachedLetters:
+    """The letters as of at most KEPT_S ago."""
+
+    def __init__(self, place: DeadLetterPlace, renderer: _Renderer, elapsed: Callable[[], float]) -> None:
+        self._place = place
+        self._renderer = renderer
+        self._elapsed = elapsed
+        self._child = ChildReader(MODULE, NewestLetters)
+        self._kept: tuple[float, DeadLetters] | None = None
+
+    async def read(self) -> DeadLetters:
+        """Returns the letters. Raises ResourceRefused."""
+        if self._kept is None or self._elapsed() - self._kept[0] > KEPT_S:
+            newest = await self._child.read(NewestRequest(self._place, LETTERS_MAX))
+            letters = await asyncio.to_thread(self._renderer.render, newest)
+            topic, cluster = self._place.topic, str(self._place.cluster)
+            found = DeadLetters(topic, cluster, letters, newest.complete, self._renderer.masks)
+            self._kept = self._elapsed(), found
+        return self._kept[1]
+
+
+class _Renderer:
+    """Letters as they are shown: cut, without secrets, and without masked columns."""
+
+    def __init__(self, file: str, masked: Collection[str]) -> None:
+        self._replay = f"tidegate dead-letters replay {shlex.quote(file)}"
+        self._masked = masked
+        self.masks = bool(masked)
+
+    def render(self, newest: NewestLetters) -> list[DeadLetterEntry]:
+        """Renders all letters."""
+        return list(map(self._render, newest.letters))
+
+    def _render(self, one: NewestLetter) -> DeadLetterEntry:
+        letter = one.letter
+        value = self._render_bytes(letter.value, one.value_bytes)
+        columns, left_out = self._render_columns(letter)
+        return DeadLetterEntry(
+            partition=letter.partition,
+            offset=letter.offset,
+            at_ms=letter.written_ms,
+            step=_shorten(letter.step),
+            kind=_shorten(letter.kind),
+            reason=None if self.masks else _shorten(letter.message, BYTES_SHOWN),
+            tries=letter.tries,
+            source=LetterOrigin(
+                _shorten(letter.cluster),
+                _shorten(letter.topic),
+                letter.source_partition,
+                letter.source_offset,
+                letter.timestamp_ms,
+            ),
+            key=self._render_bytes(letter.key, one.key_bytes),
+            headers=[
+                LetterHeader(_shorten(name), self._render_bytes(value, len(value or b"")))
+                for name, value in letter.headers
+            ],
+            payload=LetterPayload(value.text, value.base64, value.size_bytes, columns, left_out),
+            replayed_to=None if one.replayed_to is None else _shorten(one.replayed_to),
+            replay=f"{self._replay} --partition {letter.partition} --offset {letter.offset}",
+        )
+
+    def _render_bytes(self, data: bytes | None, size_bytes: int) -> LetterBytes:
+        if data is None:
+            return LetterBytes(None, None, None)
+        if self.masks:
+            return LetterBytes(None, None, size_bytes)
+        shown = redact(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        if len(data) >= PART_BYTES_MAX:
+            shown = shown[:-MARGIN]
+        shown = shown[:BYTES_SHOWN]
+        return LetterBytes(_decode(shown, is_cut=len(shown) < size_bytes), base64.b64encode(shown).decode(), size_bytes)
+
+    def _render_columns(self, letter: DeadLetter) -> tuple[dict[str, Any] | None, int | None]:
+        """Returns the columns, and the size of the row if they are left out."""
+        if letter.row is None:
+            return None, letter.row_size
+        size_bytes = len(letter.row.encode())
+        if size_bytes > COLUMNS_BYTES_MAX:
+            return None, size_bytes
+        try:
+            return mask(decode_row(letter.row), self._masked), None
+        except (ValueError, RecursionError):  # whoever may write to the topic has written it
+            return None, size_bytes
+
+
+def _decode(shown: bytes, *, is_cut: bool) -> str | None:
+    """Returns bytes as text, or None if they are not UTF-8. The last character may be incomplete if they were cut."""
+    try:
+        return shown.decode()
+    except UnicodeDecodeError as error:
+        cuts_character = is_cut and error.reason == "unexpected end of data"
+        return shown[: error.start].decode() if cuts_character else None
+
+
+def _shorten(text: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
+    return redact(text)[:characters_max]
