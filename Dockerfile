@@ -14,6 +14,7 @@ RUN python3 -m venv /opt/tidegate \
  && /opt/tidegate/bin/pip install --no-cache-dir --require-hashes --no-build-isolation -r requirements-runtime.lock
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY docs docs
+COPY examples/cookbook examples/cookbook
 COPY tidegate tidegate
 RUN TIDEGATE_BUILD_NATIVE=1 /opt/tidegate/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
  && /opt/tidegate/bin/pip uninstall --yes pip setuptools \

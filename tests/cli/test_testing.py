@@ -159,7 +159,12 @@ def test_preview_reads_a_file_of_avro_as_its_records_in_a_topic(
     assert captured.err.startswith("skipped: source orders: orders[0] offset 1: OUT_OF_RANGE")
 
 
-TESTED = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if "\ntests:" in path.read_text(encoding="utf-8")]
+TESTED = [
+    path
+    for path in sorted(EXAMPLES.rglob("*.yaml"))
+    if "\ntests:" in path.read_text(encoding="utf-8") and path.parent.name != "cookbook"
+]
+"""Those of the cookbook are run by tests/dev/test_cookbook.py, in one process and without their command."""
 
 
 def test_the_example_that_newcomers_read_has_tests() -> None:

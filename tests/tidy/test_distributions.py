@@ -15,6 +15,7 @@ from tidegate import __version__
 from tidegate.daemon.http.page import CONTENT_TYPES, FILES
 
 DOCS = ROOT / "docs"
+COOKBOOK = ROOT / "examples" / "cookbook"
 
 
 SUFFIXES = (".py", ".md", *CONTENT_TYPES)
@@ -28,7 +29,8 @@ def files_of(folder: Path, target: Path) -> tuple[set[str], set[str]]:
     (wheel,) = target.glob("*.whl")
     with ZipFile(wheel) as archive:
         names = archive.namelist()
-    files = {name for name in names if name.startswith("tidegate/") and name.endswith(SUFFIXES)}
+    files = {name for name in names if name.startswith("tidegate/")}
+    files = {name for name in files if name.endswith(SUFFIXES) or name.startswith("tidegate/cookbook/")}
     return files, {name.partition(".dist-info/licenses/")[2] for name in names} - {""}
 
 
@@ -40,6 +42,7 @@ def test_every_module_is_in_one_of_the_two_wheels_and_all_else_in_the_first(tmp_
     assert not runtime & simulation
     everything = {one.relative_to(ROOT).as_posix() for one in PACKAGE.rglob("*") if one.suffix in SUFFIXES}
     everything |= {f"tidegate/pages/{path.relative_to(DOCS).as_posix()}" for path in DOCS.rglob("*.md")}
+    everything |= {f"tidegate/cookbook/{path.name}" for path in COOKBOOK.iterdir() if path.is_file()}
     assert {f"tidegate/daemon/http/static/{name}" for name in FILES} < runtime
     assert runtime | simulation == everything
     assert licences == {"LICENSE", *(f"tidegate/daemon/http/static/{name}" for name in FILES if "LICENSE" in name)}

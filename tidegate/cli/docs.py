@@ -37,18 +37,18 @@ def docs(page: str | None) -> None:
     `tidegate docs README` lists the pages by task, `tidegate docs adr` lists the architecture decisions, and
     `tidegate docs 24` prints ADR 24.
     """
-    pages = find_pages(_folder())
+    pages = find_pages(find_shipped("pages", "docs"))
     if page is None:
         _print_list(pages)
         return
     click.echo_via_pager(pages[choose_page(page, list(pages))].read_text(encoding="utf-8"))
 
 
-def _folder() -> Traversable:
-    """Return the pages of the wheel, or of the working tree in an editable installation."""
+def find_shipped(installed: str, source: str) -> Traversable:
+    """Return a folder of the wheel, or where it comes from in the working tree of an editable installation."""
     package = files("tidegate")
-    installed = package / "pages"
-    return installed if installed.is_dir() else Path(str(package)).parent / "docs"
+    folder = package / installed
+    return folder if folder.is_dir() else Path(str(package)).parent / source
 
 
 def find_pages(folder: Traversable) -> dict[str, Traversable]:

@@ -1,9 +1,7 @@
-"""`tidegate init`: a commented pipeline file for an existing topic, or as a sample."""
+"""`tidegate init`: a commented pipeline file for an existing topic, as a sample, or an example of the cookbook."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,6 +14,15 @@ from tidegate.config.draft import DeletedRows, Draft, DraftColumn, render_draft,
 from tidegate.config.fields.counts import render_count
 from tidegate.config.sample import SAMPLE
 from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT, DataType, holds_kind
+from tidegate.dev.cookbook import (
+    choose_example,
+    complete_example,
+    find_examples,
+    print_examples,
+    require_new,
+    write_example,
+    write_files,
+)
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
 
@@ -49,8 +56,18 @@ class NothingToInfer(TidegateError):
     show_default=True,
     help="At most so many are read, half of them the first and half the newest.",
 )
+@click.option(
+    "--example",
+    is_flag=False,
+    flag_value="",
+    metavar="[NAME]",
+    shell_complete=complete_example,
+    help="Write this example of the cookbook, by default to NAME.yaml; without NAME, list all.",
+)
 @cluster_options
-def init(file: Path | None, topic: str | None, records: int, bootstrap: str, kafka: tuple[str, ...]) -> None:
+def init(
+    file: Path | None, topic: str | None, records: int, example: str | None, bootstrap: str, kafka: tuple[str, ...]
+) -> None:
     """Write a commented pipeline file to FILE, which must not exist, or to the terminal.
 
     With --topic the file reads this topic with the schema that its records have. Only records of committed transactions
@@ -58,8 +75,11 @@ def init(file: Path | None, topic: str | None, records: int, bootstrap: str, kaf
     """
     if topic is None and kafka:
         raise click.UsageError("--kafka needs --topic: the sample has its own properties")
-    if file is not None and os.path.lexists(file):
-        raise click.ClickException(f"{file} exists; choose another name, or remove it")
+    if example is not None:
+        _write_example(example, file, topic)
+        return
+    if file is not None:
+        require_new(file)
     if topic is None:
         _write(file, SAMPLE)
         return
@@ -164,18 +184,23 @@ def _read(kafka: dict[str, str], topic: str, count: int) -> list[tuple[bytes | N
     return list({(one.partition, one.offset): (one.key, one.value) for one in found}.values())
 
 
+def _write_example(name: str, file: Path | None, topic: str | None) -> None:
+    """Writes an example, or lists all of them if `name` is empty."""
+    if topic is not None:
+        raise click.UsageError("--example and --topic exclude each other: an example has its own topics")
+    examples = find_examples()
+    if name:
+        chosen = choose_example(name, examples)
+        write_example(chosen, Path(chosen.pipeline.name) if file is None else file)
+    elif file is None:
+        print_examples(examples)
+    else:
+        raise click.UsageError("--example needs the name of an example to write; without FILE it lists all")
+
+
 def _write(file: Path | None, text: str) -> None:
     if file is None:
         click.echo(text, nl=False)
         return
-    try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as error:
-        if not isinstance(error, FileExistsError):  # otherwise the file is our own, or was not created
-            with contextlib.suppress(OSError):
-                file.unlink()
-        raise click.ClickException(
-            f"{file} cannot be written: {error.strerror or error}; choose another name"
-        ) from error
+    write_files({file: text})
     click.echo(f"{file} written: look at it, then `tidegate validate {file}`")
