@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tests.expressions.compiled.like_spark import Case
 
 NAN, INF = float("nan"), float("inf")
@@ -167,6 +169,13 @@ CASES = (
         DOUBLES,
     ),
     Case(("cbrt(x)", "exp(x)", "ln(x)", "log(x)", "log10(x)", "log2(x)"), "x double", DOUBLES, ulps=1),
+    Case(
+        tuple(f"{name}(x)" for name in ("sin", "cos", "tan", "asin", "acos", "atan", "radians", "degrees")),
+        "x double",
+        (*DOUBLES, (0.25,), (-1.0,), (math.nextafter(1, 2),), (math.pi / 2,)),
+        ulps=1,
+    ),
+    Case(("atan2(a, b)", "atan2(a, 1)", "atan2(0.0D, b)"), "a double, b double", PAIRS, ulps=1),
     Case(
         (
             "abs(x)",

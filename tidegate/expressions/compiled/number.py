@@ -124,6 +124,14 @@ _PLAIN: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "ln": lambda value: _positive(value).log(),
     "log10": lambda value: _exact(_positive(value), math.log10),
     "log2": lambda value: _exact(_positive(value), math.log2),
+    "sin": pl.Expr.sin,
+    "cos": pl.Expr.cos,
+    "tan": pl.Expr.tan,
+    "asin": pl.Expr.arcsin,
+    "acos": pl.Expr.arccos,
+    "atan": pl.Expr.arctan,
+    "radians": pl.Expr.radians,
+    "degrees": pl.Expr.degrees,
     "sign": lambda value: pl.when(value == 0).then(value).otherwise(value.sign()),
 }
 
@@ -131,6 +139,13 @@ _PLAIN: dict[str, Callable[[pl.Expr], pl.Expr]] = {
 @compiles(*_PLAIN)
 def _plain(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, _PLAIN[call.function](arguments[0].value))
+
+
+@compiles("atan2")
+def _angle(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Takes -0.0 as 0.0, as Spark does."""
+    y, x = (pl.when(one.value == 0).then(0.0).otherwise(one.value) for one in arguments)
+    return strict(call, arguments, pl.arctan2(y, x))
 
 
 @compiles("greatest", "least")

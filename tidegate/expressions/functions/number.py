@@ -138,6 +138,26 @@ FUNCTIONS = (
         "Logarithm to base 2; NULL for zero and negative numbers.",
         simple("log2", "double", DOUBLE),
     ),
+    *(
+        Function(name, "numbers", f"{name}(a)", text, simple(name, "double", DOUBLE))
+        for name, text in {
+            "sin": "Sine of radians.",
+            "cos": "Cosine of radians.",
+            "tan": "Tangent of radians.",
+            "asin": "The angle of a sine, in radians; NaN beyond -1 and 1.",
+            "acos": "The angle of a cosine, in radians; NaN beyond -1 and 1.",
+            "atan": "The angle of a tangent, in radians.",
+            "radians": "Degrees as radians.",
+            "degrees": "Radians as degrees.",
+        }.items()
+    ),
+    Function(
+        "atan2",
+        "numbers",
+        "atan2(y, x)",
+        "The angle of the point (x, y), in radians, from -pi to pi.",
+        simple("atan2", "double double", DOUBLE),
+    ),
     Function("sign", "numbers", "sign(a)", "-1, 0 or 1 as a double.", simple("sign", "double", DOUBLE), ("signum",)),
     Function(
         "pmod",

@@ -198,7 +198,7 @@ Different at run time:
   `"1"` is not a date in JSON; Spark counts days since 1970. JSON text that is nested deeper than 200 fails its
   record (`TOO_DEEP`), in Spark beyond 1,000. So does an object with a duplicate key that becomes a map
   (`DUPLICATED_MAP_KEY`), where Spark creates a map with both.
-- `exp`, `ln`, `log10`, `log2`, `cbrt` and `power` may differ in the last digit of a double.
+- `exp`, `ln`, `log10`, `log2`, `cbrt`, `power` and those of angles may differ in the last digit of a double.
 - `round` of a double leaves numbers unchanged whose digits exceed 2^52 after scaling.
 - `\\b` in a pattern knows letters of all alphabets, as Java did before version 19.
 - A double becomes text with the fewest digits, as since Java 19; `format_string` uses that text.
