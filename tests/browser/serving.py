@@ -13,6 +13,7 @@ from tests.browser.situations import SITUATIONS
 from tidegate.daemon.http.resources import Resource, ResourceQuery
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.resources import make_resources
+from tidegate.daemon.tap_resource import TapService
 
 
 class AnyQuery(ResourceQuery, frozen=True, kw_only=True):
@@ -21,6 +22,10 @@ class AnyQuery(ResourceQuery, frozen=True, kw_only=True):
     step: str = ""
     key: str = ""
     rows: int = 10
+
+
+NEED_PARTS = frozenset({"dead-letters", "state", "tap"})
+"""Resources that read Kafka, the storage or slots, which a situation does not have."""
 
 
 class SituationServer(HttpServer):
@@ -41,7 +46,9 @@ class SituationServer(HttpServer):
 
 def make_situation_resources(name: str, recording: Recording) -> list[Resource[Any]]:
     """Makes the resources of a daemon in the situation `name`."""
-    real = make_resources(recording.loaded, recording.plan, recording.metrics)
+    taps = TapService(recording.plan, ())
+    every = make_resources(recording.loaded, recording.plan, recording.metrics, taps)
+    real = [one for one in every if one.name not in NEED_PARTS]
     known = {one.name for one in real}
     made_up = {other: answer for other, answer in make_up(name, recording).items() if other not in known}
     return [*real, *(_pretend(other, answer) for other, answer in made_up.items())]

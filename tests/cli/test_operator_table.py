@@ -7,8 +7,8 @@ import io
 import msgspec
 from rich.console import Console
 
-from tidegate.cli.operator_table import find_busiest, find_early, find_on_hold, find_stalled, render_operators
-from tidegate.daemon.status import OperatorStatus
+from tidegate.cli.operator_table import find_busiest, find_early, render_diagnoses, render_operators
+from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, OperatorStatus
 from tidegate.ids import OperatorName
 
 
@@ -59,18 +59,12 @@ def test_event_time_has_columns_where_there_is_any() -> None:
     ]
 
 
-def test_a_source_whose_watermark_stands_is_named_with_its_partition() -> None:
-    stalled = msgspec.structs.replace(ORDERS, stalled_seconds=45.0, held_back_by="in[3]")
-    assert list(find_stalled([PAID, stalled])) == [
-        "orders: its watermark has waited for in[3] for 45.0 s, although rows arrive"
-    ]
-
-
-def test_a_source_on_hold_is_named_with_the_reason() -> None:
-    held = msgspec.structs.replace(ORDERS, on_hold="until `customer` of `enriched` has caught up", on_hold_seconds=41.0)
-    assert list(find_on_hold([PAID, held])) == [
-        "orders has been on hold for 41.0 s, until `customer` of `enriched` has caught up"
-    ]
+def test_a_diagnosis_is_a_sentence_and_its_remedy() -> None:
+    found = Diagnosis(
+        code="sink-slow", severity=DiagnosisSeverity.PROBLEM, sentence="sink totals waits", remedy="do this"
+    )
+    assert [line for line, _ in render_diagnoses([found])] == ["problem sink-slow: sink totals waits", "    do this"]
+    assert [line for line, _ in render_diagnoses([])] == ["nothing is wrong"]
 
 
 def test_nobody_is_the_busiest_while_all_rest() -> None:

@@ -23,7 +23,7 @@ from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricK
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
 from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.rates import CounterWindow
-from tidegate.daemon.status import PipelineState
+from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, PipelineState
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import (
     MAIN_CLUSTER,
@@ -81,6 +81,7 @@ def test_limits_of_the_file_are_there_for_alerts_and_latency_is_measured_up_to_a
 
 
 def fill(metrics: PipelineMetrics) -> None:
+    metrics.diagnosed([Diagnosis(code="sink-slow", severity=DiagnosisSeverity.PROBLEM, sentence="", remedy="")])
     metrics.limits(interval_ms=1000, min_pause_ms=0, transaction_timeout_ms=900_000)
     """At least one sample in every family."""
     metrics.state(PipelineState.RUNNING)

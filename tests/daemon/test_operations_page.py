@@ -17,11 +17,12 @@ import tidegate
 from tests.tidy.tree import PACKAGE, python_files
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord, HistorySummary, SubtaskPhases
 from tidegate.daemon.checkpoint_summary import PHASES
+from tidegate.daemon.diagnosis.rules import render_rules_table
 from tidegate.daemon.http.commands import COMMAND_PATHS
 from tidegate.daemon.http.server import ALIASES, BEAT_LIMIT_S, PATHS
 from tidegate.daemon.metric_catalogue import CATALOGUE, render_metrics_table
 from tidegate.daemon.metrics import MARKER_ENDS, TransactionResult
-from tidegate.daemon.status import CheckpointStatus, OperatorStatus, PipelineState, SlotStatus, Status
+from tidegate.daemon.status import CheckpointStatus, Diagnosis, OperatorStatus, PipelineState, SlotStatus, Status
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt
@@ -56,6 +57,12 @@ def test_the_table_of_metrics_is_the_catalogue() -> None:
     found = re.search(r"<!-- metrics: [^\n]* -->\n(.*?)\n<!-- end of metrics -->", PAGE, re.DOTALL)
     assert found is not None
     assert found[1] == render_metrics_table(), "run `python -m tidegate.daemon.metric_catalogue` and paste its table"
+
+
+def test_the_table_of_diagnoses_is_that_of_the_rules() -> None:
+    found = re.search(r"<!-- rules: [^\n]* -->\n(.*?)\n<!-- end of rules -->", PAGE, re.DOTALL)
+    assert found is not None
+    assert found[1] == render_rules_table(), "run `python -m tidegate.daemon.diagnosis.rules` and paste its table"
 
 
 def test_expressions_name_metrics_that_exist() -> None:
@@ -146,7 +153,7 @@ def test_all_fields_of_a_log_line_are_documented() -> None:
 @pytest.mark.parametrize(
     ("title", "answers"),
     [
-        ("Status as JSON", (Status, CheckpointStatus, OperatorStatus, SlotStatus, HistorySummary)),
+        ("Status as JSON", (Status, CheckpointStatus, OperatorStatus, SlotStatus, HistorySummary, Diagnosis)),
         ("History", (CheckpointRecord, SubtaskPhases, FailureRecord)),
     ],
 )

@@ -11,6 +11,7 @@ import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tidegate.cli.control_client import (
     ANSWER_S,
@@ -28,7 +29,7 @@ from tidegate.cli.control_client import (
     find_read_token,
 )
 from tidegate.cli.daemon_address import ConnectOptions, DaemonAddress, derive_reach, http_options
-from tidegate.cli.operator_table import find_early, find_on_hold, find_stalled, find_waiting, render_operators
+from tidegate.cli.operator_table import find_early, find_waiting, render_diagnoses, render_operators
 from tidegate.cli.output import echo_json, render_moment
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.progress import render_status
@@ -73,6 +74,8 @@ def status(file: Path, given: ConnectOptions, style: str) -> int:
 
     One line per operator shows its rows and the part of its slots' time that it takes: a slow step is the busiest.
 
+    The last lines say what is wrong, if anything is, and what to do about it.
+
     The exit code is 1 when no daemon answers, or when the pipeline has failed.
     """
     settings = read_sections(file, os.environ, "name", "http")
@@ -87,10 +90,13 @@ def status(file: Path, given: ConnectOptions, style: str) -> int:
             console.print()
             _print_whole(console, render_operators(found.operators))
             operators = found.operators
-            for line in (*find_on_hold(operators), *find_stalled(operators), *find_early(operators)):
+            for line in find_early(operators):
                 console.print(line, style="yellow", soft_wrap=True)
             for line in find_waiting(operators):
                 console.print(line, soft_wrap=True)
+        console.print()
+        for line, style in render_diagnoses(found.diagnoses):
+            console.print(Text(line, style=style), soft_wrap=True)
     return int(found.state is PipelineState.FAILED)
 
 

@@ -1,4 +1,4 @@
-"""The table of `tidegate status`: what every operator of the pipeline does, and which one is busiest. Pure."""
+"""What `tidegate status` shows below the state: a line for every operator, and what is wrong. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Final
 
 from rich.table import Table
 
-from tidegate.config.fields.counts import render_seconds
 from tidegate.daemon.event_time import render_moment
-from tidegate.daemon.status import OperatorStatus
+from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, OperatorStatus
 from tidegate.operators.early_event_times import describe_early
 
 NUMBERS: Final = ("in", "out", "filtered", "failed", "in/s", "busy")
 BUSY: Final = 0.005
 """Up to this ratio the table shows `0%`."""
+NOTHING_WRONG: Final = "nothing is wrong"
+STYLES: Final = {DiagnosisSeverity.PROBLEM: "bold red", DiagnosisSeverity.NOTICE: "yellow"}
 EVENT_TIME: Final = ("late", "watermark", "lag")
 
 
@@ -48,19 +49,13 @@ def render_operators(operators: Sequence[OperatorStatus]) -> Table:
     return grid
 
 
-def find_stalled(operators: Sequence[OperatorStatus]) -> Iterator[str]:
-    """Yields a line for every source whose watermark does not advance although rows arrive."""
-    for one in operators:
-        if one.stalled_seconds is not None:
-            age = render_seconds(one.stalled_seconds)
-            yield f"{one.name}: its watermark has waited for {one.held_back_by} for {age}, although rows arrive"
-
-
-def find_on_hold(operators: Sequence[OperatorStatus]) -> Iterator[str]:
-    """Yields a line for every source on hold."""
-    for one in operators:
-        if one.on_hold_seconds is not None:
-            yield f"{one.name} has been on hold for {render_seconds(one.on_hold_seconds)}, {one.on_hold}"
+def render_diagnoses(diagnoses: Sequence[Diagnosis]) -> Iterator[tuple[str, str]]:
+    """Yields lines with their styles: for each diagnosis its sentence and its remedy, or that nothing is wrong."""
+    if not diagnoses:
+        yield NOTHING_WRONG, "green"
+    for one in diagnoses:
+        yield f"{one.severity} {one.code}: {one.sentence}", STYLES[one.severity]
+        yield f"    {one.remedy}", ""
 
 
 def find_waiting(operators: Sequence[OperatorStatus]) -> Iterator[str]:

@@ -308,6 +308,12 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         ),
         MetricSpec("tidegate_attempt", _G, "Number of the running attempt; it grows across daemons."),
         MetricSpec("tidegate_pipeline_state", _G, "1 for the state the pipeline is in, 0 for all others.", ("state",)),
+        MetricSpec(
+            "tidegate_diagnosis",
+            _G,
+            "1 while the diagnosis of this code is shown, 0 once it is not any more; codes are in diagnosis.md.",
+            ("code",),
+        ),
         MetricSpec("tidegate_uptime_seconds", _G, "Time since this daemon started."),
         MetricSpec("tidegate_build_info", _G, "Always 1; the labels say what is running.", ("version", "python")),
     )

@@ -28,6 +28,7 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes
 from tidegate.daemon.commit_account import CommitAccount
+from tidegate.daemon.diagnosis.facts import BrokerSilence, Conditions, Observation
 from tidegate.daemon.event_log import EventKind, PipelineEvent
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.hold_metrics import SourceHold
@@ -37,7 +38,7 @@ from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.pipeline_history import PipelineHistory
 from tidegate.daemon.rates import LabelBound
 from tidegate.daemon.slot_metrics import LagMetrics, SlotMetrics
-from tidegate.daemon.status import PipelineState, Status, decide_state
+from tidegate.daemon.status import Diagnosis, PipelineState, Status, decide_state
 from tidegate.daemon.time_series import History
 from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
@@ -58,6 +59,42 @@ class TransactionResult(StrEnum):
     """A lost transaction whose records were produced and committed again."""
 
 
+class TransactionAge:
+    """The age of the oldest open transaction, which grows until it is set again."""
+
+    def __init__(self, series: MetricSeries, elapsed: Callable[[], float]) -> None:
+        self._elapsed = elapsed
+        self._opened_at: float | None = None
+        series.gauge("tidegate_transaction_oldest_open_age_seconds").set_function(lambda: self.seconds() or 0.0)
+
+    def set(self, age_s: float | None) -> None:
+        """Sets the age now; None if there is no open transaction."""
+        self._opened_at = None if age_s is None else self._elapsed() - age_s
+
+    def seconds(self) -> float | None:
+        """Returns the age; None without an open transaction. Also called by scrapes, without the lock."""
+        opened_at = self._opened_at
+        return None if opened_at is None else self._elapsed() - opened_at
+
+
+class DiagnosisMetrics:
+    """What is wrong now. The series of a code stays once it was shown."""
+
+    def __init__(self, series: MetricSeries) -> None:
+        self._series = series
+        self._codes: set[str] = set()
+        self.current: tuple[Diagnosis, ...] = ()
+        """The most important first."""
+
+    def set(self, diagnoses: Sequence[Diagnosis]) -> None:
+        """Sets what is wrong now."""
+        self.current = tuple(diagnoses)
+        codes = {one.code for one in diagnoses}
+        self._codes |= codes
+        for code in self._codes:
+            self._series.gauge("tidegate_diagnosis", code).set(code in codes)
+
+
 class StateMetrics:
     """The state of the pipeline: what the supervisor set, unless brokers, the registry or readers override it.
 
@@ -74,8 +111,10 @@ class StateMetrics:
         self._series = series
         self._elapsed = elapsed
         self._changed = changed
+        self.oldest_transaction = TransactionAge(series, elapsed)
+        self.diagnoses = DiagnosisMetrics(series)
         self._told = self._state = (PipelineState.STARTING, "")
-        self._schemas = ""
+        self._schemas, self._schemas_waiting = "", 0
         self._silences: dict[ClusterName, str] = {}
         """Why no broker of a cluster responds, for those that are away."""
         self._away_since: dict[ClusterName, float] = {}
@@ -94,9 +133,9 @@ class StateMetrics:
         self._hanging[cluster] = reason
         self._settle()
 
-    def set_schemas(self, reason: str) -> None:
-        """Sets why records wait for a schema; empty if none does."""
-        self._schemas = reason
+    def set_schemas(self, reason: str, waiting: int) -> None:
+        """Sets why records wait for a schema, and for how many; empty if none does."""
+        self._schemas, self._schemas_waiting = reason, waiting
         self._settle()
 
     def set_silence(self, cluster: ClusterName, sign: Sign) -> None:
@@ -112,6 +151,16 @@ class StateMetrics:
     def away_s(self) -> float:
         """Returns how long brokers of some cluster have not responded, in seconds."""
         return max(map(self._away_in, tuple(self._away_since)), default=0.0)
+
+    def conditions(self) -> Conditions:
+        """Returns what the rules of the diagnosis read."""
+        return Conditions(
+            silences={name: BrokerSilence(why, self._away_in(name)) for name, why in self._silences.items()},
+            hanging=dict(self._hanging),
+            schemas=self._schemas,
+            schemas_waiting=self._schemas_waiting,
+            oldest_transaction_s=self.oldest_transaction.seconds() or 0.0,
+        )
 
     def _away_in(self, cluster: ClusterName) -> float:
         since = self._away_since.get(cluster)
@@ -165,7 +214,6 @@ class PipelineMetrics:
         names = tuple(dict.fromkeys(clusters.values())) or (MAIN_CLUSTER,)
         self._slots = SlotMetrics(self._series, operators, self._steps, elapsed, now_ms)
         self._lags = LagMetrics(self._series, elapsed, now_ms, clusters)
-        self._opened_at: float | None = None
         self._history = PipelineHistory(now_ms)
         self._history.add_event(EventKind.STARTED, f"tidegate {version} has started")
         self._state = StateMetrics(self._series, elapsed, self._history.state_changed, names)
@@ -181,8 +229,6 @@ class PipelineMetrics:
     def _show_start(self, clusters: Iterable[ClusterName]) -> None:
         self._series.gauge("tidegate_uptime_seconds").set_function(lambda: self._elapsed() - self._started_at)
         self._series.gauge("tidegate_build_info", self._version, platform.python_version()).set(1)
-        oldest = self._series.gauge("tidegate_transaction_oldest_open_age_seconds")
-        oldest.set_function(lambda: self._oldest_transaction_s() or 0.0)
         self._series.gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(0)
         self._series.gauge("tidegate_checkpoint_last_id").set(0)
         for result in ("completed", "failed"):
@@ -265,7 +311,7 @@ class PipelineMetrics:
         """Sets why the registry does not respond, if so, and how many schemas records wait for."""
         with self._lock:
             self._series.gauge("tidegate_schemas_waiting").set(waiting)
-            self._state.set_schemas(f"records wait for a schema: {why}" if waiting and why else "")
+            self._state.set_schemas(f"records wait for a schema: {why}" if waiting and why else "", waiting)
 
     def schemas_do_not_fit(self, count: int) -> None:
         """Sets the number of schemas whose records cannot be read."""
@@ -383,46 +429,61 @@ class PipelineMetrics:
 
     def oldest_transaction(self, age_s: float | None) -> None:
         """Sets the age of the oldest open transaction, which grows from now on; None if there is none."""
-        self._opened_at = None if age_s is None else self._elapsed() - age_s
+        self._state.oldest_transaction.set(age_s)
 
-    def _oldest_transaction_s(self) -> float | None:
-        opened_at = self._opened_at
-        return None if opened_at is None else self._elapsed() - opened_at
+    def diagnosed(self, diagnoses: Sequence[Diagnosis]) -> None:
+        """Sets what is wrong now, the most important first."""
+        with self._lock:
+            self._state.diagnoses.set(diagnoses)
 
     # -- what people read ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Status:
         """Returns the current status."""
         with self._lock:
-            now, (state, reason) = self._elapsed(), self.current_state
-            records_in, records_out = self._slots.windows["records_in"], self._slots.windows["records_out"]
-            return Status(
-                pipeline=self._pipeline,
-                version=self._version,
-                state=state,
-                reason=reason,
-                attempt=self._attempt,
-                uptime_seconds=now - self._started_at,
-                records_in=int(records_in.total),
-                records_out=int(records_out.total),
-                records_in_per_second=records_in.rate(now),
-                records_out_per_second=records_out.rate(now),
-                records_committed=self._commits.records,
-                bad_records=self._slots.bad_records,
-                lag_records=self._lags.records,
-                lag_age_seconds=self._lags.age_s(),
-                last_checkpoint=self._freshness.status(now),
-                failed_checkpoints=self._failed,
-                restarts=self._restarts,
-                brokers_away_seconds=self._state.away_s(),
-                dead_letters=self._slots.dead_letters,
-                operators=self._slots.holds.shown(self._slots.operators.operators(now, self._now_ms())),
-                slots=self._slots.operators.slots,
-                guarantee=self._guarantee,
-                history=self._history.checkpoints.summarise(self._history.failures.failures),
-                lag_seconds=self._lags.seconds,
-                oldest_transaction_seconds=self._oldest_transaction_s(),
+            return self._snapshot()
+
+    def observe(self) -> Observation:
+        """Returns what the diagnosis reads."""
+        with self._lock:
+            return Observation(
+                status=self._snapshot(),
+                checkpoints=self._history.checkpoints.checkpoints,
+                failures=self._history.failures.failures,
+                conditions=self._state.conditions(),
             )
+
+    def _snapshot(self) -> Status:
+        now, (state, reason) = self._elapsed(), self.current_state
+        records_in, records_out = self._slots.windows["records_in"], self._slots.windows["records_out"]
+        return Status(
+            pipeline=self._pipeline,
+            version=self._version,
+            state=state,
+            reason=reason,
+            attempt=self._attempt,
+            uptime_seconds=now - self._started_at,
+            records_in=int(records_in.total),
+            records_out=int(records_out.total),
+            records_in_per_second=records_in.rate(now),
+            records_out_per_second=records_out.rate(now),
+            records_committed=self._commits.records,
+            bad_records=self._slots.bad_records,
+            lag_records=self._lags.records,
+            lag_age_seconds=self._lags.age_s(),
+            last_checkpoint=self._freshness.status(now),
+            failed_checkpoints=self._failed,
+            restarts=self._restarts,
+            brokers_away_seconds=self._state.away_s(),
+            dead_letters=self._slots.dead_letters,
+            operators=self._slots.holds.shown(self._slots.operators.operators(now, self._now_ms())),
+            slots=self._slots.operators.slots,
+            guarantee=self._guarantee,
+            history=self._history.checkpoints.summarise(self._history.failures.failures),
+            lag_seconds=self._lags.seconds,
+            oldest_transaction_seconds=self._state.oldest_transaction.seconds(),
+            diagnoses=self._state.diagnoses.current,
+        )
 
     def beat(self) -> None:
         """Adds a point to the time series if one is due. The daemon calls this a few times a second."""

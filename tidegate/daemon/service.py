@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
@@ -35,6 +35,8 @@ from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.daemon.checkpoint_requests import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.control_token import provide_token
+from tidegate.daemon.diagnosis.facts import derive_limits, derive_plan_facts
+from tidegate.daemon.diagnosis.watch import DiagnosisWatch
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.kafka_clusters import open_clusters
 from tidegate.daemon.kafka_edge import KafkaEdge
@@ -79,10 +81,14 @@ STEP_MS_MIN: Final = 1000
 
 
 class ClockWatch:
-    """Reports when the machine's wall clock is set, on which only timestamps depend. `look` is called periodically."""
+    """Reports when the machine's wall clock is set, on which only timestamps depend. `look` is called periodically.
 
-    def __init__(self, clock: Clock) -> None:
+    `was_set` is called with the seconds by which it was set.
+    """
+
+    def __init__(self, clock: Clock, was_set: Callable[[float], None] = lambda _step_s: None) -> None:
         self._clock = clock
+        self._was_set = was_set
         self._offset_ms = wall_offset_ms(clock)
 
     def look(self) -> None:
@@ -98,6 +104,7 @@ class ClockWatch:
             "forward" if step_ms > 0 else "back",
             abs(step_ms) / 1000,
         )
+        self._was_set(step_ms / 1000)
 
 
 class Daemon:
@@ -139,6 +146,12 @@ class Daemon:
         """The exit code; set once nothing is left to do except to close."""
         self._error: TidegateError | None = None
         """The error that ended the daemon, if any; the caller of `run` reports it."""
+        self._diagnosis = DiagnosisWatch(
+            metrics,
+            derive_limits(self._settings.checkpoints),
+            derive_plan_facts(plan),
+            self._services.clock.monotonic,
+        )
         self._manager = open_service_manager(os.environ)
         self._supervisor = Supervisor(
             plan, self._services, self._host, self._attempt_settings, options, self._on_attempt, _jitter
@@ -336,12 +349,13 @@ class Daemon:
             limit.cancel()
 
     async def _beat(self) -> None:
-        clocks = ClockWatch(self._services.clock)
+        clocks = ClockWatch(self._services.clock, self._diagnosis.clock_was_set)
         while True:
             self._http.beat()
             clocks.look()
             self._check_state()
             self._metrics.beat()
+            self._diagnosis.look()
             self._report_progress()
             await asyncio.sleep(BEAT_S)
 

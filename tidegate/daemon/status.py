@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.history import HistorySummary
-from tidegate.ids import Attempt, CheckpointId, OperatorName
+from tidegate.ids import Attempt, CheckpointId, ClusterName, OperatorName
 
 
 class PipelineState(StrEnum):
@@ -138,6 +138,30 @@ class SlotStatus(msgspec.Struct, frozen=True):
     idle_seconds: float = 0.0
 
 
+class DiagnosisSeverity(StrEnum):
+    """How urgent a diagnosis is."""
+
+    PROBLEM = "problem"
+    """Somebody has to act, or records are late."""
+    NOTICE = "notice"
+    """Worth knowing; the pipeline copes with it by itself."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with the pipeline: the cause in one sentence, and what to do about it."""
+
+    code: str
+    """Stable; docs/operations/diagnosis.md lists all."""
+    severity: DiagnosisSeverity
+    sentence: str
+    remedy: str
+    step: OperatorName | None = None
+    slot: int | None = None
+    cluster: ClusterName | None = None
+    evidence: dict[str, float | str] = {}
+    """The numbers behind the sentence, by name; units are suffixes."""
+
+
 class Status(msgspec.Struct, frozen=True):
     """A snapshot of the pipeline. Rates cover the last few seconds; counts begin with this daemon."""
 
@@ -176,3 +200,5 @@ class Status(msgspec.Struct, frozen=True):
     """How old the oldest unread record may have been at the last measurement; None before the first."""
     oldest_transaction_seconds: float | None = None
     """How long the oldest open transaction has been open; None if there is none."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What is wrong, the most important first; empty if nothing is."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord
 from tidegate.daemon.event_log import EventList, PipelineEvent
-from tidegate.daemon.status import Status
+from tidegate.daemon.status import Diagnosis, Status
 from tidegate.process.logs import redact
 
 TEXT_CHARACTERS_MAX: Final = 2000
@@ -17,10 +17,11 @@ TEXT_CHARACTERS_MAX: Final = 2000
 
 
 def redact_status(status: Status) -> Status:
-    """Redacts the reason, and the cause of the last failure."""
+    """Redacts the reason, the cause of the last failure, and the texts of diagnoses."""
     last = status.history.last_failure
     history = status.history if last is None else replace(status.history, last_failure=_redact_failure(last))
-    return replace(status, reason=redact(status.reason), history=history)
+    diagnoses = tuple(map(_redact_diagnosis, status.diagnoses))
+    return replace(status, reason=redact(status.reason), history=history, diagnoses=diagnoses)
 
 
 def redact_checkpoints(records: Iterable[CheckpointRecord]) -> list[CheckpointRecord]:
@@ -40,6 +41,11 @@ def redact_events(events: Iterable[PipelineEvent]) -> EventList:
 
 def _redact_failure(failure: FailureRecord) -> FailureRecord:
     return replace(failure, cause=_shorten(failure.cause))
+
+
+def _redact_diagnosis(one: Diagnosis) -> Diagnosis:
+    evidence = {name: _shorten(value) if isinstance(value, str) else value for name, value in one.evidence.items()}
+    return replace(one, sentence=_shorten(one.sentence), remedy=_shorten(one.remedy), evidence=evidence)
 
 
 def _shorten(text: str) -> str:
