@@ -29,7 +29,8 @@ class SetClock:
 
 def test_X05_a_step_of_the_wall_clock_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = SetClock()
-    watch = ClockWatch(clock)
+    steps: list[float] = []
+    watch = ClockWatch(clock, steps.append)
     clock.passed_ms += 60_000
     clock.set_by_ms += 900  # a time service at work
     watch.look()
@@ -38,6 +39,7 @@ def test_X05_a_step_of_the_wall_clock_is_reported_once(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         watch.look()
         watch.look()
+    assert steps == [-3599.1]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "set back by 3599.1 s" in caplog.messages[0]
     clock.set_by_ms += 3_600_000

@@ -143,9 +143,8 @@ class Situation:
         if pending and facts.flows:
             oldest = pending[-1]
             slow = _derive_slow(oldest, facts.under_way_s[oldest.id])
-            if slow.phase is Phase.MISSING and last is not None and last.is_over and last.seconds > limit_s:
-                return last  # it has not told yet what takes so long; the one before has
-            return slow
+            known_before = last is not None and last.seconds > limit_s and last.phase is not Phase.MISSING
+            return last if slow.phase is Phase.MISSING and known_before else slow  # it does not tell yet, the last has
         expired = bool(newest) and newest[0].result is CheckpointResult.FAILED and bool(newest[0].missing)
         all_slow = len(newest) == SLOW_IN_A_ROW and all((one.duration_ms or 0) > 1000 * limit_s for one in newest)
         if last is None or not facts.flows or not (all_slow or (expired and last.seconds > limit_s)):
