@@ -65,7 +65,9 @@ def test_the_plan_has_steps_with_inputs_and_their_places() -> None:
     assert [(one["from"], one["output"]) for one in steps["dead_letters.bytes"]["inputs"]][0] == ("orders", "dead")
     layout = plan["layout"]
     assert [one["step"] for one in layout["nodes"]] == [one["name"] for one in plan["steps"]]
-    assert {(one["from"], one["to"]) for one in layout["edges"] if one["exchanged"]} == {("per_customer.input", "per_customer")}
+    assert {(one["from"], one["to"]) for one in layout["edges"] if one["exchanged"]} == {
+        ("per_customer.input", "per_customer")
+    }
     assert (plan["pipeline"], plan["parallelism"]) == ("orders-per-customer", 2)
     assert plan["explain"] == render_explanation(derive_explanation(loaded, build_plan(loaded)))
 

@@ -15,7 +15,7 @@ from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName, SlotIndex, StateId, StateName, TopicPartition
-from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Node
 from tidegate.plan.growth import BatchLimits
@@ -24,6 +24,7 @@ from tidegate.slot.deployment import Deployment
 from tidegate.slot.parts import SlotParts
 from tidegate.sources.kafka import SourceBatch
 from tidegate.sources.runtime import SourceRuntime
+from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.task.messages import Deploy
 from tidegate.task.ports import OperatorState
 from tidegate.task.report import OperatorCounts, SlotReport
@@ -139,3 +140,15 @@ def test_the_log_says_whether_a_bad_record_has_a_letter_and_does_not_repeat_itse
         *(f"dead letter: step check: offset 7 ({count} so far for this reason)" for count in (*range(1, 11), 100)),
         "skipped: step check: offset 9 (1 so far for this reason)",
     ]
+
+
+def test_a_source_reports_the_watermarks_of_its_partitions_and_which_are_idle() -> None:
+    made = make_deployment()
+    (source,) = made.subtasks.sources
+    first, second = (TopicPartition("read", number) for number in range(2))
+    assert (made.reporter.report().positions, made.reporter.report().idle) == ((SourcePositions(READ, ()),), {})
+    source.watermarks = SourceWatermarks(EventTime(), [first, second], {second: 7}, bounded=False)
+    source.watermarks.on_caught_up(second)
+    report = made.reporter.report()
+    assert report.positions == (SourcePositions(READ, (), watermarks=((second, 7),)),)
+    assert report.idle == {READ: (second,)}

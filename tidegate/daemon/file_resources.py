@@ -20,6 +20,7 @@ from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
 from tidegate.plan.layout import Layout, derive_layout, derive_outputs
 
+
 class PlanInput(msgspec.Struct, frozen=True, rename={"source": "from"}):
     """An operator whose rows an operator reads."""
 

@@ -40,6 +40,10 @@ class RecordTimes:
         """Positions and times of the last commits that advanced a partition, because reports arrive after commits."""
         self._without_lag: dict[ReadPartition, float] = {}
 
+    def cluster_of(self, source: OperatorName) -> ClusterName:
+        """Returns the cluster of a source."""
+        return self._clusters.get(source, MAIN_CLUSTER)
+
     def begin_attempt(self) -> None:
         """Forgets records that no checkpoint covers, because they are read again."""
         self._waiting.clear()

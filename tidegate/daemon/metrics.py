@@ -35,6 +35,7 @@ from tidegate.daemon.hold_metrics import SourceHold
 from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition
 from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import OperatorAccounts
+from tidegate.daemon.partitions import PartitionStatus, derive_partitions
 from tidegate.daemon.pipeline_history import PipelineHistory
 from tidegate.daemon.rates import LabelBound
 from tidegate.daemon.slot_metrics import LagMetrics, SlotMetrics
@@ -503,6 +504,15 @@ class PipelineMetrics:
         """The newest events of this daemon, newest first."""
         with self._lock:
             return self._history.log.events
+
+    @property
+    def partitions(self) -> tuple[PartitionStatus, ...]:
+        """What the sources read, by source and partition."""
+        with self._lock:
+            lags = self._lags
+            return derive_partitions(
+                self._slots.reads(), self._slots.operators.holders(), lags.times.cluster_of, lags.end_of
+            )
 
     @property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_watermark, render_moment
+from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_holder, derive_watermark, render_moment
 from tidegate.daemon.rates import RATE_WINDOW_SECONDS, CounterWindow, ReportCounts
 from tidegate.daemon.status import OperatorStatus, SlotStatus, SubtaskStatus
 from tidegate.ids import OperatorName
@@ -100,6 +100,10 @@ class OperatorAccounts:
                 self._stalls.observe(name, account.slots, now)
                 found[name] = self._stalls.find(name, account.slots, now)
         return found
+
+    def holders(self) -> dict[OperatorName, str]:
+        """Returns for every source the partition that its watermark waits for; empty if it waits for none."""
+        return {name: derive_holder(one.slots) for name, one in self._operators.items() if self.is_source(name)}
 
     def is_source(self, name: OperatorName) -> bool:
         """Returns whether the operator is a source of the plan."""

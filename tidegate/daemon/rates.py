@@ -6,10 +6,11 @@ Pure: time is passed as an argument.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 from tidegate.coordinator.types import SourcePositions
+from tidegate.ids import OperatorName, TopicPartition
 
 SAMPLE_SECONDS: Final = 0.25
 RATE_WINDOW_SECONDS: Final = 5.0
@@ -22,6 +23,8 @@ class ReportCounts:
     def __init__(self) -> None:
         self.positions: tuple[SourcePositions, ...] = ()
         """The positions that it last reported."""
+        self.idle: Mapping[OperatorName, tuple[TopicPartition, ...]] = {}
+        """The idle partitions that it last reported, by source."""
         self._seen: dict[Hashable, float] = {}
 
     def advance(self, name: Hashable, value: float) -> float:

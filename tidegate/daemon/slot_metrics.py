@@ -6,7 +6,7 @@ Called by PipelineMetrics, which locks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from tidegate.daemon.hold_metrics import HoldMetrics
 from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition, RecordTimes
 from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import OPERATOR_COUNTERS, OperatorAccounts
+from tidegate.daemon.partitions import PartitionRead
 from tidegate.daemon.rates import RATE_WINDOW_SECONDS, CounterWindow, LabelBound, ReportCounts
 from tidegate.ids import ClusterName, OperatorName, TopicPartition
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
@@ -56,6 +57,14 @@ class SlotMetrics:
         """The next offsets to read, as last reported by the slots of this attempt."""
         return tuple(one for counts in self._reports.values() for one in counts.positions)
 
+    def reads(self) -> Iterator[PartitionRead]:
+        """Yields what every slot reads, as last reported in this attempt."""
+        for slot, counts in sorted(self._reports.items()):
+            for one in counts.positions:
+                idle, marks = frozenset(counts.idle.get(one.source, ())), dict(one.watermarks)
+                for part, offset in one.next_offsets:
+                    yield PartitionRead(one.source, part, slot, offset, marks.get(part), part in idle)
+
     def begin_attempt(self) -> None:
         """Counts from zero again, and clears the gauges of slots."""
         self._reports.clear()
@@ -67,7 +76,7 @@ class SlotMetrics:
     def add(self, subtask: int, report: SlotReport) -> None:
         """Adds what a report of this attempt counts beyond the last one of its slot."""
         counts = self._reports.setdefault(subtask, ReportCounts())
-        counts.positions = report.positions
+        counts.positions, counts.idle = report.positions, report.idle
         self._add_records(counts, str(subtask), report)
         self._add_times(counts, subtask, report)
         for step, keys in report.state_keys.items():
@@ -175,6 +184,7 @@ class LagMetrics:
         self._elapsed = elapsed
         self._now_ms = now_ms
         self._records: dict[ReadPartition, int] = {}
+        self._ends: dict[ReadPartition, int] = {}
         self._seconds: dict[ReadPartition, float] = {}
         self._seen_at: dict[ClusterName, float] = {}
         self._exported: set[ReadPartition] = set()
@@ -189,6 +199,10 @@ class LagMetrics:
         """The largest of all partitions; None if none is known."""
         return max(self._seconds.values(), default=None)
 
+    def end_of(self, part: ReadPartition) -> int | None:
+        """Returns the last stable offset of a partition at the last measurement; None before the first."""
+        return self._ends.get(part)
+
     def age_s(self) -> float | None:
         """Returns how long ago the lag was measured in all clusters; None before the first measurement."""
         return max(map(self._age_in, self._seen_at), default=None)
@@ -202,6 +216,7 @@ class LagMetrics:
             self._series.gauge("tidegate_source_lag_age_seconds", cluster).set_function(partial(self._age_in, cluster))
         now_s = self._seen_at[cluster] = self._elapsed()
         self._records.update({(cluster, part): records for part, (records, _) in found.items()})
+        self._ends.update({(cluster, part): position + records for part, (records, position) in found.items()})
         for partition, (records, position) in found.items():
             part = (cluster, partition)
             lag_s = self.times.lag_s(part, records, now_s, self._now_ms())

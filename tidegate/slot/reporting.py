@@ -12,7 +12,7 @@ from tidegate.ids import OperatorName, VertexId
 from tidegate.slot.subtasks import Subtasks
 from tidegate.slot.wiring import Wiring
 from tidegate.task.loop import SlotLoop
-from tidegate.task.report import OperatorCounts, SlotReport
+from tidegate.task.report import PARTITIONS_MAX, OperatorCounts, SlotReport
 
 
 class SlotReporter:
@@ -30,6 +30,11 @@ class SlotReporter:
         """
         counters = self._loop.counters
         bad = _by_operator(counters.bad_records)
+        timed = {
+            source.operator.name: source.watermarks
+            for source in self._subtasks.sources
+            if source.watermarks is not None and len(source.watermarks.marks) <= PARTITIONS_MAX
+        }
         return SlotReport(
             records_in={source.operator.name: source.records for source in self._subtasks.sources},
             bytes_in={source.operator.name: source.bytes for source in self._subtasks.sources},
@@ -50,9 +55,14 @@ class SlotReporter:
                 for part, found in dict(source.newest.found).items()
             ),
             positions=tuple(
-                SourcePositions(source.operator.name, tuple(source.reached.items()))
+                SourcePositions(
+                    source.operator.name,
+                    tuple(source.reached.items()),
+                    watermarks=timed[source.operator.name].snapshot() if source.operator.name in timed else (),
+                )
                 for source in self._subtasks.sources
             ),
+            idle={name: watermarks.idle_partitions for name, watermarks in timed.items()},
         )
 
     def _count_keys(self) -> dict[OperatorName, int]:

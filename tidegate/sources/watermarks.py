@@ -126,8 +126,10 @@ class SourceWatermarks:
         return self._marks
 
     def snapshot(self) -> tuple[tuple[TopicPartition, int], ...]:
-        """Returns the watermarks for the positions: partitions in order, without those that have none."""
-        return tuple(sorted((part, mark) for part, mark in self._marks.items() if mark != LOWEST))
+        """Returns the watermarks for the positions: partitions in order, without those that have none. Safe from any
+        thread.
+        """
+        return tuple(sorted((part, mark) for part, mark in list(self._marks.items()) if mark != LOWEST))
 
     @property
     def advancing(self) -> bool:
@@ -139,6 +141,12 @@ class SourceWatermarks:
         """The partition with the lowest watermark among those that are waited for."""
         channel = None if self._valve is None else self._valve.held_back_by()
         return next((part for part, own in list(self._channels.items()) if own == channel), None)
+
+    @property
+    def idle_partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are not waited for. Safe from any thread."""
+        idle = set() if self._valve is None else set(self._valve.idle_channels())
+        return tuple(part for part, channel in list(self._channels.items()) if channel in idle)
 
     def take_questions(self) -> list[tuple[TopicPartition, int]]:
         """Returns the idle partitions to ask the broker about, each with the number of the question."""

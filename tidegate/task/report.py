@@ -6,11 +6,15 @@ that only grow (`tidegate.daemon.metrics`).
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName, TopicPartition
+
+PARTITIONS_MAX: Final = 10_000
 
 
 class OperatorCounts(msgspec.Struct, kw_only=True):
@@ -83,4 +87,9 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     newest: tuple[tuple[OperatorName, TopicPartition, int, int], ...] = ()
     """Gauge: for each source and partition, offset and timestamp (ms since 1970) of the newest record examined."""
     positions: tuple[SourcePositions, ...] = ()
-    """Gauge: the next offsets of each source subtask, without other parts of a position."""
+    """Gauge: the next offsets and the watermarks of each source subtask, without other parts of a position.
+
+    A subtask with more than PARTITIONS_MAX partitions reports no watermarks.
+    """
+    idle: dict[OperatorName, tuple[TopicPartition, ...]] = {}
+    """Gauge: the idle partitions of each source subtask that reports watermarks."""

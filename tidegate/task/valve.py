@@ -179,6 +179,10 @@ class Valve:
         one = self._channels[channel]
         return 0 if one.asked_ms is None else one.question
 
+    def idle_channels(self) -> list[int]:
+        """Returns the channels that are not waited for because they are idle. Safe from any thread."""
+        return [index for index, one in enumerate(self._channels) if one.idle]
+
     def held_back_by(self) -> int | None:
         """Returns the channel that is waited for: the aligned one with the lowest watermark, or one with an open
         question.

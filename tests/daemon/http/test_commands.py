@@ -358,7 +358,7 @@ def test_status_is_not_cut_where_no_terminal_says_how_wide_it_is(
     shown = CliRunner().invoke(status, [str(file)]).output
     assert f"committed {10**15:,}   lag {10**15:,}   bad {10**9:,}" in shown
     assert long.reason.strip() in shown
-    assert shown.splitlines()[-1].split()[2:4] == [f"{10**15:,}"] * 2
+    assert [f"{10**15:,}"] * 2 in [line.split()[2:4] for line in shown.splitlines()]
 
 
 def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tidegate.daemon.event_log import EventList
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_events, redact_failures, redact_status
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.partitions import PartitionsAnswer
 from tidegate.daemon.status import Status
 from tidegate.daemon.time_series import History
 from tidegate.ids import OperatorName
@@ -53,6 +54,12 @@ def make_pipeline_resources(metrics: PipelineMetrics) -> list[Resource[Any]]:
             lambda: redact_events(metrics.events),
         ),
         _make_history(metrics),
+        _make(
+            "partitions",
+            "The partitions that the sources read: offsets, lag and watermarks.",
+            PartitionsAnswer,
+            lambda: PartitionsAnswer(metrics.partitions),
+        ),
     ]
 
 
