@@ -1,7 +1,4 @@
-"""A process that reads for one HTTP request: started, bounded and killed by `ChildReader`, and run by `answer_request`.
-
-The request is on its standard input, the answer on its standard output, both as MessagePack.
-"""
+"""Starts, bounds and kills a process that reads for one HTTP request; `answering.py` is its side."""
 
 from __future__ import annotations
 
@@ -9,41 +6,23 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from tidegate.daemon.http.resources import ResourceRefused
-from tidegate.errors import TidegateError
-from tidegate.process.parent import die_with_parent
+from tidegate.daemon.reading.answering import ReadAnswer
 
 logger = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 20.0
 """A request has 30 s in all."""
 ANSWER_BYTES_MAX: Final = 32 << 20
-NICENESS: Final = 10
-"""The daemon and its slots come first."""
 UNAVAILABLE: Final = 503
 _BROKEN: Final = "the process that reads has ended with code {code}; it is in the log"
 
-R = TypeVar("R")
 A = TypeVar("A")
-
-
-class ReadRefused(msgspec.Struct, frozen=True):
-    """The error that ended a read."""
-
-    code: str
-    message: str
-
-
-class _Answer(msgspec.Struct):
-    """What the process writes."""
-
-    refused: ReadRefused | None = None
-    value: Any = None
 
 
 class ChildReader(Generic[A]):
@@ -77,7 +56,7 @@ class ChildReader(Generic[A]):
             body = await self._run(msgspec.msgpack.encode(request))
         finally:
             self._reads = False
-        answer = msgspec.msgpack.decode(body, type=_Answer)
+        answer = msgspec.msgpack.decode(body, type=ReadAnswer)
         if answer.refused is not None:
             status = self._statuses.get(answer.refused.code, UNAVAILABLE)
             raise ResourceRefused(status, answer.refused.code, answer.refused.message)
@@ -126,16 +105,3 @@ async def _read_all(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
         if size > bytes_max:
             raise ResourceRefused(UNAVAILABLE, "too-large", f"the answer has more than {bytes_max >> 20} MiB")
     return b"".join(parts)
-
-
-def answer_request(request: type[R], read: Callable[[R], object]) -> None:
-    """Runs a process of `ChildReader`: reads the request, and writes what `read` returns or the TidegateError that it
-    raises.
-    """
-    die_with_parent(int(sys.argv[1]))
-    os.nice(NICENESS)
-    try:
-        answer = _Answer(value=read(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=request)))
-    except TidegateError as error:
-        answer = _Answer(ReadRefused(error.code, error.message))
-    sys.stdout.buffer.write(msgspec.msgpack.encode(answer))

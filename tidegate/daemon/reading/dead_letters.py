@@ -21,7 +21,7 @@ from tidegate.daemon.http.masking import mask
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.reading.child import ChildReader
 from tidegate.daemon.reading.exact import decode_row
-from tidegate.daemon.reading.read_dead_letters import PART_BYTES_MAX, NewestLetter, NewestLetters, NewestRequest
+from tidegate.daemon.reading.read_dead_letters import PART_MAX, NewestLetter, NewestLetters, NewestRequest
 from tidegate.formats.dead_letters.letter import DeadLetter
 from tidegate.process.logs import redact
 from tidegate.sources.dead_letter_topic import DeadLetterPlace, find_place
@@ -31,11 +31,10 @@ LETTERS_MAX: Final = 100
 KEPT_S: Final = 5.0
 """How long letters are kept, so that several viewers cost one read."""
 BYTES_SHOWN: Final = 2000
-"""Of a value, a key, a header, and of the columns eight times this."""
-COLUMNS_BYTES_MAX: Final = 8 * BYTES_SHOWN
+"""Of a value, a key, a header, a reason."""
 NAME_CHARACTERS_MAX: Final = 200
-MARGIN: Final = PART_BYTES_MAX // 2
-"""What is not shown of the end of a part that was cut: half a secret would not be recognized."""
+MARGIN: Final = PART_MAX // 2
+"""What is not shown of the end of a part that was cut; a secret is not longer than this."""
 
 
 class LetterBytes(msgspec.Struct, frozen=True):
@@ -206,23 +205,17 @@ class _Renderer:
             return LetterBytes(None, None, None)
         if self.masks:
             return LetterBytes(None, None, size_bytes)
-        shown = redact(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
-        if len(data) >= PART_BYTES_MAX:
-            shown = shown[:-MARGIN]
-        shown = shown[:BYTES_SHOWN]
+        shown = _redact(data.decode(errors="surrogateescape"), len(data)).encode(errors="surrogateescape")[:BYTES_SHOWN]
         return LetterBytes(_decode(shown, is_cut=len(shown) < size_bytes), base64.b64encode(shown).decode(), size_bytes)
 
     def _render_columns(self, letter: DeadLetter) -> tuple[dict[str, Any] | None, int | None]:
         """Returns the columns, and the size of the row if they are left out."""
         if letter.row is None:
             return None, letter.row_size
-        size_bytes = len(letter.row.encode())
-        if size_bytes > COLUMNS_BYTES_MAX:
-            return None, size_bytes
         try:
             return mask(decode_row(letter.row), self._masked), None
         except (ValueError, RecursionError):  # whoever may write to the topic has written it
-            return None, size_bytes
+            return None, len(letter.row.encode())
 
 
 def _decode(shown: bytes, *, is_cut: bool) -> str | None:
@@ -235,4 +228,10 @@ def _decode(shown: bytes, *, is_cut: bool) -> str | None:
 
 
 def _shorten(text: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
-    return redact(text)[:characters_max]
+    return _redact(text, len(text))[:characters_max]
+
+
+def _redact(text: str, size: int) -> str:
+    """Removes secrets from a text that may have been cut: half a secret at its end would not be recognized."""
+    shown = redact(text)
+    return shown if size < PART_MAX else shown[:-MARGIN]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from tidegate.daemon.reading.child import answer_request
+from tidegate.daemon.reading.answering import answer_request
 from tidegate.formats.contract import Headers
 from tidegate.formats.dead_letters.letter import DeadLetter
 from tidegate.sources.dead_letter_topic import DeadLetterPlace, DeadLetterTopic, Marks, dead_letter_of
@@ -25,9 +25,14 @@ FIRST_WINDOW: Final = 64
 BYTES_MAX: Final = 64 << 20
 """A window that makes more bytes than this is given up, unless nothing has been found yet."""
 TIME_MAX_S: Final = 10.0
-PART_BYTES_MAX: Final = 16_384
-"""Longer values and keys are cut. Secrets are removed from them afterwards, so this is more than what is shown."""
+PART_MAX: Final = 8192
+"""Longer values, keys and texts are cut. Secrets are removed from them afterwards, so this is more than is shown."""
 HEADERS_MAX: Final = 20
+HEADERS_BYTES_MAX: Final = 4 * PART_MAX
+ROW_CHARACTERS_MAX: Final = 16_384
+"""Larger rows are left out."""
+
+_TEXTS: Final = ("pipeline", "step", "kind", "message", "topic", "cluster", "bytes")
 
 Bounds = Mapping[int, tuple[int, int]]
 
@@ -82,24 +87,21 @@ class NewestFirst:
         self._bytes = 0
         self._marks = Marks()
         self._found: list[NewestLetter] = []
+        self._oldest: dict[int, int] = {}
+        """When the oldest record was written that was read in a partition."""
 
     def read(self) -> NewestLetters:
         """Reads the letters. Raises DeadLettersRefused, BrokerUnavailable."""
         bounds = self._topic.bounds()
         starts = {number: end for number, (_, end) in bounds.items()}
-        oldest: dict[int, int] = {}
-        """When the oldest letter was written that was read in a partition."""
         window = max(1, FIRST_WINDOW // max(1, len(bounds)))
         complete = True
-        while wanted := self._derive_window(bounds, starts, oldest, window):
+        while wanted := self._derive_window(bounds, starts, window):
             try:
                 letters = self._read_window(wanted)
             except _TooMuch:
                 complete = False
                 break
-            for one in letters:
-                number, at_ms = one.letter.partition, one.letter.written_ms or 0
-                oldest[number] = min(at_ms, oldest.get(number, at_ms))
             self._found = sorted([*self._found, *letters], key=_age, reverse=True)[: self._count]
             starts |= {number: start for number, (start, _) in wanted.items()}
             window *= 2
@@ -107,25 +109,27 @@ class NewestFirst:
         found = (msgspec.structs.replace(one, replayed_to=self._marks.of(one.letter)) for one in self._found)
         return NewestLetters(tuple(found), complete)
 
-    def _derive_window(
-        self, bounds: Bounds, starts: Mapping[int, int], oldest: Mapping[int, int], window: int
-    ) -> dict[int, tuple[int, int]]:
+    def _derive_window(self, bounds: Bounds, starts: Mapping[int, int], window: int) -> dict[int, tuple[int, int]]:
         """Returns what to read next of the partitions that may have letters that are newer than the oldest found."""
         full = len(self._found) >= self._count
         cutoff = self._found[-1].letter.written_ms or 0 if full else 0
         return {
             number: (max(first, starts[number] - window), starts[number])
             for number, (first, _) in bounds.items()
-            if starts[number] > first and (not full or oldest.get(number, cutoff) >= cutoff)
+            if starts[number] > first and (not full or self._oldest.get(number, cutoff) >= cutoff)
         }
 
     def _read_window(self, wanted: Bounds) -> list[NewestLetter]:
         """Reads the letters of a window. Raises _TooMuch, so that no newer letters are missing than those before it."""
+        from tidegate.sources.messages import stamp_of
+
         letters: list[NewestLetter] = []
         for message in self._topic.read(wanted):
             self._bytes += len(message.value() or b"") + len(message.key() or b"")
             if self._elapsed() > self._until_s or (self._bytes > BYTES_MAX and self._found):
                 raise _TooMuch
+            number, at_ms = message.partition() or 0, stamp_of(message) or 0
+            self._oldest[number] = min(at_ms, self._oldest.get(number, at_ms))
             if self._marks.note(message):
                 continue
             letter = dead_letter_of(message)
@@ -139,22 +143,32 @@ def _age(one: NewestLetter) -> tuple[int, int, int]:
 
 
 def _cut(letter: DeadLetter) -> NewestLetter:
+    row_fits = letter.row is not None and len(letter.row) <= ROW_CHARACTERS_MAX
     cut = msgspec.structs.replace(
         letter,
         key=_cut_bytes(letter.key),
         value=_cut_bytes(letter.value),
-        headers=_cut_headers(letter.headers),
+        headers=tuple(_cut_headers(letter.headers)),
         reason=(),  # its parts have fields of their own
+        row=letter.row if row_fits else None,
+        row_size=letter.row_size if row_fits or letter.row is None else len(letter.row.encode()),
+        row_types=None,
+        **{name: getattr(letter, name)[:PART_MAX] for name in _TEXTS},
     )
     return NewestLetter(cut, None, len(letter.key or b""), len(letter.value or b""))
 
 
 def _cut_bytes(data: bytes | None) -> bytes | None:
-    return None if data is None else data[:PART_BYTES_MAX]
+    return None if data is None else data[:PART_MAX]
 
 
-def _cut_headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((name[:PART_BYTES_MAX], _cut_bytes(value)) for name, value in headers[:HEADERS_MAX])
+def _cut_headers(headers: Headers) -> Iterator[tuple[str, bytes | None]]:
+    size = 0
+    for name, value in headers[:HEADERS_MAX]:
+        yield name[:PART_MAX], _cut_bytes(value)
+        size += min(len(name), PART_MAX) + min(len(value or b""), PART_MAX)
+        if size > HEADERS_BYTES_MAX:
+            return
 
 
 def read_newest(request: NewestRequest) -> NewestLetters:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.daemon.reading.child import answer_request
+from tidegate.daemon.reading.answering import answer_request
 from tidegate.storage.open import Opener
 from tidegate.storage.options import StorageOptions
 
