@@ -62,7 +62,7 @@ def test_the_plan_has_steps_with_inputs_and_their_places() -> None:
     }
     assert steps["big"]["vertex"] == "orders"
     assert [one["from"] for one in steps["big"]["inputs"]] == ["orders"]
-    assert [(one["from"], one["output"]) for one in steps["dead_letters.bytes"]["inputs"]][0] == ("orders", "dead")
+    assert next((one["from"], one["output"]) for one in steps["dead_letters.bytes"]["inputs"]) == ("orders", "dead")
     layout = plan["layout"]
     assert [one["step"] for one in layout["nodes"]] == [one["name"] for one in plan["steps"]]
     assert {(one["from"], one["to"]) for one in layout["edges"] if one["exchanged"]} == {

@@ -18,7 +18,7 @@ from tests.tidy.tree import PACKAGE, python_files
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord, HistorySummary, SubtaskPhases
 from tidegate.daemon.checkpoint_summary import PHASES
 from tidegate.daemon.diagnosis.rules import render_rules_table
-from tidegate.daemon.http.commands import COMMAND_PATHS
+from tidegate.daemon.http.commands import COMMANDS
 from tidegate.daemon.http.server import ALIASES, BEAT_LIMIT_S, PATHS
 from tidegate.daemon.metric_catalogue import CATALOGUE, render_metrics_table
 from tidegate.daemon.metrics import MARKER_ENDS, TransactionResult
@@ -120,7 +120,7 @@ def test_codes_of_errors_are_unique() -> None:
 
 def test_all_paths_and_aliases_are_documented() -> None:
     text = section("Probes and paths")
-    commands = {f"POST {path}" for path in COMMAND_PATHS}
+    commands = {f"POST {command.path}" for command in COMMANDS}
     assert set(first_cells(text)) - {"path", "---", "/"} == set(PATHS) | commands
     assert all(f"`{alias}`" in text for alias in ALIASES)
     assert f"{BEAT_LIMIT_S:.0f} s" in text

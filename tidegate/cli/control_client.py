@@ -14,7 +14,7 @@ from tidegate.cli.daemon_address import DaemonAddress
 from tidegate.config.models import PipelineSettings
 from tidegate.daemon.control_token import TokenFileRefused, find_token, read_token
 from tidegate.daemon.http.admission import SCHEME
-from tidegate.daemon.http.commands import JSON, ControlRequest, OrderRefused
+from tidegate.daemon.http.commands import JSON, ControlRequest, Refusal
 from tidegate.daemon.status import Status
 from tidegate.errors import UNDECODABLE, TidegateError
 from tidegate.spark.work_directory import temporary_directory
@@ -194,6 +194,6 @@ def decode_answer(answer: bytes, kind: type[Answer], reach: DaemonAddress) -> An
 
 def _words(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=OrderRefused).message
+        return msgspec.json.decode(body, type=Refusal).message
     except UNDECODABLE:
         return body.decode(errors="replace").strip()[:200]

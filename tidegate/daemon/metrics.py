@@ -202,7 +202,7 @@ class PipelineMetrics:
     ) -> None:
         self._series = MetricSeries(pipeline)
         self._pipeline = pipeline
-        self._version = version
+        self.version = version
         self._guarantee = guarantee
         self._elapsed = elapsed
         self._now_ms = now_ms
@@ -229,7 +229,7 @@ class PipelineMetrics:
 
     def _show_start(self, clusters: Iterable[ClusterName]) -> None:
         self._series.gauge("tidegate_uptime_seconds").set_function(lambda: self._elapsed() - self._started_at)
-        self._series.gauge("tidegate_build_info", self._version, platform.python_version()).set(1)
+        self._series.gauge("tidegate_build_info", self.version, platform.python_version()).set(1)
         self._series.gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(0)
         self._series.gauge("tidegate_checkpoint_last_id").set(0)
         for result in ("completed", "failed"):
@@ -459,7 +459,7 @@ class PipelineMetrics:
         records_in, records_out = self._slots.windows["records_in"], self._slots.windows["records_out"]
         return Status(
             pipeline=self._pipeline,
-            version=self._version,
+            version=self.version,
             state=state,
             reason=reason,
             attempt=self._attempt,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine
+from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 from aiohttp import web
@@ -35,11 +36,6 @@ ORDERS_MAX: Final = 8
 """The number of commands that may be in progress."""
 NOT_READY: Final = HttpRefusal(503, "not-ready", "the daemon is only starting; ask again")
 UNAUTHENTICATED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST})
-COMMAND_PATHS: Final = {
-    "/checkpoints": "take a checkpoint now",
-    "/savepoints": "take a savepoint",
-    "/stop": "final checkpoint, then exit",
-}
 
 
 class ControlRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,11 +46,19 @@ class ControlRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The directory of the savepoint; None means `savepoints` in the checkpoint directory."""
 
 
-class OrderRefused(msgspec.Struct):
-    """The response when nothing was done."""
+class Refusal(msgspec.Struct):
+    """The answer to a request that was refused or failed."""
 
     code: str
+    """Stable, for programs."""
     message: str
+    """What is wrong, where, and what to do."""
+
+
+class StopAccepted(msgspec.Struct):
+    """The final checkpoint is being taken; the daemon ends after it."""
+
+    state: str = "stopping"
 
 
 class ControlRoutes(Protocol):
@@ -70,6 +74,41 @@ class ControlRoutes(Protocol):
 
     async def stop(self) -> None:
         """Requests the final checkpoint and then the end."""
+
+
+class Command(NamedTuple):
+    """A command: where it is sent, and what it does."""
+
+    path: str
+    operation: str
+    """Its name in the description of the API."""
+    summary: str
+    answer: type[msgspec.Struct]
+    carry_out: Callable[[ControlRoutes, ControlRequest], Coroutine[Any, Any, object]]
+
+
+async def _stop(commands: ControlRoutes, _order: ControlRequest) -> StopAccepted:
+    await commands.stop()
+    return StopAccepted()
+
+
+COMMANDS: Final = (
+    Command(
+        "/checkpoints",
+        "takeCheckpoint",
+        "Takes a checkpoint now.",
+        CheckpointDone,
+        lambda commands, _order: commands.take_checkpoint(),
+    ),
+    Command(
+        "/savepoints",
+        "takeSavepoint",
+        "Takes a savepoint.",
+        SavepointDone,
+        lambda commands, order: commands.take_savepoint(order.directory),
+    ),
+    Command("/stop", "stop", "Takes the final checkpoint, then ends the daemon.", StopAccepted, _stop),
+)
 
 
 class CommandHandlers:
@@ -99,10 +138,9 @@ class CommandHandlers:
 
     def add_to(self, application: web.Application) -> None:
         """Registers the paths."""
-        handlers = {"/checkpoints": self._checkpoint, "/savepoints": self._savepoint, "/stop": self._stop}
-        for path, handler in handlers.items():
-            application.router.add_post(path, handler)
-            application.router.add_post(API + path, handler)
+        for command in COMMANDS:
+            for path in (command.path, API + command.path):
+                application.router.add_post(path, partial(self._answer, command))
 
     def refuse(self, request: web.Request) -> HttpRefusal | None:
         """Returns None if the sender of a request has the role `operate`."""
@@ -128,32 +166,13 @@ class CommandHandlers:
         if request.method == "POST":
             self._tell(line)
 
-    async def _checkpoint(self, request: web.Request) -> web.Response:
-        async def take(commands: ControlRoutes, _order: ControlRequest) -> CheckpointDone:
-            return await commands.take_checkpoint()
-
-        return await self._answer(request, take)
-
-    async def _savepoint(self, request: web.Request) -> web.Response:
-        async def take(commands: ControlRoutes, order: ControlRequest) -> SavepointDone:
-            return await commands.take_savepoint(order.directory)
-
-        return await self._answer(request, take)
-
-    async def _stop(self, request: web.Request) -> web.Response:
-        async def stop(commands: ControlRoutes, _order: ControlRequest) -> dict[str, str]:
-            await commands.stop()
-            return {"state": "stopping"}
-
-        return await self._answer(request, stop)
-
-    async def _answer(self, request: web.Request, action: _Action) -> web.Response:
+    async def _answer(self, command: Command, request: web.Request) -> web.Response:
         """Handles a command and logs one line for it; repeated refusals are counted instead."""
-        answer = await self._decide(request, action)
+        answer = await self._decide(command, request)
         self.log(request, f"command {request.path}", answer.status)
         return answer
 
-    async def _decide(self, request: web.Request, action: _Action) -> web.Response:
+    async def _decide(self, command: Command, request: web.Request) -> web.Response:
         refusal = self.refuse(request)
         if refusal is None and request.content_type != JSON:
             refusal = HttpRefusal(415, "bad-request", f"send {JSON}")
@@ -165,12 +184,12 @@ class CommandHandlers:
         commands, loop, _ = self._served
         self._under_way += 1
         try:
-            return await self._carry_out(request, commands, loop, action)
+            return await self._carry_out(command, request, commands, loop)
         finally:
             self._under_way -= 1
 
     async def _carry_out(
-        self, request: web.Request, commands: ControlRoutes, loop: asyncio.AbstractEventLoop, action: _Action
+        self, command: Command, request: web.Request, commands: ControlRoutes, loop: asyncio.AbstractEventLoop
     ) -> web.Response:
         try:
             order = msgspec.json.decode(await request.read(), type=ControlRequest)
@@ -182,7 +201,7 @@ class CommandHandlers:
         place = self._places.find(request.protocol)
         if place is not None:
             place.order_begins()
-        work = action(commands, order)
+        work = command.carry_out(commands, order)
         try:
             running = asyncio.run_coroutine_threadsafe(work, loop)
         except RuntimeError:  # the daemon's loop is closed: hang up, as on clients that are already waiting
@@ -203,12 +222,6 @@ def _own_address(request: web.Request) -> list[str]:
     return [str(own[0])] if own else []
 
 
-class _Action(Protocol):
-    """The action of a command."""
-
-    def __call__(self, commands: ControlRoutes, order: ControlRequest, /) -> Coroutine[Any, Any, object]: ...
-
-
 def _status_of(error: TidegateError) -> int:
     """Returns the status of a failed command: 400 if the command is wrong, 503 if a retry may help."""
     if error.exit_code == 2:
@@ -219,5 +232,5 @@ def _status_of(error: TidegateError) -> int:
 
 def answer_refusal(refusal: HttpRefusal) -> web.Response:
     """Renders the response when nothing was done."""
-    body = msgspec.json.encode(OrderRefused(refusal.code, refusal.message)) + b"\n"
+    body = msgspec.json.encode(Refusal(refusal.code, refusal.message)) + b"\n"
     return web.Response(status=refusal.status, body=body, content_type=JSON)

@@ -28,8 +28,9 @@ from aiohttp.typedefs import Handler, Middleware
 from tidegate.config.fields.serving import HttpTlsSettings
 from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, decide_reader, is_loopback
 from tidegate.daemon.http.callers import find_caller
-from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, CommandHandlers, answer_refusal
+from tidegate.daemon.http.commands import COMMANDS, JSON, CommandHandlers, answer_refusal
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places, make_client_logger
+from tidegate.daemon.http.openapi import make_openapi_resource
 from tidegate.daemon.http.page import INDEX, PREFIX, add_security_headers, answer_file, answer_static, is_page
 from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
 from tidegate.daemon.http.resources import Resource, ResourceHandlers
@@ -118,9 +119,9 @@ class HttpServer:
         self._renders: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
         self._switch_interval_s = sys.getswitchinterval()
         self._renderer = concurrent.futures.ThreadPoolExecutor(1, "rendering")
-        self._resources = ResourceHandlers(
-            make_pipeline_resources(metrics) if resources is None else resources, self.commands, self._renderer
-        )
+        mounted = make_pipeline_resources(metrics) if resources is None else resources
+        description = make_openapi_resource(mounted, metrics.version)
+        self._resources = ResourceHandlers([*mounted, description], self.commands, self._renderer)
 
     def start(self) -> int:
         """Binds and starts to serve; returns the port. Raises HttpUnavailable if the address is not available."""
@@ -300,7 +301,9 @@ class HttpServer:
             return answer_file(request, INDEX)
         status = self._metrics.snapshot()
         names = {"name": "tidegate", "version": status.version, "pipeline": status.pipeline}
-        return _json({**names, "paths": PATHS | self._resources.paths, "commands": COMMAND_PATHS})
+        return _json(
+            {**names, "paths": PATHS | self._resources.paths, "commands": {one.path: one.summary for one in COMMANDS}}
+        )
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
         if "application/openmetrics-text" in request.headers.get("Accept", ""):
