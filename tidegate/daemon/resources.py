@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.config.load import LoadedPipeline
+from tidegate.daemon.file_resources import make_file_resources
 from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
 from tidegate.daemon.http.resources import Resource
 from tidegate.daemon.metrics import PipelineMetrics
@@ -22,6 +23,7 @@ def make_resources(
     masked = derive_masked_columns(plan, loaded.settings.http.redact)
     return [
         *make_pipeline_resources(metrics),
+        *make_file_resources(loaded, plan),
         make_dead_letters_resource(loaded, masked),
         make_state_resource(loaded, masked),
         taps.resource,
