@@ -146,12 +146,6 @@ class Daemon:
         """The exit code; set once nothing is left to do except to close."""
         self._error: TidegateError | None = None
         """The error that ended the daemon, if any; the caller of `run` reports it."""
-        self._diagnosis = DiagnosisWatch(
-            metrics,
-            derive_limits(self._settings.checkpoints),
-            derive_plan_facts(plan),
-            self._services.clock.monotonic,
-        )
         self._manager = open_service_manager(os.environ)
         self._supervisor = Supervisor(
             plan, self._services, self._host, self._attempt_settings, options, self._on_attempt, _jitter
@@ -349,13 +343,15 @@ class Daemon:
             limit.cancel()
 
     async def _beat(self) -> None:
-        clocks = ClockWatch(self._services.clock, self._diagnosis.clock_was_set)
+        clock, limits = self._services.clock, derive_limits(self._settings.checkpoints)
+        diagnosis = DiagnosisWatch(self._metrics, limits, derive_plan_facts(self._plan), clock.monotonic)
+        clocks = ClockWatch(clock, diagnosis.clock_was_set)
         while True:
             self._http.beat()
             clocks.look()
             self._check_state()
             self._metrics.beat()
-            self._diagnosis.look()
+            diagnosis.look()
             self._report_progress()
             await asyncio.sleep(BEAT_S)
 
