@@ -23,7 +23,7 @@ from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.restore_target import derive_chosen, find_retained
 from tidegate.daemon.checkpoint_requests import CheckpointUnavailable
 from tidegate.daemon.control_token import provide_token
-from tidegate.daemon.http.commands import COMMANDS, JSON, ORDERS_MAX
+from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, ORDERS_MAX
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
@@ -56,7 +56,7 @@ def test_an_order_that_comes_when_the_daemon_has_just_ended_is_hung_up_on(
 ) -> None:
     """As on those that wait then: the commands look into the journal. It was an internal error, with a traceback."""
     daemon.close()
-    for path, *_ in COMMANDS:
+    for path in COMMAND_PATHS:
         with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
             post(server, path, ORDER)
     assert "internal error" not in caplog.text
@@ -77,7 +77,7 @@ def test_an_order_that_comes_when_the_daemon_has_just_ended_is_hung_up_on(
 def test_what_is_no_order_for_this_daemon_is_refused(
     server: HttpServer, daemon: Daemon, body: bytes, content_type: str, status: int, told: str
 ) -> None:
-    for path, *_ in COMMANDS:
+    for path in COMMAND_PATHS:
         found, answer = post(server, path, body, content_type=content_type)
         assert (found, told in answer["message"]) == (status, True), answer
     assert (daemon.asked, daemon.checkpoints) == ([], 0)
@@ -114,7 +114,7 @@ def test_before_the_daemon_is_up_there_is_nobody_to_take_orders() -> None:
 def test_X33_an_order_of_a_stranger_or_of_a_web_page_is_refused(
     server: HttpServer, daemon: Daemon, headers: dict[str, str], status: int, told: str
 ) -> None:
-    for path, *_ in COMMANDS:
+    for path in COMMAND_PATHS:
         found, answer = post(server, path, ORDER, **headers)
         assert (found, told in answer["message"]) == (status, True), answer
     assert (daemon.asked, daemon.checkpoints) == ([], 0)
@@ -333,9 +333,7 @@ def test_status_shows_how_the_pipeline_is_doing(server: HttpServer, tmp_path: Pa
     shown = CliRunner().invoke(status, [str(file)])
     assert (shown.exit_code, shown.output.split()[:2]) == (0, ["shop", "starting"]), shown.output
     assert "lag unknown" in shown.output
-    lines = shown.output.splitlines()
-    assert lines[-2].split() == ["orders", "source", "0", "0", "0", "0", "0", "0%"]
-    assert lines[-1] == "nothing is wrong"
+    assert shown.output.splitlines()[-1].split() == ["orders", "source", "0", "0", "0", "0", "0", "0%"]
     as_json = CliRunner().invoke(status, [str(file), "--format", "json"])
     found = msgspec.json.decode(as_json.output, type=Status)
     assert (found.pipeline, [one.name for one in found.operators]) == ("shop", ["orders"])
@@ -360,7 +358,7 @@ def test_status_is_not_cut_where_no_terminal_says_how_wide_it_is(
     shown = CliRunner().invoke(status, [str(file)]).output
     assert f"committed {10**15:,}   lag {10**15:,}   bad {10**9:,}" in shown
     assert long.reason.strip() in shown
-    assert [f"{10**15:,}"] * 2 in [line.split()[2:4] for line in shown.splitlines()]
+    assert shown.splitlines()[-1].split()[2:4] == [f"{10**15:,}"] * 2
 
 
 def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Path) -> None:
