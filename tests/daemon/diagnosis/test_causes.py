@@ -29,8 +29,8 @@ def test_brokers_away() -> None:
     line = Timeline().second(times=10)
     why = "no broker answers at kafka:9092: connection refused"
     for away in range(1, 30):
-        line.conditions = Conditions(silences={MAIN_CLUSTER: BrokerSilence(why, float(away))}, oldest_transaction_s=3.0)
-        line.second(state=PipelineState.WAITING, reason=why)
+        line.conditions = Conditions(silences={MAIN_CLUSTER: BrokerSilence(why, float(away))})
+        line.second(state=PipelineState.WAITING, reason=why, oldest_transaction_seconds=3.0)
     found = only(line, "brokers-away")
     assert (found.sentence, found.cluster) == (f"{why} (for 29.0 s)", MAIN_CLUSTER)
     assert found.evidence["away_seconds"] == 29.0
@@ -230,8 +230,7 @@ def test_failing_checkpoints(reason: str, code: str) -> None:
 
 def test_an_old_transaction() -> None:
     line = Timeline(transaction_timeout_s=60.0).second(times=5)
-    line.conditions = Conditions(oldest_transaction_s=40.0)
-    line.second()
+    line.second(oldest_transaction_seconds=40.0)
     assert only(line, "transaction-old").evidence["transaction_timeout_seconds"] == 60.0
 
 

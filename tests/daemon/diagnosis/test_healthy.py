@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from tests.daemon.diagnosis.timeline import BUSY, CALM, TOTALS, Timeline, phase
 from tidegate.coordinator.history import CheckpointKind
-from tidegate.daemon.diagnosis.facts import Conditions
 from tidegate.daemon.status import PipelineState
 
 
@@ -90,6 +89,5 @@ def test_a_short_hold() -> None:
 
 def test_a_transaction_of_an_ordinary_interval() -> None:
     line = Timeline(interval_s=600.0)
-    line.conditions = Conditions(oldest_transaction_s=610.0)
-    line.second(times=10)
+    line.second(times=10, oldest_transaction_seconds=610.0)
     assert line.shown == set()

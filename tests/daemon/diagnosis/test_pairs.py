@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tests.daemon.diagnosis.timeline import BLOCKED, BUSY, CALM, ORDERS, Timeline, phase
 from tests.tidy.tree import ROOT
 from tidegate.coordinator.events import CheckpointFailure
@@ -11,7 +13,7 @@ from tidegate.daemon.diagnosis.rules import RULES
 from tidegate.daemon.status import DiagnosisSeverity, PipelineState
 from tidegate.ids import MAIN_CLUSTER
 
-AWAY = Conditions(silences={MAIN_CLUSTER: BrokerSilence("no broker answers", 60.0)}, oldest_transaction_s=800.0)
+AWAY = Conditions(silences={MAIN_CLUSTER: BrokerSilence("no broker answers", 60.0)})
 
 
 def test_an_outage_explains_everything_that_follows_from_it() -> None:
@@ -19,7 +21,9 @@ def test_an_outage_explains_everything_that_follows_from_it() -> None:
     line.conditions = AWAY
     line.fail(code="broker-unavailable")
     line.checkpoint(None, missing=("totals[0]",), acknowledged_ms=None)
-    line.second([BLOCKED, BLOCKED], times=60, lag=100, lag_s=1.0, state=PipelineState.WAITING)
+    line.second(
+        [BLOCKED, BLOCKED], times=60, lag=100, lag_s=1.0, state=PipelineState.WAITING, oldest_transaction_seconds=800.0
+    )
     assert line.shown == {"brokers-away"}
 
 
@@ -37,7 +41,7 @@ def test_a_slow_slot_explains_the_checkpoint_the_lag_and_the_watermark() -> None
     line = Timeline(transaction_timeout_s=60.0).checkpoint(0.1).second(times=30)
     line.rows[1] = 5000
     line.operators[ORDERS] = {"stalled_seconds": 45.0, "held_back_by": "in[3]"}
-    line.conditions = Conditions(oldest_transaction_s=50.0)
+    line.status = replace(line.status, oldest_transaction_seconds=50.0)
     expired = f"{CheckpointFailure.EXPIRED.value} (missing)"
     line.checkpoint(30.0, result=CheckpointResult.FAILED, reason=expired, missing=("totals[1]",), acknowledged_ms=None)
     line.checkpoint(None, missing=("totals[1]",), acknowledged_ms=None)
@@ -49,7 +53,7 @@ def test_a_slow_slot_explains_the_checkpoint_the_lag_and_the_watermark() -> None
 
 def test_slow_storage_explains_an_old_transaction() -> None:
     line = Timeline(transaction_timeout_s=60.0).second(times=30)
-    line.conditions = Conditions(oldest_transaction_s=50.0)
+    line.status = replace(line.status, oldest_transaction_seconds=50.0)
     line.checkpoint(20.0, phase(upload_s=19.0)).checkpoint(20.0, phase(upload_s=19.0)).second(times=5)
     assert line.codes == ("storage-slow",)
 

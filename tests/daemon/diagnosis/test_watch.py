@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from tests.daemon.diagnosis.timeline import EMPTY
 from tidegate.daemon.broker_watch import Sign
@@ -60,7 +61,7 @@ def test_a_problem_is_logged_when_it_begins_and_when_it_ends(caplog: pytest.LogC
     world = World()
     caplog.set_level(logging.INFO)
     for age_s in (50.0, 51.0, 0.0):
-        world.metrics.seen = Observation(status=EMPTY, conditions=Conditions(oldest_transaction_s=age_s))
+        world.metrics.seen = Observation(status=replace(EMPTY, oldest_transaction_seconds=age_s))
         world.turn(10)
     begun, ended = caplog.messages
     assert begun.startswith("transaction-old: the oldest open transaction is 50.0 s old")
