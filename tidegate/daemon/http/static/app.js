@@ -18,7 +18,7 @@ const STATE_KINDS = {
 function Header({ status, stale_s, refused }) {
   const [mood, word] = stale_s !== null ? ["off", "no answer"] : refused ? ["off", "no access"] : status === null ? ["idle", "connecting"] : ["on", "live"];
   return html`<header class="top ${stale_s === null ? "" : "stale"}">
-    <a class="brand" href=${href("overview")}><img src="static/favicon.svg" alt="" width="24" height="24" /><span>Tidegate</span></a>
+    <a class="brand" href=${href("overview")} aria-label="Tidegate, overview"><img src="static/favicon.svg" alt="" width="24" height="24" /><span>Tidegate</span></a>
     ${status === null ? null : html`<div class="pipeline">
       <strong>${status.pipeline}</strong>
       <span role="status"><${Badge} kind=${STATE_KINDS[status.state] ?? "idle"} text=${status.state} /></span>

@@ -142,7 +142,8 @@ class Poll {
       const wanted = Math.min(...this.readers.values());
       const slow = Math.max(wanted, PAUSE_PER_ANSWER * (performance.now() - started));
       const failing = wanted * 2 ** Math.min(this.failures, 2);
-      this.#plan(this.failures ? failing : Math.min(slow, Math.max(wanted, PAUSE_MAX_MS)));
+      const refused = this.now.data === null && !this.now.stale;
+      this.#plan(refused ? PAUSE_MAX_MS : this.failures ? failing : Math.min(slow, Math.max(wanted, PAUSE_MAX_MS)));
     }
   }
 
@@ -310,7 +311,7 @@ export function Table({ columns, rows, row_key, empty = "nothing to show", onRow
   const keyOf = typeof row_key === "function" ? row_key : (row) => row[row_key];
   const cell = (column, row) => (column.render ? column.render(row) : (row[column.key] ?? NONE));
   const first = (column, row) => html`<button type="button" class="link" aria-pressed=${String(keyOf(row) === chosen)} onClick=${() => onRow(row)}>${cell(column, row)}</button>`;
-  return html`<div class="scroll" role="region" tabindex="0" aria-label=${label ?? columns[0].title}>
+  return html`<div class="scroll" role="group" tabindex="0" aria-label=${label ?? columns[0].title}>
     <table>
       <thead><tr>${columns.map((column) => html`<th key=${column.key} scope="col" class=${column.numeric ? "numeric" : ""}>${column.title}</th>`)}</tr></thead>
       <tbody>${rows.map((row) => html`<tr key=${keyOf(row)} class=${onRow && keyOf(row) === chosen ? "chosen" : ""}>
@@ -395,7 +396,7 @@ const TOKENS = {
 };
 
 /** Asks for a token, which is kept in this tab until it is closed. `role` is `read` or `operate`. */
-export function Token({ role = "read", onToken, message }) {
+export function Token({ role = "read", onToken }) {
   const [token, setText] = useState("");
   const id = useId();
   const submit = (event) => {
@@ -406,7 +407,7 @@ export function Token({ role = "read", onToken, message }) {
   };
   return html`<form class="token" onSubmit=${submit}>
     <p>${TOKENS[role]}</p>
-    ${hasToken() && message ? html`<p class="error" role="alert">${message}</p>` : null}
+    ${hasToken() ? html`<p class="error" role="alert">The token that you have given is another one.</p>` : null}
     <label for=${id}>Token</label>
     <div class="field">
       <input id=${id} type="password" autocomplete="off" spellcheck="false" required value=${token} onInput=${(event) => setText(event.target.value)} />
@@ -417,7 +418,7 @@ export function Token({ role = "read", onToken, message }) {
 
 /** Why a resource cannot be shown: asks for a token if that is the reason. */
 export function Problem({ error, role = "read", onToken }) {
-  if (error.status === 401) return html`<${Token} role=${role} onToken=${onToken} message=${error.message} />`;
+  if (error.status === 401) return html`<${Token} role=${role} onToken=${onToken} />`;
   return html`<p class="error" role="alert">${error.message}</p>`;
 }
 
