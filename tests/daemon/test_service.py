@@ -109,7 +109,6 @@ class Signalled(Closing):
         self.number, self.heard = number, asyncio.Event()
         self._work_dir = cast("Any", SimpleNamespace(remove=lambda: None, path=directory))
         self._http = cast("Any", SimpleNamespace(port=1, commands=SimpleNamespace(serve=lambda *_: None)))
-        self._taps = cast("Any", SimpleNamespace(serve=lambda *_: None))
         self._settings.http = cast("Any", SimpleNamespace(token_file=None))
 
     async def _beat(self) -> None:

@@ -121,7 +121,6 @@ class Daemon:
         taps: TapService,
     ) -> None:
         self._loaded = loaded
-        self._taps = taps
         self._options = options
         self._settings = loaded.settings
         self.pipeline = plan.pipeline
@@ -150,6 +149,7 @@ class Daemon:
         self._supervisor = Supervisor(
             plan, self._services, self._host, self._attempt_settings, options, self._on_attempt, _jitter
         )
+        taps.serve(self.copy_rows, asyncio.get_running_loop())
 
     async def run(self) -> None:
         """Runs until the pipeline has ended. Raises TidegateError."""
@@ -163,7 +163,6 @@ class Daemon:
             named = self._settings.http.token_file
             token = provide_token(self._work_dir.path, self._http.port, None if named is None else Path(named))
             self._http.commands.serve(self, loop, token)
-            self._taps.serve(self.copy_rows, loop)
             await self._open()
             tasks.append(loop.create_task(self._watch_brokers()))
             await self._supervisor.run()
