@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -36,6 +37,8 @@ _ERRORS: Final = {
 _READING: Final = (400, 401, 421, 500, 503)
 _COMMANDING: Final = (400, 401, 403, 409, 415, 421, 500, 503)
 _ROLES: Final[list[dict[str, list[str]]]] = [{"token": []}, {"certificate": []}]
+_PYTHON_NAMES: Final = {"None": "null", "True": "true", "False": "false"}
+_PYTHON: Final = re.compile(r"\b(None|True|False)\b")
 _BEARER: Final = "The daemon's token; for reading also that of `http.read_token_file`."
 _DESCRIPTION: Final = (
     "What a Tidegate daemon knows about its pipeline, and the commands that it takes. Names end with their unit; times "
@@ -69,7 +72,7 @@ def make_openapi(resources: Iterable[Resource[Any]], version: str) -> dict[str, 
     for struct in _find_structs(types):
         _add_descriptions(components, struct)
     used = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
-    return {
+    document = {
         "openapi": OPENAPI,
         "info": {
             "title": "Tidegate",
@@ -96,6 +99,7 @@ def make_openapi(resources: Iterable[Resource[Any]], version: str) -> dict[str, 
             },
         },
     }
+    return msgspec.json.decode(msgspec.json.encode(document), type=dict[str, Any])  # defaults are tuples
 
 
 def _describe_resource(resource: Resource[Any], schema: dict[str, Any]) -> dict[str, Any]:
@@ -179,13 +183,10 @@ def _find_structs(types: Iterable[Any]) -> list[type[msgspec.Struct]]:
 def _add_descriptions(components: dict[str, Any], struct: type[msgspec.Struct]) -> None:
     """Adds the docstrings of a struct's fields to its schema."""
     properties = components[struct.__name__].get("properties", {})
-    for name, text in read_field_docs(struct).items():
-        if name in properties:
-            properties[name] = _described(properties[name], text)
-
-
-def _described(schema: dict[str, Any], text: str) -> dict[str, Any]:
-    return {**schema, "description": text}
+    docs = read_field_docs(struct)
+    for field in msgspec.structs.fields(struct):
+        if field.name in docs:
+            properties[field.encode_name] = {**properties[field.encode_name], "description": docs[field.name]}
 
 
 @cache
@@ -206,5 +207,6 @@ def _parse_field_docs(source: str) -> dict[str, str]:
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
             continue
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            found[field.target.id] = inspect.cleandoc(str(following.value.value))
+            text = inspect.cleandoc(str(following.value.value))
+            found[field.target.id] = _PYTHON.sub(lambda word: _PYTHON_NAMES[word[0]], text)
     return found
