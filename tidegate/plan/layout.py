@@ -20,7 +20,7 @@ from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.spec import DEAD
 from tidegate.plan.graph import RETRY_VERTEX, Edge, Node, Plan, Vertex
 
-STEP_WIDTH: Final = 192
+STEP_WIDTH: Final = 208
 STEP_HEIGHT: Final = 68
 STEP_GAP: Final = 40
 """Between a step and the next of its vertex."""

@@ -6,6 +6,7 @@ const UNIT = 16; // pixels of the layout in one rem, so that the picture grows w
 const WINDOW_S = 6;
 const BUSY = 0.8, BLOCKED = 0.5;
 const DEAD = "dead";
+const INPUTS_SHOWN = 3;
 const rem = (pixels) => `${pixels / UNIT}rem`;
 
 // -- figures ----------------------------------------------------------------------------------------------------------
@@ -40,6 +41,7 @@ function operatorsOf(status, earlier) {
 /** Returns the state of an operator as a kind of badge and a text. */
 function stateOf(operator) {
   if (operator === undefined) return { kind: "idle", text: "not started" };
+  if (operator.stalled_seconds !== null) return { kind: "bad", text: `stalled ${duration(operator.stalled_seconds)}` };
   if (operator.on_hold) return { kind: "warn", text: "on hold" };
   if (operator.blocked_ratio >= BLOCKED) return { kind: "warn", text: `blocked ${percent(operator.blocked_ratio)}` };
   if (operator.busy_ratio >= BUSY) return { kind: "bad", text: `busy ${percent(operator.busy_ratio)}` };
@@ -50,13 +52,12 @@ function stateOf(operator) {
 /** Returns what is worth a look at an operator, in a few words each. */
 function notesOf(operator) {
   if (operator === undefined) return [];
-  const { failed, late, event_time_lag_seconds: lag, stalled_seconds: stalled, gauges: { waiting_rows } } = operator;
+  const { failed, late, event_time_lag_seconds: lag, gauges: { waiting_rows } } = operator;
   return [
     failed > 0 && { bad: true, text: `${number(failed)} failed` },
     late > 0 && { text: `${number(late)} late` },
-    stalled !== null && { bad: true, text: `watermark stalled ${duration(stalled)}` },
     waiting_rows > 0 && { text: `${number(waiting_rows)} waiting` },
-    stalled === null && lag !== null && { text: `lag ${duration(Math.max(0, lag))}`, title: "how far its watermark is behind the clock" },
+    lag !== null && { text: `lag ${duration(Math.max(0, lag))}`, title: "how far its watermark is behind the clock" },
   ].filter(Boolean);
 }
 
@@ -79,7 +80,7 @@ function Lines({ layout, chosen }) {
     edge.from === chosen || edge.to === chosen ? "near" : "",
   ].join(" ");
   return html`<svg viewBox="0 0 ${layout.width} ${layout.height}" aria-hidden="true">
-    <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8Z" /></marker></defs>
+    <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8Z" /></marker></defs>
     ${layout.vertices.map((one) => html`<rect key=${one.name} x=${one.x} y=${one.y} width=${one.width} height=${one.height} rx="8" />`)}
     ${layout.edges.map((edge) => html`<path key=${`${edge.from} ${edge.to} ${edge.port} ${edge.output}`} class=${classOf(edge)} d=${pathOf(edge.points)} marker-end="url(#arrow)" />`)}
   </svg>`;
@@ -94,8 +95,8 @@ function Step({ place, step, operator, chosen }) {
   return html`<li class="step ${kind}" ref=${item} style=${{ left: rem(place.x), top: rem(place.y), width: rem(place.width), height: rem(place.height) }}>
     <a href=${href("graph", step.name)} aria-current=${chosen ? "true" : undefined} title=${step.name}>
       <span class="name"><strong>${step.name}</strong><span class="muted">${step.kind}</span></span>
-      ${inputs.length ? html`<span class="from muted">from ${inputs.join(", ")}</span>` : null}
-      <span class="rates">${operator === undefined ? NONE : html`<span title="rows in">${rate(operator.rows_in_per_second)}</span><span aria-label="in, out"> → </span><span title="rows out">${rate(operator.rows_out_per_second)}</span>`}</span>
+      ${inputs.length ? html`<span class="from muted">from ${inputs.slice(0, INPUTS_SHOWN).join(", ")}${inputs.length > INPUTS_SHOWN ? ` and ${inputs.length - INPUTS_SHOWN} more` : ""}</span>` : null}
+      <span class="rates">${operator === undefined ? NONE : html`<span title="rows in">${rate(operator.rows_in_per_second)}</span><span>→</span><span title="rows out">${rate(operator.rows_out_per_second)}</span>`}</span>
       <span class="now"><span class="state ${kind}">${text}</span>${notes.map((note) => html`<span key=${note.text} class=${note.bad ? "bad" : "muted"} title=${note.title ?? note.text}>${note.text}</span>`)}</span>
       <span class="share" aria-hidden="true"><span style=${{ width: `${100 * Math.min(1, operator?.busy_ratio ?? 0)}%` }}></span></span>
     </a>
@@ -162,7 +163,7 @@ function Facts({ step, operator }) {
     ]),
   ].filter(([, value]) => value);
   return html`<dl class="facts">${facts.map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl>
-    ${step.text.length ? html`<pre aria-label="What it does">${step.text.join("\n")}</pre>` : null}`;
+    ${step.text.length ? html`<pre>${step.text.join("\n")}</pre>` : null}`;
 }
 
 const SERIES = [
