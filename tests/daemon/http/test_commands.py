@@ -23,7 +23,7 @@ from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.restore_target import derive_chosen, find_retained
 from tidegate.daemon.checkpoint_requests import CheckpointUnavailable
 from tidegate.daemon.control_token import provide_token
-from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, ORDERS_MAX
+from tidegate.daemon.http.commands import COMMANDS, JSON, ORDERS_MAX
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
@@ -56,7 +56,7 @@ def test_an_order_that_comes_when_the_daemon_has_just_ended_is_hung_up_on(
 ) -> None:
     """As on those that wait then: the commands look into the journal. It was an internal error, with a traceback."""
     daemon.close()
-    for path in COMMAND_PATHS:
+    for path, *_ in COMMANDS:
         with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
             post(server, path, ORDER)
     assert "internal error" not in caplog.text
@@ -77,7 +77,7 @@ def test_an_order_that_comes_when_the_daemon_has_just_ended_is_hung_up_on(
 def test_what_is_no_order_for_this_daemon_is_refused(
     server: HttpServer, daemon: Daemon, body: bytes, content_type: str, status: int, told: str
 ) -> None:
-    for path in COMMAND_PATHS:
+    for path, *_ in COMMANDS:
         found, answer = post(server, path, body, content_type=content_type)
         assert (found, told in answer["message"]) == (status, True), answer
     assert (daemon.asked, daemon.checkpoints) == ([], 0)
@@ -114,7 +114,7 @@ def test_before_the_daemon_is_up_there_is_nobody_to_take_orders() -> None:
 def test_X33_an_order_of_a_stranger_or_of_a_web_page_is_refused(
     server: HttpServer, daemon: Daemon, headers: dict[str, str], status: int, told: str
 ) -> None:
-    for path in COMMAND_PATHS:
+    for path, *_ in COMMANDS:
         found, answer = post(server, path, ORDER, **headers)
         assert (found, told in answer["message"]) == (status, True), answer
     assert (daemon.asked, daemon.checkpoints) == ([], 0)
