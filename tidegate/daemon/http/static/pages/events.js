@@ -16,7 +16,7 @@ export function Entry({ event }) {
     <span class="when"><span class="mono">${clock(at_ms)}</span> <span class="muted"><${Ago} ms=${at_ms} /></span></span>
     <span class="kind"><${Badge} kind=${KINDS[kind] ?? "idle"} text=${nameOf(kind)} /></span>
     <div class="what">
-      <p>${text}${attempt ? html` <span class="muted">attempt ${attempt}</span>` : null}</p>
+      <p><bdi>${text}</bdi>${attempt ? html` <span class="muted">attempt ${attempt}</span>` : null}</p>
       ${detail ? html`<details><summary>${detail.includes("\n") ? "Details" : "Detail"}</summary><pre tabindex="0">${detail}</pre></details>` : null}
     </div>
   </li>`;

@@ -4,8 +4,13 @@ import { Entry } from "./events.js";
 
 const EVENTS_SHOWN = 6;
 const SEVERITIES = { problem: ["bad", "Problem"], notice: ["warn", "Notice"] };
-// States in which records do not flow, and which their reason explains.
-const WORKING = new Set(["running", "degraded"]);
+// States in which records do not flow, without anything being wrong.
+const QUIET = {
+  starting: "The process, Spark and the control server start.",
+  restoring: "Earlier transactions are resolved, state and positions are restored, slots are deployed.",
+  stopping: "The final checkpoint is taken.",
+  finished: "The pipeline is complete or was stopped; the daemon exits.",
+};
 
 const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
@@ -35,8 +40,8 @@ function Diagnosis({ diagnosis }) {
 
 function Calm({ state, stale }) {
   if (stale) return html`<p class="calm muted">Nothing was wrong when the daemon last answered.</p>`;
-  if (WORKING.has(state)) return html`<p class="calm good">Nothing is wrong.</p>`;
-  return html`<p class="calm muted">Nothing is wrong besides the state.</p>`;
+  if (state === "running") return html`<p class="calm good">Nothing is wrong.</p>`;
+  return QUIET[state] ? html`<p class="muted">${QUIET[state]}</p>` : null;
 }
 
 function Health({ status, stale }) {
@@ -80,7 +85,7 @@ function Tiles({ status, history }) {
   const open = status.oldest_transaction_seconds;
   const once = status.guarantee === "exactly-once";
   const completed_at_ms = useMemo(() => daemonNow() - (status.last_checkpoint?.age_seconds ?? 0) * 1000, [status]);
-  const lag = status.lag_seconds === null ? "not measured yet" : `records, ${duration(status.lag_seconds)} behind`;
+  const lag = status.lag_records === null ? "not measured yet" : status.lag_seconds === null ? "records" : `records, ${duration(status.lag_seconds)} behind`;
   const total = (count) => `${number(count)} in total`;
   const tiles = [
     { title: "Records read", value: rate(status.records_in_per_second), note: total(status.records_in), series: "records_in_per_second", format: rate },
