@@ -140,7 +140,8 @@ const Legend = () => html`<ul class="legend wide">
 
 // -- the chosen step --------------------------------------------------------------------------------------------------
 
-const gaugeName = (name) => name.replaceAll("_", " ");
+const gaugeName = (name) => name.replace(/_ms$/, "").replaceAll("_", " ");
+const gaugeText = (name, value) => (name.endsWith("_ms") && value ? timestamp(value) : number(value));
 
 function Facts({ step, operator }) {
   const inputs = step.inputs.map((one, at) => html`<span key=${at}>${at ? ", " : ""}<a href=${href("graph", one.from)}>${one.from}</a>${one.alias ? ` as ${one.alias}` : ""}${one.output ? ` (${one.output})` : ""}${one.keys.length ? `, exchanged by ${one.keys.join(", ")}` : ""}</span>`);
@@ -159,7 +160,7 @@ function Facts({ step, operator }) {
       ["stalled", operator.stalled_seconds !== null && html`<span class="bad">for ${duration(operator.stalled_seconds)}${operator.held_back_by ? `, held back by ${operator.held_back_by}` : ""}</span>`],
       ["on hold", operator.on_hold && `${operator.on_hold}, for ${duration(operator.on_hold_seconds)}`],
       ["waiting", operator.waiting],
-      ["holds", Object.keys(operator.gauges).length > 0 && Object.entries(operator.gauges).map(([name, value]) => `${number(value)} ${gaugeName(name)}`).join(", ")],
+      ["holds", Object.keys(operator.gauges).length > 0 && Object.entries(operator.gauges).map(([name, value]) => `${gaugeName(name)} ${gaugeText(name, value)}`).join(", ")],
     ]),
   ].filter(([, value]) => value);
   return html`<dl class="facts">${facts.map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl>
@@ -208,7 +209,7 @@ function Subtasks({ operator, before, seconds }) {
     any("failed") && { key: "failed", title: "Failed", numeric: true, render: (one) => number(one.failed) },
     any("late") && { key: "late", title: "Late", numeric: true, render: (one) => number(one.late) },
     any("watermark_ms") && { key: "watermark_ms", title: "Watermark", numeric: true, render: (one) => (one.idle ? "idle" : one.watermark_ms === null ? NONE : timestamp(one.watermark_ms)) },
-    ...Object.keys(operator.gauges).map((name) => ({ key: name, title: gaugeName(name), numeric: true, render: (one) => number(one.gauges[name]) })),
+    ...Object.keys(operator.gauges).map((name) => ({ key: name, title: gaugeName(name), numeric: true, render: (one) => gaugeText(name, one.gauges[name]) })),
   ].filter(Boolean);
   const order = html`<button type="button" class="button" aria-pressed=${String(busiest)} onClick=${() => setBusiest(!busiest)}>Busiest first</button>`;
   return html`<${Panel} title="Subtasks" actions=${rows.length > 1 ? order : null} className="subtasks">
