@@ -108,6 +108,8 @@ class DeadLetters(msgspec.Struct, frozen=True):
     """False if newer ones than the oldest of `letters` may be missing, because the topic is too large or too slow."""
     masked: bool
     """True if bytes and reasons are left out because columns are masked."""
+    replay: str
+    """The command that replays all letters of the pipeline."""
 
 
 def make_dead_letters_resource(
@@ -154,7 +156,7 @@ class _CachedLetters:
             newest = await self._child.read(NewestRequest(self._place, LETTERS_MAX))
             letters = await asyncio.to_thread(self._renderer.render, newest)
             topic, cluster = self._place.topic, str(self._place.cluster)
-            found = DeadLetters(topic, cluster, letters, newest.complete, self._renderer.masks)
+            found = DeadLetters(topic, cluster, letters, newest.complete, self._renderer.masks, self._renderer.replay)
             self._kept = self._elapsed(), found
         return self._kept[1]
 
@@ -163,7 +165,7 @@ class _Renderer:
     """Letters as they are shown: cut, without secrets, and without masked columns."""
 
     def __init__(self, file: str, masked: Collection[str]) -> None:
-        self._replay = f"tidegate dead-letters replay {shlex.quote(file)}"
+        self.replay = f"tidegate dead-letters replay {shlex.quote(file)}"
         self._masked = masked
         self.masks = bool(masked)
 
@@ -197,7 +199,7 @@ class _Renderer:
             ],
             payload=LetterPayload(value.text, value.base64, value.size_bytes, columns, left_out),
             replayed_to=None if one.replayed_to is None else _shorten(one.replayed_to),
-            replay=f"{self._replay} --partition {letter.partition} --offset {letter.offset}",
+            replay=f"{self.replay} --partition {letter.partition} --offset {letter.offset}",
         )
 
     def _render_bytes(self, data: bytes | None, size_bytes: int) -> LetterBytes:
