@@ -64,6 +64,18 @@ def test_a_topic_is_created_once_and_listed(shell: Shell, unique_name: Callable[
     assert not [entry for entry in entries if entry["topic"].startswith("__")]
 
 
+def test_several_topics_are_created_up_to_the_first_that_cannot_be(
+    shell: Shell, unique_name: Callable[[str], str]
+) -> None:
+    first, second, third = (unique_name(name) for name in "abc")
+    created = shell.run("topic", "create", first, second, first)
+    assert created == f"{first}: created with 1 partition\n{second}: created with 1 partition\n"
+    assert shell.run("topic", "create", third, second, "more", code=1) == f"{third}: created with 1 partition\n"
+    shell.run("topic", "create", "never", "a b", code=2)
+    listed = shell.run("topic", "list").split()
+    assert (third in listed, "more" in listed, "never" in listed) == (True, False, False)
+
+
 def test_the_broker_says_why_it_creates_no_topic(shell: Shell) -> None:
     shell.run("topic", "create", "orders", "--config", "retention.ms=soon", code=1)
     assert "topic orders was not created" in shell.error

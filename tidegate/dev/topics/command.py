@@ -33,18 +33,26 @@ def topic() -> None:
     """Create, list, fill and read topics of the development broker, or of any other with --bootstrap."""
 
 
+def _all_checked(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(require_topic, dict.fromkeys(names)))
+
+
 @topic.command("create")
-@_NAME
-@click.option("--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="How many it has.")
-@click.option("--config", multiple=True, metavar="NAME=VALUE", help="A setting of the topic, as retention.ms=-1.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, callback=_all_checked)
+@click.option("--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="How many each has.")
+@click.option("--config", multiple=True, metavar="NAME=VALUE", help="A setting of each topic, as retention.ms=-1.")
 @cluster_options
-def create(name: str, partitions: int, config: tuple[str, ...], bootstrap: str, kafka: tuple[str, ...]) -> None:
-    """Create a topic and wait until it can be written."""
+def create(
+    names: tuple[str, ...], partitions: int, config: tuple[str, ...], bootstrap: str, kafka: tuple[str, ...]
+) -> None:
+    """Create topics and wait until they can be written. The first one that cannot be created ends the command."""
     pairs = dict(text.partition("=")[::2] for text in config)
     if "" in pairs or "" in pairs.values():
         raise click.UsageError("--config takes NAME=VALUE, for example --config retention.ms=-1")
-    create_topic(resolve_properties(derive_written(bootstrap, kafka)), name, partitions, pairs)
-    click.echo(f"{name}: created with {render_count(partitions, 'partition')}")
+    properties = resolve_properties(derive_written(bootstrap, kafka))
+    for name in names:
+        create_topic(properties, name, partitions, pairs)
+        click.echo(f"{name}: created with {render_count(partitions, 'partition')}")
 
 
 @topic.command("list")
