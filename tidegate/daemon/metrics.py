@@ -160,7 +160,6 @@ class StateMetrics:
             hanging=dict(self._hanging),
             schemas=self._schemas,
             schemas_waiting=self._schemas_waiting,
-            oldest_transaction_s=self.oldest_transaction.seconds() or 0.0,
         )
 
     def _away_in(self, cluster: ClusterName) -> float:

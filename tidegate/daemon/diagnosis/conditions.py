@@ -37,11 +37,11 @@ BETWEEN: Final = frozenset({PipelineState.RESTARTING, PipelineState.RESTORING})
 
 def find_silent_brokers(situation: Situation) -> Iterator[FoundCause]:
     """Finds clusters of which no broker responds."""
-    conditions, limits = situation.facts.conditions, situation.facts.limits
-    for cluster, silence in conditions.silences.items():
+    oldest_s, limits = situation.facts.status.oldest_transaction_seconds, situation.facts.limits
+    for cluster, silence in situation.facts.conditions.silences.items():
         evidence: dict[str, float | str] = {"away_seconds": round(silence.away_s, 1)}
-        if conditions.oldest_transaction_s:
-            evidence["oldest_transaction_seconds"] = round(conditions.oldest_transaction_s, 1)
+        if oldest_s is not None:
+            evidence["oldest_transaction_seconds"] = round(oldest_s, 1)
             evidence["transaction_timeout_seconds"] = limits.transaction_timeout_s
         yield FoundCause(
             sentence=f"{silence.why} (for {render_seconds(silence.away_s)})", cluster=cluster, evidence=evidence
@@ -167,8 +167,8 @@ def _find_holding_slot(source: OperatorStatus) -> int | None:
 
 def find_old_transaction(situation: Situation) -> Iterator[FoundCause]:
     """Finds a transaction that the broker will abort soon."""
-    age_s, timeout_s = situation.facts.conditions.oldest_transaction_s, situation.facts.limits.transaction_timeout_s
-    if age_s > OLD_SHARE * timeout_s and age_s > 2 * situation.facts.limits.interval_s:
+    age_s, timeout_s = situation.facts.status.oldest_transaction_seconds, situation.facts.limits.transaction_timeout_s
+    if age_s is not None and age_s > OLD_SHARE * timeout_s and age_s > 2 * situation.facts.limits.interval_s:
         yield FoundCause(
             sentence=f"the oldest open transaction is {render_seconds(age_s)} old, and the broker aborts it after "
             f"{render_seconds(timeout_s)}: no checkpoint has completed for that long",

@@ -55,8 +55,6 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     schemas: str = ""
     """Why records wait for a schema."""
     schemas_waiting: int = 0
-    oldest_transaction_s: float = 0.0
-    """The age of the oldest open transaction; 0 if there is none."""
 
 
 class ClockStep(msgspec.Struct, frozen=True):
