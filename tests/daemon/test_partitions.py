@@ -6,7 +6,7 @@ from tests.support.clocks import HandClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.operator_accounts import OperatorAccounts
-from tidegate.daemon.partitions import LINES_MAX, PartitionRead, PartitionStatus, derive_partitions
+from tidegate.daemon.partitions import LINES_MAX, PartitionReport, PartitionStatus, derive_partitions
 from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition
 from tidegate.task.report import OperatorCounts, SlotReport
 
@@ -63,7 +63,6 @@ def test_a_new_attempt_begins_without_partitions() -> None:
 
 
 def test_the_number_of_lines_is_bounded() -> None:
-    many = (
-        PartitionRead(ORDERS, TopicPartition("orders", number), 0, 0, None, False) for number in range(LINES_MAX + 1)
-    )
-    assert len(derive_partitions(many, {}, lambda _: MAIN_CLUSTER, lambda _: None)) == LINES_MAX
+    many = SourcePositions(ORDERS, tuple((TopicPartition("orders", number), 0) for number in range(LINES_MAX + 1)))
+    found = derive_partitions([PartitionReport(0, (many,), {})], {}, lambda _: MAIN_CLUSTER, {})
+    assert len(found) == LINES_MAX

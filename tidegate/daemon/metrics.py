@@ -508,10 +508,8 @@ class PipelineMetrics:
     def partitions(self) -> tuple[PartitionStatus, ...]:
         """What the sources read, by source and partition."""
         with self._lock:
-            lags = self._lags
-            return derive_partitions(
-                self._slots.reads(), self._slots.operators.holders(), lags.times.cluster_of, lags.end_of
-            )
+            reports, holders, ends = self._slots.reports(), self._slots.operators.holders(), self._lags.ends()
+        return derive_partitions(reports, holders, self._lags.times.cluster_of, ends)
 
     @property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:

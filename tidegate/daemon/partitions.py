@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
 
+from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.latency import ReadPartition
 from tidegate.ids import ClusterName, OperatorName, TopicPartition
 
 LINES_MAX: Final = 10_000
 
 
-class PartitionRead(NamedTuple):
-    """A partition as a slot reports it."""
+class PartitionReport(NamedTuple):
+    """What a slot reads, as in its last report."""
 
-    source: OperatorName
-    partition: TopicPartition
     slot: int
-    offset: int
-    watermark_ms: int | None
-    idle: bool
+    positions: tuple[SourcePositions, ...]
+    idle: Mapping[OperatorName, tuple[TopicPartition, ...]]
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
@@ -56,31 +54,39 @@ class PartitionsAnswer(msgspec.Struct, frozen=True):
 
 
 def derive_partitions(
-    reads: Iterable[PartitionRead],
+    reports: Iterable[PartitionReport],
     holders: Mapping[OperatorName, str],
     cluster_of: Callable[[OperatorName], ClusterName],
-    end_of: Callable[[ReadPartition], int | None],
+    ends: Mapping[ReadPartition, int],
 ) -> tuple[PartitionStatus, ...]:
     """Returns the status of partitions, by source, topic and number. `holders` names the partition that each source
     waits for.
     """
-    found = []
-    for one in islice(reads, LINES_MAX):
-        cluster, part = cluster_of(one.source), one.partition
-        end = end_of((cluster, part))
-        found.append(
-            PartitionStatus(
+    found = chain.from_iterable(_read(report, holders, cluster_of, ends) for report in reports)
+    return tuple(sorted(islice(found, LINES_MAX), key=attrgetter("source", "topic", "partition")))
+
+
+def _read(
+    report: PartitionReport,
+    holders: Mapping[OperatorName, str],
+    cluster_of: Callable[[OperatorName], ClusterName],
+    ends: Mapping[ReadPartition, int],
+) -> Iterator[PartitionStatus]:
+    for one in report.positions:
+        cluster, holder = cluster_of(one.source), holders.get(one.source)
+        idle, marks = frozenset(report.idle.get(one.source, ())), dict(one.watermarks)
+        for part, offset in one.next_offsets:
+            end = ends.get((cluster, part))
+            yield PartitionStatus(
                 source=one.source,
                 cluster=cluster,
                 topic=part.topic,
                 partition=part.partition,
-                slot=one.slot,
-                offset=one.offset,
+                slot=report.slot,
+                offset=offset,
                 end_offset=end,
-                lag_records=None if end is None else max(0, end - one.offset),
-                watermark_ms=one.watermark_ms,
-                idle=one.idle,
-                holds_back=holders.get(one.source) == str(part),
+                lag_records=None if end is None else max(0, end - offset),
+                watermark_ms=marks.get(part),
+                idle=part in idle,
+                holds_back=holder == str(part),
             )
-        )
-    return tuple(sorted(found, key=attrgetter("source", "topic", "partition")))

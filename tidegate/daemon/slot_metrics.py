@@ -6,7 +6,7 @@ Called by PipelineMetrics, which locks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ from tidegate.daemon.hold_metrics import HoldMetrics
 from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition, RecordTimes
 from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import OPERATOR_COUNTERS, OperatorAccounts
-from tidegate.daemon.partitions import PartitionRead
+from tidegate.daemon.partitions import PartitionReport
 from tidegate.daemon.rates import RATE_WINDOW_SECONDS, CounterWindow, LabelBound, ReportCounts
 from tidegate.ids import ClusterName, OperatorName, TopicPartition
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
@@ -57,13 +57,9 @@ class SlotMetrics:
         """The next offsets to read, as last reported by the slots of this attempt."""
         return tuple(one for counts in self._reports.values() for one in counts.positions)
 
-    def reads(self) -> Iterator[PartitionRead]:
-        """Yields what every slot reads, as last reported in this attempt."""
-        for slot, counts in sorted(self._reports.items()):
-            for one in counts.positions:
-                idle, marks = frozenset(counts.idle.get(one.source, ())), dict(one.watermarks)
-                for part, offset in one.next_offsets:
-                    yield PartitionRead(one.source, part, slot, offset, marks.get(part), part in idle)
+    def reports(self) -> tuple[PartitionReport, ...]:
+        """Returns what every slot reads, as last reported in this attempt."""
+        return tuple(PartitionReport(slot, one.positions, one.idle) for slot, one in sorted(self._reports.items()))
 
     def begin_attempt(self) -> None:
         """Counts from zero again, and clears the gauges of slots."""
@@ -199,9 +195,9 @@ class LagMetrics:
         """The largest of all partitions; None if none is known."""
         return max(self._seconds.values(), default=None)
 
-    def end_of(self, part: ReadPartition) -> int | None:
-        """Returns the last stable offset of a partition at the last measurement; None before the first."""
-        return self._ends.get(part)
+    def ends(self) -> dict[ReadPartition, int]:
+        """Returns the last stable offsets of the partitions that were measured."""
+        return dict(self._ends)
 
     def age_s(self) -> float | None:
         """Returns how long ago the lag was measured in all clusters; None before the first measurement."""
