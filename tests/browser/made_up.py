@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from tests.browser.recording import FLOWS, PARTITIONS, Recording
+from tests.browser.recording import FLOWS, Recording
 from tests.browser.situations import HOSTILE
 
 Answer = dict[str, Any]
@@ -21,7 +21,6 @@ def make_up(name: str, recording: Recording) -> dict[str, Answer]:
         "config": _config(recording),
         "history": _history(recording, now_ms),
         "events": {"events": _events(name, now_ms)},
-        "partitions": _partitions(recording, now_ms),
         "dead-letters": _dead_letters(name, now_ms),
         "state": _state(),
         "tap": {"step": "valid", "rows": [{"id": 1, "customer": "ann", "amount": 12.5}], "cut": False, "ended": "rows"},
@@ -122,23 +121,6 @@ def _events(name: str, now_ms: int) -> list[Answer]:
         {"at_ms": now_ms - age_ms, "kind": kind, "text": text, "detail": detail, "attempt": 1}
         for age_ms, kind, text, detail in rows
     ]
-
-
-def _partitions(recording: Recording, now_ms: int) -> Answer:
-    rows = []
-    for source, count in PARTITIONS.items():
-        for partition in range(count):
-            stalled = recording.stalled_ms is not None and (source, partition) == ("orders", 2)
-            row: Answer = {"source": source, "cluster": "kafka", "topic": source, "partition": partition}
-            row |= {"slot": partition % recording.slots, "offset": 88_000 + partition, "end_offset": 88_160}
-            row |= {
-                "lag_records": 160 - partition,
-                "idle": (source, partition) == ("payments", 3),
-                "holds_back": stalled,
-            }
-            row["watermark_ms"] = recording.stalled_ms if stalled else now_ms - 2_300 - partition * 17
-            rows.append(row)
-    return {"partitions": rows}
 
 
 def _dead_letters(name: str, now_ms: int) -> Answer:

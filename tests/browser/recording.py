@@ -78,6 +78,8 @@ EVENT_TIME_LAG_MS: Final = 2_300
 BEHIND_BOTH: Final = frozenset({"paid_orders", "per_minute.input", "per_minute", "revenue"})
 """Operators whose watermark waits for all partitions of both sources."""
 PARTITIONS: Final = {"orders": 6, "payments": 4}
+STALLED: Final = TopicPartition("orders", 2)
+IDLE: Final = TopicPartition("payments", 3)
 
 
 class Phases(msgspec.Struct, frozen=True):
@@ -298,18 +300,30 @@ class Recording:
             backpressured_seconds=counts["blocked"],
             idle_seconds=counts["idle"],
             queued_batches=3,
+            positions=tuple(self._positions(source, slot) for source in PARTITIONS),
+            idle={PAYMENTS: (IDLE,) if IDLE.partition % self.slots == slot else ()},
         )
         self.metrics.slot_report(self.attempt, slot, report)
+
+    def _positions(self, source: str, slot: int) -> SourcePositions:
+        parts = [TopicPartition(source, number) for number in range(PARTITIONS[source]) if number % self.slots == slot]
+        marks = {part: self.now_ms() - EVENT_TIME_LAG_MS - slot * 10 + part.partition * 17 for part in parts}
+        if self.stalled_ms is not None and STALLED in marks:
+            marks[STALLED] = self.stalled_ms
+        if IDLE in marks:
+            marks[IDLE] -= 900_000
+        offset = 10_000 + int(self.clock.now * 280)
+        return SourcePositions(OperatorName(source), tuple((part, offset) for part in parts), (), (*marks.items(),))
 
     def _operator(
         self, operator: str, flow: Flow, counts: Mapping[str, float], slot: int, scale: float
     ) -> OperatorCounts:
         watermark_ms: int | None = self.now_ms() - EVENT_TIME_LAG_MS - slot * 10
-        held_back_by = ""
+        held_back_by = f"{operator}[{slot}]" if slot < PARTITIONS.get(operator, 0) else ""
         waits = slot == 2 % self.slots and operator not in ("payments", "paid_orders.payment")
         if self.stalled_ms is not None and (waits or operator in BEHIND_BOTH):
             watermark_ms = self.stalled_ms
-            held_back_by = "orders[2]" if operator == "orders" else ""
+            held_back_by = str(STALLED) if operator == "orders" else ""
         if operator.startswith("dead_letters"):
             watermark_ms = None
         gauges = {name: int(value * scale) for name, value in flow.gauges.items()}

@@ -29,7 +29,10 @@ let skew_ms = 0;
 /** Returns the time of the daemon's clock, Unix ms; that of the browser, unless they differ by seconds. */
 export const daemonNow = () => Date.now() + skew_ms;
 
-async function request(path, { etag, timeout_ms }) {
+// A number that JavaScript would round or shorten keeps its digits, where the browser knows them.
+const keepDigits = (_key, value, context) => (typeof value === "number" && JSON.rawJSON && context?.source && context.source !== String(value) ? JSON.rawJSON(context.source) : value);
+
+async function request(path, { etag, timeout_ms, digits = false }) {
   const token = sessionStorage.getItem(TOKEN_KEY);
   const headers = { Accept: "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
@@ -46,7 +49,7 @@ async function request(path, { etag, timeout_ms }) {
   if (response.status === 304) return { unchanged: true };
   let data = null;
   try {
-    data = JSON.parse(text);
+    data = digits ? JSON.parse(text, keepDigits) : JSON.parse(text);
   } catch {
     // An answer without JSON was written by a proxy, not by the daemon.
   }
@@ -62,9 +65,12 @@ export function withQuery(path, params) {
   return query ? `${path}?${query}` : path;
 }
 
-/** Requests a resource once; raises Refused. */
-export async function fetchOnce(path, params = {}, { timeout_ms = TIMEOUT_MS } = {}) {
-  return (await request(withQuery(path, params), { timeout_ms })).data;
+/**
+ * Requests a resource once; raises Refused. With `digits`, numbers of records that JavaScript cannot hold as they are
+ * written become `JSON.rawJSON` objects, which `JSON.stringify` renders with their digits.
+ */
+export async function fetchOnce(path, params = {}, { timeout_ms = TIMEOUT_MS, digits = false } = {}) {
+  return (await request(withQuery(path, params), { timeout_ms, digits })).data;
 }
 
 /** Keeps a token for this tab, or forgets it (null), and asks for everything again. */
