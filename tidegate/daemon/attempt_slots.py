@@ -16,6 +16,7 @@ from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.attempt_cause import derive_slot_error
 from tidegate.daemon.control_server import SlotConnection
 from tidegate.daemon.services import Services
+from tidegate.daemon.slot_metrics import LoopAge
 from tidegate.daemon.source_holds import SourceHolds
 from tidegate.daemon.taps import SlotTaps
 from tidegate.errors import AttemptFailed, TidegateError
@@ -202,7 +203,9 @@ class AttemptSlots:
 
     def on_heartbeat(self, index: SlotIndex, beat: Heartbeat, now_ms: int) -> None:
         """Handles the report that a slot sends about once a second."""
-        self._services.metrics.slot_report(self._restore.attempt, index, beat.report)
+        self._services.metrics.slot_report(
+            self._restore.attempt, index, beat.report, LoopAge(beat.loop_age_ms / 1000, beat.user_code)
+        )
         self._holds.on_report(index, beat.report.operators)
         try:
             self._letters.on_report(index, beat.report.dead_letters, now_ms)

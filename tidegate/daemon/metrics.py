@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from tidegate.clock import SYSTEM_CLOCK
@@ -38,7 +39,7 @@ from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.partitions import PartitionStatus, derive_partitions
 from tidegate.daemon.pipeline_history import PipelineHistory
 from tidegate.daemon.rates import LabelBound
-from tidegate.daemon.slot_metrics import LagMetrics, SlotMetrics
+from tidegate.daemon.slot_metrics import LagMetrics, LoopAge, SlotMetrics
 from tidegate.daemon.status import Diagnosis, PipelineState, Status, decide_state
 from tidegate.daemon.time_series import History
 from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition
@@ -46,6 +47,7 @@ from tidegate.task.report import SlotReport
 
 STEPS_MAX: Final = 1000
 REASONS_MAX: Final = 50
+TURNS: Final = LoopAge()
 MARKER_ENDS: Final = ("commit", "abort")
 
 
@@ -242,8 +244,10 @@ class PipelineMetrics:
 
     # -- what slots report -----------------------------------------------------------------------------------------
 
-    def slot_report(self, attempt: Attempt, subtask: int, report: SlotReport) -> None:
-        """Adds the counts of slot `subtask`. Reports of attempts older than the newest known are ignored.
+    def slot_report(self, attempt: Attempt, subtask: int, report: SlotReport, loop: LoopAge = TURNS) -> None:
+        """Adds the counts of slot `subtask`, and sets how long its loop has not turned.
+
+        Reports of attempts older than the newest known are ignored.
 
         The first report of a newer attempt counts from zero. Within an attempt, a value below an earlier one is a late
         report and adds nothing.
@@ -254,6 +258,7 @@ class PipelineMetrics:
             if attempt > self._attempt:
                 self._begin_attempt(attempt)
             self._slots.add(subtask, report)
+            self._slots.loops[subtask] = loop
             self._observe_latency(self._lags.times.read(report.newest))
 
     def reached(self, cluster: ClusterName) -> Offsets:
@@ -450,7 +455,7 @@ class PipelineMetrics:
                 status=self._snapshot(),
                 checkpoints=self._history.checkpoints.checkpoints,
                 failures=self._history.failures.failures,
-                conditions=self._state.conditions(),
+                conditions=msgspec.structs.replace(self._state.conditions(), loops=dict(self._slots.loops)),
             )
 
     def _snapshot(self) -> Status:

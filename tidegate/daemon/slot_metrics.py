@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.hold_metrics import HoldMetrics
 from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition, RecordTimes
@@ -28,6 +30,13 @@ EVENT_TIME_GAUGES: Final = (
     "tidegate_operator_watermark_timestamp_seconds",
     "tidegate_operator_event_time_lag_seconds",
 )
+
+
+class LoopAge(msgspec.Struct, frozen=True):
+    """How long the loop of a slot had not turned at its last heartbeat, and the user code that ran."""
+
+    seconds: float = 0.0
+    user_code: str = ""
 
 
 class SlotMetrics:
@@ -50,6 +59,7 @@ class SlotMetrics:
         self._elapsed = elapsed
         self._now_ms = now_ms
         self._reports: dict[int, ReportCounts] = {}
+        self.loops: dict[int, LoopAge] = {}
         self._stalled: set[OperatorName] = set()
 
     @property
@@ -64,6 +74,7 @@ class SlotMetrics:
     def begin_attempt(self) -> None:
         """Counts from zero again, and clears the gauges of slots."""
         self._reports.clear()
+        self.loops.clear()
         self.operators.begin_attempt()
         self.holds.set({})
         for name in ("state_keys", "queue_batches", "operator_entries", "operator_waiting_until_timestamp_seconds"):

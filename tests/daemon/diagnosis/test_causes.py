@@ -13,6 +13,7 @@ from tidegate.coordinator.events import CheckpointFailure
 from tidegate.coordinator.history import CheckpointResult, SubtaskPhases
 from tidegate.daemon.diagnosis.facts import BrokerSilence, Conditions
 from tidegate.daemon.diagnosis.rules import RULES
+from tidegate.daemon.slot_metrics import LoopAge
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, PipelineState
 from tidegate.ids import MAIN_CLUSTER, ClusterName
 
@@ -100,8 +101,12 @@ def test_blocked_readers() -> None:
 def test_a_stuck_slot() -> None:
     line = Timeline().checkpoint(0.1).second(times=30)
     line.checkpoint(None, missing=("orders[1]", "totals[1]"), acknowledged_ms=None)
-    line.second([CALM, (0.0, 0.0, 0.0)], times=40, lag=50, lag_s=1.0)
+    for age in range(40):
+        line.conditions = Conditions(loops={0: LoopAge(0.1, "score"), 1: LoopAge(float(age), "score (score.py:14)")})
+        line.second([CALM, (0.0, 0.0, 0.0)], lag=50)
+        assert set(line.codes) <= {"slot-stuck"}
     found = only(line, "slot-stuck")
+    assert "not turned for 39.0 s: the code of score (score.py:14) does not return; checkpoint 2 has" in found.sentence
     assert found.slot == 1
     assert found.evidence["missing"] == "orders[1], totals[1]"
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from tidegate.config.fields.counts import render_count, render_seconds
 from tidegate.daemon.diagnosis.rule import FoundCause
-from tidegate.daemon.diagnosis.situation import SILENT, Phase, Situation, SlotLoad
+from tidegate.daemon.diagnosis.situation import Phase, Situation, SlotLoad
 from tidegate.ids import OperatorName
 
 BUSY: Final = 0.8
@@ -19,21 +19,24 @@ BUSY: Final = 0.8
 CALM: Final = 0.5
 """Below this share a slot could do twice its work, so it is another one that holds the pipeline up."""
 BLOCKED: Final = 0.5
+STUCK_S: Final = 10.0
+"""A loop turns within milliseconds, and a large batch takes seconds."""
 UNEVEN: Final = 1.5
 """A slot has too much of the rows if it has this many times its fair share."""
 
 
 def find_stuck_slots(situation: Situation) -> Iterator[FoundCause]:
-    """Finds slots whose loop has not turned for long, while others report."""
-    for load in situation.loads:
-        if load.reported >= SILENT or situation.facts.conditions.silences:
+    """Finds slots whose loop has not turned for long, with the user code that keeps it from turning."""
+    for slot, loop in situation.facts.conditions.loops.items():
+        if loop.seconds < STUCK_S:
             continue
         missing = {} if situation.slow is None else {"missing": ", ".join(situation.slow.record.missing[:5])}
+        why = f": the code of {loop.user_code} does not return" if loop.user_code else ""
         yield FoundCause(
-            sentence=f"slot {load.slot} has done nothing for at least 20 s: its loop is stuck"
+            sentence=f"the loop of slot {slot} has not turned for {render_seconds(loop.seconds)}{why}"
             + situation.describe_effect(),
-            slot=load.slot,
-            evidence={"reported_ratio": round(load.reported, 3), **situation.measure_effect(), **missing},
+            slot=slot,
+            evidence={"stuck_seconds": round(loop.seconds, 1), **situation.measure_effect(), **missing},
         )
 
 

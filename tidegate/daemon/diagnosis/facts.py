@@ -10,6 +10,7 @@ import msgspec
 
 from tidegate.config.models import CheckpointSettings
 from tidegate.coordinator.history import CheckpointRecord, CheckpointResult, FailureRecord
+from tidegate.daemon.slot_metrics import LoopAge
 from tidegate.daemon.status import PipelineState, Status
 from tidegate.ids import CheckpointId, ClusterName, OperatorName, VertexId
 from tidegate.plan.clusters import derive_sink_clusters, derive_source_clusters
@@ -55,6 +56,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     schemas: str = ""
     """Why records wait for a schema."""
     schemas_waiting: int = 0
+    loops: Mapping[int, LoopAge] = {}
+    """How long the loops of the slots had not turned at the last heartbeat."""
 
 
 class ClockStep(msgspec.Struct, frozen=True):

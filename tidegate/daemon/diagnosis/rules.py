@@ -78,12 +78,11 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         code="slot-stuck",
-        meaning="The loop of a slot has not turned for 20 s: user code that does not return, or a frozen machine.",
-        remedy="look for a call without a timeout in the steps in Python, and at the machine of the slot; the log "
-        "names the step when the checkpoint fails",
+        meaning="The loop of a slot has not turned for 10 s, mostly because user code does not return.",
+        remedy="give calls in steps in Python a timeout, or lead them through an `async` step; without user code, look "
+        "at the machine of the slot",
         find=bottlenecks.find_stuck_slots,
         explains=LATE | CHECKPOINTS | LOADED | STORED,
-        after_s=2.0,
     ),
     Rule(
         code="slot-skewed",

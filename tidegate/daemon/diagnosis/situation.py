@@ -31,8 +31,6 @@ SLOW_S_MIN: Final = 5.0
 PENDING_TIMES: Final = 2.0
 """One that is in progress counts as slow after twice that time, because a single slow one is no problem."""
 SLOW_IN_A_ROW: Final = 2
-SILENT: Final = 0.1
-"""A slot that accounts for less of its time does not report: its loop is stuck."""
 
 
 class SlotLoad(msgspec.Struct, frozen=True):
@@ -42,8 +40,6 @@ class SlotLoad(msgspec.Struct, frozen=True):
     busy: float
     blocked: float
     idle: float
-    reported: float
-    """The share of the time that it has accounted for."""
 
 
 class Phase(StrEnum):
@@ -97,7 +93,7 @@ class Situation:
         if sample is None or not self.facts.flows:
             return ()
         before = {one.slot: one for one in sample.status.slots}
-        elapsed_s, found = self.facts.at_s - sample.at_s, []
+        found = []
         for now in self.facts.status.slots:
             if (then := before.get(now.slot)) is None:
                 continue
@@ -105,9 +101,7 @@ class Situation:
             blocked_s = now.backpressured_seconds - then.backpressured_seconds
             idle_s = now.idle_seconds - then.idle_seconds
             total_s = max(busy_s + blocked_s + idle_s, 1e-9)
-            found.append(
-                SlotLoad(now.slot, busy_s / total_s, blocked_s / total_s, idle_s / total_s, total_s / elapsed_s)
-            )
+            found.append(SlotLoad(now.slot, busy_s / total_s, blocked_s / total_s, idle_s / total_s))
         return tuple(found)
 
     def work(self, field: str, slot: int | None = None) -> dict[OperatorName, float]:
