@@ -29,7 +29,7 @@ function Header({ status, stale_s, refused }) {
 }
 
 function Navigation({ current, status }) {
-  const problems = (status?.diagnoses ?? []).filter((one) => one.severity === "problem").length;
+  const problems = (status === null ? [] : status.diagnoses).filter((one) => one.severity === "problem").length;
   return html`<nav aria-label="Pages"><ul>
     ${PAGES.map(({ name, title }) => html`<li key=${name}>
       <a href=${href(name)} aria-current=${name === current ? "page" : undefined}>${title}${name === "overview" && problems ? html`<span class="count bad" title="problems">${problems}</span>` : null}</a>

@@ -330,6 +330,9 @@ export function Table({ columns, rows, row_key, empty = "nothing to show", onRow
 /** A state in a word; `kind` is `good`, `warn`, `bad` or `idle`, and the text must say the same. */
 export const Badge = ({ kind = "idle", text }) => html`<span class="badge ${kind}">${text}</span>`;
 
+/** A text of the daemon, whose names in backquotes are shown as code. */
+export const Prose = ({ text }) => text.split(/`([^`]+)`/).map((part, at) => (at % 2 ? html`<code key=${at}>${part}</code>` : part));
+
 async function copy(text, element) {
   try {
     await navigator.clipboard.writeText(text);

@@ -1,5 +1,5 @@
 // Overview: whether the pipeline is well, and if not, why.
-import { html, Ago, Badge, bytes, daemonNow, duration, href, Loaded, number, Panel, percent, rate, Sparkline, Table, useMemo, useResource } from "../lib.js";
+import { html, Ago, Badge, bytes, daemonNow, duration, href, Loaded, number, Panel, percent, Prose, rate, Sparkline, Table, useMemo, useResource } from "../lib.js";
 import { Entry } from "./events.js";
 
 const EVENTS_SHOWN = 6;
@@ -28,8 +28,8 @@ function Diagnosis({ diagnosis }) {
   const [kind, word] = SEVERITIES[severity] ?? SEVERITIES.notice;
   const facts = Object.entries(evidence);
   return html`<li class="diagnosis ${kind}">
-    <p class="sentence"><${Badge} kind=${kind} text=${word} /> ${sentence}</p>
-    ${remedy ? html`<p><span class="muted">What to do: </span>${remedy}</p>` : null}
+    <p class="sentence"><${Badge} kind=${kind} text=${word} /> <${Prose} text=${sentence} /></p>
+    ${remedy ? html`<p><span class="muted">What to do: </span><${Prose} text=${remedy} /></p>` : null}
     <div class="more">
       ${facts.length ? html`<details><summary>Evidence</summary><dl class="facts">${facts.map(([name, value]) => html`<${Evidence} key=${name} name=${name} value=${value} />`)}</dl></details>` : null}
       ${step ? html`<a href=${href("graph", step)}>Step ${step}</a>` : null}
@@ -45,7 +45,7 @@ function Calm({ state, stale }) {
 }
 
 function Health({ status, stale }) {
-  const { state, reason, diagnoses = [], attempt, restarts, uptime_seconds } = status;
+  const { state, reason, diagnoses, attempt, restarts, uptime_seconds } = status;
   const facts = [
     `up for ${duration(Math.round(uptime_seconds))}`,
     attempt ? `attempt ${number(attempt)}` : null,
@@ -55,7 +55,7 @@ function Health({ status, stale }) {
   ];
   const calm = diagnoses.length === 0;
   return html`<${Panel} title="Health" className="health ${calm ? "" : "ill"}" actions=${html`<span class="muted">${facts.filter(Boolean).join(" · ")}</span>`}>
-    ${reason ? html`<p class="reason"><strong>${state}</strong>: ${reason}</p>` : null}
+    ${reason ? html`<p class="reason"><strong>${state}</strong>: <${Prose} text=${reason} /></p>` : null}
     ${calm
       ? html`<${Calm} state=${state} stale=${stale} />`
       : html`<ul class="diagnoses">${diagnoses.map((one) => html`<${Diagnosis} key=${`${one.code} ${one.step} ${one.slot} ${one.cluster}`} diagnosis=${one} />`)}</ul>`}
