@@ -22,7 +22,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep test-quick chart chart-place image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing browser audit release-check
+.PHONY: help setup demo test deep test-quick chart chart-place image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing rest browser audit release-check
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,11 @@ tracing: setup ## send traces of checkpoints to a receiver of OTLP (OpenTelemetr
 	  "opentelemetry-sdk>=1.30,<2" "opentelemetry-exporter-otlp-proto-http>=1.30,<2"
 	$(call lend,build/tracing)
 	build/tracing/bin/python -m tests.tracing
+
+rest: setup ## generate a client from the description of the REST API, and drive a daemon's life with it (in an environment of its own)
+	$(PYTHON) -m venv build/rest
+	build/rest/bin/pip install --quiet --disable-pip-version-check "openapi-python-client>=0.29,<0.30"
+	$(BIN)/python -m tests.rest build/rest
 
 browser: setup ## test the web page in Debian's Chromium (Playwright in a virtual environment of its own)
 	@command -v chromium >/dev/null || { echo "chromium is missing; on Debian: apt install chromium" >&2; exit 1; }

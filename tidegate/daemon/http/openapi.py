@@ -34,7 +34,7 @@ _ERRORS: Final = {
     500: "The command failed, or an internal error.",
     503: "Not now; ask again.",
 }
-_READING: Final = (400, 401, 421, 500, 503)
+_READING: Final = (400, 401, 404, 421, 500, 503)
 _COMMANDING: Final = (400, 401, 403, 409, 415, 421, 500, 503)
 _ROLES: Final[list[dict[str, list[str]]]] = [{"token": []}, {"certificate": []}]
 _PYTHON_NAMES: Final = {"None": "null", "True": "true", "False": "false"}
@@ -99,12 +99,21 @@ def make_openapi(resources: Iterable[Resource[Any]], version: str) -> dict[str, 
             },
         },
     }
-    return msgspec.json.decode(msgspec.json.encode(document), type=dict[str, Any])  # defaults are tuples
+    plain = msgspec.json.decode(msgspec.json.encode(document), type=dict[str, Any])  # defaults are tuples
+    _simplify(plain)
+    return plain
+
+
+def _simplify(value: Any) -> None:
+    """Removes `items: false` of tuples: their `maxItems` says the same, and generators of clients do not know it."""
+    if isinstance(value, dict) and value.get("items") is False:
+        del value["items"]
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _simplify(inner)
 
 
 def _describe_resource(resource: Resource[Any], schema: dict[str, Any]) -> dict[str, Any]:
-    parameters = _describe_parameters(resource.query)
-    errors = {*_READING, *([403] if resource.operates else ()), *([404] if parameters else ())}
+    errors = {*_READING, *([403] if resource.operates else ())}
     responses = {
         "200": {"description": resource.summary, "headers": _ETAG, "content": {JSON: {"schema": schema}}},
         "304": {"description": "The answer is the one that `If-None-Match` names."},
@@ -114,7 +123,7 @@ def _describe_resource(resource: Resource[Any], schema: dict[str, Any]) -> dict[
         "operationId": f"get{name}",
         "tags": ["reading"],
         "summary": resource.summary,
-        "parameters": [*parameters, _IF_NONE_MATCH],
+        "parameters": [*_describe_parameters(resource.query), _IF_NONE_MATCH],
         "responses": responses | _refer(sorted(errors)),
         "security": _ROLES if resource.operates is True else [{}, *_ROLES],
     }
