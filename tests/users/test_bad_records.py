@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from tidegate.cli.dead_letters import replay
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
+from tidegate.daemon.reading.read_dead_letters import NewestRequest, read_newest
 from tidegate.dev.demo.verify import read_topic
 from tidegate.formats.dead_letters import REPLAYED_FROM
 from tidegate.formats.dead_letters.letter import DeadLetter
@@ -142,6 +143,20 @@ def check_letters(user: User, orders: str, produced: Produced) -> None:
         assert places == sorted(places, key=lambda place: place or 0), step
     (bad,) = [one for one in letters if one.kind == "TIMESTAMP_NOT_STORABLE"]
     assert json.loads(bad.row or "")["at"] == "1969-12-31T23:59:59Z"
+
+
+def check_newest(user: User) -> list[str | None]:
+    """The newest letters are those that the daemon shows. Returns where each was written again."""
+    place = find_place(read_pipeline(user.write(), {}).settings)
+    newest = read_newest(NewestRequest(place, 30))
+    every = sorted(letters_of(user), key=lambda one: (one.written_ms or 0, one.partition, one.offset), reverse=True)
+    assert newest.complete
+    assert len(every) > 30
+    assert [(one.letter.partition, one.letter.offset) for one in newest.letters] == [
+        (one.partition, one.offset) for one in every[:30]
+    ]
+    assert [one.value_bytes for one in newest.letters] == [len(one.value or b"") for one in every[:30]]
+    return [one.replayed_to for one in newest.letters]
 
 
 def check_replay(user: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +300,9 @@ def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_ex
     for place in (f"sink shown_out: record of {orders}, partition 0, offset 24: RECORD_TOO_LARGE", "offset 0: MALF"):
         assert any(place in message for message in logged), logged
     check_letters(user, orders, produced)
+    assert check_newest(user) == [None] * 30
     check_replay(user, capsys, monkeypatch)
+    assert f"{user.name}-again" in check_newest(user)
     check_replay_of_large_records(user, capsys)
     check_replay_to_its_topic(user, orders, capsys)
     check_replay_at_the_step(user, capsys)
