@@ -38,8 +38,8 @@ class Stall(msgspec.Struct, frozen=True):
             what = f"the watermark stands at {render_moment(self.watermark_ms)}"
         return (
             f"source {self.source}: {what} for {age} although rows arrive: it waits for {self.partition}, whose event "
-            "times do not advance; check its producers, and `idle` under `watermark` of the source, which says when a "
-            "partition is not waited for"
+            "times do not advance; check its producers, or leave it out while it is silent: `watermark: {idle: "
+            "caught-up}` of the source"
         )
 
 

@@ -148,9 +148,8 @@ def find_stalled_watermarks(situation: Situation) -> Iterator[FoundCause]:
         if one.event_time_lag_seconds is not None:
             evidence["event_time_lag_seconds"] = round(one.event_time_lag_seconds, 1)
         yield FoundCause(
-            sentence=f"the watermark of source {one.name} has waited for {one.held_back_by} for "
-            f"{render_seconds(one.stalled_seconds)}, although other partitions have rows: nothing that needs event "
-            f"time is emitted",
+            sentence=f"{one.held_back_by} has had no newer event time for {render_seconds(one.stalled_seconds)} and "
+            f"holds back the watermark of source {one.name}: windows, joins and timers wait",
             step=one.name,
             slot=_find_holding_slot(one),
             cluster=situation.facts.plan.clusters.get(one.name),

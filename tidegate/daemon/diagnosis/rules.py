@@ -33,8 +33,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="brokers-away",
         meaning="No broker of a cluster has responded for at least 5 s. Records and checkpoints wait.",
-        remedy="start the brokers, or check the network and `bootstrap.servers` from this machine; nothing is lost, "
-        "and output must be committed within `checkpoints.transaction_timeout`",
+        remedy="start the brokers, or check the network and `bootstrap.servers` from the daemon's machine; nothing is "
+        "lost, and output has to be written again only after `checkpoints.transaction_timeout`",
         find=conditions.find_silent_brokers,
         explains=LATE | CHECKPOINTS | STORED | LOADED | RESTARTS | {"slot-stuck"},
         after_s=2.5,
@@ -51,7 +51,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="restarted",
         meaning="An attempt has failed within the last two minutes, or the next one does not run yet.",
-        remedy="nothing if it happened once; the cause is also in `GET /failures`",
+        remedy="do nothing if it happened once; `GET /failures` has the whole cause",
         find=conditions.find_restart,
         severity=DiagnosisSeverity.NOTICE,
         explains=LATE | CHECKPOINTS,
@@ -155,8 +155,8 @@ RULES: Final[tuple[Rule, ...]] = (
         code="checkpoint-delayed",
         meaning="A checkpoint takes longer than its interval and 5 s, until its barriers have passed the rows before "
         "them.",
-        remedy="rows wait in the channels: look for the busiest step (`tidegate status FILE`), or let barriers "
-        "overtake rows with `checkpoints.unaligned`",
+        remedy="make the busiest step cheaper (`tidegate status FILE`), or let barriers overtake rows with "
+        "`checkpoints.unaligned`",
         find=checkpoints.find_waiting_barriers,
         explains=frozenset({"transaction-old"}),
         after_s=1.0,
@@ -181,15 +181,16 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="readers-blocked",
         meaning="A transaction that nothing will end blocks readers of committed records of an output.",
-        remedy="the message names the owner and the command: see docs/operations/kafka.md, Blocked readers",
+        remedy="ask the owner that the message names, and run its command (`tidegate docs operations/kafka`, Blocked "
+        "readers)",
         find=conditions.find_blocked_readers,
         logged=True,
     ),
     Rule(
         code="source-on-hold",
         meaning="A source has read nothing for 10 s because another input comes first or is behind.",
-        remedy="nothing while the other input makes progress; else look at the lag and the event time of that input, "
-        "and at `ahead` of the step",
+        remedy="do nothing while the other input makes progress; otherwise check that input's lag and event time, and "
+        "`ahead` of the step",
         find=conditions.find_holds,
         severity=DiagnosisSeverity.NOTICE,
         explains=frozenset({"lag-growing", "source-slow", "watermark-stalled"}),
@@ -209,8 +210,8 @@ RULES: Final[tuple[Rule, ...]] = (
         code="watermark-stalled",
         meaning="The watermark of a source has not advanced for 30 s although rows arrive: one partition has none, or "
         "its event times stand still.",
-        remedy="check the producers of this partition, and `idle` under `watermark` of the source, which says when a "
-        "partition is not waited for",
+        remedy="check the producers of this partition, or leave it out while it is silent: `watermark: {idle: "
+        "caught-up}` of the source",
         find=conditions.find_stalled_watermarks,
         explains=frozenset({"late-rows"}),
         logged=True,
@@ -244,7 +245,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="clock-set",
         meaning="The wall clock of the daemon's machine was set by a second or more within the last ten minutes.",
-        remedy="checkpoints, deadlines and restarts do not depend on it; check the time service of the machine",
+        remedy="check the time service of the machine; checkpoints, deadlines and restarts do not depend on it",
         find=conditions.find_clock_steps,
         severity=DiagnosisSeverity.NOTICE,
         logged=True,
