@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tidegate.config.fields.counts import render_count, render_seconds
+from tidegate.config.fields.counts import render_count
 from tidegate.daemon.diagnosis.rule import FoundCause
-from tidegate.daemon.diagnosis.situation import Phase, Situation, SlotLoad
+from tidegate.daemon.diagnosis.situation import Phase, Situation, SlotLoad, render_span
 from tidegate.ids import OperatorName
 
 BUSY: Final = 0.8
@@ -33,7 +33,7 @@ def find_stuck_slots(situation: Situation) -> Iterator[FoundCause]:
         missing = {} if situation.slow is None else {"missing": ", ".join(situation.slow.record.missing[:5])}
         why = f": the code of {loop.user_code} does not return" if loop.user_code else ""
         yield FoundCause(
-            sentence=f"the loop of slot {slot} has not turned for {render_seconds(loop.seconds)}{why}"
+            sentence=f"the loop of slot {slot} has not turned for {render_span(loop.seconds)}{why}"
             + situation.describe_effect(),
             slot=slot,
             evidence={"stuck_seconds": round(loop.seconds, 1), **situation.measure_effect(), **missing},
@@ -48,8 +48,8 @@ def find_skew(situation: Situation) -> Iterator[FoundCause]:
     if share < UNEVEN * fair:
         return
     yield FoundCause(
-        sentence=f"slot {load.slot} is busy {load.busy:.0%} of the time and the others {_others(situation, load):.0%}: "
-        f"{share:.0%} of the rows of step {step} are in this slot{situation.describe_effect()}",
+        sentence=f"slot {load.slot} has {share:.0%} of the rows of step {step}, and is busy {load.busy:.0%} of the "
+        f"time, the others {_others(situation, load):.0%}{situation.describe_effect()}",
         remedy=_remedy_of_skew(situation, step),
         step=step,
         slot=load.slot,
@@ -65,8 +65,8 @@ def find_slow_slot(situation: Situation) -> Iterator[FoundCause]:
     if share >= UNEVEN * fair:
         return
     yield FoundCause(
-        sentence=f"slot {load.slot} is busy {load.busy:.0%} of the time and the others {_others(situation, load):.0%}, "
-        f"with as many rows of step {step} as they have{situation.describe_effect()}",
+        sentence=f"slot {load.slot} is slower than the others: it has as many rows of step {step}, and is busy "
+        f"{load.busy:.0%} of the time, the others {_others(situation, load):.0%}{situation.describe_effect()}",
         step=step,
         slot=load.slot,
         evidence={**_measure(situation, load), "rows_ratio": round(share, 3), "fair_ratio": round(fair, 3)},
@@ -84,7 +84,7 @@ def find_overload(situation: Situation) -> Iterator[FoundCause]:
     share = work[step] / max(sum(work.values()), 1e-9) if step is not None else 0.0
     yield FoundCause(
         sentence=f"{'the slot is' if len(loads) == 1 else f'all {len(loads)} slots are'} busy {busy:.0%} of the time, "
-        f"most of it ({share:.0%}) with step {step}{situation.describe_effect()}",
+        f"{share:.0%} of it with step {step}{situation.describe_effect()}",
         step=step,
         evidence={
             "busy_ratio": round(busy, 3),
@@ -101,10 +101,9 @@ def find_slow_sinks(situation: Situation) -> Iterator[FoundCause]:
     if slow is not None and slow.phase in {Phase.PREPARE, Phase.COMMIT}:
         at = slow.subtask
         step = None if at is None else _find_sink(situation, at.vertex)
-        what = "its sinks had written everything" if slow.phase is Phase.PREPARE else "its transactions were committed"
+        what = "writing the records of the sinks" if slow.phase is Phase.PREPARE else "committing the transactions"
         yield FoundCause(
-            sentence=f"{slow.describe()}, of which it took {render_seconds(slow.phase_seconds)} until {what}"
-            + ("" if at is None else f" (slowest: {at.vertex}[{at.slot}])"),
+            sentence=f"the brokers are slow: {what} {slow.describe_share()}",
             step=step,
             slot=None if at is None else at.slot,
             cluster=None if step is None else situation.facts.plan.clusters.get(step),
@@ -122,8 +121,8 @@ def find_slow_sinks(situation: Situation) -> Iterator[FoundCause]:
         return
     load = max(situation.loads, key=lambda one: one.blocked)
     yield FoundCause(
-        sentence=f"sink {step} takes no more rows for {load.blocked:.0%} of the time of slot {load.slot}: the brokers "
-        f"write them too slowly{situation.describe_effect()}",
+        sentence=f"the brokers take the rows of sink {step} too slowly: slot {load.slot} is blocked {load.blocked:.0%} "
+        f"of the time{situation.describe_effect()}",
         step=step,
         slot=load.slot,
         cluster=situation.facts.plan.clusters.get(step),
@@ -139,8 +138,8 @@ def find_slow_sources(situation: Situation) -> Iterator[FoundCause]:
     idle = statistics.fmean(one.idle for one in loads)
     read = situation.facts.status.records_in_per_second
     yield FoundCause(
-        sentence=f"the slots wait for input {idle:.0%} of the time, and read {render_count(round(read), 'record')} a "
-        f"second{situation.describe_effect()}",
+        sentence=f"the brokers deliver records too slowly: the slots wait for them {idle:.0%} of the time, and read "
+        f"{render_count(round(read), 'record')} a second{situation.describe_effect()}",
         evidence={
             "idle_ratio": round(idle, 3),
             "records_in_per_second": round(read, 1),
@@ -191,8 +190,8 @@ def _remedy_of_skew(situation: Situation, step: OperatorName | None) -> str:
             "use more partitions and a `parallelism` that divides their number"
         )
     return (
-        "one key, or a few, has most of the rows: aggregate before the step, add a column to its keys, or filter keys "
-        "that are no real ones, such as null or a default"
+        "one key, or a few, has most of the rows: aggregate before the step, add a column to its keys, or filter "
+        "placeholder keys such as null"
     )
 
 

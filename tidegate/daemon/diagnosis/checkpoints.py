@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tidegate.config.fields.counts import render_count, render_seconds, render_size
+from tidegate.config.fields.counts import render_count, render_size
 from tidegate.coordinator.events import CheckpointFailure
 from tidegate.coordinator.history import CheckpointKind, CheckpointRecord, CheckpointResult
 from tidegate.daemon.diagnosis.rule import FoundCause
-from tidegate.daemon.diagnosis.situation import Phase, Situation, SlowCheckpoint
+from tidegate.daemon.diagnosis.situation import Phase, Situation, SlowCheckpoint, render_span
 from tidegate.task.barriers.handler import AbortReason
 
 LARGE_BYTES: Final = 64 << 20
@@ -63,8 +63,8 @@ def find_large_state(situation: Situation) -> Iterator[FoundCause]:
     if slow is None or slow.subtask is None:
         return
     if slow.phase is Phase.SNAPSHOT or (slow.phase is Phase.UPLOAD and _is_large(slow)):
-        what = "to take a snapshot of" if slow.phase is Phase.SNAPSHOT else "to write"
-        yield _describe_slow(slow, f"{what} {render_size(slow.subtask.size_bytes)} of state")
+        what = "the snapshot of" if slow.phase is Phase.SNAPSHOT else "writing"
+        yield _describe_slow(slow, f"the state is large: {what} {render_size(slow.subtask.size_bytes)}")
 
 
 def find_slow_storage(situation: Situation) -> Iterator[FoundCause]:
@@ -73,16 +73,17 @@ def find_slow_storage(situation: Situation) -> Iterator[FoundCause]:
     if slow is None:
         return
     if slow.phase is Phase.UPLOAD and not _is_large(slow) and slow.subtask is not None:
-        yield _describe_slow(slow, f"to write {render_size(slow.subtask.written_bytes)} of state to the storage")
+        written = render_size(slow.subtask.written_bytes)
+        yield _describe_slow(slow, f"the checkpoint storage is slow: writing {written} of state")
     if slow.phase is Phase.JOURNAL:
-        yield _describe_slow(slow, "to write its entry of the journal to the storage")
+        yield _describe_slow(slow, "the checkpoint storage is slow: writing the entry of the journal")
 
 
 def find_waiting_barriers(situation: Situation) -> Iterator[FoundCause]:
     """Finds barriers that take long to get through the pipeline."""
     slow = situation.slow
     if slow is not None and slow.phase is Phase.BARRIER:
-        yield _describe_slow(slow, "until its barriers had arrived through the rows before them")
+        yield _describe_slow(slow, "barriers wait behind rows: passing them")
 
 
 def find_missing_acknowledgements(situation: Situation) -> Iterator[FoundCause]:
@@ -92,8 +93,8 @@ def find_missing_acknowledgements(situation: Situation) -> Iterator[FoundCause]:
         return
     missing = slow.record.missing
     yield FoundCause(
-        sentence=f"{slow.describe()}: {_list_missing(slow.record)} "
-        f"{'has' if len(missing) == 1 else 'have'} not acknowledged it",
+        sentence=f"{_list_missing(slow.record)} {'has' if len(missing) == 1 else 'have'} not acknowledged checkpoint "
+        f"{slow.record.id}, which {'took' if slow.is_over else 'has taken'} {render_span(slow.seconds)}",
         slot=_find_slot(missing),
         evidence={
             "checkpoint": slow.record.id,
@@ -132,8 +133,7 @@ def _describe_slow(slow: SlowCheckpoint, what: str) -> FoundCause:
     if at is not None:
         evidence |= {"subtask": f"{at.vertex}[{at.slot}]", "written_bytes": at.written_bytes}
     return FoundCause(
-        sentence=f"{slow.describe()}, of which it took {render_seconds(slow.phase_seconds)} {what}"
-        + ("" if at is None else f" (slowest: {at.vertex}[{at.slot}])"),
+        sentence=f"{what} {slow.describe_share()}",
         slot=None if at is None else at.slot,
         evidence=evidence,
     )

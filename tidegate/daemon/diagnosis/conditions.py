@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tidegate.config.fields.counts import render_count, render_seconds
+from tidegate.config.fields.counts import render_count
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.daemon.diagnosis.rule import FoundCause
-from tidegate.daemon.diagnosis.situation import Situation
+from tidegate.daemon.diagnosis.situation import Situation, render_span
 from tidegate.daemon.status import DiagnosisSeverity, OperatorStatus, PipelineState
 
 LOOP_FAILURES: Final = 3
@@ -44,7 +44,7 @@ def find_silent_brokers(situation: Situation) -> Iterator[FoundCause]:
             evidence["oldest_transaction_seconds"] = round(oldest_s, 1)
             evidence["transaction_timeout_seconds"] = limits.transaction_timeout_s
         yield FoundCause(
-            sentence=f"{silence.why} (for {render_seconds(silence.away_s)})", cluster=cluster, evidence=evidence
+            sentence=f"{silence.why} (for {render_span(silence.away_s)})", cluster=cluster, evidence=evidence
         )
 
 
@@ -64,7 +64,7 @@ def find_restart_loop(situation: Situation) -> Iterator[FoundCause]:
     same = sum(one.code == newest.code for one in failures)
     causes = "all with the same error" if same == len(failures) else f"{same} of them with the error of the last"
     yield FoundCause(
-        sentence=f"{len(failures)} attempts have failed in {render_seconds(span_s)}, {causes}, `{newest.code}`: "
+        sentence=f"{len(failures)} attempts have failed in {render_span(span_s)}, {causes}, `{newest.code}`: "
         f"{_shorten(newest.cause)}",
         evidence={
             "failures": len(failures),
@@ -100,7 +100,7 @@ def find_restart(situation: Situation) -> Iterator[FoundCause]:
     what = "an attempt" if failure.attempt is None else f"attempt {failure.attempt}"
     now = "the next one is not running yet" if between else f"attempt {status.attempt} runs"
     yield FoundCause(
-        sentence=f"{what} failed {render_seconds(age_s)} ago, {now}: {_shorten(failure.cause)}",
+        sentence=f"{what} failed {render_span(age_s)} ago, {now}: {_shorten(failure.cause)}",
         evidence={
             "failed_seconds_ago": round(age_s, 1),
             "code": failure.code,
@@ -129,7 +129,7 @@ def find_holds(situation: Situation) -> Iterator[FoundCause]:
     for one in situation.facts.status.operators:
         if one.on_hold_seconds is not None and one.on_hold_seconds >= HOLD_S:
             yield FoundCause(
-                sentence=f"source {one.name} has been on hold for {render_seconds(one.on_hold_seconds)}, {one.on_hold}",
+                sentence=f"source {one.name} has been on hold for {render_span(one.on_hold_seconds)}, {one.on_hold}",
                 step=one.name,
                 cluster=situation.facts.plan.clusters.get(one.name),
                 evidence={"on_hold_seconds": round(one.on_hold_seconds, 1)},
@@ -148,7 +148,7 @@ def find_stalled_watermarks(situation: Situation) -> Iterator[FoundCause]:
         if one.event_time_lag_seconds is not None:
             evidence["event_time_lag_seconds"] = round(one.event_time_lag_seconds, 1)
         yield FoundCause(
-            sentence=f"{one.held_back_by} has had no newer event time for {render_seconds(one.stalled_seconds)} and "
+            sentence=f"{one.held_back_by} has had no newer event time for {render_span(one.stalled_seconds)} and "
             f"holds back the watermark of source {one.name}: windows, joins and timers wait",
             step=one.name,
             slot=_find_holding_slot(one),
@@ -169,8 +169,8 @@ def find_old_transaction(situation: Situation) -> Iterator[FoundCause]:
     age_s, timeout_s = situation.facts.status.oldest_transaction_seconds, situation.facts.limits.transaction_timeout_s
     if age_s is not None and age_s > OLD_SHARE * timeout_s and age_s > 2 * situation.facts.limits.interval_s:
         yield FoundCause(
-            sentence=f"the oldest open transaction is {render_seconds(age_s)} old, and the broker aborts it after "
-            f"{render_seconds(timeout_s)}: no checkpoint has completed for that long",
+            sentence=f"the oldest open transaction is {render_span(age_s)} old, and the broker aborts it after "
+            f"{render_span(timeout_s)}: no checkpoint has completed for that long",
             evidence={
                 "oldest_transaction_seconds": round(age_s, 1),
                 "transaction_timeout_seconds": timeout_s,
@@ -185,8 +185,8 @@ def find_clock_steps(situation: Situation) -> Iterator[FoundCause]:
         step, ago_s = recent[-1], situation.facts.at_s - recent[-1].at_s
         way = "forward" if step.step_s > 0 else "back"
         yield FoundCause(
-            sentence=f"the wall clock of the daemon's machine was set {way} by {render_seconds(abs(step.step_s))} "
-            f"{render_seconds(ago_s)} ago: times before and after it are not comparable",
+            sentence=f"the wall clock of the daemon's machine was set {way} by {render_span(abs(step.step_s))}, "
+            f"{render_span(ago_s)} ago: times before and after it are not comparable",
             evidence={"step_seconds": round(step.step_s, 1), "steps": len(recent)},
         )
 

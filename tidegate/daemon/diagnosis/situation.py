@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from tidegate.config.fields.counts import render_count, render_seconds
+from tidegate.config.fields.counts import render_count
+from tidegate.config.fields.units import render_duration
 from tidegate.coordinator.history import CheckpointKind, CheckpointRecord, CheckpointResult, SubtaskPhases
 from tidegate.daemon.diagnosis.facts import Facts, Sample
 from tidegate.daemon.status import OperatorStatus
@@ -31,6 +32,9 @@ SLOW_S_MIN: Final = 5.0
 PENDING_TIMES: Final = 2.0
 """One that is in progress counts as slow after twice that time, because a single slow one is no problem."""
 SLOW_IN_A_ROW: Final = 2
+
+
+MINUTES_FROM_S: Final = 120.0
 
 
 class SlotLoad(msgspec.Struct, frozen=True):
@@ -65,10 +69,17 @@ class SlowCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The slowest subtask of that phase."""
     is_over: bool
 
+    def describe_share(self) -> str:
+        """Renders `took 7.0 s of the 7.1 s of checkpoint 12 (slowest: totals[1])`."""
+        so_far = "" if self.is_over else " so far"
+        slowest = "" if self.subtask is None else f" (slowest: {self.subtask.vertex}[{self.subtask.slot}])"
+        total = f"{render_span(self.seconds)} of checkpoint {self.record.id}{so_far}"
+        return f"took {render_span(self.phase_seconds)} of the {total}{slowest}"
+
     def describe(self) -> str:
         """Renders `checkpoint 12 took 7.1 s`."""
         verb = "took" if self.is_over else "has taken"
-        return f"checkpoint {self.record.id} {verb} {render_seconds(self.seconds)}"
+        return f"checkpoint {self.record.id} {verb} {render_span(self.seconds)}"
 
 
 class Situation:
@@ -160,7 +171,7 @@ class Situation:
         effects = []
         if self.late_records:
             waiting = render_count(self.late_records, "record")
-            effects.append(f"{waiting} wait, the oldest for {render_seconds(self.facts.status.lag_seconds or 0.0)}")
+            effects.append(f"{waiting} wait, the oldest for {render_span(self.facts.status.lag_seconds or 0.0)}")
         if self.barriers_wait and self.slow is not None:
             effects.append(self.slow.describe())
         return f"; {', and '.join(effects)}" if effects else ""
@@ -173,6 +184,11 @@ class Situation:
         if self.barriers_wait and self.slow is not None:
             found |= {"checkpoint": self.slow.record.id, "checkpoint_seconds": round(self.slow.seconds, 1)}
         return found
+
+
+def render_span(seconds: float) -> str:
+    """Renders a time for a sentence: `8.1 s`, `2m5s`."""
+    return f"{seconds:.1f} s" if seconds < MINUTES_FROM_S else render_duration(int(seconds) * 1000)
 
 
 def _counts(operators: tuple[OperatorStatus, ...], field: str, slot: int | None) -> dict[OperatorName, float]:
