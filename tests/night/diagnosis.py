@@ -157,13 +157,14 @@ class _Stage:
         except AssertionError as late:
             raise AssertionError(f"{late}; shown: {found}") from late
 
-    def load(self, make: Make | None = None, rate: int = RATE) -> None:
-        """Writes records from now on, `rate` a second."""
+    def load(self, make: Make | None = None, rate: int = RATE) -> threading.Event:
+        """Writes records from now on, `rate` a second, until the event is set."""
         ended = threading.Event()
         thread = threading.Thread(target=self._write, args=(make or self.record, rate, ended), daemon=True)
         thread.start()
         self.stack.callback(thread.join, 60.0)
         self.stack.callback(ended.set)
+        return ended
 
     def _write(self, make: Make, rate: int, ended: threading.Event) -> None:
         producer = clients.producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5})
@@ -230,18 +231,13 @@ def _slow_disk(stage: _Stage) -> None:
 
 
 def _skewed_key(stage: _Stage) -> None:
-    skewed = threading.Event()
-
-    def make(number: int) -> Record:
-        key = "hot" if skewed.is_set() and number % 10 else f"k{number % 1000}"
-        return stage.make(number, key, 0, number % PARTITIONS)
-
-    stage.load(make)
+    """A row takes 4 ms: 100 rows a second of many keys are little work, and 350 more of one key are too much."""
+    stage.load(rate=100)
     stage.start(steps=[stage.python("Slow", key="key")])
-    skewed.set()
+    ended = stage.load(lambda number: stage.make(number, "hot", 0, number % PARTITIONS), rate=350)
     found = stage.expect("slot-skewed", step="user", slot=...)
     assert "key" in found["remedy"], found
-    skewed.clear()
+    ended.set()
     stage.expect_nothing()
 
 
