@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import tempfile
 import urllib.request
@@ -20,6 +21,7 @@ from tidegate.dev.broker import DevelopmentBroker
 
 LIFE = Path(__file__).with_name("life.py")
 ADDRESS = r"metrics and probes on (http://[\d.:]+)"
+LINTER = "@redocly/cli@2"
 COLUMNS = ["customer", "id", "price_cents", "quantity", "sku", "status"]
 
 
@@ -61,7 +63,7 @@ def make_daemon(rig: Rig) -> tuple[DaemonProcess, Path]:
 
 
 def generate(binaries: Path, address: str, directory: Path) -> None:
-    """Generates the client from the description that the daemon serves."""
+    """Generates the client from the description that the daemon serves, and lints the description."""
     description = directory / "openapi.json"
     with urllib.request.urlopen(f"{address}/api/v1/openapi.json", timeout=PATIENCE_S) as answer:
         description.write_bytes(answer.read())
@@ -69,6 +71,10 @@ def generate(binaries: Path, address: str, directory: Path) -> None:
     target = ["--path", str(description), "--output-path", str(directory / "client" / "tidegate_client")]
     (directory / "client").mkdir()
     subprocess.run([*generator, *target], check=True, env={"PATH": f"{binaries}:/usr/bin:/bin"})
+    if shutil.which("npx"):
+        subprocess.run(["npx", "--yes", LINTER, "lint", str(description)], check=True, cwd=directory)
+    else:
+        print("npx is missing: the description is not linted by Redocly")
 
 
 def run(command: list[str], client: Path) -> dict[str, Any]:

@@ -26,8 +26,9 @@ from tidegate.daemon.http.commands import API
 from tidegate.daemon.http.redaction import TEXT_CHARACTERS_MAX
 from tidegate.daemon.http.server import ALIASES, PATHS, RESOURCE_ALIASES, SWITCH_INTERVAL_S, HttpServer, HttpUnavailable
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.status import PipelineState
-from tidegate.ids import Attempt, CheckpointId
+from tidegate.ids import Attempt, CheckpointId, OperatorName
 from tidegate.process.logs import set_secrets
 
 PROBES = 200
@@ -56,7 +57,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def metrics() -> PipelineMetrics:
-    return PipelineMetrics("shop", "0.1.0")
+    return PipelineMetrics("shop", "0.1.0", operators=OperatorAccounts({OperatorName("orders"): "source"}))
 
 
 @pytest.fixture
@@ -183,11 +184,12 @@ def test_failures_are_json_and_the_status_has_the_last(server: HttpServer, metri
 
 
 def test_history_has_the_steps_that_are_asked_for(server: HttpServer, metrics: PipelineMetrics) -> None:
+    assert json.loads(get(server, "/api/v1/history?step=orders")[2])["steps"] == {}
     metrics.beat()
     found = json.loads(get(server, "/api/v1/history")[2])
     assert (len(found["at_ms"]), found["pipeline"]["records_in_per_second"], found["steps"]) == (1, [0], {})
     status, _, text = get(server, "/api/v1/history?step=orders&step=nobody")
-    assert (status, json.loads(text)["code"]) == (404, "no-step")
+    assert (status, json.loads(text)["code"]) == (404, "unknown-step")
     assert json.loads(get(server, f"/api/v1/history?after_ms={found['at_ms'][0]}")[2])["at_ms"] == []
 
 

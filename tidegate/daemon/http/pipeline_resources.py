@@ -82,16 +82,23 @@ class HistoryQuery(ResourceQuery, frozen=True):
     after_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Unix time in milliseconds: only later points are returned."""
     step: tuple[OperatorName, ...] = ()
-    """Steps whose series are returned as well; may be repeated."""
+    """Steps whose series are returned as well; may be repeated. One without points yet is left out."""
+
+
+def read_history(metrics: PipelineMetrics, query: HistoryQuery) -> History:
+    """Reads the points. Raises ResourceRefused if a step does not exist."""
+    found = metrics.history(query.after_ms, query.step)
+    without = set(query.step) - found.steps.keys()
+    unknown = without - {one.name for one in metrics.snapshot().operators} if without else ()
+    if unknown:
+        names = ", ".join(sorted(unknown))[:200]
+        raise ResourceRefused(404, "unknown-step", f"there is no step {names}: /status lists the steps")
+    return found
 
 
 def _make_history(metrics: PipelineMetrics) -> Resource[HistoryQuery]:
     async def read(query: HistoryQuery) -> History:
-        found = await asyncio.to_thread(metrics.history, query.after_ms, query.step)
-        unknown = [name for name in query.step if name not in found.steps]
-        if unknown:
-            raise ResourceRefused(404, "no-step", f"there are no series of {', '.join(unknown)}: /status has the steps")
-        return found
+        return await asyncio.to_thread(read_history, metrics, query)
 
     return Resource(
         name="history",
