@@ -233,14 +233,15 @@ function Chosen({ plan, name, status, operators, earlier, history }) {
       <${Panel} title="Last hour"><${History} history=${history} name=${name} /><//>
     </div>
     ${operator === undefined ? null : html`<${Subtasks} key=${name} operator=${operator} before=${before} seconds=${seconds} />`}
-    <${TapPanel} key=${name} step=${name} />
+    <${Panel} title="Rows of its output"><${TapPanel} key=${name} step=${name} /><//>
   </div>`;
 }
 
 function Page({ parts: [chosen] }) {
   const planned = useResource("plan", { every_s: 60 });
   const { data: status } = useResource("status");
-  const { data: history } = useResource(chosen === undefined ? null : `history?step=${encodeURIComponent(chosen)}`, { every_s: 5 });
+  const known = planned.data?.steps.some((one) => one.name === chosen);
+  const { data: history } = useResource(known ? `history?step=${encodeURIComponent(chosen)}` : null, { every_s: 5 });
   const earlier = useEarlier(status);
   const operators = status === null ? new Map() : operatorsOf(status, earlier);
   return html`<${Loaded} resource=${planned}>${(plan) => html`
