@@ -10,9 +10,9 @@ import concurrent.futures
 import shlex
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,9 +22,9 @@ from tidegate.config.storages import derive_opener
 from tidegate.daemon.http.masking import mask
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.reading.child import DEADLINE_S, UNAVAILABLE, ChildReader
-from tidegate.daemon.reading.exact import decode_row
 from tidegate.daemon.reading.read_state import FoundRows, LookupRequest
 from tidegate.errors import TidegateError
+from tidegate.formats.plain import parse_json, render_json
 from tidegate.state.declaration import StateShape
 from tidegate.tables.files import StateHandles, list_states, read_shape
 from tidegate.tables.source import StateSnapshot, open_snapshot
@@ -78,8 +78,8 @@ class StateContents(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the checkpoint; empty if rows are read."""
     in_flight_bytes: int = 0
     """The rows that barriers have overtaken."""
-    rows: list[dict[str, Any]] | None = None
-    """The rows of the key; None if sizes are read. Numbers that a double does not hold exactly are texts."""
+    rows: list[msgspec.Raw] | None = None
+    """The rows of the key, with values as in the JSON format; None if sizes are read."""
     cut: bool = False
     """True if there are more rows than these."""
     command: str | None = None
@@ -124,7 +124,7 @@ class _Lookup:
         keys = _split(query.key)
         request = LookupRequest(self._directory, self._options, query.step, query.state, keys)
         found = await self._child.read(request)
-        rows = await asyncio.to_thread(lambda: [mask(decode_row(line), self._masked) for line in found.rows])
+        rows = await asyncio.to_thread(self._mask, found.rows)
         return StateContents(
             checkpoint=found.checkpoint,
             completed_at_ms=found.completed_at_ms,
@@ -132,6 +132,10 @@ class _Lookup:
             cut=found.is_cut,
             command=self._render_command(query),
         )
+
+    def _mask(self, rows: Iterable[str]) -> list[msgspec.Raw]:
+        """Renders rows again, so that a number keeps its digits."""
+        return [msgspec.Raw(render_json(mask(parse_json(row), self._masked)).encode()) for row in rows]
 
     def _render_command(self, query: StateQuery) -> str:
         options = [] if query.state is None else ["--state", query.state]

@@ -123,7 +123,7 @@ function Page() {
   const read = async () => {
     setBusy(true);
     try {
-      setFound(await fetchOnce("dead-letters"));
+      setFound(await fetchOnce("dead-letters", {}, { digits: true }));
       setError(null);
     } catch (refused) {
       setError(refused);

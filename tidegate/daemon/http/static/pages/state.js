@@ -45,7 +45,7 @@ function Lookup({ states, step }) {
     setResult({ found: null, error: null, busy: true });
     const key = given.map(({ name }) => `${name}=${values[name]}`);
     try {
-      setResult({ found: await fetchOnce("state", { step: state.step, state: state.state, key }), error: null, busy: false });
+      setResult({ found: await fetchOnce("state", { step: state.step, state: state.state, key }, { digits: true }), error: null, busy: false });
     } catch (refused) {
       setResult({ found: null, error: refused, busy: false });
     }
