@@ -217,6 +217,20 @@ def test_W20_a_watermark_follows_everything_that_it_makes_due_in_parts(monkeypat
     tasks.close()
 
 
+def test_the_repeats_that_a_jump_of_the_watermark_makes_due_come_together() -> None:
+    tasks = Subtasks(spec(repeat_ms=5), KEYS)
+    tasks.process(frame([("a", 0, 0), ("b", 1, 0)]))
+    (one,) = tasks.runtimes
+    one.on_watermark(10_009, tasks.out)
+    calls = 1
+    while one.poll(1000, tasks.out):
+        calls += 1
+    assert calls == 4000 // runtime.RESULTS_AT_ONCE
+    times = sorted(at for _, at, _, _ in found(tasks))
+    assert times == sorted([*range(10, 10_010, 5), *range(11, 10_010, 5)])
+    tasks.close()
+
+
 def test_after_an_end_of_time_a_key_is_back_and_repeats_as_before() -> None:
     tasks = Subtasks(spec(repeat_ms=20), KEYS)
     tasks.process(frame([("a", 0, 0), ("b", 0, 0)]))

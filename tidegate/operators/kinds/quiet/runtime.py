@@ -31,7 +31,7 @@ from tidegate.state.time_ordered import TimeOrdered
 
 REASON: Final = "late: whether its key was quiet has been decided"
 RESULTS_AT_ONCE: Final = 2000
-"""The maximum number of timers that fire in one call."""
+"""The maximum number of timers that fire in one call, and of results that they give."""
 
 
 class QuietRuntime(DueResultsRuntime, KeyedRuntime[QuietOperator]):
@@ -119,21 +119,29 @@ class QuietRuntime(DueResultsRuntime, KeyedRuntime[QuietOperator]):
         taken = self._timers.take_due(places, watermark_ms, RESULTS_AT_ONCE)
         if not taken:
             return False
-        self._fire(taken, watermark_ms, out)
+        self._fire(taken, places, watermark_ms, out)
         return self._timers.has_due(places, watermark_ms)
 
-    def _fire(self, taken: Sequence[Row], watermark_ms: int, out: Out) -> None:
-        """Emits at most one result per timer, and sets the timer of the next one."""
+    def _fire(self, taken: Sequence[Row], places: Sequence[StateName], watermark_ms: int, out: Out) -> None:
+        """Emits the next results of each timer, and sets the timer of the one after them.
+
+        After a jump of the watermark, which a clock can make, thousands of repeats are due for a single key. One in
+        each call would be a batch each, so the keys share `RESULTS_AT_ONCE`.
+        """
+        results_max = max(1, RESULTS_AT_ONCE // len(taken))
         keys = [row[1] if len(row) == 2 else row[1:] for row in taken]
         results: list[tuple[Result, Row]] = []
         new: dict[Key, Value] = {}
         for key, value in zip(keys, self.state.get_many(keys), strict=True):
             assert value is not None, "a timer has arrivals"
             arrivals = self._silence.forget(Arrivals(value[0], value[1]), watermark_ms)
+            row = self._row_of(key)
             due = self._silence.derive_next(arrivals)
-            if due is not None and due.at_ms <= watermark_ms:
-                results.append((due, self._row_of(key)))
-                arrivals = self._silence.apply(arrivals, due)
+            for _ in range(results_max):
+                if due is None or due.at_ms > watermark_ms or _place_of(arrivals) not in places:
+                    break
+                results.append((due, row))
+                arrivals = self._silence.forget(self._silence.apply(arrivals, due), watermark_ms)
                 due = self._silence.derive_next(arrivals)
             new[key] = self._schedule(key, arrivals, due)
         self._put(new)
