@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,15 @@ EditorLoader.yaml_implicit_resolvers = {
 }
 
 
+@cache
+def validator() -> Draft202012Validator:
+    """That of the schema, which is made once for all files."""
+    return Draft202012Validator(derive_json_schema())
+
+
 def schema_errors(text: str) -> list[str]:
     """What an editor underlines in a file: it knows nothing of variables."""
-    validator = Draft202012Validator(derive_json_schema())
-    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(yaml.load(text, EditorLoader))]
+    return [f"{error.json_path}: {error.message}" for error in validator().iter_errors(yaml.load(text, EditorLoader))]
 
 
 def test_the_json_schema_is_one() -> None:
