@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from tests.browser.serving import SituationServer, serve_situation
+from tests.browser.recording import Recording
+from tests.browser.serving import SituationServer, serve_recording
 from tests.browser.situations import NOW_MS, SITUATIONS
 
 if TYPE_CHECKING:
@@ -27,13 +29,10 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="session")
-def servers() -> Iterator[dict[str, SituationServer]]:
-    """A server for each situation, whose clock stands at NOW_MS."""
-    started = {name: serve_situation(name, NOW_MS)[0] for name in SITUATIONS}
-    yield started
-    for server in started.values():
-        server.stop()
+@functools.cache
+def record(situation: str) -> Recording:
+    """Makes a situation up, once; its clock stands at NOW_MS."""
+    return SITUATIONS[situation](NOW_MS)
 
 
 @dataclass
@@ -58,7 +57,7 @@ class Viewer:
     """Opens pages of one test."""
 
     browser: Browser
-    servers: dict[str, SituationServer]
+    servers: list[SituationServer] = field(default_factory=list)
     watches: list[Watch] = field(default_factory=list)
     pages: list[Page] = field(default_factory=list)
 
@@ -72,7 +71,9 @@ class Viewer:
         scheme: Literal["light", "dark"] = "light",
     ) -> Page:
         """Opens a page of a situation and waits until it shows what it has."""
-        page = self.open_address(self.servers[situation].address, width=width, height=height, scheme=scheme)
+        server = serve_recording(situation, record(situation))
+        self.servers.append(server)
+        page = self.open_address(server.address, width=width, height=height, scheme=scheme)
         page.clock.set_fixed_time(NOW_MS)
         show(page, route)
         return page
@@ -103,17 +104,18 @@ def show(page: Page, route: str) -> None:
     """Goes to a route and waits until nothing is loading any more."""
     page.goto(f"/#/{route}")
     page.locator("main h1").wait_for()
-    page.wait_for_function(
-        "document.querySelectorAll('.loading').length === 0 && !document.querySelector('.live')?.textContent.includes('connecting')"
-    )
+    page.locator(".live.on").wait_for()
+    page.locator(".loading").first.wait_for(state="hidden")
 
 
 @pytest.fixture
-def viewer(browser: Browser, servers: dict[str, SituationServer]) -> Iterator[Viewer]:
+def viewer(browser: Browser) -> Iterator[Viewer]:
     """Opens pages; at the end of the test none of them may have a complaint."""
-    viewer = Viewer(browser, servers)
+    viewer = Viewer(browser)
     yield viewer
     for page in viewer.pages:
         page.context.close()
+    for server in viewer.servers:
+        server.stop()
     complaints = [one for watch in viewer.watches for one in watch.complaints]
     assert not complaints, "\n".join(complaints)

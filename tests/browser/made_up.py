@@ -1,154 +1,106 @@
-"""Answers of resources whose data comes from a broker or from storage, made up for a situation."""
+"""Answers of the resources that read Kafka, the storage or slots, which a situation does not have: made up."""
 
 from __future__ import annotations
 
 import base64
 import json
-import math
+from collections.abc import Callable
 from typing import Any
 
-from tests.browser.recording import FLOWS, Recording
+import msgspec
+
+from tests.browser.recording import Recording
 from tests.browser.situations import HOSTILE
+from tidegate.daemon.http.resources import Resource, ResourceQuery
+from tidegate.daemon.reading.dead_letters import (
+    DeadLetterEntry,
+    DeadLetters,
+    LetterBytes,
+    LetterHeader,
+    LetterOrigin,
+    LetterPayload,
+)
+from tidegate.daemon.reading.state import KeyColumn, StateContents, StateQuery, StateSize
+from tidegate.daemon.tap_resource import TapAnswer, TapQuery
+from tidegate.daemon.taps import TapEnd
 
-Answer = dict[str, Any]
-
-
-def make_up(name: str, recording: Recording) -> dict[str, Answer]:
-    """Returns the answers by resource, for the situation `name`."""
-    now_ms = recording.now_ms()
-    return {
-        "plan": _plan(recording),
-        "config": _config(recording),
-        "history": _history(recording, now_ms),
-        "events": {"events": _events(name, now_ms)},
-        "dead-letters": _dead_letters(name, now_ms),
-        "state": _state(),
-        "tap": {"step": "valid", "rows": [{"id": 1, "customer": "ann", "amount": 12.5}], "cut": False, "ended": "rows"},
-    }
+NOTHING = LetterBytes(None, None, None)
 
 
-def _plan(recording: Recording) -> Answer:
-    steps, nodes, edges, vertices = [], [], [], []
-    at: dict[str, tuple[int, int]] = {}
-    for column, vertex in enumerate(recording.plan.vertices):
-        for row, node in enumerate(vertex.nodes):
-            name = node.operator.name
-            at[name] = (40 + column * 240, 40 + row * 80)
-            steps.append({"name": name, "kind": node.operator.kind, "vertex": vertex.id, "inputs": [], "text": ""})
-            nodes.append({"step": name, "x": at[name][0], "y": at[name][1], "width": 180, "height": 56})
-        height = 24 + 80 * len(vertex.nodes)
-        vertices.append({"name": vertex.id, "x": 24 + column * 240, "y": 20, "width": 212, "height": height})
-    for edge in recording.plan.edges:
-        (x, y), (to_x, to_y) = at[edge.upstream], at[edge.downstream]
-        points = [[x + 180, y + 28], [to_x, to_y + 28]]
-        exchanged = bool(edge.keys)
-        edges.append(
-            {"from": edge.upstream, "to": edge.downstream, "port": "", "exchanged": exchanged, "points": points}
-        )
-    layout = {"width": 1240, "height": 320, "nodes": nodes, "edges": edges, "vertices": vertices}
-    shape = {"pipeline": "shop", "parallelism": recording.slots, "steps": steps, "layout": layout}
-    return {**shape, "explain": "shop: 2 sources, 3 steps, 2 sinks"}
-
-
-def _config(recording: Recording) -> Answer:
-    rows = [
-        ("checkpoints.interval", "10s", "file", "shop.yaml:7"),
-        ("kafka.bootstrap.servers", "localhost:9092", "file", "shop.yaml:6"),
-        ("kafka.sasl.password", "***", "environment", "KAFKA_PASSWORD"),
-        ("parallelism", str(recording.slots), "site", "site.yaml:3"),
-        ("checkpoints.timeout", "10m", "default", None),
-    ]
-    settings = [{"path": path, "value": value, "origin": origin, "place": place} for path, value, origin, place in rows]
-    return {"file": "shop.yaml", "text": recording.loaded.source, "settings": settings}
-
-
-def _history(recording: Recording, now_ms: int) -> Answer:
-    count = min(720, int((recording.clock.now - 50_000) / 5))
-    at_ms = [now_ms - 5_000 * (count - 1 - index) for index in range(count)]
-
-    def wave(middle: float, part: float = 0.1) -> list[float | None]:
-        return [round(middle * (1 + part * math.sin(index / 7)), 2) for index in range(count)]
-
-    slots = recording.slots
-    pipeline = {
-        "records_in_per_second": wave(810.0 * slots),
-        "records_out_per_second": wave(6.5 * slots),
-        "records_committed_per_second": wave(6.5 * slots, 0.3),
-        "lag_records": wave(1_000, 0.4),
-        "lag_seconds": wave(0.4, 0.3),
-        "checkpoint_ms": wave(72, 0.5),
-        "state_bytes": wave(5_400_000, 0.05),
-        "oldest_transaction_seconds": wave(6, 0.6),
-    }
-    steps = {
-        name: {
-            "rows_in_per_second": wave(flow.rows_in * slots),
-            "rows_out_per_second": wave(flow.rows_out * slots),
-            "busy_ratio": wave(flow.busy),
-            "blocked_ratio": wave(0.01),
-            "event_time_lag_seconds": wave(2.3),
-            "failed": wave(0),
-            "late": wave(0),
-            "waiting_rows": wave(0),
-        }
-        for name, flow in FLOWS.items()
-    }
-    shape = {"interval_ms": 5_000, "at_ms": at_ms}
-    return {**shape, "pipeline": {"series": pipeline}, "steps": {name: {"series": one} for name, one in steps.items()}}
-
-
-def _events(name: str, now_ms: int) -> list[Answer]:
-    trace = 'Traceback (most recent call last):\n  File "tidegate/slot/worker.py", line 211, in run\nSlotLost: signal 9'
-    rows = [
-        (3_600_000, "started", "the daemon has started", "tidegate 0.1.0"),
-        (3_590_000, "running", "attempt 1 runs", ""),
-    ]
-    if name == "starting":
-        rows = [(500, "started", "the daemon has started", "tidegate 0.1.0")]
-    elif name == "restarting":
-        rows += [
-            (610_000, "restarted", "attempt 1 failed: slot 2 was lost", trace),
-            (604_000, "running", "attempt 2 runs", ""),
-        ]
-        rows += [(4_000, "restarted", "attempt 2 failed: slot 1 was lost", trace)]
-    elif name == "failed-checkpoint":
-        rows += [(120_000, "checkpoint_failed", "checkpoint 49 failed: it took longer than checkpoints.timeout", "")]
-    elif name == "hostile":
-        rows += [(9_000, "restarted", HOSTILE, HOSTILE), (8_000, "command", HOSTILE, "")]
-    rows += [] if name == "starting" else [(2_000, "savepoint", "savepoint 320 was written", "/tmp/savepoints/320")]
-    rows.sort()
+def make_up(name: str, recording: Recording) -> list[Resource[Any]]:
+    """Returns the resources of the situation `name`, for everybody who may read."""
+    letters = _dead_letters(name, recording.now_ms())
     return [
-        {"at_ms": now_ms - age_ms, "kind": kind, "text": text, "detail": detail, "attempt": 1}
-        for age_ms, kind, text, detail in rows
+        _pretend("dead-letters", DeadLetters, ResourceQuery, lambda _: letters),
+        _pretend("state", StateContents, StateQuery, lambda query: _state(recording, query)),
+        _pretend("tap", TapAnswer, TapQuery, lambda query: _tap(name, query)),
     ]
 
 
-def _dead_letters(name: str, now_ms: int) -> Answer:
-    letters = []
+def _pretend(name: str, answer: Any, query: Any, make: Callable[[Any], object]) -> Resource[Any]:
+    async def read(given: Any) -> object:
+        return make(given)
+
+    return Resource(name=name, summary="Made up.", answer=answer, read=read, query=query)
+
+
+def _bytes(text: str) -> LetterBytes:
+    encoded = text.encode()
+    return LetterBytes(text, base64.b64encode(encoded).decode(), len(encoded))
+
+
+def _dead_letters(name: str, now_ms: int) -> DeadLetters:
     count = {"dead-letters": 100, "hostile": 3}.get(name, 0)
-    for index in range(count):
-        text = json.dumps({"id": 70_000 + index, "customer": "ann", "amount": "twelve", "at": 1_796_040_000_000})
-        reason = "amount: expected a number, got text"
-        if name == "hostile":
-            text, reason = HOSTILE, HOSTILE
-        step = "valid" if index % 9 == 4 else "orders"
-        letter: Answer = {"offset": 400 - index, "partition": 0, "at_ms": now_ms - 1_400 * index, "step": step}
-        letter |= {"kind": "WRONG_TYPE" if step == "orders" else "EXPRESSION", "reason": reason}
-        letter["source"] = {"cluster": "kafka", "topic": "orders", "partition": index % 6, "offset": 88_100 - index}
-        encoded = base64.b64encode(text.encode()).decode()
-        columns = {"customer": HOSTILE} if name == "hostile" else None
-        letter["payload"] = {"text": text, "base64": encoded, "columns": columns}
-        letter["replay"] = f"tidegate dead-letters replay shop.yaml --offset 0:{400 - index}"
-        letters.append(letter)
-    return {"topic": "shop-dead", "cluster": "kafka", "letters": letters}
+    letters = [_letter(index, now_ms, hostile=name == "hostile") for index in range(count)]
+    return DeadLetters("shop-dead", "kafka", letters, True, False, "tidegate dead-letters replay shop.yaml")
 
 
-def _state() -> Answer:
-    return {
-        "checkpoint": 320,
-        "states": [
-            {"step": "paid_orders", "state": "left", "keys": 11_250, "size_bytes": 3_100_000},
-            {"step": "paid_orders", "state": "right", "keys": 9_400, "size_bytes": 2_200_000},
-            {"step": "per_minute", "state": "windows", "keys": 130, "size_bytes": 96_000},
-        ],
-    }
+def _letter(index: int, now_ms: int, *, hostile: bool) -> DeadLetterEntry:
+    row = {"id": 70_000 + index, "customer": "ann", "amount": "twelve", "at": "2026-11-30T11:59:00Z"}
+    text, reason = json.dumps(row), "`amount`: expected a number, got the text 'twelve'"
+    if hostile:
+        text, reason, row = HOSTILE, HOSTILE, {"customer": HOSTILE, HOSTILE: 1}
+    in_source = index % 9 != 4
+    value, partition = _bytes(text), index % 6
+    written_ms = now_ms - 1_400 * index
+    return DeadLetterEntry(
+        partition=0,
+        offset=400 - index,
+        at_ms=written_ms,
+        step="orders" if in_source else "valid",
+        kind="WRONG_TYPE" if in_source else "EXPRESSION_FAILED",
+        reason=reason,
+        tries=0,
+        source=LetterOrigin("kafka", "orders", partition, 88_100 - index, written_ms - 900),
+        key=_bytes(HOSTILE if hostile else f"customer-{index % 7}"),
+        headers=[LetterHeader(HOSTILE if hostile else "trace", _bytes("4bf92f3577b34da6"))],
+        payload=LetterPayload(
+            value.text, value.base64, value.size_bytes, None if in_source and not hostile else row, None
+        ),
+        replayed_to="orders" if index == 7 else None,
+        replay=f"tidegate dead-letters replay shop.yaml --partition 0 --offset {400 - index}",
+    )
+
+
+def _state(recording: Recording, query: StateQuery) -> StateContents:
+    kept = recording.metrics.checkpoints
+    if not kept:
+        return StateContents(checkpoint=None, completed_at_ms=None)
+    newest = kept[0]
+    if query.key:
+        rows = [{"customer": "ann", "window_start": "2026-11-30T11:59:00Z", "orders": 3, "revenue": 61.5}]
+        command = f"tidegate state read shop.yaml {query.step} {' '.join(f'--key {one}' for one in query.key)}"
+        return StateContents(checkpoint=newest.id, completed_at_ms=newest.triggered_at_ms, rows=rows, command=command)
+    order, customer = [KeyColumn("id", "bigint")], [KeyColumn("customer", "string")]
+    states = [
+        StateSize("paid_orders", "left", "keyed", order, 8, 3_100_000),
+        StateSize("paid_orders", "right", "keyed", order, 8, 2_200_000),
+        StateSize("per_minute", "windows", "keyed", customer, 4, 96_000),
+    ]
+    return StateContents(checkpoint=newest.id, completed_at_ms=newest.triggered_at_ms, states=states)
+
+
+def _tap(name: str, query: TapQuery) -> TapAnswer:
+    customer = HOSTILE if name == "hostile" else "ann"
+    rows = [{"id": 70_000 + at, "customer": customer, "amount": 12.5 + at} for at in range(min(3, query.rows))]
+    return TapAnswer(query.step, [msgspec.Raw(msgspec.json.encode(row)) for row in rows], False, TapEnd.ROWS)

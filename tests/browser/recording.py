@@ -26,6 +26,9 @@ from tidegate.coordinator.events import (
     Tick,
 )
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, SourcePositions, StateHandle
+from tidegate.daemon.broker_watch import Sign
+from tidegate.daemon.diagnosis.facts import derive_limits, derive_plan_facts
+from tidegate.daemon.diagnosis.watch import DiagnosisWatch
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.operator_accounts import OperatorAccounts, derive_kinds, derive_remedies, derive_waits
 from tidegate.daemon.status import PipelineState
@@ -53,6 +56,10 @@ STARTED_S: Final = 50_000.0
 """Monotonic time of the daemon's start."""
 
 
+STALLED: Final = TopicPartition("orders", 2)
+IDLE: Final = TopicPartition("payments", 3)
+
+
 class Flow(msgspec.Struct, frozen=True):
     """What an operator does in one slot: rows in and out per second, and its share of the slot's time."""
 
@@ -78,8 +85,7 @@ EVENT_TIME_LAG_MS: Final = 2_300
 BEHIND_BOTH: Final = frozenset({"paid_orders", "per_minute.input", "per_minute", "revenue"})
 """Operators whose watermark waits for all partitions of both sources."""
 PARTITIONS: Final = {"orders": 6, "payments": 4}
-STALLED: Final = TopicPartition("orders", 2)
-IDLE: Final = TopicPartition("payments", 3)
+"""Partitions of each topic, if there are fewer slots."""
 
 
 class Phases(msgspec.Struct, frozen=True):
@@ -113,17 +119,24 @@ class Recording:
         """How much more than others a slot does."""
         self.stalled_ms: int | None = None
         """The event time at which partition orders[2] stands."""
+        self.lag_growth: dict[int, float] = {}
+        """By how many records a second partitions of this number fall behind."""
         self.failing = 0.0
         """Bad records per second and slot, of which dead letters are written."""
         self._epoch_ms = now_ms - minutes * 60_000 - int(STARTED_S * 1000)
         self.clock = HandClock(STARTED_S)
         self._counts: dict[int, dict[str, float]] = {}
         self._checkpoint = 0
+        self._checkpoint_at = STARTED_S
         plan = self.plan
         clusters = derive_source_clusters(plan) | derive_sink_clusters(plan)
         operators = OperatorAccounts(derive_kinds(plan), derive_remedies(plan), derive_waits(plan))
         self.metrics = PipelineMetrics("shop", "0.1.0", self.clock, operators, self.now_ms, clusters=clusters)
         self.metrics.limits(10_000, 0, 900_000)
+        limits = derive_limits(self.loaded.settings.checkpoints)
+        self._diagnosis = DiagnosisWatch(self.metrics, limits, derive_plan_facts(plan), self.clock)
+        self._partitions = {topic: max(count, parallelism) for topic, count in PARTITIONS.items()}
+        self._offsets: dict[TopicPartition, int] = {}
 
     def now_ms(self) -> int:
         """Returns the wall clock."""
@@ -143,24 +156,30 @@ class Recording:
             self.metrics.coordinator_answered(SubtaskRunning(subtask, self._mono_ms), [])
         self.metrics.state(PipelineState.RUNNING)
 
-    def run(self, seconds: float, step_s: float = 15.0, checkpoints: bool = True) -> None:
-        """Lets the pipeline run: a report of each slot every `step_s`, and a checkpoint every fifteen seconds."""
-        due = self.clock.now
+    def run(self, seconds: float, step_s: float = 5.0, checkpoints: bool = True) -> None:
+        """Lets the pipeline run: a report of each slot every `step_s`, and a checkpoint every ten seconds."""
         ends = self.clock.now + seconds
         while self.clock.now < ends:
             self.clock.now += step_s
             for slot in range(self.slots):
                 self._report(slot, step_s)
-            behind = {
-                TopicPartition(topic, partition): (self.random.randrange(40, 160), 10_000 + int(self.clock.now * 280))
-                for topic, count in PARTITIONS.items()
-                for partition in range(count)
-            }
-            self.metrics.lags(MAIN_CLUSTER, behind)
+            self.metrics.lags(MAIN_CLUSTER, {part: (self._lag(part), at) for part, at in self._offsets.items()})
+            self.metrics.brokers(MAIN_CLUSTER, Sign(away_s=None, why="", took_s=0.01))
             self.metrics.oldest_transaction(3.0)
-            if checkpoints and self.clock.now - due >= 15:
-                due = self.clock.now
+            if checkpoints and self.clock.now - self._checkpoint_at >= 10:
                 self.checkpoint()
+            self.beat()
+
+    def beat(self) -> None:
+        """Does what the daemon does a few times a second."""
+        self.metrics.beat()
+        self._diagnosis.look()
+
+    def wait(self, seconds: int) -> None:
+        """Lets time pass without any report."""
+        for _ in range(seconds):
+            self.clock.now += 1
+            self.beat()
 
     def checkpoint(
         self,
@@ -172,6 +191,7 @@ class Recording:
     ) -> None:
         """Takes a checkpoint; `missing` subtasks do not acknowledge it, so it is under way unless it has failed."""
         self._checkpoint += 1
+        self._checkpoint_at = self.clock.now
         id_, base_ms = CheckpointId(self._checkpoint), self._mono_ms
         trigger = SendTrigger(self.attempt, id_, self.now_ms(), properties)
         self.metrics.coordinator_answered(Tick(base_ms), [trigger])
@@ -300,30 +320,39 @@ class Recording:
             backpressured_seconds=counts["blocked"],
             idle_seconds=counts["idle"],
             queued_batches=3,
-            positions=tuple(self._positions(source, slot) for source in PARTITIONS),
+            positions=self._positions(slot, seconds),
             idle={PAYMENTS: (IDLE,) if IDLE.partition % self.slots == slot else ()},
         )
         self.metrics.slot_report(self.attempt, slot, report)
 
-    def _positions(self, source: str, slot: int) -> SourcePositions:
-        parts = [TopicPartition(source, number) for number in range(PARTITIONS[source]) if number % self.slots == slot]
-        marks = {part: self.now_ms() - EVENT_TIME_LAG_MS - slot * 10 + part.partition * 17 for part in parts}
-        if self.stalled_ms is not None and STALLED in marks:
-            marks[STALLED] = self.stalled_ms
-        if IDLE in marks:
-            marks[IDLE] -= 900_000
-        offset = 10_000 + int(self.clock.now * 280)
-        return SourcePositions(OperatorName(source), tuple((part, offset) for part in parts), (), (*marks.items(),))
+    def _lag(self, part: TopicPartition) -> int:
+        growing = self.lag_growth.get(part.partition, 0.0) * (self.clock.now - STARTED_S)
+        return self.random.randrange(40, 160) + int(growing)
+
+    def _positions(self, slot: int, seconds: float) -> tuple[SourcePositions, ...]:
+        found = []
+        for source in (ORDERS, PAYMENTS):
+            parts = [TopicPartition(source, at) for at in range(slot, self._partitions[source], self.slots)]
+            marks = []
+            for part in parts:
+                before = self._offsets.get(part, 80_000)
+                stands = self.stalled_ms is not None and part == STALLED
+                self._offsets[part] = before + int(FLOWS[source].rows_in * seconds / len(parts))
+                late_ms = EVENT_TIME_LAG_MS + slot * 10 - part.partition * 17 + (900_000 if part == IDLE else 0)
+                marks.append((part, self.stalled_ms if stands and self.stalled_ms else self.now_ms() - late_ms))
+            offsets = tuple((part, self._offsets[part]) for part in parts)
+            found.append(SourcePositions(source, offsets, watermarks=tuple(marks)))
+        return tuple(found)
 
     def _operator(
         self, operator: str, flow: Flow, counts: Mapping[str, float], slot: int, scale: float
     ) -> OperatorCounts:
         watermark_ms: int | None = self.now_ms() - EVENT_TIME_LAG_MS - slot * 10
-        held_back_by = f"{operator}[{slot}]" if slot < PARTITIONS.get(operator, 0) else ""
+        held_back_by = f"{operator}[{slot}]" if operator in PARTITIONS else ""
         waits = slot == 2 % self.slots and operator not in ("payments", "paid_orders.payment")
         if self.stalled_ms is not None and (waits or operator in BEHIND_BOTH):
             watermark_ms = self.stalled_ms
-            held_back_by = str(STALLED) if operator == "orders" else ""
+            held_back_by = str(STALLED) if operator == ORDERS else ""
         if operator.startswith("dead_letters"):
             watermark_ms = None
         gauges = {name: int(value * scale) for name, value in flow.gauges.items()}

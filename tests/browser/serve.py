@@ -9,7 +9,7 @@ import argparse
 import threading
 import time
 
-from tests.browser.serving import serve_situation
+from tests.browser.serving import serve_recording
 from tests.browser.situations import SITUATIONS
 from tidegate.daemon.status import PipelineState
 
@@ -21,7 +21,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0, the default, selects a free one")
     parser.add_argument("--still", action="store_true", help="nothing goes on after the moment that is shown")
     given = parser.parse_args()
-    server, recording = serve_situation(given.situation, time.time_ns() // 1_000_000, given.port)
+    recording = SITUATIONS[given.situation](time.time_ns() // 1_000_000)
+    server = serve_recording(given.situation, recording, given.port)
     print(f"{given.situation}: {server.address}/", flush=True)
     waiting = threading.Event()
     ends = recording.clock.now
@@ -37,7 +38,7 @@ def main() -> None:
                 if int(ends) % 10 == 0:
                     recording.checkpoint()
             else:
-                recording.clock.now = ends
+                recording.wait(1)
     except KeyboardInterrupt:
         server.stop()
 

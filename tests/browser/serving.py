@@ -7,25 +7,12 @@ from wsgiref.handlers import format_date_time
 
 from aiohttp import web
 
-from tests.browser.made_up import Answer, make_up
+from tests.browser.made_up import make_up
 from tests.browser.recording import Recording
-from tests.browser.situations import SITUATIONS
-from tidegate.daemon.http.resources import Resource, ResourceQuery
+from tidegate.daemon.http.resources import Resource
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.resources import make_resources
 from tidegate.daemon.tap_resource import TapService
-
-
-class AnyQuery(ResourceQuery, frozen=True, kw_only=True):
-    """The parameters of the resources that are made up."""
-
-    step: str = ""
-    key: str = ""
-    rows: int = 10
-
-
-NEED_PARTS = frozenset({"dead-letters", "state", "tap"})
-"""Resources that read Kafka, the storage or slots, which a situation does not have."""
 
 
 class SituationServer(HttpServer):
@@ -46,24 +33,15 @@ class SituationServer(HttpServer):
 
 def make_situation_resources(name: str, recording: Recording) -> list[Resource[Any]]:
     """Makes the resources of a daemon in the situation `name`."""
+    made_up = make_up(name, recording)
+    instead = {one.name for one in made_up}
     taps = TapService(recording.plan, ())
     every = make_resources(recording.loaded, recording.plan, recording.metrics, taps)
-    real = [one for one in every if one.name not in NEED_PARTS]
-    known = {one.name for one in real}
-    made_up = {other: answer for other, answer in make_up(name, recording).items() if other not in known}
-    return [*real, *(_pretend(other, answer) for other, answer in made_up.items())]
+    return [*(one for one in every if one.name not in instead), *made_up]
 
 
-def _pretend(name: str, answer: Answer) -> Resource[AnyQuery]:
-    async def read(_query: AnyQuery) -> Answer:
-        return answer
-
-    return Resource(name=name, summary="Made up.", answer=dict[str, Any], read=read, query=AnyQuery)
-
-
-def serve_situation(name: str, now_ms: int, port: int = 0) -> tuple[SituationServer, Recording]:
-    """Starts a server that shows a situation as it was at `now_ms`."""
-    recording = SITUATIONS[name](now_ms)
+def serve_recording(name: str, recording: Recording, port: int = 0) -> SituationServer:
+    """Starts a server that shows a recording of the situation `name`."""
     server = SituationServer(port, recording, make_situation_resources(name, recording))
     server.start()
-    return server, recording
+    return server

@@ -18,11 +18,17 @@ HOSTILE: Final = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</scri
 """Text that comes from records and messages and must be shown as it is."""
 
 
+TRACEBACK: Final = """Traceback (most recent call last):
+  File "tidegate/daemon/attempt.py", line 214, in _supervise
+    raise SlotLost(slot, status)
+tidegate.daemon.attempt_slots.SlotLost: killed by signal 9 (SIGKILL)"""
+
+
 def healthy(now_ms: int) -> Recording:
-    """Half an hour without an incident; one savepoint, and one checkpoint that took longer."""
-    recording = Recording("healthy", now_ms, minutes=30)
+    """Twenty minutes without an incident; one savepoint, and one checkpoint that took longer."""
+    recording = Recording("healthy", now_ms, minutes=20)
     recording.begin_attempt()
-    recording.run(1395)
+    recording.run(800)
     recording.checkpoint(SAVEPOINT)
     recording.run(300)
     slow = SubtaskId(VertexId("paid_orders"), SlotIndex(3))
@@ -37,11 +43,11 @@ def restarting(now_ms: int) -> Recording:
     recording.begin_attempt(1)
     recording.run(600)
     _fail(recording, "slot-lost", "slot 2 ended without an answer: its process was killed by signal 9 (SIGKILL)")
-    recording.clock.now += 6
+    recording.wait(6)
     recording.begin_attempt(2)
-    recording.run(585)
+    recording.run(580)
     recording.checkpoint(missing=frozenset({SubtaskId(VertexId("per_minute"), SlotIndex(1))}))
-    recording.clock.now += 2
+    recording.wait(2)
     _fail(recording, "slot-lost", "slot 1 ended without an answer: its process was killed by signal 9 (SIGKILL)")
     return recording
 
@@ -59,16 +65,18 @@ def _fail(recording: Recording, code: str, cause: str) -> None:
             ran_ms=592_000,
             followed_by=FollowedBy.RESTART,
             restart_after_ms=4_000,
-        )
+        ),
+        TRACEBACK,
     )
     metrics.state(PipelineState.RESTARTING, f"{cause}; the next attempt starts in 4 s")
+    recording.beat()
 
 
 def stalled_watermark(now_ms: int) -> Recording:
     """Partition 2 of `orders` has had no new event times for nine minutes, so no window closes."""
-    recording = Recording("stalled-watermark", now_ms, minutes=30)
+    recording = Recording("stalled-watermark", now_ms, minutes=15)
     recording.begin_attempt()
-    recording.run(1260)
+    recording.run(360)
     recording.stalled_ms = recording.now_ms()
     recording.run(540)
     return recording
@@ -76,9 +84,9 @@ def stalled_watermark(now_ms: int) -> Recording:
 
 def dead_letters(now_ms: int) -> Recording:
     """A producer sends amounts that are no numbers: dead letters are written."""
-    recording = Recording("dead-letters", now_ms, minutes=30)
+    recording = Recording("dead-letters", now_ms, minutes=15)
     recording.begin_attempt()
-    recording.run(1500)
+    recording.run(600)
     recording.failing = 0.7
     recording.run(300)
     return recording
@@ -88,6 +96,7 @@ def hundred_subtasks(now_ms: int) -> Recording:
     """A hundred slots, one of which has four times the work of the others."""
     recording = Recording("hundred-subtasks", now_ms, parallelism=100, minutes=3)
     recording.scale[61] = 4.0
+    recording.lag_growth[61] = 210.0
     recording.begin_attempt()
     recording.run(170, step_s=10)
     slow = {
@@ -110,7 +119,7 @@ def failed_checkpoint(now_ms: int) -> Recording:
     recording.checkpoint(failure=CheckpointFailure.DECLINED, detail="no space left on device")
     recording.run(45)
     recording.checkpoint(missing=stuck)
-    recording.clock.now += 15
+    recording.run(15, checkpoints=False)
     return recording
 
 
@@ -119,8 +128,10 @@ def brokers_away(now_ms: int) -> Recording:
     recording = Recording("brokers-away", now_ms, minutes=10)
     recording.begin_attempt()
     recording.run(560)
-    recording.clock.now += 40
-    recording.metrics.brokers(MAIN_CLUSTER, Sign(away_s=40.0, why="no broker of localhost:9092 answers", took_s=1.0))
+    for away_s in range(1, 41):
+        silence = Sign(away_s=away_s, why="no broker of localhost:9092 answers", took_s=1.0)
+        recording.metrics.brokers(MAIN_CLUSTER, silence)
+        recording.wait(1)
     return recording
 
 

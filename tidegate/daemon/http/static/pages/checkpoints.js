@@ -184,7 +184,7 @@ function Gantt({ record }) {
   const most = Math.max(1, ...record.subtasks.map(endOf)) * 1.02;
   const timeline = {
     key: "timeline",
-    title: html`<${Axis} most=${most} />`,
+    title: html`<span class="hidden">phases</span><${Axis} most=${most} />`,
     render: (one) => (one.absent ? html`<span class="timeline"><span class="absent">missing</span></span>` : html`<${Timeline} one=${one} most=${most} />`),
   };
   const columns = [
