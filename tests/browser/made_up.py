@@ -75,11 +75,15 @@ def _letter(index: int, now_ms: int, *, hostile: bool) -> DeadLetterEntry:
         key=_bytes(HOSTILE if hostile else f"customer-{index % 7}"),
         headers=[LetterHeader(HOSTILE if hostile else "trace", _bytes("4bf92f3577b34da6"))],
         payload=LetterPayload(
-            value.text, value.base64, value.size_bytes, None if in_source and not hostile else row, None
+            value.text, value.base64, value.size_bytes, None if in_source and not hostile else _raw(row), None
         ),
         replayed_to="orders" if index == 7 else None,
         replay=f"tidegate dead-letters replay shop.yaml --partition 0 --offset {400 - index}",
     )
+
+
+def _raw(row: dict[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(row))
 
 
 def _state(recording: Recording, query: StateQuery) -> StateContents:
@@ -90,7 +94,12 @@ def _state(recording: Recording, query: StateQuery) -> StateContents:
     if query.key:
         rows = [{"customer": "ann", "window_start": "2026-11-30T11:59:00Z", "orders": 3, "revenue": 61.5}]
         command = f"tidegate state read shop.yaml {query.step} {' '.join(f'--key {one}' for one in query.key)}"
-        return StateContents(checkpoint=newest.id, completed_at_ms=newest.triggered_at_ms, rows=rows, command=command)
+        return StateContents(
+            checkpoint=newest.id,
+            completed_at_ms=newest.triggered_at_ms,
+            rows=[_raw(row) for row in rows],
+            command=command,
+        )
     order, customer = [KeyColumn("id", "bigint")], [KeyColumn("customer", "string")]
     states = [
         StateSize("paid_orders", "left", "keyed", order, 8, 3_100_000),
