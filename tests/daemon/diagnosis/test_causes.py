@@ -207,8 +207,10 @@ def test_a_slow_end_of_checkpoints(journal_ms: int, code: str) -> None:
 
 def test_a_missing_acknowledgement() -> None:
     line = Timeline().second(times=30).checkpoint(None, missing=("totals[1]",), acknowledged_ms=None).second(times=20)
+    assert line.codes == (), "once it has ended, its phases tell more"
+    line.second(times=10)
     found = only(line, "checkpoint-unacknowledged")
-    assert found.sentence == "totals[1] has not acknowledged checkpoint 1, which has taken 19.0 s"
+    assert found.sentence == "totals[1] has not acknowledged checkpoint 1, which has taken 29.0 s"
     assert found.slot == 1
 
 

@@ -27,7 +27,7 @@ from tidegate.daemon.http.redaction import TEXT_CHARACTERS_MAX
 from tidegate.daemon.http.server import ALIASES, PATHS, RESOURCE_ALIASES, SWITCH_INTERVAL_S, HttpServer, HttpUnavailable
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.operator_accounts import OperatorAccounts
-from tidegate.daemon.status import PipelineState
+from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, PipelineState
 from tidegate.ids import Attempt, CheckpointId, OperatorName
 from tidegate.process.logs import set_secrets
 
@@ -210,6 +210,10 @@ def test_reasons_leave_without_secrets(server: HttpServer, metrics: PipelineMetr
         assert "hunter22" not in get(server, "/status")[2]
         metrics.attempt_failed(failure("login with hunter22 refused" + "." * 3000))
         decline(metrics, "login with hunter22 refused")
+        severity, why = DiagnosisSeverity.PROBLEM, "hunter22 was refused"
+        metrics.diagnosed(
+            [Diagnosis(code="gave-up", severity=severity, sentence=why, remedy=why, evidence={"why": why})]
+        )
         for path in ("/status", "/failures", "/checkpoints"):
             text = get(server, path)[2]
             assert "hunter22" not in text

@@ -169,7 +169,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "fails after `checkpoints.timeout`",
         find=checkpoints.find_missing_acknowledgements,
         explains=frozenset({"transaction-old"}),
-        after_s=1.0,
+        after_s=10.0,
     ),
     Rule(
         code="transaction-old",
