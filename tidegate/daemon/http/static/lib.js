@@ -106,7 +106,7 @@ class Poll {
     if (this.timer === null && !this.running) this.#plan(0);
     return () => {
       this.readers.delete(notify);
-      if (this.readers.size === 0) this.#rest();
+      if (this.readers.size === 0) this.rest();
     };
   }
 
@@ -114,13 +114,13 @@ class Poll {
     if (this.readers.size > 0 && !this.running) this.#plan(0);
   }
 
-  #rest() {
+  rest() {
     clearTimeout(this.timer);
     this.timer = null;
   }
 
   #plan(pause_ms) {
-    this.#rest();
+    this.rest();
     if (this.readers.size > 0 && !document.hidden) this.timer = setTimeout(() => this.#ask(), pause_ms);
   }
 
@@ -163,7 +163,7 @@ class Poll {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) for (const poll of polls.values()) poll.hurry();
+  for (const poll of polls.values()) document.hidden ? poll.rest() : poll.hurry();
 });
 
 function pollOf(path) {

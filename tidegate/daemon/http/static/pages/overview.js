@@ -134,7 +134,7 @@ const SINK_COLUMNS = [
 function Ends({ status }) {
   const of = (kind) => status.operators.filter((one) => one.kind === kind);
   return html`<div class="columns">
-    <${Panel} title="Sources"><${Table} columns=${SOURCE_COLUMNS} rows=${of("source")} row_key="name" label="Sources" empty="None is known yet." /><//>
+    <${Panel} title="Sources" actions=${html`<a href=${href("event-time")}>Partitions</a>`}><${Table} columns=${SOURCE_COLUMNS} rows=${of("source")} row_key="name" label="Sources" empty="None is known yet." /><//>
     <${Panel} title="Sinks"><${Table} columns=${SINK_COLUMNS} rows=${of("sink")} row_key="name" label="Sinks" empty="None is known yet." /><//>
   </div>`;
 }
