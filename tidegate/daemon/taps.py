@@ -21,7 +21,7 @@ from tidegate.task.messages import DriverMessage, EndTap, RowsTapped, TapRows
 BYTES_MAX: Final = 100_000
 """All rows of a tap together, and what one slot sends for it."""
 TAP_S: Final = 10.0
-GATHER_S: Final = 0.3
+GATHER_S: Final = 1.0
 """How long the other slots have to contribute once there are enough rows."""
 
 

@@ -62,6 +62,6 @@ export function TapPanel({ step, file = "FILE" }) {
     </div>
     ${found.error ? html`<${Problem} error=${found.error} role="operate" onToken=${ask} />` : null}
     ${found.answer ? html`<${Answer} answer=${found.answer} />` : null}
-    <details><summary class="muted">As a command</summary><${Command} text=${`tidegate tap ${file} ${step} --rows ${rows}`} /></details>
+    <${Command} text=${`tidegate tap ${file} ${step} --rows ${rows}`} />
   </div>`;
 }
