@@ -1,0 +1,66 @@
+"""The page Event time names what holds the others back, and rows of a step are shown to who may see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.browser.conftest import Viewer, record, show
+from tests.browser.serving import SituationServer, make_situation_resources
+from tests.daemon.http.orders import TOKEN, Daemon
+from tidegate.daemon.tap_resource import TapService
+from tidegate.daemon.taps import TapEnd, TappedRows
+from tidegate.plan.taps import TapPoint
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ROW = b'{"id":9007199254740993,"customer":"ann","amount":12.50,"note":"<b>x</b>","tags":["a",1.10],"none":null}'
+
+
+def test_the_partition_that_holds_the_others_back_is_named_and_on_top(viewer: Viewer) -> None:
+    page = viewer.open("stalled-watermark", "event-time")
+    panel = page.get_by_role("region", name="orders", exact=True)
+    panel.get_by_text("Stands still").wait_for()
+    told = panel.inner_text()
+    assert "orders[2] is 8 min" in told
+    assert "What to do:" in told
+    assert panel.locator("tbody tr").first.inner_text().startswith("orders[2]")
+    other = page.get_by_role("region", name="payments", exact=True)
+    assert "The 3 partitions that are waited for are within 14 ms." in other.inner_text()
+    assert other.locator("tbody tr").last.inner_text().startswith("payments[3]"), "idle ones are last"
+
+
+async def copy(_points: Sequence[TapPoint], _rows_max: int) -> TappedRows:
+    return TappedRows((ROW,), TapEnd.TIME)
+
+
+@pytest.fixture
+def tapped() -> Iterator[SituationServer]:
+    """A situation whose rows can be tapped by who has the token."""
+    recording, daemon = record("healthy"), Daemon()
+    service = TapService(recording.plan, ["customer"])
+    resources = [one for one in make_situation_resources("healthy", recording) if one.name != "tap"]
+    server = SituationServer(0, recording, [*resources, service.resource])
+    server.start()
+    server.commands.serve(daemon, daemon.loop, TOKEN)
+    service.serve(copy, daemon.loop)
+    yield server
+    server.stop()
+    daemon.close()
+
+
+def test_rows_need_the_token_and_are_shown_as_they_are(viewer: Viewer, tapped: SituationServer) -> None:
+    page = viewer.open_address(tapped.address)
+    viewer.watches[-1].expected.append("401")
+    show(page, "graph/valid")
+    page.get_by_role("button", name="Show rows").click()
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Show", exact=True).click()
+    table = page.get_by_role("group", name="Rows", exact=True)
+    table.wait_for()
+    assert table.locator("th").all_inner_texts() == ["id", "customer", "amount", "note", "tags", "none"]
+    assert table.locator("td").all_inner_texts() == [
+        *("9007199254740993", "***", "12.50", "<b>x</b>", '["a",1.10]', "null")
+    ]
+    assert "No more rows came within 10 s." in page.locator(".tap").inner_text()
