@@ -47,7 +47,7 @@ class TapAnswer(msgspec.Struct, frozen=True):
     """A sample of rows. `rows` are objects, with values as in the JSON format."""
 
     step: str
-    rows: list[msgspec.Raw]
+    rows: list[Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]]
     cut: bool
     """Whether rows were left out because of the limit of 100 kB."""
     ended: TapEnd
