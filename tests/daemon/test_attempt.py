@@ -16,12 +16,13 @@ from tidegate.daemon.control_server import BLOCKED_MS, SlotConnection
 from tidegate.daemon.instructions import CoordinatorFailed
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
+from tidegate.daemon.taps import TapEnd, TappedRows
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt, OperatorName, SlotIndex
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator, make_sink
 from tidegate.task.dead_letter_limit import TooManyDeadLetters
-from tidegate.task.messages import Heartbeat, Hello
+from tidegate.task.messages import Heartbeat, Hello, RowsTapped
 from tidegate.task.report import SlotReport
 
 
@@ -196,3 +197,26 @@ def test_a_job_that_ends_when_its_daemon_has_gone_is_nobodys_business_any_more()
         return Parts(PipelineState.RUNNING).runner
 
     asyncio.run(make())._on_job_ended_in_thread(None)
+
+
+async def tap_while_an_attempt_ends() -> tuple[TappedRows, TappedRows]:
+    """Returns the rows of a tap that the end cuts off, and those of one that comes after it."""
+    parts = Parts(PipelineState.RUNNING)
+    running = asyncio.create_task(parts.runner.run())
+    await asyncio.sleep(0)
+    tapping = asyncio.create_task(parts.runner.copy_rows((), 10))
+    await asyncio.sleep(0)
+    slot = cast("Any", SimpleNamespace(index=SlotIndex(1)))
+    parts.runner._slots.on_message(slot, RowsTapped(1, (b"{}",)))
+    parts.runner.fail(AttemptFailed("a slot was lost"))
+    found = await tapping
+    assert parts.job is not None
+    parts.job.release()
+    with pytest.raises(AttemptFailed):
+        await running
+    return found, await parts.runner.copy_rows((), 10)
+
+
+def test_a_tap_ends_with_its_attempt() -> None:
+    found = asyncio.run(tap_while_an_attempt_ends())
+    assert found == (TappedRows((b"{}",), TapEnd.RESTART), TappedRows((), TapEnd.RESTART))

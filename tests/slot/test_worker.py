@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import selectors
 import time
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from tests.task.topologies import filter_node, plan_of, sink_node, source_node, 
 from tidegate.ids import SlotIndex
 from tidegate.slot.deployment import Deployment
 from tidegate.slot.worker import SlotProcess, Waker
-from tidegate.task.messages import Deploy, SlotFailed, Stopped
+from tidegate.task.messages import Deploy, DriverMessage, EndTap, SlotFailed, Stop, Stopped, TapRows
 
 PLAN = plan_of(1, [vertex(source_node("read", children=(1,)), filter_node("pass", children=(2,)), sink_node("write"))])
 
@@ -100,3 +101,17 @@ def test_a_slot_reports_that_what_it_was_forked_from_is_frozen(monkeypatch: pyte
     assert isinstance(failed, SlotFailed)
     assert (failed.code, failed.retriable) == ("fork-server-frozen", True)
     assert failed.message.endswith("has been frozen (SIGSTOP) for 10 s (runtime.heartbeat_timeout): it is replaced")
+
+
+def test_a_slot_begins_and_ends_taps_as_ordered() -> None:
+    link, selector, done = Nothing(), selectors.DefaultSelector(), list[DriverMessage]()
+    deploy = Deploy(ATTEMPT, SlotIndex(0), "", PLAN, (), SETTINGS, {}, (), ())
+    slot = SlotProcess(deploy, cast("Any", link), cast("Any", Nothing()), selector, Waker(selector))
+    orders: list[DriverMessage] = [TapRows(1, (), 10, 1000), EndTap(1), Stop()]
+    cast("Any", link).orders = queue.SimpleQueue()
+    for order in orders:
+        cast("Any", link).orders.put(order)
+    slot._deployment = cast("Any", SimpleNamespace(loop=SimpleNamespace(on_tap=done.append, on_tap_end=done.append)))
+    slot._take_orders()
+    selector.close()
+    assert done == orders[:2]
