@@ -13,6 +13,7 @@ import yaml
 
 from tests.chart.claims import ClaimServer
 from tests.chart.programs import CHART, EXAMPLES, KUBERNETES, find, helm, refused, render
+from tidegate.daemon.control_token import _file_name
 
 LOCAL = ("-f", CHART / "ci" / "local-values.yaml")
 ON_KUBERNETES = ("-f", CHART / "ci" / "kubernetes-values.yaml")
@@ -76,6 +77,12 @@ def test_files_that_are_no_text_arrive_byte_by_byte_and_are_refused_among_texts(
         ([*LOCAL, "--set", "checkpoints.address=file:///x"], "for a directory use checkpoints.volume"),
         ([*LOCAL, "--set", "start.repeatOutput=true"], "start.repeatOutput needs start.restore"),
         ([*LOCAL, "--set", "start.acceptGone=true"], "acceptGone"),
+        ([*LOCAL, "--set", "ingress.enabled=true"], "ingress.enabled needs ingress.host"),
+        ([*LOCAL, "--set", "ingress.enabled=true,ingress.host=a,service.enabled=false"], "needs service.enabled"),
+        (
+            [*LOCAL, "--set", "http.readToken.secretName=t,settings.http.read_token_file=/t"],
+            "settings.http.read_token_file is set by the chart: remove it, and use the value `http.readToken`",
+        ),
         ([*ON_KUBERNETES, "--set", "metrics.podMonitor.enabled=true"], "would scrape the same port twice"),
         (["--set", "pipelineConfigMap.name=x,spark.mode=kubernetes"], "settings.parallelism is needed"),
     ],
@@ -197,9 +204,61 @@ def test_selectors_lead_to_the_daemons_pod_and_not_to_executors() -> None:
     assert monitor.items() <= find(objects, "Service")["metadata"]["labels"].items()
 
 
+def notes(*arguments: object) -> str:
+    """What an installation prints."""
+    text = helm("install", "rel", CHART, *arguments, "--dry-run=client", "-n", "streams").stdout
+    return text.partition("NOTES:\n")[2]
+
+
 def test_notes_have_the_commands_of_this_release() -> None:
-    text = helm("install", "rel", CHART, *LOCAL, "--dry-run=client", "-n", "streams").stdout
+    text = notes(*LOCAL)
     assert "kubectl -n streams exec deploy/rel-tidegate -- tidegate status /etc/tidegate/pipeline/pipeline.yaml" in text
+
+
+def test_notes_say_how_to_open_the_page() -> None:
+    text = notes(*LOCAL)
+    assert "kubectl -n streams port-forward svc/rel-tidegate 9095\n  open http://127.0.0.1:9095/\n" in text
+    assert f"sh -c 'cat /tmp/tidegate-*/{_file_name(9095)}'" in text
+    assert "token in Secret" not in text
+    text = notes(*LOCAL, "--set", "service.enabled=false,settings.http.token_file=/var/lib/tidegate/token")
+    assert "port-forward deploy/rel-tidegate 9095" in text
+    assert "sh -c 'cat /var/lib/tidegate/token'" in text
+    text = notes(*LOCAL, "--set", "ingress.enabled=true,ingress.host=orders.example")
+    assert "or http://orders.example/\nEveryone who reaches orders.example can read it: set http.readToken" in text
+    text = notes(*ON_KUBERNETES)
+    assert "or https://orders.example.org/\nIt asks for the token in Secret orders-read, key token.\n" in text
+
+
+def test_the_ingress_leads_to_the_service_and_has_a_certificate() -> None:
+    objects = render(*ON_KUBERNETES)
+    ingress = find(objects, "Ingress")
+    assert ingress["metadata"]["annotations"].items() >= {"cert-manager.io/cluster-issuer": "letsencrypt"}.items()
+    spec = ingress["spec"]
+    assert spec["ingressClassName"] == "nginx"
+    assert spec["tls"] == [{"hosts": ["orders.example.org"], "secretName": "orders-page"}]
+    (rule,) = spec["rules"]
+    (path,) = rule["http"]["paths"]
+    assert (rule["host"], path["path"], path["pathType"]) == ("orders.example.org", "/", "Prefix")
+    service = find(objects, "Service")
+    (port,) = service["spec"]["ports"]
+    assert path["backend"]["service"] == {"name": service["metadata"]["name"], "port": {"name": port["name"]}}
+    assert port["appProtocol"] == "http"
+    assert [one for one in render(*LOCAL) if one["kind"] == "Ingress"] == []
+
+
+def test_the_read_token_is_that_of_the_daemon_and_of_the_scrape_and_executors_have_none() -> None:
+    objects = render(*ON_KUBERNETES)
+    assert site(objects)["http"]["read_token_file"] == "/etc/tidegate/read-token/token"
+    pod = find(objects, "Deployment")["spec"]["template"]["spec"]
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "read-token"]
+    assert volume["secret"] == {"secretName": "orders-read", "defaultMode": 0o440}
+    assert "/etc/tidegate/read-token" in [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
+    assert "orders-read" not in find(objects, "ConfigMap", "tidegate-site")["data"]["executor.yaml"]
+    (endpoint,) = find(objects, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "orders-read", "key": "token"}}
+    (script,) = find(objects, "Job", "-test")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "tidegate status" not in script
+    assert "read_token_file" not in site(render(*LOCAL))["http"]
 
 
 def check_of(objects: list[dict[str, Any]]) -> Any:

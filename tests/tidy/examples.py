@@ -30,7 +30,7 @@ COLUMNS: Final = dict.fromkeys(("customer", "sku", "currency", "ip", "user"), "s
     **dict.fromkeys(("at", "window_start"), "timestamp"),
     "id": "bigint",
 }
-CHART: Final = ("image", "secrets", "metrics")
+CHART: Final = ("image", "secrets", "metrics", "ingress")
 """Keys that identify values of the chart."""
 
 

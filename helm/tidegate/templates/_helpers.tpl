@@ -205,6 +205,12 @@ default
     secretName: {{ .root.Values.spark.external.secretName | quote }}
     defaultMode: 288
 {{- end }}
+{{- if .root.Values.http.readToken.secretName }}
+- name: read-token
+  secret:
+    secretName: {{ .root.Values.http.readToken.secretName | quote }}
+    defaultMode: 288
+{{- end }}
 {{ include "tidegate.sharedVolumes" .root }}
 {{- end -}}
 
@@ -218,6 +224,11 @@ default
 {{- if .Values.spark.external.secretName }}
 - name: spark-secret
   mountPath: /etc/tidegate/spark
+  readOnly: true
+{{- end }}
+{{- if .Values.http.readToken.secretName }}
+- name: read-token
+  mountPath: /etc/tidegate/read-token
   readOnly: true
 {{- end }}
 - name: tmp

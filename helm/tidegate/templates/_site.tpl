@@ -3,11 +3,14 @@
 {{- include "tidegate.refuse" (dict "root" . "path" (list "checkpoints" "directory") "value" "checkpoints") -}}
 {{- include "tidegate.refuse" (dict "root" . "path" (list "http" "host") "value" "http") -}}
 {{- include "tidegate.refuse" (dict "root" . "path" (list "http" "port") "value" "http.port") -}}
+{{- if .Values.http.readToken.secretName -}}
+{{- include "tidegate.refuse" (dict "root" . "path" (list "http" "read_token_file") "value" "http.readToken") -}}
+{{- end -}}
 {{- include "tidegate.refuse" (dict "root" . "path" (list "runtime" "shutdown_grace") "value" "stop.graceSeconds") -}}
 {{- include "tidegate.refuse" (dict "root" . "path" (list "spark" "master") "value" "spark.mode") -}}
 {{- $own := dict
   "checkpoints" (dict "directory" (include "tidegate.checkpoints" .))
-  "http" (dict "host" "0.0.0.0" "port" (int .Values.http.port))
+  "http" (merge (dict "host" "0.0.0.0" "port" (int .Values.http.port)) (include "tidegate.readTokenFile" . | fromYaml))
   "runtime" (dict "shutdown_grace" (printf "%ds" (int .Values.stop.graceSeconds)))
   "logging" (dict "format" "json")
   "spark" (include "tidegate.spark" . | fromYaml) -}}
@@ -93,7 +96,14 @@ spark.kubernetes.executor.limit.cores: {{ . | quote }}
 {{/* `http` of the settings over that of the pipeline, as far as the chart can see it. */}}
 {{- define "tidegate.http" -}}
 {{- $file := fromYaml .Values.pipeline -}}
-{{- toYaml (mergeOverwrite (default dict $file.http) (deepCopy (default dict .Values.settings.http))) -}}
+{{- $own := include "tidegate.readTokenFile" . | fromYaml -}}
+{{- toYaml (mergeOverwrite (default dict $file.http) $own (deepCopy (default dict .Values.settings.http))) -}}
+{{- end -}}
+
+{{- define "tidegate.readTokenFile" -}}
+{{- if .Values.http.readToken.secretName -}}
+read_token_file: {{ printf "/etc/tidegate/read-token/%s" .Values.http.readToken.key | quote }}
+{{- end -}}
 {{- end -}}
 
 {{/* Whether HTTP is HTTPS. */}}
