@@ -12,6 +12,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.daemon.http.orders import ORDER, TOKEN, Daemon, post
+from tests.support.rest_answers import compare
 from tests.waiting import PATIENCE_S
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.daemon.http.openapi import read_field_docs
@@ -54,16 +55,6 @@ def get(server: HttpServer, path: str) -> tuple[int, Any]:
         connection.close()
 
 
-def check(description: dict[str, Any], path: str, method: str, status: int, answer: Any) -> None:
-    """Compares an answer with what the description has about it."""
-    response = description["paths"][path][method]["responses"][str(status)]
-    if "$ref" in response:
-        response = description["components"]["responses"][response["$ref"].rpartition("/")[2]]
-    schema = response["content"]["application/json"]["schema"]
-    whole = {**schema, "components": description["components"]}
-    jsonschema.Draft202012Validator(whole).validate(answer)
-
-
 def test_the_description_is_valid_openapi(server: HttpServer) -> None:
     _, description = get(server, "/api/v1/openapi.json")
     OpenAPIV31SpecValidator(description).validate()
@@ -95,11 +86,11 @@ def test_answers_are_as_described(server: HttpServer) -> None:
     }.items():
         status, answer = get(server, path + query)
         assert status == 200
-        check(description, path, "get", 200, answer)
-    check(description, "/api/v1/history", "get", 404, get(server, "/api/v1/history?step=nobody")[1])
-    check(description, "/api/v1/history", "get", 400, get(server, "/api/v1/history?nothing=1")[1])
+        compare(description, path, answer)
+    compare(description, "/api/v1/history", get(server, "/api/v1/history?step=nobody")[1], status=404)
+    compare(description, "/api/v1/history", get(server, "/api/v1/history?nothing=1")[1], status=400)
     with pytest.raises(jsonschema.ValidationError):
-        check(description, "/api/v1/status", "get", 200, {})
+        compare(description, "/api/v1/status", {})
 
 
 def test_answers_to_commands_are_as_described(server: HttpServer) -> None:
@@ -109,7 +100,7 @@ def test_answers_to_commands_are_as_described(server: HttpServer) -> None:
         for order, token, expected in ((ORDER, TOKEN, 200), (ORDER, "another", 401), (b"{}", TOKEN, 400)):
             status, answer = post(server, path, order, authorization=f"Bearer {token}")
             assert status == expected
-            check(description, path, "post", status, answer)
+            compare(description, path, answer, "post", status)
 
 
 def test_fields_have_the_descriptions_of_their_docstrings(server: HttpServer) -> None:
