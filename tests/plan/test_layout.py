@@ -15,7 +15,7 @@ from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.plan.layout import Layout, PlacedEdge, PlacedStep, PlacedVertex, Point, derive_layout
+from tidegate.plan.layout import LAYER_GAP, MARGIN, ROW_GAP, Layout, PlacedEdge, PlacedStep, PlacedVertex, Point, derive_layout
 
 LETTERS = "dead_letters: {topic: dead, retry_topic: again}\n"
 SOURCE = "{{topic: {name}, schema: {{id: bigint, amount: bigint}}, bad_records: {policy}}}"
@@ -121,8 +121,8 @@ def test_a_picture_is_not_larger_than_its_boxes_need() -> None:
         assert max(box.y + box.height for box in everything) <= layout.height
         assert all(0 <= y <= layout.height and x <= layout.width for edge in layout.edges for x, y in edge.points)
         lanes = 20 * len(layout.vertices) * len(layout.vertices)
-        assert layout.height <= sum(box.height + 16 for box in layout.vertices) + lanes
-        assert layout.width <= sum(box.width + 72 for box in layout.vertices) + 16
+        assert layout.height <= sum(box.height + ROW_GAP for box in layout.vertices) + lanes
+        assert layout.width <= sum(box.width + LAYER_GAP for box in layout.vertices) + 2 * MARGIN
 
 
 def test_the_same_plan_has_the_same_picture() -> None:

@@ -20,16 +20,16 @@ from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.spec import DEAD
 from tidegate.plan.graph import RETRY_VERTEX, Edge, Node, Plan, Vertex
 
-STEP_WIDTH: Final = 208
-STEP_HEIGHT: Final = 68
-STEP_GAP: Final = 40
+STEP_WIDTH: Final = 176
+STEP_HEIGHT: Final = 102
+STEP_GAP: Final = 28
 """Between a step and the next of its vertex."""
 ROW_GAP: Final = 16
-LAYER_GAP: Final = 72
+LAYER_GAP: Final = 48
 LANE_HEIGHT: Final = 4
 EXIT_GAP: Final = 14
 """Between lines that leave a step."""
-PADDING: Final = 12
+PADDING: Final = 10
 """Between the border of a vertex and its steps."""
 MARGIN: Final = 8
 SWEEPS: Final = 12

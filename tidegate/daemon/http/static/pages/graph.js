@@ -5,6 +5,7 @@ import { TapPanel } from "./tap.js";
 const UNIT = 16; // pixels of the layout in one rem, so that the picture grows with the text
 const WINDOW_S = 6;
 const BUSY = 0.8, BLOCKED = 0.5;
+const SCALE_READABLE = 0.58, SCALE_MIN = 0.2;
 const DEAD = "dead";
 const INPUTS_SHOWN = 3;
 const rem = (pixels) => `${pixels / UNIT}rem`;
@@ -52,12 +53,11 @@ function stateOf(operator) {
 /** Returns what is worth a look at an operator, in a few words each. */
 function notesOf(operator) {
   if (operator === undefined) return [];
-  const { failed, late, event_time_lag_seconds: lag, gauges: { waiting_rows } } = operator;
+  const { failed, late, gauges: { waiting_rows } } = operator;
   return [
     failed > 0 && { bad: true, text: `${number(failed)} failed` },
     late > 0 && { text: `${number(late)} late` },
     waiting_rows > 0 && { text: `${number(waiting_rows)} waiting` },
-    lag !== null && { text: `lag ${duration(Math.max(0, lag))}`, title: "how far its watermark is behind the clock" },
   ].filter(Boolean);
 }
 
@@ -89,16 +89,19 @@ function Lines({ layout, chosen }) {
 function Step({ place, step, operator, chosen }) {
   const { kind, text } = stateOf(operator);
   const notes = notesOf(operator);
+  const lag = operator?.event_time_lag_seconds ?? null;
   const inputs = [...new Set(step.inputs.map((one) => one.from))];
   const item = useRef(null);
   useEffect(() => chosen && item.current.scrollIntoView({ block: "nearest", inline: "nearest" }), [chosen]);
   return html`<li class="step ${kind}" ref=${item} style=${{ left: rem(place.x), top: rem(place.y), width: rem(place.width), height: rem(place.height) }}>
     <a href=${href("graph", step.name)} aria-current=${chosen ? "true" : undefined} title=${step.name}>
-      <span class="name"><strong>${step.name}</strong><span class="muted">${step.kind}</span></span>
+      <strong>${step.name}</strong>
+      <span class="muted kind"><span>${step.kind}</span>${lag === null ? null : html`<span title="how far its watermark is behind the clock">lag ${duration(Math.max(0, lag))}</span>`}</span>
       ${inputs.length ? html`<span class="from muted">from ${inputs.slice(0, INPUTS_SHOWN).join(", ")}${inputs.length > INPUTS_SHOWN ? ` and ${inputs.length - INPUTS_SHOWN} more` : ""}</span>` : null}
       <span class="rates">${operator === undefined ? NONE : html`<span title="rows in">${rate(operator.rows_in_per_second)}</span><span>→</span><span title="rows out">${rate(operator.rows_out_per_second)}</span>`}</span>
-      <span class="now"><span class="state ${kind}">${text}</span>${notes.map((note) => html`<span key=${note.text} class=${note.bad ? "bad" : "muted"} title=${note.title ?? note.text}>${note.text}</span>`)}</span>
-      <span class="share" aria-hidden="true"><span style=${{ width: `${100 * Math.min(1, operator?.busy_ratio ?? 0)}%` }}></span></span>
+      <span class="state ${kind}">${text}</span>
+      ${notes.length ? html`<span class="marks" title=${notes.map((note) => note.text).join(", ")}>${notes.map((note) => html`<span key=${note.text} class=${note.bad ? "bad" : "muted"}>${note.text}</span>`)}</span>` : null}
+      <span class="load" aria-hidden="true"><span style=${{ width: `${100 * Math.min(1, operator?.busy_ratio ?? 0)}%` }}></span></span>
     </a>
   </li>`;
 }
@@ -106,7 +109,7 @@ function Step({ place, step, operator, chosen }) {
 function Picture({ plan, operators, chosen }) {
   const { layout } = plan;
   const box = useRef(null);
-  const [whole, setWhole] = useState(false);
+  const [other, setOther] = useState(false);
   const [room, setRoom] = useState(0);
   useEffect(() => {
     const observer = new ResizeObserver(([entry]) => setRoom(entry.contentRect.width));
@@ -114,11 +117,13 @@ function Picture({ plan, operators, chosen }) {
     return () => observer.disconnect();
   }, []);
   const size = parseFloat(getComputedStyle(document.documentElement).fontSize);
-  const fit = room / ((layout.width / UNIT) * size);
-  const scale = whole && fit < 1 ? Math.max(0.25, fit) : 1;
+  const fit = room === 0 ? 1 : room / ((layout.width / UNIT) * size); // its room is not known at first
+  // Shown as a whole if it can be read then. The other choice is its full size, or the whole of a large picture.
+  const readable = Math.min(1, Math.max(SCALE_READABLE, fit));
+  const scale = !other ? readable : fit < SCALE_READABLE ? Math.max(SCALE_MIN, fit) : 1;
   const places = useMemo(() => new Map(layout.nodes.map((one) => [one.step, one])), [layout]);
   const actions = html`
-    ${fit < 1 ? html`<button type="button" class="button wide" aria-pressed=${String(whole)} onClick=${() => setWhole(!whole)}>Whole picture</button>` : null}
+    ${fit < 1 ? html`<button type="button" class="button wide" aria-pressed=${String(other)} onClick=${() => setOther(!other)}>${fit < SCALE_READABLE ? "Whole picture" : "Full size"}</button>` : null}
     <${Legend} />`;
   return html`<${Panel} title="Steps" className="graph" actions=${actions}>
     <div class="scroll" role="region" tabindex="0" aria-label="Steps of the plan" ref=${box}>
