@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -75,6 +76,20 @@ ELSEWHERE = (
         _MAPS,
         _MAPPED,
     ),
+    Refused(
+        "str_to_map(s, ';', ':')",
+        {
+            "map_from_entries(transform(split(s, ';'), p -> named_struct('key', split_part(p, ':', 1), 'value', "
+            "split_part(p, ':', 2))))": [{"key": "p", "value": "5"}, {"key": "q", "value": "6"}]
+        },
+        "s string",
+        ("p:5;q:6",),
+    ),
+    Refused("pi()", {"acos(-1)": math.pi}),
+    Refused("lag(a)"),
+    Refused("lag(a, 1) over (partition by s order by ts)"),
+    Refused("lead(a)"),
+    Refused("row_number()"),
     Refused(
         "map_concat(a, b)",
         {"map_from_entries(concat(map_entries(a), map_entries(b)))": [*_MAPPED[0], *_MAPPED[1]]},
@@ -437,7 +452,6 @@ NAMES = (
 IN_WORDS = (
     *("'split it into two steps'", "'split the step'", "'shorten it'", "'remove signs'"),
     "'join or filter in a step of its own'",
-    "'use a step with `aggregate`'",
     *("'use the suffix L, S, Y, D, F or BD'", "'use 0-9 and A-F'"),
     """f"pip install 'tidegate[{extra}]', here and where the slots run\"""",
     """f"pip install 'tidegate[{_EXTRA}]', here and where the slots run\"""",

@@ -31,7 +31,18 @@ from tidegate.plan.build import check_pipeline
 
 ROOM = Path(parse.__file__).parent
 CODE = re.compile("`([^`]+)`")
-WORDS = {"key", "aggregate", "window", "async", "tidegate docs expressions", "name: ${file:...}", "secrets"}
+WORDS = {
+    "key",
+    "aggregate",
+    "window",
+    "async",
+    "tidegate docs expressions",
+    "keep",
+    "tidegate docs python",
+    "tidegate init --example change_of_value",
+    "name: ${file:...}",
+    "secrets",
+}
 """Settings of steps, and a command."""
 STEPS = {
     "explode: {column: item}",

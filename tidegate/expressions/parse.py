@@ -30,7 +30,7 @@ from tidegate.expressions.expression import (
 )
 from tidegate.expressions.functions import REGISTRY, Argument, Function, Site
 from tidegate.expressions.intervals import INTERVAL_ARGUMENTS, MONTHS
-from tidegate.expressions.syntax import derive_syntax
+from tidegate.expressions.syntax import OF_OTHER_ROWS, derive_syntax
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
 from tidegate.expressions.typing_rules import derive_output_type, with_type
 
@@ -55,6 +55,7 @@ NEAR_FUNCTION = 0.72
 MIN_PART = 4
 """The minimum length of a word that is searched for in other names."""
 ELSEWHERE = {
+    **OF_OTHER_ROWS,
     "strpos": "`instr(s, part)`",
     "charindex": "`locate(part, s)`",
     "find_in_set": "`array_position(split(s, ','), part)`",
@@ -69,6 +70,8 @@ ELSEWHERE = {
     "iif": "`if(c, a, b)`",
     "zip_with": "`transform(a, (x, i) -> x + get(b, i))`, which has the length of `a`",
     "map_from_arrays": "`map_from_entries(transform(keys, (k, i) -> named_struct('key', k, 'value', values[i])))`",
+    "str_to_map": "`map_from_entries(transform(split(s, ';'), p -> named_struct('key', split_part(p, ':', 1), 'value', "
+    "split_part(p, ':', 2))))`",
     "map_concat": "`map_from_entries(concat(map_entries(a), map_entries(b)))`",
     "any_match": "`exists(a, x -> x > 0)`",
     "all_match": "`forall(a, x -> x > 0)`",
@@ -76,6 +79,7 @@ ELSEWHERE = {
     "json_tuple": "`get_json_object(s, '$.name')` for each",
     "schema_of_json": "`from_json(s, 'a int, b string')` with the schema that you know",
     "try_parse_url": "`parse_url(s, 'HOST')`, which fails the record for what is no URL",
+    "pi": "`acos(-1)`",
     "zeroifnull": "`coalesce(a, 0)`",
     "hash": "`xxhash64(a, b)`",
     "sha256": "`sha2(s, 256)`",

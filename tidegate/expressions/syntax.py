@@ -39,6 +39,12 @@ _OTHER_SIGNS["filter"] = "write it after the call of an aggregate function: sum(
 _OTHER_SIGNS |= dict.fromkeys(("ignore", "respect"), "write it after the call: last(x) ignore nulls")
 _NULLS_INSIDE = frozenset({"first", "last", "any_value", "first_value", "last_value"})
 """Functions that also take `IGNORE NULLS` inside their parentheses."""
+OF_OTHER_ROWS = {
+    "lag": "a step in Python that keeps the row before: `tidegate init --example change_of_value`",
+    "lead": "a step in Python that waits for the next row: `tidegate docs python`",
+    **dict.fromkeys(("row_number", "rank", "dense_rank"), "a step with `key` and `keep`, which ranks rows"),
+}
+"""Window functions without a counterpart among the aggregates, and their replacements."""
 _WITH_UNIT = frozenset({"timestampadd", "dateadd", "date_add", "timestampdiff", "datediff", "date_diff", "timediff"})
 """Functions whose first argument of three is the name of a unit."""
 _CLAUSES = frozenset({"where", "select", "having"})
@@ -308,9 +314,8 @@ class _Reader(TokenReader):
         self._expect(")")
         call = self._qualified(Apply(token.start, word, arguments), inside)
         if self._is_word(0, "over") and self._after().text == "(":
-            raise ExpressionRefusal(
-                token.start, f"the window function `{word}(...) over` is not supported", "use a step with `aggregate`"
-            )
+            remedy = f"use {OF_OTHER_ROWS.get(word, 'a step with `aggregate`')}"
+            raise ExpressionRefusal(token.start, f"the window function `{word}(...) over` is not supported", remedy)
         return call
 
     def _qualified(self, call: Apply, nulls: tuple[int, bool] | None) -> Syntax:
