@@ -121,7 +121,12 @@ def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
             message = f"the name `{one.name}` is taken, in line {line}"
             path = (*one.path, "name") if is_step else one.path
             scope.problems.append(
-                loaded.problem(path, message, "names are identity: choose another", at_key=not is_step)
+                loaded.problem(
+                    path,
+                    message,
+                    "a name is given once among sources, steps and sinks: choose another",
+                    at_key=not is_step,
+                )
             )
     return found
 
