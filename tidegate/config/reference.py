@@ -28,9 +28,10 @@ _HEAD = """\
 <!-- Generated: `tidegate schema --format markdown > docs/pipeline.md`. Do not edit. -->
 
 One YAML file is one pipeline and all of its settings; one daemon runs one file. `tidegate init` writes a sample (with
-`--topic NAME` one that reads an existing topic, with the schema of its records). `tidegate validate FILE` checks a
-file without a broker (with `--connect` against the real one), `tidegate explain FILE` shows the graph and where each
-setting came from, and `tidegate schema` prints a JSON Schema for editors:
+`--topic NAME` one that reads an existing topic, with the schema of its records; with `--example NAME` one of the
+[cookbook](cookbook.md)). `tidegate validate FILE` checks a file without a broker (with `--connect` against the real
+one), `tidegate explain FILE` shows the graph and where each setting came from, and `tidegate schema` prints a JSON
+Schema for editors:
 
 ```yaml
 # yaml-language-server: $schema=tidegate.schema.json
