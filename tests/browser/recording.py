@@ -132,7 +132,7 @@ class Recording:
         clusters = derive_source_clusters(plan) | derive_sink_clusters(plan)
         operators = OperatorAccounts(derive_kinds(plan), derive_remedies(plan), derive_waits(plan))
         self.metrics = PipelineMetrics("shop", "0.1.0", self.clock, operators, self.now_ms, clusters=clusters)
-        self.metrics.limits(10_000, 0, 900_000)
+        self.metrics.limits(5_000, 0, 900_000)
         limits = derive_limits(self.loaded.settings.checkpoints)
         self._diagnosis = DiagnosisWatch(self.metrics, limits, derive_plan_facts(plan), self.clock)
         self._partitions = {topic: max(count, parallelism) for topic, count in PARTITIONS.items()}
@@ -157,7 +157,7 @@ class Recording:
         self.metrics.state(PipelineState.RUNNING)
 
     def run(self, seconds: float, step_s: float = 5.0, checkpoints: bool = True) -> None:
-        """Lets the pipeline run: a report of each slot every `step_s`, and a checkpoint every ten seconds."""
+        """Lets the pipeline run: a report of each slot every `step_s`, and a checkpoint each time."""
         ends = self.clock.now + seconds
         while self.clock.now < ends:
             self.clock.now += step_s
@@ -165,8 +165,8 @@ class Recording:
                 self._report(slot, step_s)
             self.metrics.lags(MAIN_CLUSTER, {part: (self._lag(part), at) for part, at in self._offsets.items()})
             self.metrics.brokers(MAIN_CLUSTER, Sign(away_s=None, why="", took_s=0.01))
-            self.metrics.oldest_transaction(3.0)
-            if checkpoints and self.clock.now - self._checkpoint_at >= 10:
+            self.metrics.oldest_transaction(self.random.uniform(2, 7))
+            if checkpoints and self.clock.now - self._checkpoint_at >= 5:
                 self.checkpoint()
             self.beat()
 
@@ -224,7 +224,7 @@ class Recording:
     def _complete(
         self, id_: CheckpointId, base_ms: int, took_ms: int, states: tuple[StateHandle, ...], trigger: SendTrigger
     ) -> None:
-        records = int(6.5 * self.slots * 10)
+        records = int(6.5 * self.slots * 5 * self.random.uniform(0.85, 1.15))
         journaled_ms, ended_ms = base_ms + took_ms + 3, base_ms + took_ms + 3 + self.random.randrange(6, 20)
         completed = CompletedCheckpoint(
             id_,
@@ -310,6 +310,7 @@ class Recording:
         counts["blocked"] = counts.get("blocked", 0) + (1 - busy) * seconds * 0.02
         counts["bad"] = counts.get("bad", 0) + self.failing * seconds
         bad = {ORDERS: {FailureKind.WRONG_TYPE: int(counts["bad"])}}
+        positions = self._positions(slot, seconds)
         report = SlotReport(
             records_in={name: int(counts[f"{name} in"]) for name in (ORDERS, PAYMENTS)},
             records_out={name: int(counts[f"{name} out"]) for name in (REVENUE, LATE_ORDERS)},
@@ -320,7 +321,12 @@ class Recording:
             backpressured_seconds=counts["blocked"],
             idle_seconds=counts["idle"],
             queued_batches=3,
-            positions=self._positions(slot, seconds),
+            positions=positions,
+            newest=tuple(
+                (one.source, part, offset - 1, self.now_ms() - self.random.randrange(200, 900))
+                for one in positions
+                for part, offset in one.next_offsets
+            ),
             idle={PAYMENTS: (IDLE,) if IDLE.partition % self.slots == slot else ()},
         )
         self.metrics.slot_report(self.attempt, slot, report)

@@ -111,7 +111,7 @@ class OperatorAccounts:
 
     def take_early(self) -> list[str]:
         """Returns a log line for each source whose first event times before 1971 were seen, once per source."""
-        found = {name: derive_total(one.slots).before_1971 for name, one in self._operators.items()}
+        found = {name: sum(of.before_1971 for of in one.slots.values()) for name, one in self._operators.items()}
         new = {name: count for name, count in found.items() if count and name not in self._early}
         self._early.update(new)
         return [describe_early(name, count, self._remedies.get(name, "")) for name, count in new.items()]

@@ -205,15 +205,33 @@ function Gantt({ record }) {
   <//>`;
 }
 
-function Detail({ id, newest }) {
-  const resource = useResource(`checkpoints?id=${id}`);
-  return html`<${Loaded} resource=${resource}>${([record]) => html`
-    <${Panel} title=${`${record.kind === "checkpoint" ? "Checkpoint" : record.kind === "final" ? "Final checkpoint" : "Savepoint"} ${record.id}`} className="checkpoint"
-      actions=${newest ? html`<span class="muted">the newest that has ended</span> <a href=${href("checkpoints", record.id)}>Keep it</a>` : html`<a href=${href("checkpoints")}>Follow the newest</a>`}>
+const TITLES = { checkpoint: "Checkpoint", final: "Final checkpoint", savepoint: "Savepoint" };
+
+function One({ record, newest }) {
+  // An answer that has not changed is the same object, and hundreds of rows are not rendered again.
+  const gantt = useMemo(() => html`<${Gantt} key=${record.id} record=${record} />`, [record]);
+  const follow = newest
+    ? html`<span class="muted">the newest that has ended</span> <a href=${href("checkpoints", record.id)}>Keep it</a>`
+    : html`<a href=${href("checkpoints")}>Follow the newest</a>`;
+  return html`
+    <${Panel} title=${`${TITLES[record.kind]} ${record.id}`} className="checkpoint" actions=${follow}>
       <${Verdict} record=${record} />
       <${Facts} record=${record} />
     <//>
-    <${Gantt} key=${record.id} record=${record} />`}<//>`;
+    ${gantt}`;
+}
+
+function Detail({ id, newest }) {
+  const resource = useResource(`checkpoints?id=${id}`);
+  return html`<${Loaded} resource=${resource}>${([record]) => html`<${One} record=${record} newest=${newest} />`}<//>`;
+}
+
+function All({ records, chosen }) {
+  return useMemo(() => html`<${Panel} title=${`The last ${number(records.length)}`}>
+    <${Summary} records=${records} />
+    <${Bars} records=${records} chosen=${chosen} />
+    <${Legend} />
+  <//>`, [records, chosen]);
 }
 
 function Page({ parts }) {
@@ -222,12 +240,7 @@ function Page({ parts }) {
     if (records.length === 0) return html`<p class="empty">This daemon has not taken a checkpoint yet.</p>`;
     const newest = (records.find((one) => one.result !== "under way") ?? records[0]).id;
     const chosen = /^\d+$/.test(parts[0] ?? "") ? Number(parts[0]) : newest;
-    return html`
-      <${Panel} title=${`The last ${number(records.length)}`}>
-        <${Summary} records=${records} />
-        <${Bars} records=${records} chosen=${chosen} />
-        <${Legend} />
-      <//>
+    return html`<${All} records=${records} chosen=${chosen} />
       <${Detail} key=${parts.length ? chosen : "newest"} id=${chosen} newest=${parts.length === 0} />`;
   }}<//>`;
 }
