@@ -62,42 +62,56 @@ function Health({ status, stale }) {
   <//>`;
 }
 
-function Tile({ title, value, note, series, format, label, history }) {
+function Tile({ title, value, note, values, format, label, at_ms }) {
   return html`<section class="tile">
     <h2>${title}</h2>
     <p class="value">${value}</p>
     <p class="note">${note}</p>
-    <${Sparkline} values=${history?.pipeline[series]} at_ms=${history?.at_ms} label=${label ?? title} format=${format} />
+    <${Sparkline} values=${values} at_ms=${at_ms} label=${label ?? title} format=${format} />
   </section>`;
 }
 
-const newest = (history, series) => history?.pipeline[series]?.findLast((value) => value !== null);
+const newest = (values) => values?.findLast((value) => value !== null);
 
-function checkpointTile({ last_checkpoint: checkpoint }, completed_at_ms) {
-  const title = "Newest checkpoint", series = "checkpoint_ms", label = "Duration of checkpoints";
-  const format = (ms) => duration(ms / 1000);
-  if (checkpoint === null) return { title, series, label, format, value: "none", note: "since this daemon started" };
+// Records are committed once per checkpoint, so the rate between two points says little.
+const MINUTE_POINTS = 12;
+
+function meanOfLastMinute(values) {
+  return values?.map((value, at) => {
+    const known = values.slice(Math.max(0, at + 1 - MINUTE_POINTS), at + 1).filter((one) => one !== null);
+    return known.length ? known.reduce((sum, one) => sum + one, 0) / known.length : null;
+  });
+}
+
+function checkpointTile({ last_checkpoint: checkpoint }, completed_at_ms, values) {
+  const tile = { title: "Newest checkpoint", label: "Duration of checkpoints", format: (ms) => duration(ms / 1000), values };
+  if (checkpoint === null) return { ...tile, value: "none", note: "since this daemon started" };
   const note = html`<a href=${href("checkpoints", checkpoint.id)}>${checkpoint.id}</a> took ${duration(checkpoint.duration_seconds)}`;
-  return { title, series, label, format, value: html`<${Ago} ms=${completed_at_ms} />`, note };
+  return { ...tile, value: html`<${Ago} ms=${completed_at_ms} />`, note };
+}
+
+function outputTile(status, series) {
+  const total = (count) => `${number(count)} in total`;
+  if (status.guarantee !== "exactly-once")
+    return { title: "Records written", value: rate(status.records_out_per_second), note: total(status.records_out), values: series?.records_out_per_second, format: rate };
+  const values = meanOfLastMinute(series?.records_committed_per_second);
+  return { title: "Records committed", value: rate(newest(values)), note: total(status.records_committed), values, label: "Records committed, mean of a minute", format: rate };
 }
 
 function Tiles({ status, history }) {
+  const series = history?.pipeline;
   const open = status.oldest_transaction_seconds;
-  const once = status.guarantee === "exactly-once";
   const completed_at_ms = useMemo(() => daemonNow() - (status.last_checkpoint?.age_seconds ?? 0) * 1000, [status]);
-  const lag = status.lag_records === null ? "not measured yet" : status.lag_seconds === null ? "records" : `records, ${duration(status.lag_seconds)} behind`;
-  const total = (count) => `${number(count)} in total`;
+  const behind = status.lag_seconds === null ? "records" : `records, ${duration(status.lag_seconds)} behind`;
   const tiles = [
-    { title: "Records read", value: rate(status.records_in_per_second), note: total(status.records_in), series: "records_in_per_second", format: rate },
-    once
-      ? { title: "Records committed", value: rate(newest(history, "records_committed_per_second")), note: total(status.records_committed), series: "records_committed_per_second", format: rate }
-      : { title: "Records written", value: rate(status.records_out_per_second), note: total(status.records_out), series: "records_out_per_second", format: rate },
-    { title: "Lag", value: number(status.lag_records), note: lag, series: "lag_records", format: number },
-    checkpointTile(status, completed_at_ms),
-    { title: "Oldest transaction", value: open === null ? "none" : duration(open), note: once ? "until the next checkpoint" : "none are used", series: "oldest_transaction_seconds", format: duration },
-    { title: "State", value: bytes(newest(history, "state_bytes")), note: "in the newest checkpoint", series: "state_bytes", format: bytes },
+    { title: "Records read", value: rate(status.records_in_per_second), note: `${number(status.records_in)} in total`, values: series?.records_in_per_second, format: rate },
+    outputTile(status, series),
+    { title: "Lag", value: number(status.lag_records), note: status.lag_records === null ? "not measured yet" : behind, values: series?.lag_records },
+    checkpointTile(status, completed_at_ms, series?.checkpoint_ms),
+    { title: "Oldest transaction", value: open === null ? "none" : duration(open), note: open === null ? "is open" : "until the next checkpoint", values: series?.oldest_transaction_seconds, format: duration },
+    { title: "State", value: bytes(newest(series?.state_bytes)), note: "in the newest checkpoint", values: series?.state_bytes, format: bytes },
   ];
-  return html`<div class="tiles six">${tiles.map((tile) => html`<${Tile} key=${tile.title} history=${history} ...${tile} />`)}</div>`;
+  return html`<div class="tiles six">${tiles.map((tile) => html`<${Tile} key=${tile.title} at_ms=${history?.at_ms} ...${tile} />`)}</div>`;
 }
 
 function notes(step) {
