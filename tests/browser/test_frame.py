@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.conftest import Viewer, show
-from tests.browser.serving import SituationServer, serve_situation
+from tests.browser.conftest import Viewer, record, show
+from tests.browser.serving import SituationServer, serve_recording
 from tests.browser.situations import NOW_MS
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ FORMATS: dict[str, dict[float | None, str]] = {
 
 
 @pytest.fixture
-def closed() -> Iterator[SituationServer]:
-    """A server whose figures need a token."""
-    server, _ = serve_situation("healthy", NOW_MS)
-    server.read_token = TOKEN
+def server() -> Iterator[SituationServer]:
+    """The server of a healthy pipeline, for tests that open its page in their own way."""
+    server = serve_recording("healthy", record("healthy"))
     yield server
     server.stop()
 
@@ -55,8 +54,9 @@ def test_numbers_have_units_and_thousands_separators(viewer: Viewer, name: str) 
     assert dict(zip(FORMATS[name], found, strict=True)) == FORMATS[name]
 
 
-def test_the_page_asks_for_a_token_and_keeps_it_in_its_tab(viewer: Viewer, closed: SituationServer) -> None:
-    page = viewer.open_address(closed.address)
+def test_the_page_asks_for_a_token_and_keeps_it_in_its_tab(viewer: Viewer, server: SituationServer) -> None:
+    server.read_token = TOKEN
+    page = viewer.open_address(server.address)
     viewer.watches[-1].expected.append("401")
     page.goto("/")
     give(page, "another")
@@ -67,7 +67,7 @@ def test_the_page_asks_for_a_token_and_keeps_it_in_its_tab(viewer: Viewer, close
     page.get_by_role("heading", name="Health").wait_for()
     assert page.context.cookies() == []
     assert TOKEN not in page.content()
-    tab = viewer.open_address(closed.address)
+    tab = viewer.open_address(server.address)
     viewer.watches[-1].expected.append("401")
     tab.goto("/")
     tab.get_by_label("Token").wait_for()
@@ -105,8 +105,8 @@ def test_what_has_not_changed_is_not_sent_again(viewer: Viewer) -> None:
         pass
 
 
-def test_a_hidden_page_asks_for_nothing(viewer: Viewer) -> None:
-    page = viewer.open_address(viewer.servers["healthy"].address)
+def test_a_hidden_page_asks_for_nothing(viewer: Viewer, server: SituationServer) -> None:
+    page = viewer.open_address(server.address)
     page.clock.install(time=NOW_MS / 1000)
     show(page, "overview")
     page.evaluate(HIDE, True)
