@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +12,8 @@ from tidegate.python import Out, Row, Settings, Step, Value
 
 POISON = "poison"
 ROW_S = 0.004
-BLOB_BYTES = 1 << 20
+BLOB_BYTES = 1 << 19
+_never = threading.Event()
 
 
 def die_of_poison(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -28,13 +29,13 @@ class Slow(Step):
     count = Value("bigint", default=0)
 
     def process(self, row: Row, out: Out) -> None:
-        time.sleep(ROW_S)
+        _never.wait(ROW_S)
         self.count.set(self.count.get() + 1)
         out.emit(id=row["id"], key=row["key"])
 
 
 class Hoarder(Step):
-    """Keeps two megabytes for each key, and other ones with each row."""
+    """Keeps a megabyte for each key, and another one after each row."""
 
     blob = Value("string", default="")
 

@@ -15,7 +15,9 @@ from tidegate.daemon.diagnosis.facts import BrokerSilence, Conditions
 from tidegate.daemon.diagnosis.rules import RULES
 from tidegate.daemon.slot_metrics import LoopAge
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, PipelineState
-from tidegate.ids import MAIN_CLUSTER, ClusterName
+from tidegate.ids import MAIN_CLUSTER, ClusterName, ProducerId, TopicPartition, TransactionalId
+from tidegate.kafka.facts import OpenBrokerTransaction
+from tidegate.sinks.hanging_transactions import HangingTransaction, HangingVerdict, UnresolvedTransaction, tell_left
 
 LATE: Final[dict[str, Any]] = {"lag": 100, "lag_s": 1.0}
 
@@ -91,9 +93,15 @@ def test_registry_away() -> None:
 
 def test_blocked_readers() -> None:
     line = Timeline()
-    line.conditions = Conditions(hanging={MAIN_CLUSTER: "readers are blocked at offset 3", ClusterName("dr"): ""})
+    opened = OpenBrokerTransaction(TopicPartition("out", 0), ProducerId(7, 1), 3, -1)
+    one = HangingTransaction(opened, HangingVerdict.FOREIGN, TransactionalId("other"), 1)
+    text = tell_left(UnresolvedTransaction(one, "it is not ours"), "kafka:9092")
+    line.conditions = Conditions(hanging={MAIN_CLUSTER: text, ClusterName("dr"): ""})
     line.second(times=5, state=PipelineState.DEGRADED)
-    assert only(line, "readers-blocked").cluster == MAIN_CLUSTER
+    found = only(line, "readers-blocked")
+    assert found.cluster == MAIN_CLUSTER
+    assert found.sentence.endswith("its coordinator does not know it as open")
+    assert found.remedy.startswith("Its owner has to say")
 
 
 def test_a_stuck_slot() -> None:

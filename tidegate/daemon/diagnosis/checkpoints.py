@@ -13,8 +13,8 @@ from tidegate.daemon.diagnosis.situation import Phase, Situation, SlowCheckpoint
 from tidegate.task.barriers.handler import AbortReason
 
 LARGE_BYTES: Final = 64 << 20
-FAST_BYTES_PER_S: Final = 10 << 20
-"""Storage that takes 10 MiB a second from one slot is not slow: there is too much to write."""
+FAST_BYTES_PER_S: Final = 5 << 20
+"""Storage that takes 5 MiB a second from one slot is not what is wrong: there is too much to write."""
 MISSING_MAX: Final = 5
 STORAGE_REASONS: Final = (
     CheckpointFailure.JOURNAL_FAILED.value,

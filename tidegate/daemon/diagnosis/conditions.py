@@ -121,7 +121,8 @@ def find_blocked_readers(situation: Situation) -> Iterator[FoundCause]:
     """Finds transactions that block readers of an output."""
     for cluster, text in situation.facts.conditions.hanging.items():
         if text:
-            yield FoundCause(sentence=text, cluster=cluster)
+            sentence, _, remedy = text.partition(". ")  # `tell_left` says first what is there, then what to do
+            yield FoundCause(sentence=sentence, remedy=remedy, cluster=cluster)
 
 
 def find_holds(situation: Situation) -> Iterator[FoundCause]:
