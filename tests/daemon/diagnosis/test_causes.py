@@ -282,6 +282,8 @@ def test_bad_records(bad: int, severity: DiagnosisSeverity) -> None:
     found = only(line, "bad-records")
     assert (found.severity, found.step) == (severity, TOTALS)
     assert "became dead letters" in found.sentence
+    early = line.seen.index(("bad-records",))
+    assert early <= 20, "not only after a minute"
     line.second(times=120)
     assert line.codes == ()
 
@@ -306,3 +308,18 @@ def test_a_clock_that_was_set() -> None:
 def test_every_rule_is_found_by_a_test() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
     assert [rule.code for rule in RULES if f'"{rule.code}"' not in source] == []
+
+
+def test_one_very_slow_checkpoint_is_named_without_a_second_one() -> None:
+    line = Timeline().second(times=30).checkpoint(18.8, phase(prepare_s=18.0)).second(times=4)
+    only(line, "sink-slow")
+    line.checkpoint(0.1).second(times=12)
+    assert line.codes == ()
+
+
+def test_records_that_are_all_bad_come_before_the_load_that_they_are() -> None:
+    line = Timeline()
+    for number in range(70):
+        line.second([BUSY, BUSY], bad_records=200 * number, dead_letters=200 * number, **LATE)
+    assert line.codes == ("bad-records", "slots-overloaded")
+    assert "(100.0%, most of them in step" in line.diagnoses[0].sentence

@@ -23,6 +23,7 @@ HOLD_S: Final = 10.0
 OLD_SHARE: Final = 0.6
 """A transaction that has lived for this share of its timeout will hardly be committed by an ordinary checkpoint."""
 CLOCK_S: Final = 600.0
+BAD_S_MIN: Final = 10.0
 BAD_PER_MINUTE_MIN: Final = 10
 """Fewer bad records are counted, but are no news: input that is never quite clean would always show it."""
 BAD_SHARE: Final = 0.1
@@ -193,9 +194,9 @@ def find_clock_steps(situation: Situation) -> Iterator[FoundCause]:
 
 
 def find_bad_records(situation: Situation) -> Iterator[FoundCause]:
-    """Finds bad records of the last minute."""
-    sample, status = situation.since(MINUTE_S), situation.facts.status
-    if sample is None:
+    """Finds bad records of the last minute, or since the attempt runs."""
+    sample, status = next(iter(situation.facts.samples), None), situation.facts.status
+    if sample is None or (seconds := situation.facts.at_s - sample.at_s) < BAD_S_MIN:
         return
     bad, letters = status.bad_records - sample.status.bad_records, status.dead_letters - sample.status.dead_letters
     read = status.records_in - sample.status.records_in
@@ -207,9 +208,8 @@ def find_bad_records(situation: Situation) -> Iterator[FoundCause]:
     share = bad / max(read, bad)
     became = f"{letters:,} of them became dead letters" if letters else "they were left out"
     yield FoundCause(
-        sentence=f"{render_count(bad, 'record')} of the last minute could not be processed ({share:.1%} of all"
-        + (f", most of them in step {step}" if step is not None else "")
-        + f"): {became}",
+        sentence=f"{bad:,} of {render_count(max(read, bad), 'record')} of the last {seconds:.0f} s could not be "
+        f"processed ({share:.1%}" + (f", most of them in step {step}" if step is not None else "") + f"): {became}",
         severity=DiagnosisSeverity.PROBLEM if share >= BAD_SHARE else None,
         step=step,
         evidence={"bad_records": bad, "dead_letters": letters, "records": read, "bad_ratio": round(share, 4)},

@@ -85,6 +85,15 @@ RULES: Final[tuple[Rule, ...]] = (
         explains=LATE | CHECKPOINTS | LOADED | STORED,
     ),
     Rule(
+        code="bad-records",
+        meaning="At least ten records of the last minute could not be processed. A problem from 10 % of all on.",
+        remedy="look at the dead letters or at the warnings in the log, which name kind and place; correct the format, "
+        "the schema or the producers, then replay the dead letters",
+        find=conditions.find_bad_records,
+        severity=DiagnosisSeverity.NOTICE,
+        linger_s=30.0,
+    ),
+    Rule(
         code="slot-skewed",
         meaning="One slot is busy and the others are not, because it has more rows: a few keys or partitions have most "
         "of them.",
@@ -223,15 +232,6 @@ RULES: Final[tuple[Rule, ...]] = (
         find=bottlenecks.find_lag,
         after_s=5.0,
         linger_s=10.0,
-    ),
-    Rule(
-        code="bad-records",
-        meaning="At least ten records of the last minute could not be processed. A problem if they are 10 % of all.",
-        remedy="look at the dead letters or at the warnings in the log, which name kind and place; correct the format, "
-        "the schema or the producers, then replay the dead letters",
-        find=conditions.find_bad_records,
-        severity=DiagnosisSeverity.NOTICE,
-        linger_s=30.0,
     ),
     Rule(
         code="late-rows",

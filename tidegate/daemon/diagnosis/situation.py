@@ -29,8 +29,8 @@ SHRINKS: Final = 0.95
 """A backlog that is worked off falls below this share of what it was."""
 SLOW_S_MIN: Final = 5.0
 """A checkpoint is slow if it takes longer than this and the interval: output is then later than the file promises."""
-PENDING_TIMES: Final = 2.0
-"""One that is in progress counts as slow after twice that time, because a single slow one is no problem."""
+ALONE_TIMES: Final = 2.0
+"""Two in a row count, and a single one that takes twice that time, also while it is in progress."""
 SLOW_IN_A_ROW: Final = 2
 
 
@@ -144,17 +144,17 @@ class Situation:
         ended = [one for one in known if one.result in {CheckpointResult.COMPLETED, CheckpointResult.FAILED}]
         newest = [one for one in ended if one.attempt == facts.status.attempt][:SLOW_IN_A_ROW]
         last = next((_derive_slow(one, (one.duration_ms or 0) / 1000) for one in newest), None)
-        pending = [one for one in known if facts.under_way_s.get(one.id, 0.0) > PENDING_TIMES * limit_s]
+        pending = [one for one in known if facts.under_way_s.get(one.id, 0.0) > ALONE_TIMES * limit_s]
         if pending and facts.flows:
             oldest = pending[-1]
             slow = _derive_slow(oldest, facts.under_way_s[oldest.id])
             known_before = last is not None and last.seconds > limit_s and last.phase is not Phase.MISSING
             return last if slow.phase is Phase.MISSING and known_before else slow  # it does not tell yet, the last has
         expired = bool(newest) and newest[0].result is CheckpointResult.FAILED and bool(newest[0].missing)
-        all_slow = len(newest) == SLOW_IN_A_ROW and all((one.duration_ms or 0) > 1000 * limit_s for one in newest)
-        if last is None or not facts.flows or not (all_slow or (expired and last.seconds > limit_s)):
+        in_a_row = len(newest) == SLOW_IN_A_ROW and all((one.duration_ms or 0) > 1000 * limit_s for one in newest)
+        if last is None or not facts.flows or last.seconds <= limit_s:
             return None
-        return last
+        return last if expired or in_a_row or last.seconds > ALONE_TIMES * limit_s else None
 
     @property
     def barriers_wait(self) -> bool:
