@@ -165,6 +165,19 @@ def test_requests_that_arrive_meanwhile_share_one_reading(server: HttpServer, re
     assert 1 <= readings.count < 5
 
 
+def test_what_is_polled_is_read_once_for_viewers_that_ask_one_after_the_other(readings: Readings) -> None:
+    kept = Resource(name="rows", summary="", answer=Taken, query=Rows, read=readings.read, kept_s=3600.0)
+    server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0"), resources=[kept])
+    server.start()
+    try:
+        tags = {ask(server, "/api/v1/rows?step=orders")[1]["ETag"] for _ in range(3)}
+        assert (len(tags), readings.count) == (1, 1)
+        assert ask(server, "/api/v1/rows?step=other")[0] == 200
+        assert readings.count == 2
+    finally:
+        server.stop()
+
+
 def test_a_refusal_of_a_resource_is_its_answer(server: HttpServer) -> None:
     status, _, body = ask(server, "/api/v1/rows?step=gone")
     assert (status, json.loads(body)["code"]) == (404, "no-step")

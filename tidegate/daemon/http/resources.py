@@ -52,6 +52,9 @@ class Resource(Generic[Q]):
     operates: bool | Callable[[Q], bool] = False
     """Whether reading needs the role `operate`, or with which queries; each such request is a line in the log."""
 
+    kept_s: float = 0.0
+    """How long an answer is kept for other viewers, where clients ask often for what is large. Not for aliases."""
+
     @property
     def path(self) -> str:
         """The path at which it is mounted."""
@@ -125,9 +128,9 @@ class ResourceHandlers:
         key = (resource.name, query, indented)
         running = self._running.get(key)
         if running is None:
-            running = asyncio.get_running_loop().create_task(self._render(resource, query, indented=indented))
-            self._running[key] = running
-            running.add_done_callback(lambda _: self._running.pop(key))
+            loop, kept_s = asyncio.get_running_loop(), 0.0 if indented else resource.kept_s
+            running = self._running[key] = loop.create_task(self._render(resource, query, indented=indented))
+            running.add_done_callback(lambda _: loop.call_later(kept_s, self._running.pop, key))
         found = await asyncio.shield(running)
         return answer_refusal(found) if isinstance(found, HttpRefusal) else answer_rendered(request, found)
 
