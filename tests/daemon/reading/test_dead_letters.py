@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
+from tests.daemon.reading.letters import letter
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused, render
 from tidegate.daemon.reading import dead_letters
 from tidegate.daemon.reading.dead_letters import BYTES_SHOWN, DeadLetterEntry, DeadLetters, make_dead_letters_resource
 from tidegate.daemon.reading.read_dead_letters import PART_MAX, NewestLetter, NewestLetters, NewestRequest
-from tidegate.formats import dead_letters as letters
-from tidegate.formats.contract import Headers
-from tidegate.formats.dead_letters.letter import read_dead_letter
 from tidegate.process.logs import set_secrets
 
 SECRET = "hunter22-hunter22"
-NOTHING: Mapping[str, str | bytes] = {}
 HTML = "<script>alert(1)</script>"
 PIPELINE = """\
 version: 1
@@ -83,19 +79,6 @@ def answer(loaded: LoadedPipeline, monkeypatch: pytest.MonkeyPatch) -> Answer:
         return ask(make_dead_letters_resource(loaded, masked))
 
     return make
-
-
-def letter(
-    value: bytes | None = b"v", own: Headers = (), key: bytes | None = None, about: Mapping[str, str | bytes] = NOTHING
-) -> NewestLetter:
-    about = {"KIND": "X", "STEP": "totals", "PIPELINE": "shop", "HEADERS": str(len(own)), **about}
-    headers = [
-        (getattr(letters, name), text.encode() if isinstance(text, str) else text) for name, text in about.items()
-    ]
-    found = read_dead_letter(2, 17, 1_000, key, value, [*own, *headers])
-    assert found is not None
-    cut = msgspec.structs.replace(found, value=None if value is None else value[:PART_MAX])
-    return NewestLetter(cut, None, len(key or b""), len(value or b""))
 
 
 def columns_of(letter: DeadLetterEntry) -> str | None:

@@ -33,9 +33,9 @@ sinks:
 """
 
 
-def load(directory: Path, tmp_path: Path) -> LoadedPipeline:
+def load(directory: Path, tmp_path: Path, more: str = "") -> LoadedPipeline:
     file = tmp_path / "my pipeline.yaml"
-    file.write_text(PIPELINE.format(directory=directory), encoding="utf-8")
+    file.write_text(PIPELINE.format(directory=directory) + more, encoding="utf-8")
     return read_pipeline(file, {})
 
 
