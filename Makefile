@@ -80,7 +80,7 @@ chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEE
 rolling: setup ## restart three brokers in order under load (ARGS="--rounds 3") and see that no marker is written
 	$(BIN)/python -m tests.rolling $(ARGS)
 
-night: setup ## run long stories on real parts under faults, 157 minutes in all (ARGS="--minutes 15 --stories idle")
+night: setup ## run long stories on real parts under faults, 175 minutes in all (ARGS="--minutes 15 --stories idle")
 	$(BIN)/python -m tests.night $(ARGS)
 
 compatibility: setup ## run a story of kills on other versions of Spark, Kafka, Python and Java (ARGS="--spark 3.5 --kafka 3.3")

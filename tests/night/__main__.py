@@ -1,4 +1,4 @@
-"""`python -m tests.night --minutes 157`: long stories on real parts under faults, one after the other.
+"""`python -m tests.night --minutes 175`: long stories on real parts under faults, one after the other.
 
 Each prints one line of JSON when it ends: what was done, what the outputs held, what is wrong. The seed is fresh unless
 one is given, and is printed first. Exit code 1 when a story has a problem or something planned did not happen.

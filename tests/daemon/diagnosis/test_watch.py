@@ -13,8 +13,11 @@ from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.diagnosis.facts import CheckpointLimits, Conditions, Observation, PlanFacts
 from tidegate.daemon.diagnosis.watch import DiagnosisWatch
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.slot_metrics import LoopAge
 from tidegate.daemon.status import Diagnosis, PipelineState
-from tidegate.ids import MAIN_CLUSTER
+from tidegate.formats.failures import FailureKind
+from tidegate.ids import MAIN_CLUSTER, Attempt, OperatorName
+from tidegate.task.report import SlotReport
 
 
 class Metrics:
@@ -109,6 +112,13 @@ def test_metrics_have_the_facts_and_show_the_diagnosis() -> None:
     assert conditions.silences[MAIN_CLUSTER].why == "no broker answers"
     assert (conditions.schemas, conditions.schemas_waiting) == ("records wait for a schema: it is down", 2)
     assert conditions.hanging == {MAIN_CLUSTER: "readers wait"}
+    bad = {OperatorName("orders"): {FailureKind.WRONG_TYPE: 7}}
+    metrics.slot_report(Attempt(1), 0, SlotReport(bad_records=bad), LoopAge(12.0, "score"))
+    conditions = metrics.observe().conditions
+    assert conditions.bad_kinds == {"orders": {"WRONG_TYPE": 7}}
+    assert conditions.loops == {0: LoopAge(12.0, "score")}
+    metrics.attempt_started(Attempt(2))
+    assert metrics.observe().conditions.loops == {}
     metrics.oldest_transaction(None)
     clock[0] += 2.0
     watch.look()
