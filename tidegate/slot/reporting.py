@@ -58,7 +58,7 @@ class SlotReporter:
                 SourcePositions(
                     source.operator.name,
                     tuple(source.reached.items()),
-                    watermarks=timed[source.operator.name].snapshot() if source.operator.name in timed else (),
+                    watermarks=tuple(timed[source.operator.name].known()) if source.operator.name in timed else (),
                 )
                 for source in self._subtasks.sources
             ),

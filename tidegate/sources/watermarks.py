@@ -126,10 +126,12 @@ class SourceWatermarks:
         return self._marks
 
     def snapshot(self) -> tuple[tuple[TopicPartition, int], ...]:
-        """Returns the watermarks for the positions: partitions in order, without those that have none. Safe from any
-        thread.
-        """
-        return tuple(sorted((part, mark) for part, mark in list(self._marks.items()) if mark != LOWEST))
+        """Returns the watermarks for the positions: partitions in order, without those that have none."""
+        return tuple(sorted(self.known()))
+
+    def known(self) -> list[tuple[TopicPartition, int]]:
+        """Returns the watermarks of the partitions that have one. Safe from any thread."""
+        return [each for each in list(self._marks.items()) if each[1] != LOWEST]
 
     @property
     def advancing(self) -> bool:
