@@ -100,3 +100,12 @@ def test_everything_that_people_can_name_has_its_rows() -> None:
     assert first == {"id": 0, "amount": 0.5, "tags": ["a", "b"], "raw": "AAE=", "at": "2026-01-01T00:00:00Z"}
     raw = [row for one in harness.tapped for row in one.rows if b'"id":0,' in row]
     assert any(b'"amount":0.50' in row for row in raw), "a decimal keeps its digits"
+
+
+def test_rows_that_are_replayed_into_a_sink_are_left_out() -> None:
+    letters = "dead_letters: {topic: dead, retry_topic: again}\n"
+    _, plan = load("  []\n", letters + PIPELINE.replace("bad_records: skip", "bad_records: dead-letter"))
+    points = find_tap_points(plan)
+    assert any(edge.retries for edge in plan.edges)
+    assert [point.vertex for point in points["all"]] == [point.vertex for point in points["both"]]
+    assert not [name for name in points if name.startswith("dead_letters")]

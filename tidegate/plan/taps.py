@@ -9,9 +9,10 @@ import msgspec
 
 from tidegate.datatypes import is_reserved
 from tidegate.ids import VertexId
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.spec import DEAD
-from tidegate.plan.graph import Node, OutputPath, Plan, Vertex
+from tidegate.plan.graph import RETRY_VERTEX, Node, OutputPath, Plan, Vertex
 
 
 class TapPoint(msgspec.Struct, frozen=True):
@@ -28,10 +29,12 @@ def find_tap_points(plan: Plan) -> Mapping[str, tuple[TapPoint, ...]]:
     """Returns the points of everything that can be tapped, in the order of the plan.
 
     These are the operators by their names, side outputs as `step.output`, and sinks. Outputs that nothing reads have no
-    rows, and neither have outputs of dead letters.
+    rows, and neither have outputs of dead letters. Rows of replayed dead letters are left out where they return.
     """
     found: defaultdict[str, list[TapPoint]] = defaultdict(list)
     for vertex in plan.vertices:
+        if vertex.id == RETRY_VERTEX or any(isinstance(node.operator, DeadLetterOperator) for node in vertex.nodes):
+            continue  # rows within bytes: no column could be masked
         for index, node in enumerate(vertex.nodes):
             for output, way in _outputs_of(node):
                 columns = [name for name, _ in node.operator.pruned_columns(output)]
