@@ -22,6 +22,7 @@ from tidegate.daemon.http.resources import Resource, ResourceQuery
 
 OPENAPI: Final = "3.1.0"
 NAME: Final = "openapi.json"
+KEPT_S: Final = 60.0
 _REF: Final = "#/components/schemas/{name}"
 _ERRORS: Final = {
     400: "The request is wrong: the message names the place and the remedy.",
@@ -54,7 +55,7 @@ def make_openapi_resource(resources: Sequence[Resource[Any]], version: str) -> R
         return await asyncio.to_thread(make_openapi, resources, version)
 
     summary = "This API in OpenAPI 3.1."
-    return Resource(name=NAME, summary=summary, answer=dict[str, Any], read=read)
+    return Resource(name=NAME, summary=summary, answer=dict[str, Any], read=read, kept_s=KEPT_S)
 
 
 def make_openapi(resources: Iterable[Resource[Any]], version: str) -> dict[str, Any]:
