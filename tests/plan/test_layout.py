@@ -15,7 +15,17 @@ from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.plan.layout import LAYER_GAP, MARGIN, ROW_GAP, Layout, PlacedEdge, PlacedStep, PlacedVertex, Point, derive_layout
+from tidegate.plan.layout import (
+    LAYER_GAP,
+    MARGIN,
+    ROW_GAP,
+    Layout,
+    PlacedEdge,
+    PlacedStep,
+    PlacedVertex,
+    Point,
+    derive_layout,
+)
 
 LETTERS = "dead_letters: {topic: dead, retry_topic: again}\n"
 SOURCE = "{{topic: {name}, schema: {{id: bigint, amount: bigint}}, bad_records: {policy}}}"

@@ -17,7 +17,7 @@ CASES, TOGETHER = 400, 50
 WHOLE = (
     b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/openmetrics-text\r\n\r\n",
-    b"GET /api/v1/history?after_ms=1&step=a%20b HTTP/1.1\r\nHost: 127.0.0.1\r\nIf-None-Match: \"a\", W/\"b\"\r\n\r\n",
+    b'GET /api/v1/history?after_ms=1&step=a%20b HTTP/1.1\r\nHost: 127.0.0.1\r\nIf-None-Match: "a", W/"b"\r\n\r\n',
     b"HEAD /api/v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nIf-None-Match: *\r\n\r\n",
     b"POST /stop HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
     b"POST /savepoints HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
