@@ -455,7 +455,11 @@ class PipelineMetrics:
                 status=self._snapshot(),
                 checkpoints=self._history.checkpoints.checkpoints,
                 failures=self._history.failures.failures,
-                conditions=msgspec.structs.replace(self._state.conditions(), loops=dict(self._slots.loops)),
+                conditions=msgspec.structs.replace(
+                    self._state.conditions(),
+                    loops=dict(self._slots.loops),
+                    bad_kinds={step: dict(kinds) for step, kinds in self._slots.bad_kinds.items()},
+                ),
             )
 
     def _snapshot(self) -> Status:

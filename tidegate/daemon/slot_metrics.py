@@ -6,6 +6,7 @@ Called by PipelineMetrics, which locks.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -60,6 +61,7 @@ class SlotMetrics:
         self._now_ms = now_ms
         self._reports: dict[int, ReportCounts] = {}
         self.loops: dict[int, LoopAge] = {}
+        self.bad_kinds: dict[OperatorName, Counter[str]] = {}
         self._stalled: set[OperatorName] = set()
 
     @property
@@ -113,6 +115,7 @@ class SlotMetrics:
                 added = counts.advance(("bad_records", step, kind), value)
                 self._series.counter("tidegate_bad_records_total", self._steps.of(step), subtask, kind).inc(added)
                 self.bad_records += int(added)
+                self.bad_kinds.setdefault(step, Counter())[kind.value] += int(added)
         for step, kinds in report.dead_letters.items():
             for kind, value in kinds.items():
                 added = counts.advance(("dead_letters", step, kind), value)

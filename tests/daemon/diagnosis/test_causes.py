@@ -276,11 +276,13 @@ def test_a_silent_partition() -> None:
 @pytest.mark.parametrize(("bad", "severity"), [(1, DiagnosisSeverity.NOTICE), (100, DiagnosisSeverity.PROBLEM)])
 def test_bad_records(bad: int, severity: DiagnosisSeverity) -> None:
     line = Timeline()
+    line.conditions = Conditions(bad_kinds={TOTALS: {"CAST_OVERFLOW": 3, "WRONG_TYPE": 5}})
     for number in range(70):
         line.operators[TOTALS] = {"failed": bad * number}
         line.second(bad_records=bad * number, dead_letters=bad * number)
     found = only(line, "bad-records")
     assert (found.severity, found.step) == (severity, TOTALS)
+    assert "most of them in step totals, WRONG_TYPE)" in found.sentence
     assert "became dead letters" in found.sentence
     early = line.seen.index(("bad-records",))
     assert early <= 20, "not only after a minute"

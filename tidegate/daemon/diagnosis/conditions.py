@@ -205,14 +205,23 @@ def find_bad_records(situation: Situation) -> Iterator[FoundCause]:
     before = {one.name: one.failed for one in sample.status.operators}
     failed = {one.name: one.failed - before.get(one.name, 0) for one in status.operators}
     step = max(failed, key=lambda name: failed[name], default=None)
+    kinds = situation.facts.conditions.bad_kinds.get(step, {}) if step is not None else {}
+    kind = max(kinds, key=lambda one: kinds[one], default="")
     share = bad / max(read, bad)
     became = f"{letters:,} of them became dead letters" if letters else "they were left out"
+    mostly = "" if step is None else f", most of them in step {step}" + (f", {kind}" if kind else "")
     yield FoundCause(
         sentence=f"{bad:,} of {render_count(max(read, bad), 'record')} of the last {seconds:.0f} s could not be "
-        f"processed ({share:.1%}" + (f", most of them in step {step}" if step is not None else "") + f"): {became}",
+        f"processed ({share:.1%}{mostly}): {became}",
         severity=DiagnosisSeverity.PROBLEM if share >= BAD_SHARE else None,
         step=step,
-        evidence={"bad_records": bad, "dead_letters": letters, "records": read, "bad_ratio": round(share, 4)},
+        evidence={
+            "bad_records": bad,
+            "dead_letters": letters,
+            "records": read,
+            "bad_ratio": round(share, 4),
+            "kind": kind,
+        },
     )
 
 

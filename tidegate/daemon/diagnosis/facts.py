@@ -56,6 +56,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     schemas: str = ""
     """Why records wait for a schema."""
     schemas_waiting: int = 0
+    bad_kinds: Mapping[OperatorName, Mapping[str, int]] = {}
+    """How many records of each step were bad since the start of the daemon, by kind of failure."""
     loops: Mapping[int, LoopAge] = {}
     """How long the loops of the slots had not turned at the last heartbeat."""
 
