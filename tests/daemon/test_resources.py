@@ -43,6 +43,7 @@ def cells(title: str) -> Iterator[str]:
         yield from re.findall(r"`([^`]+)`", row.split("|")[1])
 
 
+@pytest.mark.slow
 def test_a_daemon_describes_all_of_its_resources(resources: list[Resource[Any]]) -> None:
     description = make_openapi(resources, "0.1.0")
     OpenAPIV31SpecValidator(description).validate()

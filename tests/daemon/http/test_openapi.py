@@ -55,6 +55,7 @@ def get(server: HttpServer, path: str) -> tuple[int, Any]:
         connection.close()
 
 
+@pytest.mark.slow
 def test_the_description_is_valid_openapi(server: HttpServer) -> None:
     _, description = get(server, "/api/v1/openapi.json")
     OpenAPIV31SpecValidator(description).validate()
