@@ -26,7 +26,7 @@ steps:
   - {name: big, from: orders, where: id > 100}
   - name: asked
     from: big
-    http: {url: "https://prices.example/{id}", headers: {X-Key: abc, Accept: ok}}
+    http: {url: "https://prices.example/{id}", headers: {X-Key: abc, Accept: from}}
     output: {price: double}
 sinks:
   out: {from: asked, topic: out}
@@ -111,6 +111,24 @@ def test_the_name_of_a_variable_or_file_is_shown_and_a_default_that_is_a_secret_
         "p.yaml:8",
         (f"file {password}",),
     )
+
+
+def test_secrets_are_hidden_in_comments_aliases_and_quoted_values() -> None:
+    text = TEXT.replace('"open\\x73esame"     # was opensesame before, and', "&pw first1")
+    text = text.replace(
+        "checkpoints:", "# kafka: {sasl.username: me, sasl.password: second2, x: y}\n# token=third3\ncheckpoints:"
+    )
+    text = text.replace("{ssl.key.password: x1}", "{ssl.key.password: 'fourth4, fifth5', sasl.password: *pw}")
+    shown = hide_secrets(load(text))
+    for secret in ("first1", "second2", "third3", "fourth4", "fifth5"):
+        assert secret not in shown
+    assert "# kafka: {sasl.username: me, sasl.password: ***\n# token=***\n" in shown
+    assert "{ssl.key.password: ***, sasl.password: *pw}}\n" in shown
+
+
+def test_an_ordinary_comment_is_shown() -> None:
+    comment = "# sasl.password: ${file:/etc/tidegate/password}    # never shown: a#b, and the topic is: orders\n"
+    assert comment in hide_secrets(load(TEXT + comment))
 
 
 def test_a_list_and_a_mapping_are_rendered_as_the_file_has_them() -> None:

@@ -31,8 +31,9 @@ _HEADERS: Final = ("http", "headers")
 """Headers of `http` steps: the name of one does not tell whether its value is a secret."""
 _REFERENCES: Final = re.compile(r"(?:\$\{(?:file:[^}]*|[A-Za-z_][A-Za-z0-9_]*)\})+", re.ASCII)
 """A value that consists of references without a default. It contains no secret, only the name of one."""
-_COMMENTED: Final = re.compile(r"(#[^\n]*?)([\w.-]+)([\"']?[ \t]*:[ \t]+)([^\n]+)")
-"""A setting in a comment."""
+_COMMENT: Final = re.compile(r"(?<!\S)#[^\n]*")
+_SETTING: Final = re.compile(r"([\w.-]+)[\"']?[ \t]*[:=][ \t]*(?=\S)")
+"""A setting in a comment, up to its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,13 @@ def hide_secrets(loaded: LoadedPipeline) -> str:
     known = {one.path: one.secret for one in list_settings(loaded, steps=True)}
     tree, _ = derive_tree(loaded.source)
     text = loaded.source
-    found = [node for path, node in _scalars(tree, ()) if _is_secret(path, node, known)]
-    for start, end in sorted({(node.mark.index, node.end) for node in found}, reverse=True):
+    found = [(path, node) for path, node in _scalars(tree, ()) if _is_secret(path, node, known)]
+    for start, end in sorted({(node.mark.index, node.end) for _, node in found}, reverse=True):
         written = text[start:end].rstrip()
         text = f"{text[:start]}{REDACTED}{text[start + len(written) :]}"
-    hide = Redactor({*loaded.secrets.values, *(node.text for node in found)})
-    return hide(_COMMENTED.sub(_hide_commented, text))
+    # Values of headers are not searched for elsewhere: many are ordinary words.
+    hide = Redactor({*loaded.secrets.values, *(node.text for path, node in found if path[-3:-1] != _HEADERS)})
+    return hide(_COMMENT.sub(_hide_commented, text))
 
 
 def _is_secret(path: Path, node: ScalarNode, known: Mapping[Path, bool]) -> bool:
@@ -96,10 +98,13 @@ def _is_secret(path: Path, node: ScalarNode, known: Mapping[Path, bool]) -> bool
     return secret and _REFERENCES.fullmatch(node.text) is None
 
 
-def _hide_commented(match: re.Match[str]) -> str:
-    before, key, colon, value = match.groups()
-    hidden = is_secret_key(key) and _REFERENCES.match(value) is None
-    return f"{before}{key}{colon}{REDACTED if hidden else value}"
+def _hide_commented(comment: re.Match[str]) -> str:
+    """Hides what follows the name of a secret setting in a comment."""
+    text = comment[0]
+    for setting in _SETTING.finditer(text):
+        if is_secret_key(setting[1]) and _REFERENCES.match(text, setting.end()) is None:
+            return f"{text[: setting.end()]}{REDACTED}"
+    return text
 
 
 def _scalars(node: Node | None, path: Path) -> Iterator[tuple[Path, ScalarNode]]:
