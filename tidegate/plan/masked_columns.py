@@ -19,8 +19,8 @@ from tidegate.plan.graph import Plan
 
 
 def derive_masked_columns(plan: Plan, redact: Iterable[str]) -> frozenset[str]:
-    """Returns the columns of `redact`, those that expressions with `secret()` read to encrypt or decrypt them, those
-    that they compute, and those that are computed from such columns.
+    """Returns the columns of `redact`, those that expressions with `secret()` encrypt, decrypt or compute, and those that
+    are computed from any of them.
     """
     found = set(redact)
     for node in plan.nodes:  # in topological order, so that what is computed from a column comes after it
