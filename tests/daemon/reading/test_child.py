@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import logging
 import os
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ import pytest
 from tests.support.processes import find_descendants
 from tests.waiting import wait_until
 from tidegate.daemon.http.admission import HttpRefusal
-from tidegate.daemon.http.resources import ResourceRefused
+from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
+from tidegate.daemon.http.server import HttpServer
+from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.reading.child import ChildReader
 
 MODULE = "tests.daemon.reading.small_reader"
@@ -83,3 +86,23 @@ def test_there_is_one_process_at_a_time_and_it_ends_with_its_request() -> None:
         assert (await one.read("tell"))["order"] == "tell"
 
     asyncio.run(story())
+
+
+def test_a_process_ends_with_the_server_that_has_started_it() -> None:
+    one = reader()
+
+    async def read(_query: ResourceQuery) -> object:
+        return await one.read("wait")
+
+    resource = Resource(name="slow", summary="Never ends.", answer=dict, read=read)
+    server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0"), resources=[resource])
+    server.start()
+    client = http.client.HTTPConnection("127.0.0.1", server.port)
+    try:
+        client.request("GET", "/api/v1/slow")
+        wait_until(lambda: bool(children()), "the process has started")
+        server.stop()
+        assert not children()
+    finally:
+        client.close()
+        server.stop()
