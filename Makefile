@@ -111,7 +111,7 @@ rest: setup ## generate a client from the description of the REST API, and drive
 browser: setup ## test the web page in Debian's Chromium (Playwright in a virtual environment of its own)
 	@command -v chromium >/dev/null || { echo "chromium is missing; on Debian: apt install chromium" >&2; exit 1; }
 	$(PYTHON) -m venv build/browser
-	build/browser/bin/pip install --quiet --disable-pip-version-check "playwright>=1.61,<2"
+	build/browser/bin/pip install --quiet --disable-pip-version-check "playwright>=1.61,<2" "axe-playwright-python>=0.1.8,<0.2" "pillow>=12,<13"
 	$(call lend,build/browser)
 	build/browser/bin/python -m pytest -m browser tests/browser $(ARGS)
 

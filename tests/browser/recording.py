@@ -154,6 +154,8 @@ class Recording:
         self.metrics.attempt_started(self.attempt)
         for subtask in self.subtasks:
             self.metrics.coordinator_answered(SubtaskRunning(subtask, self._mono_ms), [])
+        for slot in range(self.slots):
+            self.metrics.slot_report(self.attempt, slot, SlotReport())
         self.metrics.state(PipelineState.RUNNING)
 
     def run(self, seconds: float, step_s: float = 5.0, checkpoints: bool = True) -> None:

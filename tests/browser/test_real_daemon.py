@@ -11,6 +11,7 @@ from tests.browser.conftest import PATIENCE_MS, Viewer, show
 from tests.conftest import SessionBroker
 from tests.support.processes import kill
 from tests.support.rig import Rig
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -39,11 +40,13 @@ def test_the_page_shows_a_restart_and_recovers_and_greys_out_when_the_daemon_has
         .textContent), 20); }"""
     )
     assert kill(daemon.slots()[0])
-    page.wait_for_function("window.seen.some(one => /restarting|restoring/.test(one))")
+    # Playwright's own wait evaluates text inside the page, which its policy refuses.
+    seen = "window.seen.some(one => /restarting|restoring/.test(one))"
+    wait_until(lambda: bool(page.evaluate(seen)), "the page shows the restart")
     state.filter(has_text="running").wait_for()
-    page.get_by_role("link", name="Events").click()
+    page.get_by_role("link", name="Events", exact=True).click()
     page.get_by_text("attempt 1 failed").first.wait_for()
-    page.get_by_role("link", name="Checkpoints").click()
+    page.get_by_role("link", name="Checkpoints", exact=True).click()
     page.locator(".checkpoint-bars li").first.wait_for()
 
     viewer.watches[-1].expected.append("net::ERR")

@@ -227,7 +227,7 @@ function Detail({ id, newest }) {
 }
 
 function All({ records, chosen }) {
-  return useMemo(() => html`<${Panel} title=${`The last ${number(records.length)}`}>
+  return useMemo(() => html`<${Panel} title=${`The newest ${number(records.length)}`}>
     <${Summary} records=${records} />
     <${Bars} records=${records} chosen=${chosen} />
     <${Legend} />
