@@ -68,6 +68,7 @@ def compare(rig: Rig, seconds: float) -> None:
             page.on("response", lambda one: requests.update({one.url: requests.get(one.url, 0) + 1}))
             page.goto(f"/#/{route}")
             page.locator("main h1").wait_for()
+        page = browser.contexts[0].pages[0]
         page.wait_for_timeout(5_000)
         requests.clear()
         result: dict[str, float] = {}

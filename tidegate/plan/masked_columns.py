@@ -19,9 +19,7 @@ from tidegate.plan.graph import Plan
 
 
 def derive_masked_columns(plan: Plan, redact: Iterable[str]) -> frozenset[str]:
-    """Returns the columns of `redact`, those that expressions with `secret()` encrypt, decrypt or compute, and those that
-    are computed from any of them.
-    """
+    """Returns the columns of `redact`, those that expressions with `secret()` make, and what is computed from them."""
     found = set(redact)
     for node in plan.nodes:  # in topological order, so that what is computed from a column comes after it
         for expression in node.operator.computes().values():
