@@ -11,6 +11,7 @@ import pytest
 
 from tests.depth import DEPTH
 from tidegate.daemon.reading import read_dead_letters
+from tidegate.daemon.reading.answering import ReadAnswer
 from tidegate.daemon.reading.child import ANSWER_BYTES_MAX
 from tidegate.daemon.reading.read_dead_letters import (
     HEADERS_BYTES_MAX,
@@ -18,9 +19,12 @@ from tidegate.daemon.reading.read_dead_letters import (
     PART_MAX,
     NewestFirst,
     NewestLetters,
+    NewestRequest,
 )
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import make_mark
+from tidegate.ids import ClusterName
+from tidegate.sources.dead_letter_topic import DeadLetterPlace
 
 HeaderList = list[tuple[str, str | bytes | None]]
 
@@ -127,6 +131,25 @@ def test_the_largest_letters_fit_into_an_answer() -> None:
     (one,) = found(Topic({0: [large]}, {0: 1})).letters
     assert (one.letter.row, one.letter.row_size) == (None, 1_000_000)
     assert 100 * len(msgspec.msgpack.encode(one)) < ANSWER_BYTES_MAX
+
+
+def test_an_answer_arrives_in_the_daemon_as_it_was_sent() -> None:
+    own: HeaderList = [
+        ("a", b"\xff"),
+        ("b", None),
+        (letters.HEADERS, b"2"),
+        (letters.KIND, b"X"),
+        (letters.PIPELINE, b"shop"),
+    ]
+    message = ck.Message(topic="dead", partition=0, offset=0, key=None, value=b"\xff", headers=own)
+    sent = found(Topic({0: [message]}, {0: 1}))
+    answer = msgspec.msgpack.decode(msgspec.msgpack.encode(ReadAnswer(value=sent)), type=ReadAnswer)
+    arrived = msgspec.convert(answer.value, NewestLetters)
+    (one,) = arrived.letters
+    assert msgspec.structs.replace(one.letter, reason=()) == sent.letters[0].letter
+    assert arrived.complete
+    request = NewestRequest(DeadLetterPlace("shop", "dead", ClusterName("kafka"), {"a": "b"}), 100)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=NewestRequest) == request
 
 
 def test_a_read_of_too_many_bytes_ends_with_what_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from tidegate.formats import dead_letters as letters
 from tidegate.formats.contract import Headers
 from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic, with_cluster
 
+_Bytes = bytes
+"""The type, which the field `bytes` hides where msgspec evaluates annotations."""
 _NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
 
@@ -23,9 +25,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """Partition of the dead-letter topic, as is `offset`."""
     offset: int
     written_ms: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    key: _Bytes | None
+    value: _Bytes | None
+    headers: tuple[tuple[str, _Bytes | None], ...]
     """The record's own headers."""
     pipeline: str
     step: str
