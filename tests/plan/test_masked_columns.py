@@ -44,6 +44,19 @@ def test_what_is_made_with_a_secret_is_masked_and_so_is_what_is_computed_from_it
     assert not {"plain", "n"} & found
 
 
+def test_fields_of_structs_and_keys_of_maps_count_as_columns() -> None:
+    text = """\
+sources:
+  orders: {topic: orders, schema: {payer: "struct<Card: string, city: string>", more: "map<string, string>"}}
+steps:
+  - {name: flat, from: orders, select: {a: payer.card, b: "upper(more['card'])", c: payer.city, d: "more['city']"}}
+sinks: {out: {from: flat, topic: out}}
+tests:
+"""
+    _, plan = load("  []\n", HEAD + text)
+    assert derive_masked_columns(plan, ["CARD"]) == {"card", "a", "b"}
+
+
 @pytest.mark.parametrize(
     ("redact", "remedy"),
     [

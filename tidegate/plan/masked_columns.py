@@ -13,22 +13,39 @@ from tidegate.config.errors import Problem
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.load import LoadedPipeline
 from tidegate.datatypes import DataType, parts_of
-from tidegate.expressions.expression import columns_of
+from tidegate.expressions.expression import Call, Cast, Expression, FieldAccess, Lambda, Literal, columns_of
 from tidegate.expressions.secrets import find_encrypted, find_secrets
 from tidegate.plan.graph import Plan
 
 
 def derive_masked_columns(plan: Plan, redact: Iterable[str]) -> frozenset[str]:
-    """Returns the columns of `redact`, those that expressions with `secret()` make, and what is computed from them."""
-    found = set(redact)
+    """Returns the columns of `redact`, those that expressions with `secret()` encrypt, decrypt or compute, and those
+    that are computed from any of them, in lower case.
+    """
+    found = {name.casefold() for name in redact}
     for node in plan.nodes:  # in topological order, so that what is computed from a column comes after it
-        for expression in node.operator.computes().values():
-            found.update(*map(columns_of, find_encrypted(expression)))
-        for name, expression in node.operator.computes().items():
-            if any(find_secrets(expression)):
-                found.add(name)
-        found.update(name for name, inputs in node.operator.made_from().items() if inputs & found)
+        computed = node.operator.computes()
+        for expression in computed.values():
+            found.update(name.casefold() for one in find_encrypted(expression) for name in columns_of(one))
+        for name, inputs in node.operator.made_from().items():
+            read = inputs | (_fields_of(computed[name]) if name in computed else frozenset())
+            is_made = name in computed and any(find_secrets(computed[name]))
+            if is_made or not found.isdisjoint(one.casefold() for one in read):
+                found.add(name.casefold())
     return frozenset(found)
+
+
+def _fields_of(expression: Expression) -> frozenset[str]:
+    """Returns the fields of structs that an expression reads, and the texts that may be keys of maps."""
+    match expression:
+        case FieldAccess(base=base, name=name):
+            return _fields_of(base) | {name}
+        case Call(arguments=arguments):
+            keys = {str(one.value) for one in arguments if isinstance(one, Literal)}
+            return frozenset(keys).union(*map(_fields_of, arguments))
+        case Cast(operand=part) | Lambda(body=part):
+            return _fields_of(part)
+    return frozenset()
 
 
 def find_unknown_columns(loaded: LoadedPipeline, schemas: Mapping[str, Mapping[str, DataType]]) -> Iterator[Problem]:
