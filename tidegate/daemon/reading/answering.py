@@ -15,8 +15,8 @@ import msgspec
 from tidegate.errors import TidegateError
 from tidegate.process.parent import die_with_parent
 
-NICENESS: Final = 10
-"""The daemon and its slots come first."""
+NICENESS: Final = 5
+"""The daemon and its slots come first, but next to slots that use all cores, ten would take longer than a request has."""
 
 R = TypeVar("R")
 
