@@ -61,7 +61,7 @@ def drive(client: Any, order: Any) -> dict[str, Any]:
         "step_points": len(history.steps["totals"].busy_ratio),
         "partitions": len(get_partitions.sync(client=client).partitions),
         "states": [one.step for one in state.states],
-        "tapped": [sorted(row) for row in tapped.rows],
+        "tapped": [sorted(row.to_dict()) for row in tapped.rows],
     }
 
 
