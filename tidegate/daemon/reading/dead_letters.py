@@ -12,7 +12,7 @@ import base64
 import shlex
 import time
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -50,7 +50,7 @@ class LetterBytes(msgspec.Struct, frozen=True):
 class LetterPayload(LetterBytes, frozen=True):
     """The value of the record, and the row that failed."""
 
-    columns: msgspec.Raw | None
+    columns: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})] | None
     """The row as the step received it, an object; None if the record has failed in its source, or it is left out."""
     columns_left_out_bytes: int | None
     """The size of a row that is too large to be shown."""
