@@ -8,6 +8,7 @@ const BUSY = 0.8, BLOCKED = 0.5;
 const SCALE_READABLE = 0.58, SCALE_MIN = 0.2;
 const DEAD = "dead";
 const INPUTS_SHOWN = 3;
+const FOLD_PX = 120;
 const rem = (pixels) => `${pixels / UNIT}rem`;
 
 // -- figures ----------------------------------------------------------------------------------------------------------
@@ -224,7 +225,10 @@ function Subtasks({ operator, before, seconds }) {
 
 function Chosen({ plan, name, status, operators, earlier, history }) {
   const place = useRef(null);
-  useEffect(() => place.current?.scrollIntoView({ block: "nearest" }), [name]);
+  useEffect(() => {
+    // Only below the fold, as on a narrow screen: otherwise the picture stays where it is.
+    if (place.current?.getBoundingClientRect().top > innerHeight - FOLD_PX) place.current.scrollIntoView();
+  }, [name]);
   const step = plan.steps.find((one) => one.name === name);
   if (step === undefined) return html`<p class="empty">The plan has no step “${name}”. <a href=${href("graph")}>Back to the graph.</a></p>`;
   const operator = operators.get(name);
