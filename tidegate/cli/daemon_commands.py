@@ -65,6 +65,14 @@ class StopFailed(TidegateError):
     retriable = False
 
 
+class TokenMissing(TidegateError):
+    """The daemon's token is not found here."""
+
+    code = "token-missing"
+    exit_code = 1
+    retriable = False
+
+
 @click.command()
 @PIPELINE_FILE
 @http_options
@@ -137,6 +145,28 @@ def checkpoint(file: Path, given: ConnectOptions, token_file: Path | None) -> No
         find_order_token(settings, reach, token_file),
     )
     click.echo(decode_answer(answer, CheckpointDone, reach).checkpoint)
+
+
+@click.command()
+@PIPELINE_FILE
+@http_options
+@TOKEN
+def token(file: Path, given: ConnectOptions, token_file: Path | None) -> None:
+    """Print the token with which the running pipeline of FILE takes commands, as the other commands find it.
+
+    The web page asks for it before it shows rows, keys and payloads of records. Whoever has it may also stop the
+    pipeline.
+    """
+    settings = read_sections(file, os.environ, "name", "http")
+    reach = derive_reach(settings, given)
+    found = find_order_token(settings, reach, token_file)
+    if found is None:
+        raise TokenMissing(
+            f"no daemon of this user on port {reach.port} keeps a token here: run the command as the daemon's user, on "
+            "its machine and with its TMPDIR, or let http.token_file name a file for the token",
+            port=reach.port,
+        )
+    click.echo(found)
 
 
 @click.command()

@@ -35,6 +35,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
     ),
     "savepoint": LazyCommand("tidegate.cli.savepoints", "savepoint", "Take, list, verify and delete savepoints."),
     "stop": LazyCommand("tidegate.cli.daemon_commands", "stop", "Stop a running pipeline after a final checkpoint."),
+    "token": LazyCommand(
+        "tidegate.cli.daemon_commands", "token", "Print the token with which a pipeline takes commands."
+    ),
     "checkpoints": LazyCommand(
         "tidegate.cli.daemon_commands", "checkpoints", "List retained checkpoints and savepoints."
     ),

@@ -58,6 +58,25 @@ def test_status_takes_the_read_token_from_its_file(
     assert run_command(["status", str(file)]) == 0
 
 
+def test_the_token_that_is_printed_is_the_one_that_commands_and_the_page_need(
+    file: Path, server: HttpServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["token", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    assert post(server, "/checkpoints", ORDER, authorization=SCHEME + printed.strip())[0] == 200
+
+
+def test_a_token_that_is_not_here_is_not_printed_and_the_message_says_where_it_is(
+    file: Path, server: HttpServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["token", str(file), "--http", "http://127.0.0.1:1"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "token-missing" in printed.err
+    assert "http.token_file" in printed.err
+
+
 def test_status_into_a_file_has_no_blanks_at_the_ends_of_its_lines(
     file: Path, server: HttpServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

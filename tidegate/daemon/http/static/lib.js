@@ -400,8 +400,8 @@ export function Sparkline({ values = [], label, unit = "", format = number, at_m
 }
 
 const TOKENS = {
-  read: "This daemon shows its figures only with a token: that of http.read_token_file, or that of commands.",
-  operate: "Rows, keys and payloads of records need the token of commands. It is in the file that http.token_file names, or in the daemon's work directory.",
+  read: "This daemon shows its figures only with a token: that in the file of http.read_token_file, or that of commands. With http.tls.client_ca, a certificate in the browser does as well.",
+  operate: "Rows, keys and payloads of records need the token of commands. With http.tls.client_ca, a certificate that http.tls.operate names does as well.",
 };
 
 /** Asks for a token, which is kept in this tab until it is closed. `role` is `read` or `operate`. */
@@ -416,6 +416,8 @@ export function Token({ role = "read", onToken }) {
   };
   return html`<form class="token" onSubmit=${submit}>
     <p>${TOKENS[role]}</p>
+    <p>On the daemon's machine or in its container, as its user, this prints the token of commands for the pipeline file:</p>
+    <${Command} text="tidegate token FILE" />
     ${hasToken() ? html`<p class="error" role="alert">The token that you have given is another one.</p>` : null}
     <label for=${id}>Token</label>
     <div class="field">
