@@ -74,7 +74,7 @@ def test_letters_are_exact_however_often_the_pipeline_dies(seed: int) -> None:
     assert sorted((f"{one.step} {one.kind}", one.place) for one in found) == sorted(bad)
     for one in found:
         assert (one.key, one.value, one.headers) == record_at(history, one)
-        assert (one.bytes, one.timestamp_ms, one.pipeline) == (letters.ORIGINAL, BEGIN_MS, "orders")
+        assert (one.known, one.timestamp_ms, one.pipeline) == (letters.ORIGINAL, BEGIN_MS, "orders")
     assert len(written[OperatorName("out")]) + len(found) == 300
     for step, part in {(one.step, (one.topic, one.source_partition)) for one in found}:
         places = [
@@ -107,7 +107,7 @@ def test_a_result_of_several_records_that_fails_has_a_letter_without_bytes() -> 
     history[PARTS[0]] = [(None, order(1, n=0), ())]
     written, _ = play(history, pipeline)
     (found,) = [one for one in map(dead_letter_of, written[DEAD_LETTERS]) if one.step == "ratio"]
-    assert (found.bytes, found.value, found.source_offset) == (letters.NO_RECORD, None, None)
+    assert (found.known, found.value, found.source_offset) == (letters.NO_RECORD, None, None)
     assert json.loads(found.row or "")["window_end"] == "2026-01-01T00:01:00Z"
 
 

@@ -207,7 +207,7 @@ def test_a_row_that_fails_again_is_a_letter_about_its_original_record() -> None:
 
 
 def about(letter: DeadLetter) -> tuple[Any, ...]:
-    return letter.step, letter.kind, letter.place, letter.key, letter.value, letter.headers, letter.bytes
+    return letter.step, letter.kind, letter.place, letter.key, letter.value, letter.headers, letter.known
 
 
 HEAD = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 import os
@@ -21,7 +22,8 @@ from tests.waiting import wait_until
 from tidegate.cli.dead_letters import replay
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
-from tidegate.daemon.reading.read_dead_letters import NewestRequest, read_newest
+from tidegate.daemon.http.resources import ResourceQuery
+from tidegate.daemon.reading.dead_letters import DeadLetterEntry, DeadLetters, make_dead_letters_resource
 from tidegate.dev.demo.verify import read_topic
 from tidegate.formats.dead_letters import REPLAYED_FROM
 from tidegate.formats.dead_letters.letter import DeadLetter
@@ -130,7 +132,7 @@ def check_letters(user: User, orders: str, produced: Produced) -> None:
     """C: bytes, order and count of the letters are exact."""
     letters = letters_of(user)
     assert all((one.topic, one.source_partition, one.timestamp_ms is None) == (orders, 0, False) for one in letters)
-    found = [(one.source_offset, one.kind, one.value, one.bytes) for one in letters]
+    found = [(one.source_offset, one.kind, one.value, one.known) for one in letters]
     assert sorted(found, key=lambda one: one[0] or 0) == [
         (place, kind, *((value, "original") if len(value or b"") < 1_000_000 else (None, "too-large")))
         for place, (kind, value) in enumerate(produced)
@@ -145,18 +147,24 @@ def check_letters(user: User, orders: str, produced: Produced) -> None:
     assert json.loads(bad.row or "")["at"] == "1969-12-31T23:59:59Z"
 
 
-def check_newest(user: User) -> list[str | None]:
-    """The newest letters are those that the daemon shows. Returns where each was written again."""
-    place = find_place(read_pipeline(user.write(), {}).settings)
-    newest = read_newest(NewestRequest(place, 30))
+def check_shown(user: User) -> list[DeadLetterEntry]:
+    """The daemon shows the newest letters, which a process of its own reads."""
+    resource = make_dead_letters_resource(read_pipeline(user.write(), {}), ())
+
+    async def read() -> Any:
+        return await resource.read(ResourceQuery())
+
+    shown: DeadLetters = asyncio.run(read())
     every = sorted(letters_of(user), key=lambda one: (one.written_ms or 0, one.partition, one.offset), reverse=True)
-    assert newest.complete
-    assert len(every) > 30
-    assert [(one.letter.partition, one.letter.offset) for one in newest.letters] == [
-        (one.partition, one.offset) for one in every[:30]
+    newest = every[: len(shown.letters)]
+    assert shown.complete
+    assert len(newest) == min(len(every), 100)
+    assert [(one.partition, one.offset, one.step, one.kind, one.reason) for one in shown.letters] == [
+        (one.partition, one.offset, one.step, one.kind, one.message) for one in newest
     ]
-    assert [one.value_bytes for one in newest.letters] == [len(one.value or b"") for one in every[:30]]
-    return [one.replayed_to for one in newest.letters]
+    sizes = [None if one.value is None else len(one.value) for one in newest]
+    assert [one.payload.size_bytes for one in shown.letters] == sizes
+    return shown.letters
 
 
 def check_replay(user: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,9 +308,11 @@ def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_ex
     for place in (f"sink shown_out: record of {orders}, partition 0, offset 24: RECORD_TOO_LARGE", "offset 0: MALF"):
         assert any(place in message for message in logged), logged
     check_letters(user, orders, produced)
-    assert check_newest(user) == [None] * 30
+    shown = check_shown(user)
+    assert {one.kind for one in shown} == {one.kind for one in letters_of(user)}
+    assert not any(one.replayed_to for one in shown)
     check_replay(user, capsys, monkeypatch)
-    assert f"{user.name}-again" in check_newest(user)
+    assert f"{user.name}-again" in {one.replayed_to for one in check_shown(user)}
     check_replay_of_large_records(user, capsys)
     check_replay_to_its_topic(user, orders, capsys)
     check_replay_at_the_step(user, capsys)

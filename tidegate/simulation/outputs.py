@@ -96,7 +96,7 @@ class Outputs:
         return {
             "id": cause,
             "place": f"{self._clusters.find_input(letter.source_topic)}[{letter.source_partition}]",
-            "bytes": letter.bytes,
+            "bytes": letter.known,
             "value": letter.value,
             "key": letter.key,
         }

@@ -133,7 +133,7 @@ def test_what_has_no_room_is_left_out_and_said(raw: RawRecord, row: str | None, 
     }
     assert present == kept
     assert letter.whole == ("value" in kept)
-    assert letter.bytes == ("original" if letter.whole else "too-large")
+    assert letter.known == ("original" if letter.whole else "too-large")
     assert letter.value_size == (None if letter.whole else len(raw.value or b""))
     if row is not None and letter.row is None:
         assert letter.row_size == len(row)
@@ -268,6 +268,6 @@ def test_a_message_that_is_no_utf8_and_headers_that_cannot_be_read_cost_no_lette
     failure = RecordFailure(0, FailureKind.CALL_FAILED, "\udcff in the user's words")
     frame = dead_letters_of_records("orders", MAIN_CLUSTER, [("orders", 0, 1, RawRecord(b"k", b"v", None, 1), failure)])
     letter, _ = encode(frame)
-    assert (letter.message, letter.bytes, letter.whole) == ("? in the user's words", "no-headers", False)
+    assert (letter.message, letter.known, letter.whole) == ("? in the user's words", "no-headers", False)
     assert (letter.key, letter.value, letter.headers) == (b"k", b"v", ())
     assert dead_letters_of_rows("step", ORDERS, rows(), [failure])["message"].to_list() == ["? in the user's words"]

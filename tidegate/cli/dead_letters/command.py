@@ -242,7 +242,7 @@ def _lines(letter: DeadLetter, written_to: str | None) -> list[str]:
         "step": letter.step,
         "kind": letter.kind,
         "message": letter.message,
-        "bytes": letter.bytes,
+        "bytes": letter.known,
         **({"replayed": f"{letter.tries} times at this step"} if letter.tries else {}),
         "written": _moment(letter.written_ms),
         "written again to": written_to or "-",

@@ -16,7 +16,7 @@ from tidegate.errors import TidegateError
 from tidegate.process.parent import die_with_parent
 
 NICENESS: Final = 5
-"""The daemon and its slots come first, but next to slots that use all cores, ten would take longer than a request has."""
+"""The daemon and its slots come first. With 10, a read next to slots that use all cores takes longer than it may."""
 
 R = TypeVar("R")
 

@@ -32,7 +32,7 @@ HEADERS_BYTES_MAX: Final = 4 * PART_MAX
 ROW_CHARACTERS_MAX: Final = 16_384
 """Larger rows are left out."""
 
-_TEXTS: Final = ("pipeline", "step", "kind", "message", "topic", "cluster", "bytes")
+_TEXTS: Final = ("pipeline", "step", "kind", "message", "topic", "cluster", "known")
 
 Bounds = Mapping[int, tuple[int, int]]
 

@@ -215,7 +215,11 @@ def _split(keys: Collection[str]) -> dict[str, str]:
     for text in keys:
         name, equals, value = text.partition("=")
         if not (equals and name):
-            raise ResourceRefused(400, "bad-request", f"key {text[:100]!r}: write COLUMN=VALUE")
+            raise ResourceRefused(
+                400,
+                "bad-request",
+                f"key {text[:100]!r}: write COLUMN=VALUE; without `key`, the columns of each key are listed",
+            )
         if name in found:
             raise ResourceRefused(400, "bad-request", f"key {name[:100]!r} is given twice: a row has one value of it")
         found[name] = value

@@ -13,8 +13,6 @@ from tidegate.formats import dead_letters as letters
 from tidegate.formats.contract import Headers
 from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic, with_cluster
 
-_Bytes = bytes
-"""The type, which the field `bytes` hides where msgspec evaluates annotations."""
 _NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
 
@@ -25,9 +23,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """Partition of the dead-letter topic, as is `offset`."""
     offset: int
     written_ms: int | None
-    key: _Bytes | None
-    value: _Bytes | None
-    headers: tuple[tuple[str, _Bytes | None], ...]
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
     """The record's own headers."""
     pipeline: str
     step: str
@@ -38,8 +36,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     source_offset: int | None
     timestamp_ms: int | None
     """Timestamp of the record."""
-    bytes: str
-    """One of the constants of the package."""
+    known: str
+    """What is known of the record: one of the constants of the package."""
     value_size: int | None
     row: str | None
     """The failed row as JSON (`rows.py`)."""
@@ -58,7 +56,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     @property
     def whole(self) -> bool:
         """True if the record can be written again unchanged."""
-        return self.bytes == letters.ORIGINAL
+        return self.known == letters.ORIGINAL
 
     @property
     def place(self) -> str:
@@ -97,7 +95,7 @@ def read_dead_letter(
         source_partition=_number(_last(reason, letters.PARTITION)),
         source_offset=_number(_last(reason, letters.OFFSET)),
         timestamp_ms=_number(_last(reason, letters.TIMESTAMP)),
-        bytes=_last(reason, letters.BYTES) or "",
+        known=_last(reason, letters.BYTES) or "",
         value_size=_number(_last(reason, letters.VALUE_SIZE)),
         row=_last(reason, letters.ROW),
         row_types=_last(reason, letters.ROW_TYPES),

@@ -77,8 +77,8 @@ class RetryInput(msgspec.Struct, frozen=True):
             return f"{self._place} needs the kind of change, which the row does not have"
         if row.get(ROW_KIND) == UPDATE_BEFORE and not self.has_kinds:
             return f"the row retracts an earlier one, which {self._place} no longer does"
-        if Requirement.HEADERS in self.carries and letter.bytes != ORIGINAL:
-            return f"{self._place} passes on headers, which the dead letter does not have ({letter.bytes})"
+        if Requirement.HEADERS in self.carries and letter.known != ORIGINAL:
+            return f"{self._place} passes on headers, which the dead letter does not have ({letter.known})"
         return ""
 
     def _find_foreign(self, letter: DeadLetter) -> str:

@@ -114,7 +114,7 @@ def _letter_again(letter: DeadLetter, obstacle: str) -> Mapping[str, Any]:
         "cluster": letter.cluster,
         "partition": letter.source_partition,
         "offset": letter.source_offset,
-        "bytes": letter.bytes or NO_RECORD,
+        "bytes": letter.known or NO_RECORD,
         "key": letter.key,
         "value": letter.value,
         "headers": [{"key": name, "value": value} for name, value in letter.headers],

@@ -137,7 +137,7 @@ function Page() {
     ${error === null ? null : error.status === 404 ? html`<p class="empty">${error.message}</p>` : html`<${Panel} title=${error.status === 401 && !hasToken() ? "A token is needed" : "The letters cannot be read"} actions=${error.status === 401 ? null : again}>
       <${Problem} error=${error} role="operate" onToken=${read} />
     <//>`}
-    ${found === null ? (busy ? html`<p class="loading">Reading the topic</p>` : null) : html`<${Letters} found=${found} refresh=${read} busy=${busy} />`}`;
+    ${found === null ? (busy ? html`<p class="loading">Reading the topic in a process of its own, which takes some seconds</p>` : null) : html`<${Letters} found=${found} refresh=${read} busy=${busy} />`}`;
 }
 
 export default { name: "dead-letters", title: "Dead letters", Page };

@@ -69,7 +69,7 @@ function Lookup({ states, step }) {
       <button type="submit" class="button primary" disabled=${busy || given.length === 0}>Look up</button>
     </form>
     ${state.keys.length > 1 ? html`<p class="muted">With a column left empty, all rows with the others are searched in the whole state, which takes longer.</p>` : null}
-    ${busy ? html`<p class="loading" role="status">Reading the newest checkpoint</p>` : null}
+    ${busy ? html`<p class="loading" role="status">Reading the newest checkpoint in a process of its own, which takes some seconds</p>` : null}
     ${error === null ? null : html`<${Problem} error=${error} role="operate" onToken=${look} />`}
     ${found === null ? null : html`<${Rows} found=${found} />`}
   <//>`;
