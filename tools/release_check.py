@@ -13,7 +13,18 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = ("chart", "image-check", "stores", "compatibility", "rolling", "spark-sql", "tracing", "rest", "audit")
+TARGETS = (
+    "chart",
+    "image-check",
+    "stores",
+    "compatibility",
+    "rolling",
+    "spark-sql",
+    "tracing",
+    "browser",
+    "rest",
+    "audit",
+)
 SHOWN_LINES = 15
 """How many of the last lines are printed of a target that failed."""
 

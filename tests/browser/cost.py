@@ -63,18 +63,17 @@ def compare(rig: Rig, seconds: float) -> None:
     alone = measure(daemon, seconds)
     requests: dict[str, int] = {}
     with open_browser() as browser:
-        for route in ROUTES:
-            page = browser.new_page(base_url=address)
+        pages = [browser.new_page(base_url=address) for _ in ROUTES]
+        for page, route in zip(pages, ROUTES, strict=True):
             page.on("response", lambda one: requests.update({one.url: requests.get(one.url, 0) + 1}))
             page.goto(f"/#/{route}")
             page.locator("main h1").wait_for()
-        page = browser.contexts[0].pages[0]
-        page.wait_for_timeout(5_000)
+        pages[0].wait_for_timeout(5_000)
         requests.clear()
         result: dict[str, float] = {}
         measuring = threading.Thread(target=lambda: result.update(measure(daemon, seconds)))
         measuring.start()
-        page.wait_for_timeout(seconds * 1000)  # lets the events of the pages in
+        pages[0].wait_for_timeout(seconds * 1000)  # lets the events of the pages in
         measuring.join()
     for name in sorted(result, key=lambda one: -abs(result[one] - alone.get(one, 0.0)))[:10]:
         print(f"{name:20} alone {alone.get(name, 0.0):8.4f}  with viewers {result[name]:8.4f}")

@@ -34,7 +34,7 @@ class Picture(NamedTuple):
 PICTURES = {
     "healthy": Picture("healthy", "overview"),
     "restart": Picture("restarting", "events"),
-    "graph": Picture("healthy", "graph", width=1600),
+    "graph": Picture("healthy", "graph", width=1600, height=480),
     "checkpoint": Picture("failed-checkpoint", "checkpoints/97", height=900),
     "stalled-watermark": Picture("stalled-watermark", "event-time"),
     "dead-letters": Picture("dead-letters", "dead-letters"),
