@@ -31,8 +31,8 @@ function Filter({ title, letters, field, value, onChange }) {
 function Bytes({ title, part }) {
   const { text, base64, size_bytes } = part;
   if (!size_bytes) return html`<h3>${title}</h3><p class="muted">${size_bytes === null ? "NULL" : "empty"}</p>`;
-  const shown = base64 === null ? 0 : atob(base64).length;
-  const size = shown < size_bytes ? `${bytes(size_bytes)}, the first ${number(shown)} bytes are shown` : bytes(size_bytes);
+  const shown = base64 === null ? null : atob(base64).length;
+  const size = shown !== null && shown < size_bytes ? `${bytes(size_bytes)}, the first ${number(shown)} bytes are shown` : bytes(size_bytes);
   return html`<h3>${title} <span class="muted">(${size})</span></h3>
     ${base64 === null ? html`<p class="muted">left out, because columns are masked</p>` : html`
       ${text === null ? html`<p class="muted">The bytes are not UTF-8.</p>` : html`<pre tabindex="0">${visible(text)}</pre>`}
