@@ -12,7 +12,6 @@ from tidegate.daemon.diagnosis.rule import FoundCause
 from tidegate.daemon.diagnosis.situation import Phase, Situation, SlowCheckpoint, render_span
 from tidegate.task.barriers.handler import AbortReason
 
-LARGE_BYTES: Final = 64 << 20
 FAST_BYTES_PER_S: Final = 5 << 20
 """Storage that takes 5 MiB a second from one slot is not what is wrong: there is too much to write."""
 MISSING_MAX: Final = 5
@@ -119,7 +118,7 @@ def _list_missing(record: CheckpointRecord) -> str:
 
 def _is_large(slow: SlowCheckpoint) -> bool:
     written = 0 if slow.subtask is None else slow.subtask.written_bytes
-    return written >= LARGE_BYTES and written / max(slow.phase_seconds, 1e-9) >= FAST_BYTES_PER_S
+    return written / max(slow.phase_seconds, 1e-9) >= FAST_BYTES_PER_S
 
 
 def _describe_slow(slow: SlowCheckpoint, what: str) -> FoundCause:

@@ -146,8 +146,7 @@ RULES: Final[tuple[Rule, ...]] = (
         code="state-large",
         meaning="A checkpoint takes longer than its interval and 5 s, because there is so much state: storage takes "
         "at least 5 MiB/s of each slot, or the snapshot itself takes long.",
-        remedy="let state expire sooner (shorter windows, `ttl`), keep it in RocksDB (`state.backend: "
-        "rocksdb`, whose checkpoints write only what has changed), raise `parallelism` or `checkpoints.interval`",
+        remedy="let state expire sooner (shorter windows, `ttl`), raise `parallelism` or `checkpoints.interval`",
         find=checkpoints.find_large_state,
         explains=CHECKPOINTS | {"storage-slow"},
         after_s=1.0,
