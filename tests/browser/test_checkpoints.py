@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.conftest import Viewer, record, show
+from tests.browser.conftest import PATIENCE_MS, Viewer, record, show
 from tests.waiting import wait_until
 from tidegate.coordinator.history import CheckpointResult
 
@@ -79,6 +79,44 @@ def test_of_a_hundred_slots_the_slowest_subtasks_are_shown_first_all_on_request_
     page.get_by_label("Step").select_option("paid_orders")
     wait_until(lambda: rows.count() == 100, "only subtasks of one step are shown")
     assert rows.first.inner_text().startswith("paid_orders[")
+
+
+STRUCTURE = """
+- main:
+  - heading "Checkpoints" [level=1]
+  - region "The newest 101":
+    - heading "The newest 101" [level=2]
+    - paragraph: /98 completed, .*; 2 failed, 1 under way/
+    - list "Checkpoints by duration, oldest first":
+      - listitem:
+        - link /checkpoint \\d+, completed, \\d+ ms/
+  - region "Checkpoint 97":
+    - heading "Checkpoint 97" [level=2]
+    - link "Follow the newest"
+    - term: Result
+    - definition: failed it took longer than checkpoints.timeout
+    - term: Duration
+    - definition: 1 min
+  - region "Subtasks, the slowest first":
+    - combobox "Step"
+    - button "Numbers"
+    - group "Subtasks":
+      - table:
+        - rowgroup:
+          - row:
+            - columnheader "Subtask"
+            - columnheader "phases"
+            - columnheader "acknowledged"
+        - rowgroup:
+          - row /paid_orders\\[1\\] missing/
+"""
+
+
+def test_the_structure_is_that_of_headings_lists_and_tables(viewer: Viewer) -> None:
+    from playwright.sync_api import expect
+
+    page = viewer.open("failed-checkpoint", "checkpoints/97")
+    expect(page.locator("main")).to_match_aria_snapshot(STRUCTURE, timeout=PATIENCE_MS)
 
 
 def test_one_that_is_no_longer_kept_is_answered_with_those_that_are(viewer: Viewer) -> None:
