@@ -41,10 +41,10 @@ class StaticFile(NamedTuple):
 
 
 def read_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
-    """Reads all files below a folder, by their paths relative to it; their suffixes must be in CONTENT_TYPES."""
+    """Reads the files below a folder that have a content type, by their paths relative to it."""
     files = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file():
+        if path.is_file() and path.suffix in CONTENT_TYPES:
             body = path.read_bytes()
             etag = hashlib.sha256(body).hexdigest()[:32]
             files[path.relative_to(folder).as_posix()] = StaticFile(body, CONTENT_TYPES[path.suffix], etag)
