@@ -75,7 +75,8 @@ def test_a_client_takes_all_commits_of_a_checkpoint_at_once(monkeypatch: pytest.
 
     def make(**arguments: Any) -> Any:
         made.append(arguments)
-        return SimpleNamespace(_manager=None, close=lambda: None)
+        manager = SimpleNamespace(run=lambda call: call(), close=lambda: None)
+        return SimpleNamespace(_manager=manager, close=lambda: None)
 
     monkeypatch.setattr("kafka.KafkaAdminClient", make)
     TransactionClient({"bootstrap.servers": "127.0.0.1:1"}).close()
