@@ -34,6 +34,7 @@ OPEN_S: Final = 60.0
 """Timeout for open transactions in the topic: a running pipeline ends one with every checkpoint."""
 BATCH: Final = 500
 WAIT_S: Final = 0.2
+POLL_S: Final = 0.02
 CLIENT_LOG: Final = logging.getLogger("tidegate.daemon.letters.librdkafka")
 CLIENT_LOG.setLevel(logging.CRITICAL + 1)  # the error that ends the command contains what matters
 
@@ -92,6 +93,7 @@ class DeadLetterTopic:
             "group.id": "tidegate-dead-letters",  # required by the client; nothing is ever stored under it
             "enable.auto.commit": "false",
             "enable.partition.eof": "true",
+            "fetch.wait.max.ms": "20",  # the default of 500 is waited for at every end and before every question
             "auto.offset.reset": "earliest",
         }
         config: dict[str, Any] = {**derive_client_properties(self.kafka, "consumer"), **own}
@@ -153,7 +155,7 @@ class DeadLetterTopic:
         self._consumer.assign([ck.TopicPartition(self.topic, number, bounds[number][0]) for number in sorted(left)])
         heard_s = time.monotonic()
         while left:
-            for message in self._consumer.consume(BATCH, WAIT_S):
+            for message in self._consumer.consume(BATCH, POLL_S):
                 number: Any = message.partition()
                 offset: Any = message.offset()
                 if message.error() is not None:

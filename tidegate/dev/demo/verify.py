@@ -68,6 +68,7 @@ def read_topic(bootstrap: str, topic: str) -> list[list[tuple[bytes | None, byte
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "fetch.queue.backoff.ms": 5,
+        "fetch.wait.max.ms": 20,
         "log_level": 0,
     }
     consumer = Consumer(settings)

@@ -33,6 +33,7 @@ STALL_S: Final = 30.0
 FLUSH_S: Final = 60.0
 BATCH: Final = 500
 WAIT_S: Final = 0.2
+POLL_S: Final = 0.05
 """Time to wait for records between two checks for Ctrl-C."""
 WIDER: Final = 4
 """Factor by which the range grows if the newest offsets hold markers and aborted records instead of records."""
@@ -161,6 +162,7 @@ class TopicReader:
             "group.id": "tidegate-topic-read",  # the client requires one, but nothing is ever stored under it
             "enable.auto.commit": "false",
             "enable.partition.eof": "true",
+            "fetch.wait.max.ms": "20",  # the default of 500 is waited for at every end and before every question
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
         }
@@ -199,7 +201,7 @@ class TopicReader:
         self._consumer.assign([ck.TopicPartition(self._topic, number, starts[number]) for number in sorted(left)])
         heard_s = time.monotonic()
         while left:
-            messages = self._consumer.consume(BATCH, WAIT_S)
+            messages = self._consumer.consume(BATCH, POLL_S)
             if messages:
                 heard_s = time.monotonic()
             elif ends is not None and time.monotonic() - heard_s > STALL_S:
