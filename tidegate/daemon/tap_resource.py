@@ -10,11 +10,10 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.daemon.http.masking import mask
+from tidegate.daemon.http.masking import MaskedRow, mask_json
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.taps import TapEnd, TappedRows
 from tidegate.errors import TidegateError
-from tidegate.formats.plain import parse_json, render_json
 from tidegate.plan.graph import Plan
 from tidegate.plan.masked_columns import derive_masked_columns
 from tidegate.plan.taps import TapPoint, find_tap_points
@@ -47,7 +46,7 @@ class TapAnswer(msgspec.Struct, frozen=True):
     """A sample of rows. `rows` are objects, with values as in the JSON format."""
 
     step: str
-    rows: list[Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]]
+    rows: list[MaskedRow]
     cut: bool
     """Whether rows were left out because of the limit of 100 kB."""
     ended: TapEnd
@@ -109,6 +108,5 @@ class TapService:
         rows = await asyncio.to_thread(self._mask, tapped.rows)
         return TapAnswer(query.step, rows, tapped.ended is TapEnd.BYTES, tapped.ended)
 
-    def _mask(self, rows: Iterable[bytes]) -> list[msgspec.Raw]:
-        """Renders rows again, so that a number keeps its digits."""
-        return [msgspec.Raw(render_json(mask(parse_json(row), self._masked)).encode()) for row in rows]
+    def _mask(self, rows: Iterable[bytes]) -> list[MaskedRow]:
+        return [mask_json(row, self._masked) for row in rows]

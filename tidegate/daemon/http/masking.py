@@ -6,10 +6,24 @@ Rows are plain data. A text of a row may also contain a secret of the pipeline f
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from tidegate.config.fields.secrets import REDACTED
+from tidegate.formats.plain import parse_json, render_json
 from tidegate.process.logs import redact
+
+MaskedRow = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
+"""A row as the JSON object of an answer, rendered from text so that its numbers keep all their digits."""
+
+
+def mask_json(row: str | bytes, columns: Collection[str]) -> MaskedRow:
+    """Masks a row that is a JSON object. Raises ValueError if it is none, RecursionError if it is nested too deeply."""
+    fields = parse_json(row)
+    if not isinstance(fields, dict):
+        raise ValueError("a row is a JSON object")  # noqa: TRY004 - the text is wrong, not its type
+    return msgspec.Raw(render_json(mask(fields, columns)).encode())
 
 
 def mask(row: Mapping[str, object], columns: Collection[str]) -> dict[str, object]:

@@ -12,17 +12,16 @@ import base64
 import shlex
 import time
 from collections.abc import Callable, Collection
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
 from tidegate.config.load import LoadedPipeline
-from tidegate.daemon.http.masking import mask
+from tidegate.daemon.http.masking import MaskedRow, mask_json
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.reading.child import ChildReader
 from tidegate.daemon.reading.read_dead_letters import PART_MAX, NewestLetter, NewestLetters, NewestRequest
 from tidegate.formats.dead_letters.letter import DeadLetter
-from tidegate.formats.plain import parse_json, render_json
 from tidegate.process.logs import redact
 from tidegate.sources.dead_letter_topic import DeadLetterPlace, find_place
 
@@ -50,7 +49,7 @@ class LetterBytes(msgspec.Struct, frozen=True):
 class LetterPayload(LetterBytes, frozen=True):
     """The value of the record, and the row that failed."""
 
-    columns: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})] | None
+    columns: MaskedRow | None
     """The row as the step received it, an object; None if the record has failed in its source, or it is left out."""
     columns_left_out_bytes: int | None
     """The size of a row that is too large to be shown."""
@@ -210,17 +209,14 @@ class _Renderer:
         shown = _redact(data.decode(errors="surrogateescape"), len(data)).encode(errors="surrogateescape")[:BYTES_SHOWN]
         return LetterBytes(_decode(shown, is_cut=len(shown) < size_bytes), base64.b64encode(shown).decode(), size_bytes)
 
-    def _render_columns(self, letter: DeadLetter) -> tuple[msgspec.Raw | None, int | None]:
+    def _render_columns(self, letter: DeadLetter) -> tuple[MaskedRow | None, int | None]:
         """Returns the columns, and the size of the row if they are left out."""
         if letter.row is None:
             return None, letter.row_size
         try:
-            row = parse_json(letter.row)
-            if isinstance(row, dict):
-                return msgspec.Raw(render_json(mask(row, self._masked)).encode()), None
+            return mask_json(letter.row, self._masked), None
         except (ValueError, RecursionError):  # whoever may write to the topic has written it
-            pass
-        return None, len(letter.row.encode())
+            return None, len(letter.row.encode())
 
 
 def _decode(shown: bytes, *, is_cut: bool) -> str | None:

@@ -19,12 +19,11 @@ import msgspec
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener
-from tidegate.daemon.http.masking import mask
+from tidegate.daemon.http.masking import MaskedRow, mask_json
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.reading.child import DEADLINE_S, UNAVAILABLE, ChildReader
 from tidegate.daemon.reading.read_state import FoundRows, LookupRequest
 from tidegate.errors import TidegateError
-from tidegate.formats.plain import parse_json, render_json
 from tidegate.state.declaration import StateShape
 from tidegate.tables.files import StateHandles, list_states, read_shape
 from tidegate.tables.source import StateSnapshot, open_snapshot
@@ -78,7 +77,7 @@ class StateContents(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the checkpoint; empty if rows are read."""
     in_flight_bytes: int = 0
     """The rows that barriers have overtaken."""
-    rows: list[msgspec.Raw] | None = None
+    rows: list[MaskedRow] | None = None
     """The rows of the key, with values as in the JSON format; None if sizes are read."""
     cut: bool = False
     """True if there are more rows than these."""
@@ -133,9 +132,8 @@ class _Lookup:
             command=self._render_command(query),
         )
 
-    def _mask(self, rows: Iterable[str]) -> list[msgspec.Raw]:
-        """Renders rows again, so that a number keeps its digits."""
-        return [msgspec.Raw(render_json(mask(parse_json(row), self._masked)).encode()) for row in rows]
+    def _mask(self, rows: Iterable[str]) -> list[MaskedRow]:
+        return [mask_json(row, self._masked) for row in rows]
 
     def _render_command(self, query: StateQuery) -> str:
         options = [] if query.state is None else ["--state", query.state]
