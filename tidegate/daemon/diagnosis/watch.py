@@ -39,7 +39,7 @@ class DiagnosisWatch:
         self._elapsed = elapsed
         self._looked_s: float | None = None
         self._told: dict[str, Diagnosis] = {}
-        self._baffled = False
+        self._rule_failed = False
 
     def clock_was_set(self, step_s: float) -> None:
         """Records that the wall clock of this machine was set."""
@@ -54,9 +54,9 @@ class DiagnosisWatch:
         try:
             diagnoses = self._diagnoser.diagnose(self._recorder.record(now, self._metrics.observe()))
         except Exception:  # a wrong rule must not stop the loop that calls it
-            if not self._baffled:
+            if not self._rule_failed:
                 logger.exception("internal error in the diagnosis: the pipeline continues without it")
-            self._baffled, diagnoses = True, ()
+            self._rule_failed, diagnoses = True, ()
         self._metrics.diagnosed(diagnoses)
         self._tell(diagnoses)
 
