@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.native.compiled import compiled_library
 from tests.native.values import NativeValues
-from tidegate.native.arrow import BUFFER_BYTES_MAX, ArrowFunctions
+from tidegate.native.arrow import BUFFER_BYTES_MAX, ArrowArray, ArrowFunctions, Lent
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +89,21 @@ def test_memory_is_given_back(arrow: ArrowFunctions) -> None:
             gc.collect()
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "2 GB were made"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series(["a", None, "longer than twelve bytes"]),
+        pl.Series(["a", "b", "c"])[1:],
+        pl.concat([pl.Series([b"a"]), pl.Series([b"b"])], rechunk=False),
+        pl.Series([1, None, 3]),
+        pl.Series([], dtype=pl.Float64),
+    ],
+    ids=["nulls", "a slice", "several parts", "numbers", "none"],
+)
+def test_a_column_is_lent_to_c(column: pl.Series) -> None:
+    lent = Lent(column)
+    array = ArrowArray.from_address(lent.address)
+    assert array.length == len(column)
+    assert array.null_count in (-1, column.null_count())

@@ -1,6 +1,7 @@
-"""Arrays filled by C as Polars columns, passed through Arrow's C data interface without a copy.
+"""Arrays between C and Polars, passed through Arrow's C data interface without a copy.
 
-C frees their memory when Polars drops the last column of a batch (`arrow.h`).
+Arrays that C fills become columns of Polars; C frees their memory when Polars drops the last column of a batch
+(`arrow.h`). Columns of Polars are lent to C, which reads them in place (`lent.h`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ BUFFER_BYTES_MAX: Final = 2**31 - 1
 """Maximum size of a buffer that views point into."""
 _SCHEMA_CAPSULE: Final = b"arrow_schema"
 _ARRAY_CAPSULE: Final = b"arrow_array"
+_STREAM_CAPSULE: Final = b"arrow_array_stream"
 _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
+)
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
 
@@ -81,6 +86,42 @@ def import_series(fill: Callable[[Any, Any], int]) -> pl.Series:
         for each in (array, schema):
             if each.release:
                 each.release(ctypes.byref(each))
+
+
+class _Stream(ctypes.Structure):
+    """`struct ArrowArrayStream`."""
+
+
+_StreamPointer: Final = ctypes.POINTER(_Stream)
+_Stream._fields_ = (
+    ("get_schema", ctypes.CFUNCTYPE(ctypes.c_int, _StreamPointer, ctypes.POINTER(ArrowSchema))),
+    ("get_next", ctypes.CFUNCTYPE(ctypes.c_int, _StreamPointer, ctypes.POINTER(ArrowArray))),
+    ("get_last_error", ctypes.CFUNCTYPE(ctypes.c_char_p, _StreamPointer)),
+    ("release", ctypes.CFUNCTYPE(None, _StreamPointer)),
+    ("private_data", ctypes.c_void_p),
+)
+
+
+class Lent:
+    """A column that C reads in place: strings and bytes as views, anything else in its physical type.
+
+    The memory is valid as long as this object. `address` is that of a `struct ArrowArray`.
+    """
+
+    __slots__ = ("_array", "address")
+
+    def __init__(self, column: pl.Series) -> None:
+        """Copies nothing, unless the column consists of several parts. Raises MemoryError."""
+        self._array = ArrowArray()
+        self.address = ctypes.addressof(self._array)
+        capsule = (column if column.n_chunks() == 1 else column.rechunk()).__arrow_c_stream__(None)
+        stream = _Stream.from_address(_pointer(capsule, _STREAM_CAPSULE))
+        if stream.get_next(stream, self._array):
+            raise MemoryError("no memory to lend a column")
+
+    def __del__(self) -> None:
+        if self._array.release:
+            self._array.release(self._array)
 
 
 class ArrowFunctions:
