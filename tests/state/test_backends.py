@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+import polars as pl
 import pytest
 
 from tests.state.driving import ALL, GROUPS, Backend, Files, content, declare, encoded, groups_of, make_memory, put
@@ -92,6 +93,60 @@ def test_F17_values_come_back_as_they_were(backend: Backend) -> None:
     for one in (state, restored):
         assert repr(one.get_many(list(entries))) == repr(list(entries.values()))
         assert len(one) == 3
+
+
+def test_keys_of_a_batch_are_numbered_as_they_first_occur(backend: Backend) -> None:
+    state = backend(declaration=declare(2))
+    columns = [pl.Series(["b", "a", "b", None, "a", None]), pl.Series(["x", None, "x", "", None, ""])]
+    keys = state.number_keys(columns)
+    assert keys.numbers.dtype == keys.first_rows.dtype == pl.UInt32
+    assert keys.numbers.to_list() == [0, 1, 0, 2, 1, 2]
+    assert (keys.count, keys.first_rows.to_list()) == (3, [0, 1, 3])
+    nothing = state.number_keys([column.head(0) for column in columns])
+    assert (nothing.count, len(nothing.numbers), len(nothing.first_rows)) == (0, 0, 0)
+    exists, values = state.get_columns(nothing)
+    assert (len(exists), [len(column) for column in values]) == (0, [0])
+    state.put_columns(nothing, values)
+    assert len(state) == 0
+
+
+def test_values_in_columns_are_those_in_rows(backend: Backend) -> None:
+    state, files = backend(), Files()
+    put(state, {"a": 1, "b": 2, "": 3})
+    state.delete("b")
+    files.complete(state, 1)
+    keys = state.number_keys([pl.Series(["c", "a", "a", "b", None, ""])])
+    exists, values = state.get_columns(keys)
+    assert exists.to_list() == [False, True, False, False, True]
+    assert [column.to_list() for column in values] == [[None, 1, None, None, 3]]
+    state.put_columns(keys, [pl.Series([10, 11, 12, 13, 14])])
+    assert state.get_many(["a", "b", "c", None, "", "never"]) == [(11,), (12,), (10,), (13,), (14,), None]
+    assert len(state) == 5
+    exists, values = state.get_columns(state.number_keys([pl.Series([None, "a"])]))
+    assert (exists.to_list(), [column.to_list() for column in values]) == ([True, True], [[13, 11]])
+    files.complete(state, 2)
+    assert files.read(2) == {"a": 11, "b": 12, "c": 10, None: 13, "": 14}
+
+
+def test_a_put_of_columns_is_in_the_next_increment(backend: Backend) -> None:
+    state, files = backend(), Files()
+    put(state, {f"key-{i}": i for i in range(20)})
+    files.complete(state, 1)
+    state.put_columns(state.number_keys([pl.Series(["key-3", "new"])]), [pl.Series([-3, 7])])
+    assert files.complete(state, 2) == ("1.0", "2.0")
+    header, _ = read_header(files.data["2.0"])
+    assert sum(part.entries for part in header.groups) == 2
+    assert files.read(2) == {f"key-{i}": i for i in range(20)} | {"key-3": -3, "new": 7}
+
+
+def test_columns_of_a_state_that_expires_end_with_the_time_when_entries_do(backend: Backend) -> None:
+    shape = msgspec.structs.replace(declare().shape, values=(), expires=True)
+    state = backend(declaration=StateDeclaration(StateName("totals"), shape))
+    keys = state.number_keys([pl.Series(["a", "b"])])
+    state.put_columns(keys, [pl.Series([7, None], dtype=pl.Int64)])
+    assert state.get_many(["a", "b"]) == [(7,), (None,)]
+    exists, (ends,) = state.get_columns(state.number_keys([pl.Series(["c", "b", "a"])]))
+    assert (exists.to_list(), ends.to_list()) == ([False, True, True], [None, None, 7])
 
 
 def test_F23_a_capture_does_not_see_later_updates(backend: Backend) -> None:

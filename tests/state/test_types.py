@@ -88,6 +88,34 @@ def test_F17_entries_of_any_type_are_the_same_in_both_backends_and_after_a_resto
             state.close()
 
 
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tables())
+def test_columns_hold_entries_of_any_type(tmp_path: Path, table: Table) -> None:
+    keys, values, entries = table
+    parts = [
+        list(zip(*part, strict=True)) or [()] * len(kinds)
+        for part, kinds in ((entries, keys), (entries.values(), values))
+    ]
+    key_columns, columns = (
+        [make_column("", kind, part) for kind, part in zip(kinds, found, strict=True)]
+        for kinds, found in zip((keys, values), parts, strict=True)
+    )
+    opened = open_both(table, tmp_path)
+    try:
+        for state in opened:
+            state.put_columns(state.number_keys(key_columns), columns)
+            exists, found = state.get_columns(state.number_keys(key_columns))
+            assert exists.all()
+            assert all(
+                one.equals(other, check_dtypes=True, null_equal=True) for one, other in zip(found, columns, strict=True)
+            )
+            rows = [key[0] for key in entries] if len(keys) == 1 else list(entries)
+            assert repr(state.get_many(rows)) == repr(list(entries.values()))
+    finally:
+        for state in opened:
+            state.close()
+
+
 @settings(max_examples=50)
 @given(tables())
 def test_a_file_holds_entries_of_any_type(table: Table) -> None:

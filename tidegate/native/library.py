@@ -11,7 +11,7 @@ from typing import Any, Final
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.build import TARGET
 
-ABI: Final = 8
+ABI: Final = 9
 """Version of the functions called here, equal to `tg_abi` in `messages.c`; incremented whenever one of them changes."""
 SWITCH: Final = "TIDEGATE_NATIVE"
 """Environment variable: with `0` the library is not used, with `1` its absence is an error."""

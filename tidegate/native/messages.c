@@ -84,5 +84,5 @@ void tg_destroy(message *const *messages, int64_t count, destroy_message destroy
 /* One number with `ABI` in `library.py`. */
 int32_t tg_abi(void)
 {
-    return 8;
+    return 9;
 }

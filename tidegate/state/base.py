@@ -6,7 +6,7 @@ Access is by batch, and only from the loop's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -16,11 +16,27 @@ from tidegate.state.increments import Capture, File
 from tidegate.state.order import Row
 from tidegate.state.snapshot import Value
 
+if TYPE_CHECKING:
+    import polars as pl
+
 Key = Any
 """The value of the key column, or a tuple of values if there are several key columns. None inside is NULL."""
 
 GroupsOf = Callable[[list[Row]], Sequence[int]]
 """Returns the key groups of keys, which are tuples of the columns that count for it. `keygroups.py` has the hash."""
+
+
+class NumberedKeys(msgspec.Struct, frozen=True):
+    """The keys of a batch, numbered in the order in which they first occur."""
+
+    numbers: pl.Series
+    """UInt32, for each row: the number of the row's key."""
+    count: int
+    """The number of keys."""
+    first_rows: pl.Series
+    """UInt32, for each key: the row in which it first occurs."""
+    found: Any
+    """What the backend remembers about these keys between calls."""
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -76,6 +92,22 @@ class KeyedState(StoredState[File], Protocol[File]):
 
     def delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
         """Removes keys that scans have returned, by key group and sorted in each. They are not looked up again."""
+
+    def number_keys(self, columns: Sequence[pl.Series]) -> NumberedKeys:
+        """Numbers the keys of a batch. `columns` are its key columns, in the declared order and types.
+
+        The result is valid until the state changes. Only `put_columns` with this result leaves it valid.
+        """
+
+    def get_columns(self, keys: NumberedKeys) -> tuple[pl.Series, list[pl.Series]]:
+        """Returns which keys exist (Boolean), and a column for each value field, in the declared types.
+
+        The columns have one row for each key. A key that does not exist has NULLs. If entries can expire, the last
+        column is the time when they do.
+        """
+
+    def put_columns(self, keys: NumberedKeys, values: Sequence[pl.Series]) -> None:
+        """Sets the values of all these keys, from columns as `get_columns` returns them."""
 
     def get(self, key: Key) -> Value | None:
         """Returns one value, like `get_many`; for rare access only."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from tidegate.ids import CheckpointId
-from tidegate.state.base import GroupsOf, Key
+from tidegate.state.base import GroupsOf, Key, NumberedKeys
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.increments import Capture, Extent, File, Increments, KeySet
 from tidegate.state.order import KeyOrder, Row
-from tidegate.state.snapshot import Value
+from tidegate.state.snapshot import Value, value_fields
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Encode = Callable[[], Iterable[bytes]]
 """Returns the files for an earlier moment. May run on another thread."""
@@ -89,6 +92,49 @@ class IncrementalState(ABC, Generic[File]):
         self._delete_scanned(keys)
         for part in keys.values():
             self._increments.touch(part)
+
+    def number_keys(self, columns: Sequence[pl.Series]) -> NumberedKeys:
+        """Numbers the keys of a batch with a dict of them."""
+        import polars as pl
+
+        from tidegate.formats.columns import plain_values
+
+        parts = [plain_values(column) for column in columns]
+        index: dict[Key, int] = {}
+        numbers: list[int] = []
+        first_rows: list[int] = []
+        for row, key in enumerate(parts[0] if self._single else zip(*parts, strict=True)):
+            number = index.setdefault(key, len(index))
+            numbers.append(number)
+            if number == len(first_rows):
+                first_rows.append(row)
+        return NumberedKeys(
+            pl.Series("numbers", numbers, dtype=pl.UInt32),
+            len(index),
+            pl.Series("first_rows", first_rows, dtype=pl.UInt32),
+            index,
+        )
+
+    def get_columns(self, keys: NumberedKeys) -> tuple[pl.Series, list[pl.Series]]:
+        """Returns which keys exist, and their values by field."""
+        import polars as pl
+
+        from tidegate.formats.columns import make_column
+
+        fields = value_fields(self.declaration.shape)
+        stored = self.get_many(keys.found)
+        missing = (None,) * len(fields)
+        known = [missing if value is None else value for value in stored]
+        parts = zip(*known, strict=True) if known else [()] * len(fields)
+        columns = [make_column(field.name, field.type, part) for field, part in zip(fields, parts, strict=True)]
+        return pl.Series("exists", [value is not None for value in stored], dtype=pl.Boolean), columns
+
+    def put_columns(self, keys: NumberedKeys, values: Sequence[pl.Series]) -> None:
+        """Sets the values of all these keys."""
+        from tidegate.formats.columns import plain_values
+
+        parts = [plain_values(column) for column in values]
+        self.put_many(keys.found, zip(*parts, strict=True) if parts else [()] * keys.count)
 
     def get(self, key: Key) -> Value | None:
         """Returns one value, or None if the key does not exist."""

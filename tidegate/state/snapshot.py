@@ -222,6 +222,11 @@ def tuple_type(fields: Iterable[StateField], versions: Mapping[str, int] = FIRST
     return tuple[tuple(parts)]  # type: ignore[misc]  # built at run time for msgspec
 
 
+def value_fields(shape: StateShape) -> tuple[StateField, ...]:
+    """Returns the fields of a value, including the time when its entry expires."""
+    return (*shape.values, EXPIRES) if shape.expires else shape.values
+
+
 def value_type(shape: StateShape) -> Any:
     """Returns the type of a value of this shape for msgspec."""
-    return tuple_type((*shape.values, EXPIRES) if shape.expires else shape.values, shape.serializer.versions)
+    return tuple_type(value_fields(shape), shape.serializer.versions)
