@@ -16,7 +16,7 @@ until then only an upper bound of their size is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -34,18 +34,44 @@ TRACKED_MAX: Final = 1_000_000
 File = TypeVar("File")
 """A reference to a stored file."""
 
-Keys = dict[Any, Any]
-"""A set in insertion order, which is the same in every process. The values have no meaning."""
+
+class ChangeSet(Protocol):
+    """The keys that have changed in an interval, each once, in the form in which a backend remembers them."""
+
+    def __len__(self) -> int:
+        """Returns the number of keys."""
+
+    def add(self, keys: Any) -> None:
+        """Adds keys."""
+
+    def joined(self, others: Sequence[Self]) -> Self:
+        """Returns the keys of this set and of others, none of which changes any more. Runs on any thread."""
 
 
-Changes = tuple[Keys, ...] | None
+class ChangedKeys(dict[Any, None]):
+    """The keys themselves, in insertion order, which is the same in every process."""
+
+    def add(self, keys: Iterable[Any]) -> None:
+        """Adds keys."""
+        self.update(keys if isinstance(keys, dict) else dict.fromkeys(keys))
+
+    def joined(self, others: Sequence[ChangedKeys]) -> ChangedKeys:
+        """Returns the keys of all these sets."""
+        found = ChangedKeys()
+        for part in (self, *others):
+            for key in part:  # key by key, so that other threads get a turn
+                found[key] = None
+        return found
+
+
+Changes = tuple[ChangeSet, ...] | None
 """Sets that no longer change; None if there were too many keys to remember."""
 
 
 class KeySet:
     """The keys of several sets, which may overlap."""
 
-    def __init__(self, parts: Iterable[Keys]) -> None:
+    def __init__(self, parts: Iterable[ChangeSet]) -> None:
         """The parts must not change any more."""
         self._parts = tuple(part for part in parts if part)
         if len(self) <= JOINED_AT_ONCE:
@@ -59,16 +85,15 @@ class KeySet:
         """Returns the keys of both."""
         return KeySet((*self._parts, *other._parts))
 
-    def joined(self) -> Keys:
-        """Returns every key once. May be called on another thread."""
-        if len(self._parts) == 1:
-            return self._parts[0]
-        joined: Keys = {}
-        for part in self._parts:
-            for key in part:  # key by key, so that other threads get a turn
-                joined[key] = None
-        self._parts = (joined,)
-        return joined
+    def joined(self) -> Any:
+        """Returns the set that has every key once, in the backend's form. May be called on another thread."""
+        if not self._parts:
+            return ()
+        first, *others = self._parts
+        if others:
+            first = first.joined(others)
+            self._parts = (first,)
+        return first
 
 
 class Capture(msgspec.Struct, Generic[File], frozen=True):
@@ -128,10 +153,11 @@ class _Flight(Generic[File]):
 class Increments(Generic[File]):
     """The snapshots of one state of one operator in one subtask. Used only from the loop's thread."""
 
-    def __init__(self, retained: int) -> None:
-        """`retained`: the number of completed checkpoints that are kept, at least 1."""
+    def __init__(self, retained: int, new: Callable[[], ChangeSet] = ChangedKeys) -> None:
+        """`retained`: the number of completed checkpoints that are kept, at least 1. `new` creates an empty set."""
         self._retained = retained
-        self._changed: Keys | None = {}
+        self._new = new
+        self._changed: ChangeSet | None = new()
         """Keys that changed since the last snapshot."""
         self._given_up: Changes = ()
         """Keys that changed before it, in intervals whose snapshots were abandoned."""
@@ -139,10 +165,12 @@ class Increments(Generic[File]):
         self._flights: dict[CheckpointId, _Flight[File]] = {}
         self._newest = CheckpointId(0)
 
-    def touch(self, keys: Iterable[Any]) -> None:
-        """Records that these keys have been set or deleted. Before the first snapshot no keys are recorded."""
+    def touch(self, keys: Any) -> None:
+        """Records that these keys have been set or deleted (see ChangeSet). Before the first snapshot no keys are
+        recorded.
+        """
         if self._changed is not None and (self._base or self._flights):
-            self._changed.update(keys if isinstance(keys, dict) else dict.fromkeys(keys))
+            self._changed.add(keys)
             if len(self._changed) > TRACKED_MAX:
                 self._changed = None
 
@@ -156,7 +184,7 @@ class Increments(Generic[File]):
             return Extent(None)
         self._newest = checkpoint
         changed = _joined(self._given_up, None if self._changed is None else (self._changed,))
-        self._changed, self._given_up = {}, ()
+        self._changed, self._given_up = self._new(), ()
         below: tuple[_Layer[File], ...] = ()
         keys: KeySet | None = None
         parts = changed
@@ -200,7 +228,7 @@ class Increments(Generic[File]):
 
 
 def _decide_layers(
-    base: tuple[_Layer[File], ...], changed: tuple[Keys, ...], held: int
+    base: tuple[_Layer[File], ...], changed: tuple[ChangeSet, ...], held: int
 ) -> tuple[tuple[_Layer[File], ...], KeySet | None]:
     """Returns the layers to build on and the keys of the new layer, None for a full one."""
     if any(len(part) >= max(1, held) for part in changed):
