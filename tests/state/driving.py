@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import CheckpointId, StateName
-from tidegate.state.base import KeyedState, Share
+from tidegate.state.backends import choose_backend
+from tidegate.state.base import GroupsOf, KeyedState, Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.memory import MemoryState
 from tidegate.state.rocks import RocksLimits, RocksState
@@ -27,12 +31,18 @@ def declare(keys: int = 1) -> StateDeclaration:
     return StateDeclaration(StateName("totals"), shape)
 
 
-def groups_of(rows: Sequence[tuple[str | None, ...]]) -> list[int]:
-    return [sum((row[0] or "").encode()) % GROUPS for row in rows]
+def groups_of(rows: Sequence[tuple[Any, ...]]) -> list[int]:
+    """By the first text, whether or not a state has an order and other columns do not count."""
+    return [sum(next((part for part in row if isinstance(part, str)), "").encode()) % GROUPS for row in rows]
 
 
 def make_memory(keys: int = 1, retained: int = 1) -> MemoryState[str]:
     return MemoryState("step", declare(keys), groups_of, retained)
+
+
+def in_memory(operator: str, declaration: StateDeclaration, groups: GroupsOf, retained: int = 1) -> KeyedState[Any]:
+    """A state as an operator gets it that uses columns. Without the library, or for other types, it is in rows."""
+    return choose_backend("memory", retained)(operator, msgspec.structs.replace(declaration, in_columns=True), groups)
 
 
 class Backend:
@@ -48,6 +58,8 @@ class Backend:
         state: KeyedState[str]
         if self.name == "memory":
             state = MemoryState("step", declaration, groups_of, retained)
+        elif self.name == "columns":
+            state = in_memory("step", declaration, groups_of, retained)
         else:
             limits = RocksLimits(cache_bytes=1 << 16, write_buffer_bytes=1 << 16)
             state = RocksState("step", declaration, groups_of, retained, parent=self._directory, limits=limits)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tests.state.driving import in_memory
 from tidegate.datatypes import STRING
 from tidegate.ids import CheckpointId, StateName
 from tidegate.state.base import KeyedState, Share
@@ -21,7 +22,7 @@ from tidegate.state.snapshot import read_header
 
 GROUPS = 4
 ALL = Share(range(GROUPS))
-BACKENDS = ("memory", "rocksdb")
+BACKENDS = ("memory", "columns", "rocksdb")
 KEY = (StateField("k", STRING),)
 
 Entries = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -53,6 +54,8 @@ def open_state(declaration: StateDeclaration, backend: str) -> KeyedState[Any]:
 
     if backend == "memory":
         return MemoryState("step", declaration, groups_of)
+    if backend == "columns":
+        return in_memory("step", declaration, groups_of)
     return RocksState("step", declaration, groups_of, parent=Path(_directory().name), limits=_SMALL)
 
 

@@ -22,10 +22,10 @@ from tidegate.state.errors import StateUnreadable
 from tidegate.state.snapshot import read_entries, read_header
 
 NAMES = ("memory", "rocksdb")
-OTHER = {"memory": "rocksdb", "rocksdb": "memory"}
+OTHER = {"memory": "columns", "columns": "rocksdb", "rocksdb": "memory"}
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=OTHER)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     opened = Backend(request.param, tmp_path)
     yield opened

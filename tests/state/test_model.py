@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.depth import DEPTH
 from tests.state.driving import GROUPS, Backend
 from tidegate.datatypes import BIGINT, STRING
+from tidegate.formats.columns import make_column
 from tidegate.ids import CheckpointId, StateName
 from tidegate.state.base import KeyedState, Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
@@ -64,6 +66,7 @@ class Life(RuleBasedStateMachine):
     """Subtasks of one operator. `name` is the backend's."""
 
     name = "memory"
+    declared = DECLARED
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +97,7 @@ class Life(RuleBasedStateMachine):
         """A new attempt from the newest checkpoint."""
         self._flights, self._begun = {}, self._next
         names, self._model = self._kept[-1][0], dict(self._kept[-1][1])
-        self._states = [self._backend(self._retained, DECLARED) for _ in range(parallelism)]
+        self._states = [self._backend(self._retained, self.declared) for _ in range(parallelism)]
         for index, state in enumerate(self._states):
             state.restore([self._files[name] for name in names], Share(self._groups(index), index, parallelism))
 
@@ -114,6 +117,25 @@ class Life(RuleBasedStateMachine):
         for state, part in self._parts(rows):
             state.put_many(part, [(value,)] * len(part))
         self._model |= dict.fromkeys(rows, value)
+
+    @rule(rows=st.lists(ROWS, max_size=6), value=st.integers(0, 9))
+    def put_columns(self, rows: list[Row], value: int) -> None:
+        """Adds to what is there, as a total does."""
+        for state, part in self._parts(rows):
+            keys = state.number_keys(
+                [
+                    make_column("", field.type, [row[place] for row in part])
+                    for place, field in enumerate(DECLARED.shape.keys)
+                ]
+            )
+            distinct = [part[row] for row in keys.first_rows]
+            assert [distinct[number] for number in keys.numbers] == part
+            exists, (old,) = state.get_columns(keys)
+            assert exists.to_list() == [row in self._model for row in distinct]
+            assert old.to_list() == [self._model.get(row) for row in distinct]
+            new = old.fill_null(0) + value
+            state.put_columns(keys, [new])
+            self._model |= dict(zip(distinct, new.to_list(), strict=True))
 
     @rule(rows=st.lists(ROWS, max_size=2), places=st.lists(st.integers(0, 99), max_size=2))
     def delete(self, rows: list[Row], places: list[int]) -> None:
@@ -207,12 +229,19 @@ class Life(RuleBasedStateMachine):
 
     def _read(self, files: Sequence[bytes]) -> Content:
         """What files restore, into one subtask in memory."""
-        state = Backend("memory", Path())(1, DECLARED)
+        state = Backend("memory", Path())(1, self.declared)
         state.restore(files, Share(range(GROUPS)))
         return {row: value[0] for group in range(GROUPS) for row, value in state.scan(group)}
 
     def teardown(self) -> None:
         self._backend.close()
+
+
+class ColumnLife(Life):
+    """The same without an order, in columns."""
+
+    name = "columns"
+    declared = msgspec.structs.replace(DECLARED, shape=msgspec.structs.replace(DECLARED.shape, prefix=0, suffix=0))
 
 
 class RocksLife(Life):
@@ -222,7 +251,7 @@ class RocksLife(Life):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("life", "examples"), [(Life, 50 * DEPTH), (RocksLife, 10 * DEPTH)])
+@pytest.mark.parametrize(("life", "examples"), [(Life, 50 * DEPTH), (ColumnLife, 50 * DEPTH), (RocksLife, 10 * DEPTH)])
 def test_F01_F17_F28_whatever_happens_a_state_holds_what_a_dict_would(life: type[Life], examples: int) -> None:
     """What fails prints the steps that lead there, and the blob that repeats them."""
     run_state_machine_as_test(
@@ -237,7 +266,8 @@ def test_F01_F17_F28_whatever_happens_a_state_holds_what_a_dict_would(life: type
     )
 
 
-def test_F28_a_short_life_of_a_state_holds_what_a_dict_would() -> None:
+@pytest.mark.parametrize("life", [Life, ColumnLife])
+def test_F28_a_short_life_of_a_state_holds_what_a_dict_would(life: type[Life]) -> None:
     run_state_machine_as_test(
-        Life, settings=settings(max_examples=8, stateful_step_count=25, deadline=None, print_blob=True)
+        life, settings=settings(max_examples=8, stateful_step_count=25, deadline=None, print_blob=True)
     )

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.formats.typed_values import KEYS, TYPES, values_of
+from tests.state.driving import in_memory
 from tidegate.datatypes import BIGINT, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, decimal_of, map_of
 from tidegate.formats.columns import make_column
 from tidegate.ids import CheckpointId, StateName
@@ -50,7 +51,7 @@ def declare(keys: Sequence[DataType], values: Sequence[DataType]) -> StateDeclar
     return StateDeclaration(StateName("s"), shape)
 
 
-def open_both(table: Table, directory: Path) -> list[KeyedState[Any]]:
+def open_all(table: Table, directory: Path) -> list[KeyedState[Any]]:
     keys, values, _ = table
     declaration = declare(keys, values)
 
@@ -59,7 +60,7 @@ def open_both(table: Table, directory: Path) -> list[KeyedState[Any]]:
 
     limits = RocksLimits(cache_bytes=1 << 16, write_buffer_bytes=1 << 16)
     rocks: KeyedState[Any] = RocksState("o", declaration, groups_of, 1, parent=directory, limits=limits)
-    return [MemoryState("o", declaration, groups_of, 1), rocks]
+    return [MemoryState("o", declaration, groups_of, 1), in_memory("o", declaration, groups_of), rocks]
 
 
 def scanned(state: KeyedState[Any]) -> str:
@@ -74,9 +75,9 @@ def test_F17_entries_of_any_type_are_the_same_in_both_backends_and_after_a_resto
 ) -> None:
     keys, _, entries = table
     single = len(keys) == 1
-    opened = [*open_both(table, tmp_path), *open_both(table, tmp_path)]
+    opened = [*open_all(table, tmp_path), *open_all(table, tmp_path)]
     try:
-        for written, restored in ((opened[0], opened[3]), (opened[1], opened[2])):
+        for written, restored in ((opened[0], opened[4]), (opened[1], opened[5]), (opened[2], opened[3])):
             written.put_many([key[0] for key in entries] if single else list(entries), list(entries.values()))
             capture = written.capture(CheckpointId(1))
             assert capture.encode is not None
@@ -100,7 +101,7 @@ def test_columns_hold_entries_of_any_type(tmp_path: Path, table: Table) -> None:
         [make_column("", kind, part) for kind, part in zip(kinds, found, strict=True)]
         for kinds, found in zip((keys, values), parts, strict=True)
     )
-    opened = open_both(table, tmp_path)
+    opened = open_all(table, tmp_path)
     try:
         for state in opened:
             state.put_columns(state.number_keys(key_columns), columns)

@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config.fields": BASE | {"storage"},
     "formats": BASE | {"native", "config.fields"},
     "python": frozenset({"config.fields"}),
-    "state": BASE | {"formats", "storage"},
+    "state": BASE | {"native", "formats", "storage"},
     "user_code": BASE | FIRST | {"python"},
     "expressions": BASE | FIRST,
     "operators": BASE | FIRST | {"python", "user_code", "expressions"},

@@ -146,7 +146,12 @@ class ArrowFunctions:
         return import_series(lambda *out: self._views(addresses, lengths, count, buffer_bytes, label, *out))
 
     def fixed_column(
-        self, name: str, address: int, count: int, dtype: type[pl.Int32 | pl.Int64], known: int | None = None
+        self,
+        name: str,
+        address: int,
+        count: int,
+        dtype: type[pl.Int32 | pl.Int64 | pl.UInt32],
+        known: int | None = None,
     ) -> pl.Series:
         """Creates a column of `count` numbers at an address.
 
@@ -154,6 +159,6 @@ class ArrowFunctions:
         """
         import polars as pl
 
-        width, form = (8, b"l") if dtype is pl.Int64 else (4, b"i")
+        width, form = (8, b"l") if dtype is pl.Int64 else (4, b"i" if dtype is pl.Int32 else b"I")
         label = name.encode()
         return import_series(lambda *out: self._fixed(address, count, width, known, form, label, *out))

@@ -289,6 +289,11 @@ static bool read_records(column *rows, const decoding *by, const uint8_t *const 
     return true;
 }
 
+bool columns_export(column *record, struct ArrowArray *array, struct ArrowSchema *schema)
+{
+    return export_parent(record, false, 0, array, schema);
+}
+
 int32_t records_decode(const field *record, const decoding *by, const uint8_t *const *values, const int32_t *lengths,
                        int64_t count, int64_t *left, int64_t *left_count, struct ArrowArray *array,
                        struct ArrowSchema *schema)
@@ -298,7 +303,7 @@ int32_t records_decode(const field *record, const decoding *by, const uint8_t *c
     bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
                 (by->begin == NULL || by->begin(&rows)) &&
                 read_records(&rows, by, values, lengths, count, left, left_count) &&
-                export_parent(&rows, false, 0, array, schema);
+                columns_export(&rows, array, schema);
     if (of.scratch != NULL)
         arena_release(of.scratch);
     return of.owner == NULL ? 0 : arrow_finish(of.owner, done, array, schema);

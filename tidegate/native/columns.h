@@ -101,6 +101,9 @@ bool keys_differ(const column *keys, int64_t first);
 /* Takes rows back, down to `length`, and what a record that was left over has put into columns below. */
 void column_truncate(column *of, int64_t length);
 
+/* Gives away the columns of a struct that are wanted; see `arrow_finish`. */
+bool columns_export(column *record, struct ArrowArray *array, struct ArrowSchema *schema);
+
 /* How the records of a format are decoded. */
 typedef struct {
     bool (*begin)(column *record); /* before the first one; NULL for nothing. False where memory is missing */

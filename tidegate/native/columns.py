@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidegate.datatypes import DataType, parts_of
@@ -82,11 +82,21 @@ class DeclaredColumns:
         return Rows(frame, found)
 
 
-def _fields_of(fields: Sequence[tuple[str, DataType]], wanted: Collection[str]) -> ctypes.Array[Field]:
+def declare_fields(fields: Sequence[tuple[str, DataType]]) -> ctypes.Array[Field]:
+    """Returns the declaration of fields all of which are wanted."""
+    return _fields_of(fields, _Everything())
+
+
+class _Everything(Container[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _fields_of(fields: Sequence[tuple[str, DataType]], wanted: Container[str]) -> ctypes.Array[Field]:
     return (Field * len(fields))(*(_field_of(name, kind, wanted) for name, kind in fields))
 
 
-def _field_of(name: str, kind: DataType, wanted: Collection[str]) -> Field:
+def _field_of(name: str, kind: DataType, wanted: Container[str]) -> Field:
     parts = kind.fields or [("item", part) for part in parts_of(kind)]
     label = name.encode()
     return Field(

@@ -6,131 +6,13 @@
 #include "columns.h"
 #include "json_names.h"
 #include "json_numbers.h"
+#include "msgpack.h"
 
 enum { SKIP_DEPTH_MAX = 64, TIMESTAMP_CODE = 0xff, SECOND = 1000000 };
-
-/* First bytes of values. */
-enum {
-    FIXMAP = 0x80,
-    FIXARRAY = 0x90,
-    FIXSTR = 0xa0,
-    NIL = 0xc0,
-    NEVER_USED,
-    NO,
-    YES,
-    BIN8,
-    BIN16,
-    BIN32,
-    EXT8,
-    EXT16,
-    EXT32,
-    FLOAT32,
-    FLOAT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    FIXEXT1,
-    FIXEXT2,
-    FIXEXT4,
-    FIXEXT8,
-    FIXEXT16,
-    STR8,
-    STR16,
-    STR32,
-    ARRAY16,
-    ARRAY32,
-    MAP16,
-    MAP32,
-    NEGATIVE_FIXINT,
-};
 
 static const int64_t FIRST_MOMENT = -62135596800, LAST_MOMENT = 253402300799; /* in seconds */
 
 static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *end);
-
-/* ---- bytes ---- */
-
-/* A number of so many bytes, the highest first. */
-static uint64_t big_endian(const uint8_t *at, int32_t bytes)
-{
-    uint64_t sum = 0;
-    for (int32_t i = 0; i < bytes; i++)
-        sum = sum << 8 | at[i];
-    return sum;
-}
-
-/* The number in the bytes after the first one, which are there. */
-static const uint8_t *read_size(const uint8_t *at, const uint8_t *end, int32_t bytes, int64_t *size)
-{
-    if (end - at <= bytes)
-        return NULL;
-    *size = (int64_t)big_endian(at + 1, bytes);
-    return at + 1 + bytes;
-}
-
-/* Where a str begins, and its length, of which all is there. */
-static const uint8_t *read_str(const uint8_t *at, const uint8_t *end, int64_t *length)
-{
-    if (at == end)
-        return NULL;
-    uint8_t first = *at;
-    if (first >= FIXSTR && first < NIL) {
-        *length = first - FIXSTR;
-        at++;
-    } else if (first >= STR8 && first <= STR32)
-        at = read_size(at, end, 1 << (first - STR8), length);
-    else
-        return NULL;
-    return at == NULL || *length > end - at ? NULL : at;
-}
-
-static const uint8_t *read_bin(const uint8_t *at, const uint8_t *end, int64_t *length)
-{
-    if (*at < BIN8 || *at > BIN32)
-        return NULL;
-    at = read_size(at, end, 1 << (*at - BIN8), length);
-    return at == NULL || *length > end - at ? NULL : at;
-}
-
-/* The number of items of an array, or of entries of a map: `fixed` and `sized` are its first bytes. */
-static const uint8_t *read_count(const uint8_t *at, const uint8_t *end, uint8_t fixed, uint8_t sized, int64_t *count)
-{
-    uint8_t first = *at;
-    if ((first & 0xf0) == fixed) {
-        *count = first & 0x0f;
-        return at + 1;
-    }
-    return first == sized || first == sized + 1 ? read_size(at, end, 2 << (first - sized), count) : NULL;
-}
-
-/* An integer that an int64 holds. */
-static const uint8_t *read_integer_of(const uint8_t *at, const uint8_t *end, int64_t *value)
-{
-    uint8_t first = *at;
-    if (first < FIXMAP || first >= NEGATIVE_FIXINT) {
-        *value = (int8_t)first;
-        return at + 1;
-    }
-    if (first < UINT8 || first > INT64)
-        return NULL;
-    int32_t bytes = 1 << ((first - UINT8) & 3);
-    if (end - at <= bytes)
-        return NULL;
-    uint64_t bits = big_endian(at + 1, bytes);
-    if (first >= INT8) {
-        int32_t unused = 64 - 8 * bytes;
-        *value = (int64_t)(bits << unused) >> unused;
-    } else if (bits > INT64_MAX)
-        return NULL;
-    else
-        *value = (int64_t)bits;
-    return at + 1 + bytes;
-}
 
 /* ---- values ---- */
 
@@ -177,28 +59,6 @@ static const uint8_t *read_whole(column *to, const uint8_t *at, const uint8_t *e
             ((int64_t *)to->values)[row] = value;
     }
     return fits ? at : NULL;
-}
-
-static const uint8_t *read_number_of(const uint8_t *at, const uint8_t *end, double *value)
-{
-    int64_t whole;
-    if (*at == FLOAT64 || *at == FLOAT32) {
-        int32_t bytes = *at == FLOAT64 ? 8 : 4;
-        if (end - at <= bytes)
-            return NULL;
-        uint64_t bits = big_endian(at + 1, bytes);
-        uint32_t narrow_bits = (uint32_t)bits;
-        float narrow;
-        memcpy(&narrow, &narrow_bits, 4);
-        if (bytes == 8)
-            memcpy(value, &bits, 8);
-        else
-            *value = narrow;
-        return at + 1 + bytes;
-    }
-    at = read_integer_of(at, end, &whole);
-    *value = at == NULL ? 0 : (double)whole;
-    return at;
 }
 
 static const uint8_t *read_floating(column *to, const uint8_t *at, const uint8_t *end)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tidegate.native.library import loaded
 from tidegate.state.base import GroupsOf, KeyedState
+from tidegate.state.columns import ColumnState, fits_columns
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.memory import MemoryState
 
@@ -18,7 +20,7 @@ def choose_backend(name: str, retained: int, parent: Path | None = None) -> Open
     """Returns the function that opens states in this backend. `retained`: see Increments. `parent`: see RocksState."""
     match name:
         case "memory":
-            return lambda operator, declaration, groups_of: MemoryState(operator, declaration, groups_of, retained)
+            return lambda operator, declaration, groups_of: _open_memory(operator, declaration, groups_of, retained)
         case "rocksdb":
             from tidegate.state.rocks import RocksState
 
@@ -26,3 +28,11 @@ def choose_backend(name: str, retained: int, parent: Path | None = None) -> Open
                 operator, declaration, groups_of, retained, parent=parent
             )
     raise ValueError(f"unknown state backend {name!r}")
+
+
+def _open_memory(operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int) -> KeyedState[Any]:
+    """Opens a state in columns where its operator uses them and the native library can hold it, otherwise in dicts."""
+    library = loaded()
+    if declaration.in_columns and library is not None and fits_columns(declaration):
+        return ColumnState(operator, declaration, groups_of, retained, library=library)
+    return MemoryState(operator, declaration, groups_of, retained)

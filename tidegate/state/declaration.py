@@ -136,6 +136,8 @@ class StateDeclaration(msgspec.Struct, frozen=True):
     """
     reset_remark: str = ""
     """What the user must know before this state is reset, in addition to what applies to any state."""
+    in_columns: bool = False
+    """Whether its operator reads and writes it by column (`KeyedState.get_columns`), hardly ever by plain values."""
     evolution: Evolution = Evolution()
 
     def __post_init__(self) -> None:

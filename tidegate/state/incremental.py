@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from tidegate.ids import CheckpointId
 from tidegate.state.base import GroupsOf, Key, NumberedKeys
 from tidegate.state.declaration import StateDeclaration
-from tidegate.state.increments import Capture, Extent, File, Increments, KeySet
+from tidegate.state.increments import Capture, ChangedKeys, ChangeSet, Extent, File, Increments, KeySet
 from tidegate.state.order import KeyOrder, Row
 from tidegate.state.snapshot import Value, value_fields
 
@@ -23,8 +23,15 @@ Encode = Callable[[], Iterable[bytes]]
 class IncrementalState(ABC, Generic[File]):
     """A KeyedState without its storage."""
 
-    def __init__(self, operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int = 1) -> None:
-        """`retained`: see Increments."""
+    def __init__(
+        self,
+        operator: str,
+        declaration: StateDeclaration,
+        groups_of: GroupsOf,
+        retained: int = 1,
+        new_changes: Callable[[], ChangeSet] = ChangedKeys,
+    ) -> None:
+        """`retained`, `new_changes`: see Increments."""
         self.declaration = declaration
         self._operator = operator
         shape = declaration.shape
@@ -34,7 +41,7 @@ class IncrementalState(ABC, Generic[File]):
         self._grouped = slice(shape.prefix, self._columns - shape.suffix)
         self._all_grouped = not (shape.prefix or shape.suffix)
         self._order = KeyOrder(shape.keys)
-        self._increments = Increments[File](retained)
+        self._increments = Increments[File](retained, new_changes)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -49,16 +56,16 @@ class IncrementalState(ABC, Generic[File]):
         """Iterates over the keys as of the call, in no particular order."""
 
     @abstractmethod
-    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
-        """Does what `put_many` does, without recording the change."""
+    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> Any:
+        """Does what `put_many` does, without recording the change. Returns the keys for `ChangeSet.add`."""
 
     @abstractmethod
-    def _delete(self, keys: Collection[Key]) -> Collection[Key]:
-        """Does what `delete_many` does, without recording the change. Returns the keys that existed."""
+    def _delete(self, keys: Collection[Key]) -> Any:
+        """Does what `delete_many` does, without recording the change. Returns the keys that existed, likewise."""
 
     @abstractmethod
-    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
-        """Does what `delete_scanned` does, without recording the change."""
+    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> Iterable[Any]:
+        """Does what `delete_scanned` does, without recording the change. Returns the keys in parts, likewise."""
 
     @abstractmethod
     def _scan(
@@ -80,8 +87,7 @@ class IncrementalState(ABC, Generic[File]):
 
     def put_many(self, keys: Collection[Key], values: Iterable[Value]) -> None:
         """Sets values and records the keys as changed."""
-        self._put(keys, values)
-        self._increments.touch(keys)
+        self._increments.touch(self._put(keys, values))
 
     def delete_many(self, keys: Collection[Key]) -> None:
         """Removes these keys and records those that existed as changed."""
@@ -89,8 +95,7 @@ class IncrementalState(ABC, Generic[File]):
 
     def delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
         """Removes keys that scans have returned, and records them as changed."""
-        self._delete_scanned(keys)
-        for part in keys.values():
+        for part in self._delete_scanned(keys):
             self._increments.touch(part)
 
     def number_keys(self, columns: Sequence[pl.Series]) -> NumberedKeys:

@@ -67,13 +67,14 @@ class MemoryState(IncrementalState[File]):
         self._unplaced.clear()
         self._sorted = None
 
-    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
+    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> Collection[Key]:
         if self._sorted is not None:
             known = zip(keys, self._entries.get_many(keys), strict=True)
             self._unplaced.update((key, None) for key, old in known if old is None)
         self._entries.put(keys, values)
         if len(self._unplaced) >= _PLACED_AT_ONCE:
             self._in_order()
+        return keys
 
     def _delete(self, keys: Collection[Key]) -> Collection[Key]:
         gone = self._entries.delete(keys)
@@ -84,11 +85,12 @@ class MemoryState(IncrementalState[File]):
             self._sorted.remove(self.groups_of(placed), placed)
         return gone
 
-    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
+    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> Iterable[Sequence[Key]]:
         in_order = self._in_order()
         for group, part in keys.items():
             self._entries.delete(part)
             in_order.remove_of(group, part)
+        return keys.values()
 
     def _scan(
         self, group: int, prefix: Row, start: Row, limit: int | None, *, backwards: bool

@@ -172,7 +172,7 @@ class RocksState(IncrementalState[File]):
         except Exception as error:
             raise self._failure(self._directory.path, error) from error
 
-    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
+    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> Collection[Key]:
         if any(key not in self._seen for key in keys):
             self.get_many(keys)
         batch = WriteBatch(raw_mode=True)
@@ -185,6 +185,7 @@ class RocksState(IncrementalState[File]):
         self._write(batch)
         self._count += len(new)
         self._seen = {}
+        return keys
 
     def _delete(self, keys: Collection[Key]) -> Collection[Key]:
         if any(key not in self._seen for key in keys):
@@ -199,7 +200,7 @@ class RocksState(IncrementalState[File]):
         self._seen = {}
         return gone
 
-    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
+    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> Iterable[Sequence[Key]]:
         batch = WriteBatch(raw_mode=True)
         for group, part in keys.items():
             for place in self._order.encode(self._rows(part), _GROUP.pack(group)):
@@ -207,6 +208,7 @@ class RocksState(IncrementalState[File]):
             self._count -= len(part)
         self._write(batch)
         self._seen = {}
+        return keys.values()
 
     def _write(self, batch: WriteBatch) -> None:
         self._guard(partial(self._db.write, batch))

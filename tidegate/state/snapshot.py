@@ -62,7 +62,7 @@ class EncodedGroup(msgspec.Struct, frozen=True):
 
     group: int
     entries: int
-    body: bytes
+    body: bytes | memoryview
     """A msgpack array of entries."""
 
 
@@ -98,10 +98,10 @@ def assemble_snapshot(operator: str, declaration: StateDeclaration, parts: Seque
     return write_file(header, [part.body for part in parts])
 
 
-def write_file(header: SnapshotHeader, bodies: Iterable[bytes]) -> bytes:
+def write_file(header: SnapshotHeader, bodies: Iterable[bytes | memoryview]) -> bytes:
     """Returns a file of this header and these bodies."""
     encoded = msgspec.json.encode(header)
-    return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(encoded)), encoded, *bodies])
+    return b"".join((_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(encoded)), encoded, *bodies))
 
 
 def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
@@ -171,23 +171,30 @@ def _wanted(header: SnapshotHeader, key_groups: range) -> list[int]:
     return [part.group for part in header.groups if part.group in key_groups]
 
 
-def _decode_groups(
-    data: bytes, start: int, header: SnapshotHeader, key_groups: range, decoder: msgspec.msgpack.Decoder[Any]
-) -> Iterator[list[Any]]:
-    """Yields the entries of the wanted key groups. Raises StateUnreadable if the file is damaged."""
+def verified_groups(data: bytes, start: int, header: SnapshotHeader, key_groups: range) -> Iterator[GroupIndex]:
+    """Yields the wanted key groups, whose entries are as they were written. Raises StateUnreadable if they are not."""
     view = memoryview(data)
     for part in header.groups:
         if part.group not in key_groups:
             continue
         begin = start + part.offset
-        body = view[begin : begin + part.size_bytes]
-        if is_damaged(part, body):
+        if part.offset < 0 or is_damaged(part, view[begin : begin + part.size_bytes]):
             raise StateUnreadable(
                 f"state {header.state} of {header.operator}: key group {part.group} is damaged: it does not match its "
                 "checksum"
             )
+        yield part
+
+
+def _decode_groups(
+    data: bytes, start: int, header: SnapshotHeader, key_groups: range, decoder: msgspec.msgpack.Decoder[Any]
+) -> Iterator[list[Any]]:
+    """Yields the entries of the wanted key groups. Raises StateUnreadable if the file is damaged."""
+    view = memoryview(data)
+    for part in verified_groups(data, start, header, key_groups):
+        begin = start + part.offset
         try:
-            entries = decoder.decode(body)
+            entries = decoder.decode(view[begin : begin + part.size_bytes])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StateUnreadable(
                 f"state {header.state} of {header.operator}: key group {part.group} is damaged: {error}"
