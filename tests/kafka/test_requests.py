@@ -85,7 +85,7 @@ def test_a_marker_is_of_one_transaction_in_one_partition(commit: bool, coordinat
 
 
 def test_a_fetch_is_read_uncommitted_from_the_leader_and_does_not_wait() -> None:
-    request = fetch_request(SECOND, 41, 1000)
+    request = fetch_request({SECOND: 41}, 1000)
     assert (request.isolation_level, request.max_wait_ms, request.min_bytes, request.max_bytes) == (0, 0, 0, 1000)
     assert (request.replica_id, request.session_id, request.session_epoch) == (-1, 0, -1)
     (part,) = request.topics[0].partitions

@@ -320,6 +320,25 @@ def test_a_flush_ends_when_all_is_delivered_or_its_time_is_over_or_it_is_stopped
     assert (writer.refused, writer.first_error) == (True, "orders: no (POLICY_VIOLATION)")
 
 
+@pytest.mark.parametrize("delivered_s", [0.003, 0.02, 1.5])
+def test_a_flush_ends_soon_after_the_last_delivery_of_which_nothing_tells(delivered_s: float) -> None:
+    """A call of the client's `flush` notices it only when its own time is over."""
+    client = Client()
+    writer = writing(client, ID)
+    writer.write(rows(b"a", b"b"), 0)
+    client.now = 0.0
+
+    def flush(timeout: float) -> int:
+        client.now += timeout
+        if client.now >= delivered_s:
+            client.taken.clear()
+        return len(client)
+
+    client.flush = flush  # type: ignore[method-assign]  # of this client only
+    assert writer.flush(10.0, never) == 0
+    assert client.now <= delivered_s * 1.13 + 0.001
+
+
 RAISED = [ck.KafkaException(error(ck.KafkaError._FATAL)), SystemError("a pending callback"), SystemError()]
 
 

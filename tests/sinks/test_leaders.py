@@ -65,5 +65,5 @@ def test_X08_a_leader_that_has_moved_is_noticed_although_its_follower_still_answ
     cluster.move_leader(PART, old)  # its high watermark reaches the marker a little later
     wait_until(lambda: client.outcome(written, owner) is Marker.COMMIT, "the new leader's marker is seen")
     for node in cluster.brokers.keys() - {old}:
-        answer = client._broker.send(fetch_request(PART, 0, 1000), node, 10).responses[0].partitions[0]
+        answer = client._broker.send(fetch_request({PART: 0}, 1000), node, 10).responses[0].partitions[0]
         assert answer.error_code == 6, "a follower may not know the end yet, and is not to be read"

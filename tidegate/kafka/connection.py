@@ -129,7 +129,7 @@ class BrokerConnection:
             self._clock.sleep(pause)
             pause = min(2 * pause, BACKOFF_S_MAX)
 
-    def send_all(self, requests: Sequence[tuple[Any, int]], timeout_s: float) -> list[Any]:
+    def send_all(self, requests: Sequence[tuple[Any, int | None]], timeout_s: float) -> list[Any]:
         """Sends all requests, then waits for all responses. A response may be a KafkaError."""
         from kafka.errors import KafkaError
 
@@ -168,6 +168,27 @@ class BrokerConnection:
             return answer
 
         return self.until(attempt, timeout_s, f"asking the coordinator of {_coordinated(key, group)}")
+
+    def find_coordinators(self, ids: Sequence[str], timeout_s: float) -> None:
+        """Looks up the unknown coordinators of several transactional ids with one request.
+
+        Those that it does not find are looked up when they are asked.
+        """
+        from kafka.errors import KafkaError
+        from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+        unknown = [one for one in ids if (one, False) not in self._coordinators]
+        if len(unknown) < 2:
+            return
+        kind = CoordinatorType.TRANSACTION
+        request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=unknown, min_version=4)
+        (answer,) = self.send_all([(request, None)], timeout_s)
+        if isinstance(answer, KafkaError):
+            return
+        for found in answer.coordinators:
+            if not found.error_code:
+                self._channel.learn(found, kind)
+                self._coordinators[found.key, False] = found.node_id
 
     def _coordinator(self, key: str, group: bool, timeout_s: float) -> int:
         """Looks up the coordinator in our own cache: kafka-python never invalidates its cache."""

@@ -134,7 +134,7 @@ class Inspector:
         from kafka.errors import ThrottlingQuotaExceededError
 
         for _ in range(THROTTLED_MAX):
-            answer = self._ask(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1))
+            answer = self._ask(fetch_request({TopicPartition(topic, NO_PARTITION): 0}, 1))
             if answer.responses:
                 return answer.responses[0].partitions[0].error_code not in NOT_AUTHORIZED
         raise ThrottlingQuotaExceededError(f"{THROTTLED_MAX} questions about topic {topic} had no answer")

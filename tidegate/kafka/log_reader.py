@@ -12,7 +12,7 @@ from tidegate.committable import WrittenRange
 from tidegate.ids import TopicPartition
 from tidegate.kafka.batches import BatchHeader, derive_headers
 from tidegate.kafka.connection import AskAgain, BrokerConnection
-from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.requests import fetch_request
 
 T = TypeVar("T")
@@ -20,6 +20,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 FETCH_BYTES: Final = 4 << 20
+FIRST_BYTES: Final = 256 << 10
+"""Bytes per partition where the first batches of many are read: more than a batch usually has."""
 SCAN_TIMEOUT_S: Final = 600.0
 """Limit for reading the batch headers of one transaction in one partition, including those of others in between: tens
 of GB.
@@ -93,6 +95,33 @@ class LogReader:
             if offset == before:
                 return
 
+    def first_batches(
+        self, offsets: Mapping[TopicPartition, int], timeout_s: float
+    ) -> dict[TopicPartition, list[BatchHeader]]:
+        """Returns batches at the offsets of many partitions, with one request per leader.
+
+        Partitions are left out whose leader has not answered, or whose first batch is larger than FIRST_BYTES.
+        """
+        from kafka.errors import KafkaError
+
+        try:
+            groups = self._broker.by_leader(offsets, timeout_s)
+        except (AskAgain, BrokerUnavailable, KafkaRefused, KafkaError):
+            return {}
+        requests = [
+            (fetch_request({part: offsets[part] for part in group}, FETCH_BYTES, FIRST_BYTES), node)
+            for node, group in groups.items()
+        ]
+        answers = self._broker.send_all(requests, timeout_s)
+        return {
+            TopicPartition(topic.topic, part.partition_index): list(derive_headers(bytes(part.records or b"")))
+            for answer in answers
+            if not isinstance(answer, KafkaError)
+            for topic in answer.responses
+            for part in topic.partitions
+            if part.error_code == 0
+        }
+
     def read_left(
         self,
         written: WrittenRange,
@@ -146,7 +175,7 @@ class LogReader:
                 raise StartGone(f"{partition} does not exist") from again
             raise
         with self._broker.fresh_leaders([partition]):
-            answered = self._broker.send(fetch_request(partition, offset, max_bytes), node, timeout_s)
+            answered = self._broker.send(fetch_request({partition: offset}, max_bytes), node, timeout_s)
         if not answered.responses:
             self._broker.check_leader(answered.error_code, partition, "reading")
             raise AskAgain(f"{partition}: a quota of this user holds it back for {answered.throttle_time_ms} ms")

@@ -12,6 +12,13 @@ from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka.facts import OpenBrokerTransaction
 
 
+def describe_request(transactional_id: TransactionalId) -> Any:
+    """Builds DescribeTransactions for one id."""
+    from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+
+    return DescribeTransactionsRequest(transactional_ids=[transactional_id])
+
+
 def end_request(committable: Committable, commit: bool) -> Any:
     """Builds EndTxn, version 4 at most: version 5 raises the epoch, so a retried request is rejected."""
     from kafka.protocol.producer.transaction import EndTxnRequest
@@ -208,11 +215,13 @@ NO_PARTITION: Final = (1 << 31) - 1
 """No topic has that many partitions. A broker checks the permission for it first and has no data to return."""
 
 
-def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any:
-    """Builds a read-uncommitted fetch of one partition that does not wait, version 10 at most, which only the leader
-    answers.
+def fetch_request(offsets: Mapping[TopicPartition, int], max_bytes: int, partition_bytes: int | None = None) -> Any:
+    """Builds a read-uncommitted fetch of partitions from these offsets, version 10 at most, which only the leader
+    answers. It does not wait.
 
-    Followers also answer newer versions, and their high watermark may be 0 (seen with 4.3.1).
+    The first partition with data always answers with one whole batch. Others answer with nothing if their first batch
+    has more than `partition_bytes` (None: `max_bytes`), or if the answer as a whole has `max_bytes`. Followers also
+    answer newer versions, and their high watermark may be 0 (seen with 4.3.1).
     """
     from kafka.protocol.consumer.fetch import FetchRequest
 
@@ -229,18 +238,20 @@ def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any
         rack_id="",
         topics=[
             topic(
-                topic=partition.topic,
+                topic=name,
                 partitions=[
                     topic.FetchPartition(
-                        partition=partition.partition,
+                        partition=index,
                         current_leader_epoch=-1,
-                        fetch_offset=offset,
+                        fetch_offset=offsets[TopicPartition(name, index)],
                         last_fetched_epoch=-1,
                         log_start_offset=-1,
-                        partition_max_bytes=max_bytes,
+                        partition_max_bytes=max_bytes if partition_bytes is None else partition_bytes,
                     )
+                    for index in indexes
                 ],
             )
+            for name, indexes in _by_topic(offsets).items()
         ],
         min_version=4,
         max_version=10,

@@ -7,7 +7,7 @@ retries. `connection.py` sends and retries requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
@@ -15,8 +15,9 @@ from tidegate.committable import Committable, WrittenRange
 from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.batches import derive_first_sequence, derive_marker, derive_ranges
 from tidegate.kafka.channel import OpenChannel, open_client_channel
+from tidegate.kafka.connecting import REQUEST_TIMEOUT_S
 from tidegate.kafka.connection import CONCURRENT_RETRY, TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
-from tidegate.kafka.errors import BrokerUnavailable, MarkerOvertaken
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, MarkerOvertaken
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     CoordinatorState,
@@ -38,6 +39,7 @@ from tidegate.kafka.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     NO_PARTITION,
+    describe_request,
     end_request,
     fence_request,
     fetch_request,
@@ -106,22 +108,16 @@ class TransactionClient:
         self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> TransactionDescription | None:
         """Returns the coordinator's description, or None if it does not know the id (never used, or expired)."""
-        from kafka.protocol.admin.transactions import DescribeTransactionsRequest
-
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         answer = self._broker.ask_coordinator(
-            transactional_id, lambda: request, lambda a: a.transaction_states[0].error_code, timeout_s
+            transactional_id,
+            lambda: describe_request(transactional_id),
+            lambda a: a.transaction_states[0].error_code,
+            timeout_s,
         ).transaction_states[0]
         if answer.error_code == _ID_NOT_FOUND:
             return None
         self._broker.refuse(answer.error_code, f"describing transaction {transactional_id}")
-        return TransactionDescription(
-            state=CoordinatorState(answer.transaction_state),
-            producer=ProducerId(answer.producer_id, answer.producer_epoch),
-            timeout_ms=answer.transaction_timeout_ms,
-            opened_at_ms=answer.transaction_start_time_ms,
-            partitions=frozenset(TopicPartition(t.topic, p) for t in answer.topics for p in t.partitions),
-        )
+        return _description(answer)
 
     def end_transaction(
         self, committable: Committable, commit: bool = True, timeout_s: float = ANSWER_TIMEOUT_S
@@ -148,7 +144,9 @@ class TransactionClient:
 
         deadline = self._clock.monotonic() + timeout_s
         answers: list[EndAnswer | None] = [None] * len(committables)
-        nodes = [self._broker.known_coordinator(committable.transactional_id) for committable in committables]
+        ids = [committable.transactional_id for committable in committables]
+        self._broker.find_coordinators(ids, min(timeout_s, REQUEST_TIMEOUT_S))
+        nodes = [self._broker.known_coordinator(transactional_id) for transactional_id in ids]
         pairs = [
             (end_request(c, commit=True), node) for c, node in zip(committables, nodes, strict=True) if node is not None
         ]
@@ -264,20 +262,77 @@ class TransactionClient:
         self._broker.until(attempt, timeout_s, f"writing the missing marker of a transaction to {partition}")
 
     def prepared_view(
-        self, transactional_id: TransactionalId, producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S
+        self,
+        transactional_id: TransactionalId,
+        producer: ProducerId,
+        expected: Collection[TopicPartition] = (),
+        timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> PreparedView:
-        """Reads everything that a prepare needs in two round trips: the coordinator, then all leaders at once."""
+        """Reads everything that a prepare needs, from the coordinator and from the leaders of the partitions.
+
+        One round trip suffices if the transaction has written to no other than the `expected` partitions. Otherwise the
+        leaders of the others are asked once the coordinator has named them.
+        """
         deadline = self._clock.monotonic() + timeout_s
-        description = self.describe(transactional_id, timeout_s)
-        if description is None or not description.partitions:
-            return PreparedView(description, {}, {})
-        wanted = sorted(description.partitions)
-        progress, ends = self._broker.until(
-            lambda remaining_s: self._progress_and_ends(wanted, producer, remaining_s),
-            deadline - self._clock.monotonic(),
-            f"reading the partitions of transaction {transactional_id}",
+        view = self._view_at_once(transactional_id, producer, expected, min(timeout_s, REQUEST_TIMEOUT_S))
+        if view is None:
+            view = PreparedView(self.describe(transactional_id, deadline - self._clock.monotonic()), {}, {})
+        partitions = frozenset[TopicPartition]() if view.description is None else view.description.partitions
+        missing = sorted(partitions - view.end_offsets.keys())
+        if missing:
+            progress, ends = self._broker.until(
+                lambda remaining_s: self._progress_and_ends(missing, producer, remaining_s),
+                deadline - self._clock.monotonic(),
+                f"reading the partitions of transaction {transactional_id}",
+            )
+            view.progress.update(progress)
+            view.end_offsets.update(ends)
+        return PreparedView(
+            view.description,
+            {part: one for part, one in view.progress.items() if part in partitions},
+            {part: one for part, one in view.end_offsets.items() if part in partitions},
         )
-        return PreparedView(description, progress, ends)
+
+    def _view_at_once(
+        self,
+        transactional_id: TransactionalId,
+        producer: ProducerId,
+        partitions: Collection[TopicPartition],
+        timeout_s: float,
+    ) -> PreparedView | None:
+        """Asks the coordinator and the leaders of these partitions at the same time.
+
+        Returns None without a final answer of all of them, because asking one after the other finds out why.
+        """
+        from kafka.errors import KafkaError
+
+        coordinator = self._broker.known_coordinator(transactional_id)
+        if coordinator is None or not partitions:
+            return None
+        try:
+            groups = self._broker.by_leader(partitions, timeout_s)
+            requests = [(describe_request(transactional_id), coordinator), *_state_requests(groups)]
+            with self._broker.fresh_leaders(partitions):
+                described, *states = self._broker.send_all(requests, timeout_s)
+                progress, ends = self._read_progress(states, len(groups), producer)
+        except (AskAgain, BrokerUnavailable, KafkaRefused, KafkaError):
+            return None
+        if isinstance(described, KafkaError) or described.transaction_states[0].error_code:
+            return None
+        return PreparedView(_description(described.transaction_states[0]), progress, ends)
+
+    def first_sequences(
+        self, offsets: Mapping[TopicPartition, int], producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[TopicPartition, int | None]:
+        """Returns for each partition what `first_sequence` returns, with one request per leader where that suffices."""
+        deadline = self._clock.monotonic() + timeout_s
+        found = self._log.first_batches(offsets, min(timeout_s, REQUEST_TIMEOUT_S))
+        firsts = {part: derive_first_sequence(batches, producer) for part, batches in found.items()}
+        for part, offset in offsets.items():
+            if firsts.get(part) is None:
+                left_s = deadline - self._clock.monotonic()
+                firsts[part] = self.first_sequence(part, offset, producer, left_s)
+        return firsts
 
     def first_sequence(
         self,
@@ -392,7 +447,7 @@ class TransactionClient:
         """Tests READ on a topic by fetching; `topics` needs only DESCRIBE."""
 
         def attempt(remaining_s: float) -> bool:
-            answer = self._broker.send(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1), None, remaining_s)
+            answer = self._broker.send(fetch_request({TopicPartition(topic, NO_PARTITION): 0}, 1), None, remaining_s)
             if not answer.responses:
                 raise AskAgain(f"a quota of this user holds it back for {answer.throttle_time_ms} ms")
             return bool(answer.responses[0].partitions[0].error_code != TOPIC_NOT_AUTHORIZED)
@@ -437,7 +492,15 @@ class TransactionClient:
     def _progress_and_ends(
         self, partitions: Sequence[TopicPartition], producer: ProducerId, timeout_s: float
     ) -> tuple[dict[TopicPartition, ProducerProgress], dict[TopicPartition, int]]:
-        producers, ends = self._producers_and_ends(partitions, timeout_s)
+        groups = self._broker.by_leader(partitions, timeout_s)
+        with self._broker.fresh_leaders(partitions):
+            answers = self._broker.send_all(_state_requests(groups), timeout_s)
+            return self._read_progress(answers, len(groups), producer)
+
+    def _read_progress(
+        self, answers: list[Any], leaders: int, producer: ProducerId
+    ) -> tuple[dict[TopicPartition, ProducerProgress], dict[TopicPartition, int]]:
+        producers, ends = self._read_states(answers, leaders)
         progress = {
             partition: ProducerProgress(known.current_txn_start_offset, known.last_sequence + 1)
             for partition, known in producers
@@ -448,18 +511,17 @@ class TransactionClient:
     def _producers_and_ends(
         self, partitions: Sequence[TopicPartition], timeout_s: float
     ) -> tuple[list[tuple[TopicPartition, Any]], dict[TopicPartition, int]]:
-        """Reads the leaders' producer states and high watermarks in one round trip.
-
-        A follower also reports its producers, but without the newest batches and markers (seen with 4.3.1 in a rolling
-        restart). Only the leader reports end offsets, so a broker's second response shows that the first one is valid.
-        """
+        """Reads the leaders' producer states and high watermarks in one round trip."""
         groups = self._broker.by_leader(partitions, timeout_s)
-        requests = [(producers_request(group), node) for node, group in groups.items()]
-        requests += [(offsets_request(group, committed=False, epochs=group), node) for node, group in groups.items()]
         with self._broker.fresh_leaders(partitions):
-            answers = self._broker.send_all(requests, timeout_s)
-            ends = self._offsets(answers[len(groups) :])
-            return list(self._producers(answers[: len(groups)])), ends
+            return self._read_states(self._broker.send_all(_state_requests(groups), timeout_s), len(groups))
+
+    def _read_states(
+        self, answers: list[Any], leaders: int
+    ) -> tuple[list[tuple[TopicPartition, Any]], dict[TopicPartition, int]]:
+        """Reads the answers to `_state_requests` of so many leaders. Raises what a wrong leader answers."""
+        ends = self._offsets(answers[leaders:])
+        return list(self._producers(answers[:leaders])), ends
 
     def _producers(self, answers: list[Any]) -> Iterator[tuple[TopicPartition, Any]]:
         for topic, entry in self._entries(answers):
@@ -485,3 +547,26 @@ class TransactionClient:
             for topic in answer.topics:
                 for entry in topic.partitions:
                     yield topic.name, entry
+
+
+def _description(answer: Any) -> TransactionDescription:
+    return TransactionDescription(
+        state=CoordinatorState(answer.transaction_state),
+        producer=ProducerId(answer.producer_id, answer.producer_epoch),
+        timeout_ms=answer.transaction_timeout_ms,
+        opened_at_ms=answer.transaction_start_time_ms,
+        partitions=frozenset(TopicPartition(t.topic, p) for t in answer.topics for p in t.partitions),
+    )
+
+
+def _state_requests(groups: Mapping[int, Mapping[TopicPartition, int]]) -> list[tuple[Any, int]]:
+    """Builds the requests for the producers and the high watermarks of partitions, grouped by leader.
+
+    A follower also reports its producers, but without the newest batches and markers (seen with 4.3.1 in a rolling
+    restart). Only the leader reports end offsets, so a broker's second response shows that the first one is valid.
+    """
+    requests = [(producers_request(group), node) for node, group in groups.items()]
+    return [
+        *requests,
+        *((offsets_request(group, committed=False, epochs=group), node) for node, group in groups.items()),
+    ]

@@ -32,6 +32,9 @@ T = TypeVar("T")
 OPEN_TIMEOUT_S: Final = 120.0
 CALL_TIMEOUT_S: Final = 10.0
 FLUSH_SLICE_S: Final = 0.5
+FLUSH_SLICE_S_MIN: Final = 0.001
+FLUSH_SLICES: Final = 8
+"""A wait goes on for at most this part of its length after the last record was delivered."""
 RETRY_PAUSE_S: Final = 0.1
 UNKNOWN_TOPIC_S: Final = 5.0
 """A newly started broker knows no topics, and one that lags behind knows no new ones. Sources wait for the same time.
@@ -320,12 +323,19 @@ class TransactionWriter:
             raise SinkFailed(f"sink {self._sink}: a record was not delivered: {self.first_error}", sink=self._sink)
 
     def flush(self, timeout_s: float, stopping: Callable[[], bool]) -> int:
-        """Waits until all records are delivered or have failed, and returns the number that are still pending."""
-        deadline = self._clock.monotonic() + timeout_s
+        """Waits until all records are delivered or have failed, and returns the number that are still pending.
+
+        Deliveries are not reported, so nothing wakes the client's `flush` after the last one: it checks every 10 ms,
+        and when its time is over. Short calls at first keep a barrier from waiting for the next check.
+        """
+        begun = self._clock.monotonic()
+        waited_s = 0.0
         while True:
-            left: int = self._guard(lambda: self._producer.flush(FLUSH_SLICE_S))
+            slice_s = min(FLUSH_SLICE_S, max(FLUSH_SLICE_S_MIN, waited_s / FLUSH_SLICES))
+            left: int = self._guard(lambda seconds=slice_s: self._producer.flush(seconds))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             self._take_undelivered()
-            if not left or stopping() or self._clock.monotonic() > deadline:
+            waited_s = self._clock.monotonic() - begun
+            if not left or stopping() or waited_s > timeout_s:
                 self._ask_transaction()
                 return left
 

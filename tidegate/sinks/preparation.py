@@ -137,20 +137,16 @@ class Preparation:
 
     def _prove(self, flushed: Flushed, client: TransactionClient) -> Committable:
         """Asks the broker whether the transaction is complete. Raises SinkFailed."""
-        view = client.prepared_view(flushed.transactional_id, flushed.producer, PREPARE_TIMEOUT_S)
+        expected = self._producers.written_last
+        view = client.prepared_view(flushed.transactional_id, flushed.producer, expected, PREPARE_TIMEOUT_S)
         committable = decide_committable(flushed, view)
         now = self._clock.monotonic()
-        new = [
-            part
+        new = {
+            part.partition: part.start_offset
             for part in committable.written
             if now - self._proven.get((flushed.producer.id, part.partition), -PROOF_AGE_S_MAX) >= PROOF_AGE_S_MAX
-        ]
-        sequences = {
-            part.partition: client.first_sequence(
-                part.partition, part.start_offset, flushed.producer, PREPARE_TIMEOUT_S
-            )
-            for part in new
         }
+        sequences = client.first_sequences(new, flushed.producer, PREPARE_TIMEOUT_S) if new else {}
         decide_first_sequences(flushed, sequences)
         self._proven.update({(flushed.producer.id, partition): now for partition in sequences})
         return committable

@@ -140,6 +140,11 @@ class SinkProducers:
         """Keeps the last transaction of each id. Called by the preparing thread."""
         self._last.update({one.transactional_id: one for one in committables})
 
+    @property
+    def written_last(self) -> frozenset[TopicPartition]:
+        """The partitions of the last transaction of each id: most likely those of the next one."""
+        return frozenset(part.partition for one in self._last.values() for part in one.written)
+
     def discard(self) -> None:
         """Passes all producers to the dropping thread."""
         for posted in (self._warm, self._opened):

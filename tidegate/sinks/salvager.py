@@ -167,11 +167,8 @@ class Salvager:
         )
         decide_flushed(flushed)
         committable = decide_committable(flushed, self._client.prepared_view(writer.transactional_id, writer.producer))
-        firsts = {
-            part.partition: self._client.first_sequence(part.partition, part.start_offset, writer.producer)
-            for part in committable.written
-        }
-        decide_first_sequences(flushed, firsts)
+        starts = {part.partition: part.start_offset for part in committable.written}
+        decide_first_sequences(flushed, self._client.first_sequences(starts, writer.producer))
         return committable
 
     def _read(self, partition: TopicPartition, ranges: Sequence[LoggedRange]) -> Iterator[ck.Message]:
