@@ -1,4 +1,4 @@
-"""Decodes damaged and truncated records and lines, and looks for headers in damaged ones, with sanitizers.
+"""Runs C with sanitizers: decodes damaged records and lines, looks for headers in them, and adds rows to totals.
 
     LD_PRELOAD=libasan.so PYTHONMALLOC=malloc python -m tests.native.sanitized LIBRARY [--records 20000] [--seed 1]
 
@@ -24,6 +24,8 @@ from tests.formats.avro.ordinary import damaged as damaged_avro
 from tests.formats.delimited.any_delimited import COLUMNS as LINE_COLUMNS
 from tests.formats.delimited.any_delimited import DIALECTS, draw_lines, line_decoder
 from tests.formats.schemas_of_json import FLAT, NESTED
+from tests.native.any_totals import damage, draw_totals
+from tests.native.lent_exactly import LentExactly
 from tests.native.record_bytes import Messages, Written, draw_record, write_record
 from tests.native.values import NativeValues
 from tests.support import clients
@@ -39,6 +41,7 @@ from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.json import MSGPACK, RecordDecoder
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
+from tidegate.native.running import NativeTotals
 
 BASES, ROWS = 20, 400
 COLUMNS = (*FLAT, *NESTED[:-1])
@@ -142,6 +145,23 @@ def hand_over(library: Library, rnd: random.Random) -> None:
     way.close()
 
 
+def add_to_totals(library: ctypes.CDLL, rnd: random.Random) -> None:
+    """Rows and totals in blocks of their size, also some that do not belong together."""
+    for _ in range(20):
+        drawn = draw_totals(rnd)
+        totals = NativeTotals(library, drawn.totals, LentExactly)
+        results, fields, left = totals.run(drawn.numbers, drawn.keys, drawn.added)
+        assert sum(map(len, left)) <= sum(column.null_count() for column in results)
+        assert all(pl.concat([column, column]).len() == 2 * drawn.keys for column in fields)
+        totals.last_rows(drawn.numbers, drawn.keys)
+        try:
+            wrong = damage(rnd, drawn)
+            totals.run(wrong.numbers, wrong.keys, wrong.added)
+        except ValueError:
+            continue
+        raise AssertionError("columns that do not belong together were taken")
+
+
 def main() -> None:
     """See the module. Prints how many records were decoded and how many left over."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -164,6 +184,7 @@ def main() -> None:
         if rnd.random() < 0.3:
             decode_msgpack(library, rnd)
         decode_lines(library, rnd)
+        add_to_totals(library, rnd)
         messages = Messages([draw_damaged(rnd) for _ in range(ROWS // 4)])
         messages.headers(library)
         messages.record_bytes(library)

@@ -13,19 +13,21 @@ from hypothesis import strategies as st
 
 from tests.operators.driven import Driven
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
+from tests.operators.ways import both_ways
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import CheckpointId
+from tidegate.operators.aggregates.columnar.running import OVERFLOW
 from tidegate.operators.aggregates.contract import AggregateUse, Value
-from tidegate.operators.aggregates.picking import Last
+from tidegate.operators.aggregates.extremes import Extreme
 from tidegate.operators.aggregates.registry import make_aggregate as make_function
-from tidegate.operators.kinds.aggregate.runtime import OVERFLOW
 from tidegate.operators.runtime import BatchTooLarge
 from tidegate.state.base import Share
 from tidegate.state.errors import LocalStateFailed, StateUnreadable
 
 MAX = 2**63 - 1
+_way = both_ways()
 
 
 def frame_of(rows: list[tuple[Any, Any]], kind: DataType = BIGINT) -> pl.DataFrame:
@@ -107,34 +109,40 @@ def test_overflow_with_latest_keeps_the_order_of_the_good_rows() -> None:
     assert process(operator, frame_of(rows)).rows() == [(1, MAX), (3, 1), (2, 5)]
 
 
+def break_min(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the minimum of texts raise at a value, which is computed in Python."""
+    plain = Extreme.run
+
+    def broken(self: Extreme, numbers: Any, values: Any, *others: Any) -> Any:
+        results = plain(self, numbers, values, *others)
+        if "13" in values:
+            raise ZeroDivisionError("thirteen")
+        return results
+
+    monkeypatch.setattr(Extreme, "run", broken)
+
+
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_X13_a_row_that_raises_fails_alone_and_no_other_counts_twice(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = Last.run
-
-    def broken(self: Last, numbers: Any, values: Any, *others: Any) -> Any:
-        results = plain(self, numbers, values, *others)
-        if 13 in values:
-            raise ZeroDivisionError("thirteen")
-        return results
-
-    monkeypatch.setattr(Last, "run", broken)
-    operator = make_aggregate(["count(*)", "sum", "last"], backend=backend)
-    rows = [(number % 3, number) for number in range(50)]
-    result = process(operator, frame_of(rows))
+    break_min(monkeypatch)
+    functions = ["count(*)", "last", "min"]
+    operator = make_aggregate(functions, STRING, backend=backend)
+    rows = [(number % 3, str(number)) for number in range(50)]
+    result = process(operator, frame_of(rows, STRING))
     [failure] = operator.take_failures()
     assert (failure.row, str(failure)) == (13, "INTERNAL_ERROR: ZeroDivisionError: thirteen")
-    good = [row for row in rows if row[1] != 13]
-    assert result.rows() == process(make_aggregate(["count(*)", "sum", "last"]), frame_of(good)).rows()
-    assert process(operator, frame_of([(1, 0)])).rows() == [(1, 17, sum(v for k, v in good if k == 1), 0)]
+    good = [row for row in rows if row[1] != "13"]
+    assert result.rows() == process(make_aggregate(functions, STRING), frame_of(good, STRING)).rows()
+    assert process(operator, frame_of([(1, "0")], STRING)).rows() == [(1, 17, "0", "0")]
     operator.state.close()
 
 
 def test_X15_texts_of_the_state_that_have_no_room_in_one_batch_are_refused_before_anything_happens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tidegate.operators.kinds.aggregate.runtime.BATCH_BYTES_MAX", 1000)
+    monkeypatch.setattr("tidegate.operators.aggregates.columnar.running.BATCH_BYTES_MAX", 1000)
     operator = make_aggregate(["first", "count(*)"], STRING)
     operator.process(frame_of([(1, "x" * 600)], STRING))
     with pytest.raises(BatchTooLarge):
@@ -148,26 +156,19 @@ def test_X13_texts_that_have_no_room_beside_a_row_that_raises_make_no_other_coun
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows that are good are in the state by then: a batch that is given back after that would count them again."""
+    monkeypatch.setattr("tidegate.operators.aggregates.columnar.running.BATCH_BYTES_MAX", 1000)
     monkeypatch.setattr("tidegate.operators.kinds.aggregate.runtime.BATCH_BYTES_MAX", 1000)
-    plain = Last.run
-
-    def broken(self: Last, numbers: Any, values: Any, *others: Any) -> Any:
-        results = plain(self, numbers, values, *others)
-        if "13" in values:
-            raise ZeroDivisionError("thirteen")
-        return results
-
-    monkeypatch.setattr(Last, "run", broken)
-    operator = make_aggregate(["last", "first", "count(*)"], STRING)
+    break_min(monkeypatch)
+    operator = make_aggregate(["last", "first", "min", "count(*)"], STRING)
     process(operator, frame_of([(2, "x" * 600)], STRING))
     rows = [(1, "a"), (1, "13"), (2, "b"), (2, "c")]
     with pytest.raises(BatchTooLarge):
         operator.process(frame_of(rows, STRING))
     assert operator.take_failures() == []
-    assert process(operator, frame_of(rows[:2], STRING)).rows() == [(1, "a", "a", 1)]
+    assert process(operator, frame_of(rows[:2], STRING)).rows() == [(1, "a", "a", "a", 1)]
     assert [failure.row for failure in operator.take_failures()] == [1]
-    assert process(operator, frame_of(rows[2:3], STRING)).rows() == [(2, "b", "x" * 600, 2)]
-    assert process(operator, frame_of(rows[3:], STRING)).rows() == [(2, "c", "x" * 600, 3)]
+    assert process(operator, frame_of(rows[2:3], STRING)).rows() == [(2, "b", "x" * 600, "b", 2)]
+    assert process(operator, frame_of(rows[3:], STRING)).rows() == [(2, "c", "x" * 600, "b", 3)]
 
 
 def test_X13_state_on_a_broken_disk_is_no_fault_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +177,7 @@ def test_X13_state_on_a_broken_disk_is_no_fault_of_a_row(monkeypatch: pytest.Mon
     def fail(*_: object) -> None:
         raise LocalStateFailed("the disk is full")
 
-    monkeypatch.setattr(operator.state, "put_many", fail)
+    monkeypatch.setattr(operator.state, "put_columns", fail)
     with pytest.raises(LocalStateFailed):
         operator.process(frame_of([(1, 1), (2, 2)]))
     assert operator.take_failures() == []

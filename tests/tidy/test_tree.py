@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "state": BASE | {"native", "formats", "storage"},
     "user_code": BASE | FIRST | {"python"},
     "expressions": BASE | FIRST,
-    "operators": BASE | FIRST | {"python", "user_code", "expressions"},
+    "operators": BASE | FIRST | {"native", "python", "user_code", "expressions"},
     "kafka": BASE | EDGE | {"native", "formats", "storage"},
     "config": BASE | LANGUAGE | {"kafka"},
     "plan": BASE | LANGUAGE | {"config"},

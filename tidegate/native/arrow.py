@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -75,17 +76,28 @@ def import_series(fill: Callable[[Any, Any], int]) -> pl.Series:
 
     `fill` returns 0 if it cannot allocate memory. Raises MemoryError.
     """
+    return import_many(1, fill)[0]
+
+
+def import_many(count: int, fill: Callable[[Any, Any], int]) -> list[pl.Series]:
+    """Imports the columns that `fill` writes to `count` arrays and schemas. See `import_series`."""
     import polars as pl
 
-    array, schema = ArrowArray(), ArrowSchema()
-    if not fill(ctypes.byref(array), ctypes.byref(schema)):
-        raise MemoryError("no memory for the columns of a batch")
+    arrays, schemas = _array_of(ArrowArray, count)(), _array_of(ArrowSchema, count)()
     try:
-        return pl.Series(_Exported(array, schema))
+        if not fill(arrays, schemas):
+            raise MemoryError("no memory for the columns of a batch")
+        return [pl.Series(_Exported(*one)) for one in zip(arrays, schemas, strict=True)]
     finally:  # Polars owns what it has imported, whose `release` is then null
-        for each in (array, schema):
+        for each in (*arrays, *schemas):
             if each.release:
                 each.release(ctypes.byref(each))
+
+
+@cache
+def _array_of(kind: type[ctypes.Structure], count: int) -> type[ctypes.Array[Any]]:
+    """Returns the type of an array. Each length is a type of its own, which only a garbage collection frees."""
+    return kind * count
 
 
 class _Stream(ctypes.Structure):

@@ -23,6 +23,7 @@ from tidegate.expressions.expression import AggregateCall, ColumnReference
 if TYPE_CHECKING:
     import polars as pl
 
+    from tidegate.native.running import TotalFunction
     from tidegate.state.base import KeyedState
     from tidegate.state.declaration import StateDeclaration, StateShape
     from tidegate.state.order import Row
@@ -110,6 +111,8 @@ class Aggregate:
     """True if the accumulator grows with the group."""
     begins_late: ClassVar[bool] = True
     """True if it can be added to a step with existing totals, which then start from the zero."""
+    native_function: TotalFunction | None = None
+    """The function in C that does what `run` does, for values and accumulators of fixed-size types."""
     encoding = ""
     """How values are encoded if the field types do not determine it. It is part of the headers of state files."""
 

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from tidegate.datatypes import BIGINT
 from tidegate.expressions.expression import AggregateCall
+from tidegate.native.running import TotalFunction
 from tidegate.operators.aggregates.contract import (
     Aggregate,
     AggregateField,
@@ -29,6 +30,7 @@ class Count(Aggregate):
     """The number of rows, or of rows whose argument is not NULL."""
 
     fields = (COUNT,)
+    native_function = TotalFunction.COUNT
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from tidegate.datatypes import DOUBLE
 from tidegate.expressions.expression import AggregateCall
+from tidegate.native.running import TotalFunction
 from tidegate.operators.aggregates.contract import (
     Aggregate,
     AggregateField,
@@ -40,6 +41,7 @@ class Extreme(Aggregate):
         super().__init__(name, call, use)
         self.fields = (AggregateField(call.function, call.type, nullable=True),)
         self._greatest = call.function in ("max", "bool_or")
+        self.native_function = TotalFunction.MAX if self._greatest else TotalFunction.MIN
 
     @override
     def add(self, accumulator: Value, value: Any) -> Value:

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from tidegate.datatypes import BIGINT, BOOLEAN
 from tidegate.expressions.expression import AggregateCall
+from tidegate.native.running import TotalFunction
 from tidegate.operators.aggregates.contract import (
     TIME,
     Aggregate,
@@ -35,6 +36,7 @@ class Last(Aggregate):
 
     takes_null = True
     picks_value = True
+    native_function = TotalFunction.LAST
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
@@ -68,6 +70,7 @@ UNSEEN: Final = _Unseen()
 class First(Last):
     """The value of the row that arrived first, including NULL. With a filter, `seen` is true once a row has counted."""
 
+    native_function = TotalFunction.FIRST
     begins_late = False
     """The first rows of existing keys have already passed."""
 

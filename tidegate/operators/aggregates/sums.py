@@ -19,6 +19,7 @@ from typing_extensions import override
 from tidegate.datatypes import BIGINT, BINARY, DOUBLE, EXACT, decimal_of_units, units_of
 from tidegate.expressions.decimals import derive_sum_type, divide_average
 from tidegate.expressions.expression import AggregateCall
+from tidegate.native.running import TotalFunction
 from tidegate.operators.aggregates.contract import (
     Aggregate,
     AggregateField,
@@ -80,6 +81,8 @@ class CheckedSum(_Sum):
 
     An overflow is detected when the result column is created (`make_column`), and the row fails.
     """
+
+    native_function = TotalFunction.SUM
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         average = call.function == "avg"
@@ -308,6 +311,7 @@ class CompensatedSum(_Sum):
             AggregateField("rest", BINARY, nullable=True, optional=True),
         )
         super().__init__(name, call, use, fields)
+        self.native_function = TotalFunction.AVERAGE if self.average else TotalFunction.SUM
 
     @override
     def add(self, accumulator: Value, value: Any) -> Value:
