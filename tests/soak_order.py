@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as Position
 
 from tests.sinks.driving import NO_IDS, Cluster, DrivenSink, permit, sink_operator
 from tests.support import clients
+from tests.support.records import records_of
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId
@@ -53,7 +54,7 @@ class Written:
         for key in keys:
             values.append(b"%d %d" % (key, self.counts[key]) + self._pad)
             self.counts[key] += 1
-        return OutputRecords(values, [b"k%d" % key for key in keys], size_bytes=sum(map(len, values)))
+        return records_of(values, [b"k%d" % key for key in keys])
 
 
 class Check:

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.formats.batches import messages_of
+from tests.support.records import listed
 from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.formats.contract import Decoded, FormatRefusal, WaitingForSchema
@@ -220,9 +221,9 @@ def test_values_go_round_with_the_id_in_front() -> None:
     options = FormatOptions(schema)
     frame = pl.DataFrame({"id": [1, None], "name": ["a", "b"], "k": ["x", "y"]})
     encoded = RecordEncoder("json-schema", COLUMNS, options=options).encode(frame)
-    assert encoded.values == [b'\0\0\0\1\2{"id":1,"name":"a"}', b'\0\0\0\1\2{"id":null,"name":"b"}']
+    assert listed(encoded).values == [b'\0\0\0\1\2{"id":1,"name":"a"}', b'\0\0\0\1\2{"id":null,"name":"b"}']
     decoder = FORMAT.decoder(COLUMNS, COLUMNS[1:], options, KnownSchemas({258: schema}))
-    decoded = decoder.decode(messages_of(encoded.values))
+    decoded = decoder.decode(messages_of(listed(encoded).values))
     assert isinstance(decoded, Decoded)
     assert decoded.frame.to_dicts() == [{"name": "a"}, {"name": "b"}]
     assert FORMAT.to_plain(encoded.values[0] or b"", options) == {"id": 1, "name": "a"}

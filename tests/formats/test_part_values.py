@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.routed import Header
+from tests.support.records import listed
 from tidegate.datatypes import BIGINT
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
@@ -35,7 +36,7 @@ def passed_on(headers: Sequence[Sequence[Header]], rules: HeaderRules) -> list[l
     )
     records = encode(frame, RecordParts(headers=rules))
     assert len(records) == len(headers)
-    return [list(one or ()) for one in records.headers] if records.headers else [[] for _ in headers]
+    return [list(one or ()) for one in listed(records).headers or [None] * len(headers)]
 
 
 @given(HEADERS)
@@ -75,7 +76,7 @@ def test_added_headers_are_after_those_that_are_passed_on() -> None:
     frame = frame.with_columns(header_column("__tidegate_headers", [[("t", b"1")], []]))
     rules = HeaderRules(passed=None, added=(("t", "text"), ("d", "data")), texts=("text", "data"))
     records = encode(frame, RecordParts(headers=rules))
-    assert records.headers == [
+    assert listed(records).headers == [
         [("t", b"1"), ("t", "é".encode()), ("d", b"\xff")],
         [("t", None), ("d", b"")],
     ]
@@ -111,7 +112,7 @@ def test_rows_that_were_in_flight_without_headers_have_none() -> None:
 def test_a_partition_that_the_topic_does_not_have_makes_a_bad_record(kind: type[pl.DataType]) -> None:
     frame = pl.DataFrame({"v": [0, 1, 2, 3, 4], "p": pl.Series([2, None, 3, -1, 0], dtype=kind)})
     records = encode(frame, RecordParts(partition="p"))
-    assert (records.values, records.partitions) == ([b'{"v":0}', b'{"v":1}', b'{"v":4}'], [2, None, 0])
+    assert (listed(records).values, listed(records).partitions) == ([b'{"v":0}', b'{"v":1}', b'{"v":4}'], [2, None, 0])
     assert [(one.row, one.kind) for one in records.failures] == [
         (2, FailureKind.NO_PARTITION),
         (3, FailureKind.NO_PARTITION),
@@ -122,15 +123,15 @@ def test_a_partition_that_the_topic_does_not_have_makes_a_bad_record(kind: type[
 def test_a_partition_beyond_any_topic_is_bad_where_the_topic_is_unknown() -> None:
     frame = pl.DataFrame({"v": [0, 1], "p": [2**31, 2**31 - 1]})
     records = encode(frame, RecordParts(partition="p"), None)
-    assert (records.partitions, [one.row for one in records.failures]) == ([2**31 - 1], [0])
+    assert (listed(records).partitions, [one.row for one in records.failures]) == ([2**31 - 1], [0])
 
 
 def test_deleted_rows_are_tombstones_and_need_a_key() -> None:
     deleted = [True, None, False, True, True]
     frame = pl.DataFrame({"k": ["a", "b", None, None, "e"], "v": [1, 2, 3, 4, None], "d": deleted})
     records = encode(frame, RecordParts(key="k", deleted="d"))
-    assert records.keys == [b"a", b"b", None, b"e"]
-    assert records.values == [None, b'{"v":2}', b'{"v":3}', None]
+    assert listed(records).keys == [b"a", b"b", None, b"e"]
+    assert listed(records).values == [None, b'{"v":2}', b'{"v":3}', None]
     assert [(one.row, one.kind) for one in records.failures] == [(3, FailureKind.NO_KEY)]
     assert records.keyed_values
 
@@ -144,5 +145,5 @@ def test_what_the_format_fails_keeps_its_row_beside_tombstones(monkeypatch: pyte
     records = RecordEncoder("routed", (), RecordParts(key="k", deleted="d")).encode(
         frame.rename({"k": "key"}).with_columns(k="key")
     )
-    assert (records.keys, records.values) == ([b"a", b"c"], [None, b"good"])
+    assert (listed(records).keys, listed(records).values) == ([b"a", b"c"], [None, b"good"])
     assert [one.row for one in records.failures] == [1]

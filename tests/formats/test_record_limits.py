@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.formats.routed import encode_routed, headers_column
+from tests.support.records import listed
 from tidegate.datatypes import BIGINT, BINARY, TIMESTAMP
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.record_limits import EDGE_MS, RecordLimits, batch_size, compressed_size
@@ -52,7 +53,7 @@ def test_X12_the_size_of_a_batch_of_one_record_is_kafkas() -> None:
 def test_X12_a_record_that_the_topic_would_refuse_is_bad_with_sizes_and_limits() -> None:
     encoded = encode_values([1930, 1931, 5, 90_000], LIMITS)
     assert [failure.row for failure in encoded.failures] == [1, 3]
-    assert [len(value or b"") for value in encoded.values] == [1930, 5]
+    assert [len(value or b"") for value in listed(encoded).values] == [1930, 5]
     assert encoded.size_bytes == 1935
     assert str(encoded.failures[0]) == (
         "RECORD_TOO_LARGE: key and value have 1931 bytes, 2001 in Kafka's format; max.message.bytes of topic kept is "
@@ -98,7 +99,7 @@ def test_X11_timestamps_beyond_the_topics_limits_are_bad() -> None:
     hour = 3_600_000
     encoded = stamped(0, hour, hour + 1, -2 * hour, -2 * hour - 1, None, earliest=-2 * hour, latest=hour)
     assert [failure.row for failure in encoded.failures] == [2, 4]
-    assert encoded.timestamps_ms == [NOW, NOW + hour, NOW - 2 * hour, None]
+    assert listed(encoded).timestamps_ms == [NOW, NOW + hour, NOW - 2 * hour, None]
     late, early = (str(failure) for failure in encoded.failures)
     assert late == (
         "TIMESTAMP_OUT_OF_RANGE: `at` is 2027-01-15T09:00:00.001Z, 3600 s after now; topic kept takes at most 3600 s "

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from tests.formats.routed import encode_routed, headers_column
+from tests.support.records import listed
 from tidegate.datatypes import BIGINT, BINARY, STRING, TIMESTAMP
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_limits import RecordLimits
@@ -32,14 +33,14 @@ from tidegate.formats.records import RecordEncoder
 def test_keys_are_the_text_of_their_column(column: pl.Series, keys: list[bytes | None]) -> None:
     frame = pl.DataFrame([column.alias("k"), pl.Series("v", [1, 2, 3])])
     encoded = RecordEncoder("json", [("v", BIGINT)], RecordParts(key="k")).encode(frame)
-    assert encoded.keys == keys
-    assert encoded.values == [b'{"v":1}', b'{"v":2}', b'{"v":3}']
+    assert listed(encoded).keys == keys
+    assert listed(encoded).values == [b'{"v":1}', b'{"v":2}', b'{"v":3}']
 
 
 def test_a_sink_without_key_writes_none() -> None:
     encoded = RecordEncoder("json", [("v", BIGINT)]).encode(pl.DataFrame({"v": [1]}))
-    assert (encoded.keys, encoded.values) == (None, [b'{"v":1}'])
-    assert encoded.timestamps_ms is None
+    assert (listed(encoded).keys, listed(encoded).values) == (None, [b'{"v":1}'])
+    assert listed(encoded).timestamps_ms is None
 
 
 def test_a_timestamp_column_sets_milliseconds() -> None:
@@ -47,7 +48,7 @@ def test_a_timestamp_column_sets_milliseconds() -> None:
     encoded = RecordEncoder("json", [("v", BIGINT)], RecordParts(timestamp="at")).encode(
         pl.DataFrame([pl.Series("v", [1, 2]), at])
     )
-    assert encoded.timestamps_ms == [1, None]
+    assert listed(encoded).timestamps_ms == [1, None]
 
 
 @pytest.mark.parametrize("unit", ["us", None])
@@ -57,8 +58,8 @@ def test_rows_whose_timestamp_kafka_cannot_store_are_told_and_left_out(unit: str
         at = (at * 1000).cast(pl.Datetime("us", "UTC"))
     frame = pl.DataFrame([pl.Series("v", [1, 2, 3, 4]), at])
     encoded = RecordEncoder("json", [("v", BIGINT)], RecordParts(key="v", timestamp="at")).encode(frame)
-    assert encoded.keys == [b"2", b"3"]
-    assert encoded.timestamps_ms == [7, None]
+    assert listed(encoded).keys == [b"2", b"3"]
+    assert listed(encoded).timestamps_ms == [7, None]
     assert encoded.size_bytes == 2 * len(b'2{"v":2}')
     assert [failure.row for failure in encoded.failures] == [0, 3]
     assert encoded.failures[1].message.startswith("`at` is -1 ms since 1970")
@@ -67,7 +68,7 @@ def test_rows_whose_timestamp_kafka_cannot_store_are_told_and_left_out(unit: str
 def test_raw_writes_value_and_key_and_null_is_a_tombstone() -> None:
     frame = pl.DataFrame({"key": ["a", "b"], "value": [b"\xff", None]})
     encoded = RecordEncoder("raw", [("value", BINARY)], RecordParts(key="key")).encode(frame)
-    assert (encoded.keys, encoded.values) == ([b"a", b"b"], [b"\xff", None])
+    assert (listed(encoded).keys, listed(encoded).values) == ([b"a", b"b"], [b"\xff", None])
 
 
 def test_size_counts_keys_and_values() -> None:
@@ -78,7 +79,7 @@ def test_size_counts_keys_and_values() -> None:
 def test_a_timestamp_key_is_no_column_of_the_value() -> None:
     frame = pl.DataFrame({"at": pl.Series([0], dtype=pl.Datetime("us", "UTC")), "v": [1]})
     encoded = RecordEncoder("json", [("at", TIMESTAMP)], RecordParts(key="v")).encode(frame)
-    assert (encoded.keys, encoded.values) == ([b"1"], [b'{"at":"1970-01-01T00:00:00Z"}'])
+    assert (listed(encoded).keys, listed(encoded).values) == ([b"1"], [b'{"at":"1970-01-01T00:00:00Z"}'])
 
 
 def test_a_format_may_set_everything_that_a_record_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +93,12 @@ def test_a_format_may_set_everything_that_a_record_has(monkeypatch: pytest.Monke
         ]
     )
     encoded = encode_routed(monkeypatch, frame)
-    assert (encoded.values, encoded.keys, encoded.timestamps_ms) == ([b"a", None], [None, b"k"], [7, None])
-    assert (encoded.headers, encoded.partitions) == ([[("h", b"1"), ("h", None)], None], [4, None])
+    assert (listed(encoded).values, listed(encoded).keys, listed(encoded).timestamps_ms) == (
+        [b"a", None],
+        [None, b"k"],
+        [7, None],
+    )
+    assert (listed(encoded).headers, listed(encoded).partitions) == ([[("h", b"1"), ("h", None)], None], [4, None])
     assert encoded.size_bytes == 5
     assert encoded.failures == (RecordFailure(1, FailureKind.WRONG_TYPE, "it is bad"),)
 

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from unittest import SkipTest
 
 import confluent_kafka as ck
+import polars as pl
 import pytest
 
 from tests.support import clients
+from tests.support.records import records_of
 from tests.waiting import wait_until
 from tidegate.formats.records import OutputRecords
 from tidegate.kafka.producing import ClientProducing, NativeProducing, Producing, RecordNotTaken, open_producing
 
 QUEUE = 4
+PARTITIONS = 3
 LARGEST = 2_000
 Reported = list[tuple[str, str, int, int]]
 """Name of the error, topic, partition, and bytes of key and value."""
@@ -79,10 +82,10 @@ def outlet(request: pytest.FixtureRequest) -> Iterator[Outlet]:
 def given(*values: bytes | None, whole: bool = True) -> OutputRecords:
     """Records of these values; with all parts, or without any other."""
     if not whole:
-        return OutputRecords(list(values))
+        return records_of(values)
     count = range(len(values))
     headers = [None, [], [("a", None), ("a", b""), ("ü", b"\0")]]
-    return OutputRecords(
+    return records_of(
         values,
         [b"k" * number if number else None for number in count],
         [None if number == 1 else number for number in count],
@@ -94,16 +97,16 @@ def given(*values: bytes | None, whole: bool = True) -> OutputRecords:
 @pytest.mark.parametrize("whole", [True, False], ids=["all parts", "values"])
 def test_records_are_taken_in_order_until_the_queue_is_full(outlet: Outlet, whole: bool) -> None:
     records = given(*(b"%d" % number for number in range(9)), whole=whole)
-    assert outlet.way.produce("t", records, 2, 5) == 5
-    assert outlet.way.produce("t", records, 5, 9) == 5 + QUEUE - 3
-    assert outlet.way.produce("t", records, 6, 9) == 6
+    assert outlet.way.produce("t", records, 0, 3, PARTITIONS) == 3
+    assert outlet.way.produce("t", records, 3, 9, PARTITIONS) == QUEUE
+    assert outlet.way.produce("t", records, QUEUE, 9, PARTITIONS) == QUEUE
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["all parts", "values"])
 def test_a_record_that_the_client_refuses_is_named(outlet: Outlet, whole: bool) -> None:
     records = given(b"a", None, b"c" * (LARGEST + 1), b"d", whole=whole)
     with pytest.raises(RecordNotTaken) as raised:
-        outlet.way.produce("t", records, 1, 4)
+        outlet.way.produce("t", records, 0, 4, 0)
     reason = raised.value.reason
     assert isinstance(reason, ck.KafkaError)
     assert (reason.name(), raised.value.row) == ("MSG_SIZE_TOO_LARGE", 2)
@@ -112,7 +115,7 @@ def test_a_record_that_the_client_refuses_is_named(outlet: Outlet, whole: bool) 
 def test_records_that_are_not_delivered_are_counted_and_the_first_of_each_error_is_kept(outlet: Outlet) -> None:
     assert outlet.undelivered() == (0, [])
     records = given(b"value", b"", None)
-    assert outlet.way.produce("t", records, 0, 2) == 2
+    assert outlet.way.produce("t", records, 0, 2, PARTITIONS) == 2
     outlet.producer.purge()
     wait_until(lambda: outlet.producer.poll(0.01) == 0 and not len(outlet.producer), "all are given up")
     assert outlet.undelivered() == (2, [("_PURGE_QUEUE", "t", 0, 5)])
@@ -122,10 +125,10 @@ def test_records_that_are_not_delivered_are_counted_and_the_first_of_each_error_
 def test_nothing_is_handed_to_a_producer_that_was_given_up(outlet: Outlet) -> None:
     outlet.close()
     with pytest.raises((RuntimeError, AttributeError)):
-        outlet.way.produce("t", given(b"a"), 0, 1)
+        outlet.way.produce("t", given(b"a"), 0, 1, PARTITIONS)
 
 
 def test_what_is_no_bytes_is_an_error_of_python(outlet: Outlet) -> None:
-    records = OutputRecords([b"a", 1.5], partitions=[0, 0])  # type: ignore[list-item]  # what is tried
+    records = OutputRecords(pl.Series([b"a", b"b"]), partitions=pl.Series([0.5, 1.5]))
     with pytest.raises((TypeError, SystemError)):
-        outlet.way.produce("t", records, 0, 2)
+        outlet.way.produce("t", records, 0, 2, PARTITIONS)

@@ -12,7 +12,7 @@ import confluent_kafka as ck
 import pytest
 
 from tests.support.certificates import Authority
-from tidegate.formats.records import OutputRecords
+from tests.support.records import records_of
 from tidegate.ids import ProducerId, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused
 from tidegate.kafka.facts import CoordinatorState, TopicLimits, TransactionDescription
@@ -310,9 +310,9 @@ def test_a_partition_that_is_newer_than_the_producer_is_looked_up_before_a_recor
     writer.open(None, never)
     asked = len(tools.listed)
     tools.partitions = 4
-    assert writer.write(OutputRecords([b"a", b"b"], partitions=[1, None]), 0) == 2
+    assert writer.write(records_of([b"a", b"b"], partitions=[1, None]), 0) == 2
     assert len(tools.listed) == asked, "nothing is new here"
-    assert writer.write(OutputRecords([b"c", b"d"], partitions=[3, 2]), 0) == 2
+    assert writer.write(records_of([b"c", b"d"], partitions=[3, 2]), 0) == 2
     assert tools.listed[asked:] == ["orders"]
     assert tools.produced == [(b"a", 1), (b"b", -1), (b"c", 3), (b"d", 2)]
 
@@ -321,7 +321,7 @@ def test_a_partition_that_never_comes_is_not_waited_for_without_end() -> None:
     tools = Tools()
     writer = make(tools)
     writer.open(None, never)
-    writer.write(OutputRecords([b"a"], partitions=[2]), 0)
+    writer.write(records_of([b"a"], partitions=[2]), 0)
     assert UNKNOWN_TOPIC_S <= tools.now < UNKNOWN_TOPIC_S + 1
 
 
@@ -329,8 +329,8 @@ def test_a_row_that_names_no_partition_goes_where_its_key_belongs() -> None:
     tools = Tools()
     writer = make(tools)
     writer.open(None, never)
-    writer.write(OutputRecords([b"a", b"b", b"c"], partitions=[0, None, 1]), 0)
-    writer.write(OutputRecords([b"d"], timestamps_ms=[None]), 0)
+    writer.write(records_of([b"a", b"b", b"c"], partitions=[0, None, 1]), 0)
+    writer.write(records_of([b"d"], timestamps_ms=[None]), 0)
     assert tools.produced == [(b"a", 0), (b"b", -1), (b"c", 1), (b"d", -1)]
 
 

@@ -9,6 +9,7 @@ import confluent_kafka as ck
 import pytest
 
 from tests.kafka.test_writer import ID, Tools, never
+from tests.support.records import records_of
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused
@@ -94,7 +95,7 @@ def writing(client: Client, identity: TransactionalId | None = None, **more: Top
 
 
 def rows(*values: bytes | None, **columns: Any) -> OutputRecords:
-    return OutputRecords(values, **columns)
+    return records_of(values, **columns)
 
 
 @pytest.mark.parametrize("keys", [None, [b"k", None, b"l"]])
@@ -155,7 +156,8 @@ def test_a_record_that_the_client_refuses_is_told_with_its_size(columns: dict[st
         writing(client).write(rows(b"a", b"too large", b"b", keys=keys, **columns), 0)
     assert refused.value.fields == {"sink": "out", "topic": "orders"}
     with pytest.raises(SinkRefused, match=r"max\.message\.bytes of topic others is not visible to this user"):
-        writing(client, others=TopicLimits()).write(rows(b"too large", topic="others", **columns), 0)
+        batch = rows(b"too large", b"a", b"b", topic="others", **columns)
+        writing(client, others=TopicLimits()).write(batch, 0)
 
 
 def test_all_that_a_row_may_set_is_set() -> None:

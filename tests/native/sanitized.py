@@ -24,23 +24,24 @@ from tests.formats.avro.ordinary import damaged as damaged_avro
 from tests.formats.delimited.any_delimited import COLUMNS as LINE_COLUMNS
 from tests.formats.delimited.any_delimited import DIALECTS, draw_lines, line_decoder
 from tests.formats.schemas_of_json import FLAT, NESTED
+from tests.native.any_records import ExactRecords, draw_records
 from tests.native.any_totals import damage, draw_totals
 from tests.native.lent_exactly import LentExactly
 from tests.native.record_bytes import Messages, Written, draw_record, write_record
 from tests.native.values import NativeValues
 from tests.support import clients
+from tests.support.records import listed
 from tidegate.datatypes import DataType
-from tidegate.formats.contract import Headers
 from tidegate.formats.kinds.avro.columns import record_columns
 from tidegate.formats.kinds.avro.in_memory import CertainReader
 from tidegate.formats.kinds.avro.resolution import fit_columns
 from tidegate.formats.kinds.avro.schema import parse_schema
-from tidegate.formats.records import OutputRecords
 from tidegate.kafka.producing import NativeProducing
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.json import MSGPACK, RecordDecoder
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
+from tidegate.native.records import Arrangement
 from tidegate.native.running import NativeTotals
 
 BASES, ROWS = 20, 400
@@ -115,32 +116,23 @@ def draw_damaged(rnd: random.Random) -> Written:
 
 def hand_over(library: Library, rnd: random.Random) -> None:
     """Records of any parts to a producer without brokers, from a row on; then all are given up."""
-    producer = clients.producer({"bootstrap.servers": "127.0.0.1:1", "message.max.bytes": 1_000})
+    producer = clients.producer({"bootstrap.servers": "127.0.0.1:1", "message.max.bytes": 100_000})
     lib = find_librdkafka()
     assert isinstance(lib, Librdkafka), lib
     way = NativeProducing(library, lib, lib.handle_of(producer))
-
-    def part() -> bytes | None:
-        return rnd.choice((None, b"", rnd.randbytes(rnd.randrange(1, 40))))
-
-    headers: list[Headers | None] = [
-        rnd.choice((None, [(rnd.choice(("", "name", "ü\0")), part()) for _ in range(rnd.randrange(4))]))
-        for _ in range(ROWS)
-    ]
-    rows, some = range(ROWS), rnd.random() < 0.5
-    records = OutputRecords(
-        [part() for _ in rows],
-        [part() for _ in rows] if some else None,
-        [rnd.choice((None, 1, 2**40)) for _ in rows] if rnd.random() < 0.5 else None,
-        headers if rnd.random() < 0.8 else None,
-        [rnd.choice((None, 0, 7)) for _ in rows] if not some else None,
-    )
-    start = rnd.randrange(ROWS)
-    assert way.produce("t", records, start, ROWS) == ROWS
+    records = draw_records(rnd, ROWS)
+    count, partitions = len(records), rnd.choice((0, 1, 5, 1000))
+    end = rnd.randrange(1, count)
+    assert way.produce("t", records, 0, end, partitions) == end
+    assert way.produce("t", records, end, count, partitions) == count
+    exact = ExactRecords(rnd, listed(records))
+    assert library.free.tg_records_bytes(ctypes.byref(exact.columns), count) == records.size_bytes
+    arrangement = Arrangement(library, exact.columns, count, lib.address["msg_partitioner_murmur2"], partitions)
+    assert way.hand_over("t", exact.columns, arrangement, 0, count).taken == count
     producer.purge()
     while len(producer):
         producer.poll(0.01)
-    assert way.take_undelivered()[0] == ROWS - start
+    assert way.take_undelivered()[0] == 2 * count
     del producer
     way.close()
 

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Position
 
 from tests.conftest import KEPT
 from tests.support import clients
+from tests.support.records import records_of
 from tests.waiting import wait_until
 from tidegate.committable import Committable
 from tidegate.coordinator.permit import CommitPermit, issue_permit
@@ -36,7 +37,7 @@ NO_IDS: frozenset[TransactionalId] = frozenset()
 def rows(numbers: Sequence[int], keys: int = 7, size: int = 0) -> OutputRecords:
     """Records whose value is their number; the key is the number modulo `keys`."""
     values = [(b"%d" % number).ljust(size, b" ") for number in numbers]
-    return OutputRecords(values, [b"%d" % (number % keys) for number in numbers], size_bytes=sum(map(len, values)))
+    return records_of(values, [b"%d" % (number % keys) for number in numbers])
 
 
 def permit(committables: Sequence[Committable], checkpoint: int = 1) -> CommitPermit:

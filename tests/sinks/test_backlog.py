@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from tests.sinks.driving import rows
+from tidegate.formats.records import output_records
 from tidegate.ids import CheckpointId
 from tidegate.sinks.backlog import WAITING_BYTES_MAX, Backlog, QueuedBarrier
 
@@ -53,6 +56,15 @@ def test_what_waits_is_bounded_by_its_size_too() -> None:
     backlog = Backlog(1_000_000)
     backlog.add(rows(range(2), size=WAITING_BYTES_MAX // 2))
     assert backlog.room(None) == 0
+
+
+def test_what_waits_is_bounded_by_the_memory_of_columns_that_it_was_taken_from() -> None:
+    whole = pl.Series([bytes(1000)] * (WAITING_BYTES_MAX // 1000 + 1))
+    backlog = Backlog(1_000_000)
+    backlog.add(output_records(pl.Series([b"v"]), whole[:1]))
+    assert backlog.room(None) == 0
+    assert backlog.advance(1)
+    assert backlog.room(None) == 1_000_000
 
 
 def test_the_size_of_what_is_through_is_free_again() -> None:

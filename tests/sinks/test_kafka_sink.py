@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 import msgspec
+import polars as pl
 import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
 from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
 from tests.support import clients
+from tests.support.records import records_of
 from tests.waiting import wait_until
 from tidegate.committable import Committable
 from tidegate.formats.records import OutputRecords
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def stamped(records: OutputRecords, timestamps_ms: list[int | None]) -> OutputRecords:
-    return msgspec.structs.replace(records, timestamps_ms=timestamps_ms)
+    return msgspec.structs.replace(records, timestamps_ms=pl.Series(timestamps_ms, dtype=pl.Int64))
 
 
 def test_prepared_records_become_visible_only_by_the_commit(cluster: Cluster) -> None:
@@ -241,8 +243,8 @@ def test_headers_partitions_and_topics_of_single_records_are_written_and_committ
     own, other = cluster_tv2.topic(3), cluster_tv2.topic(1)
     driven = cluster_tv2.sink(TopicChoice("topic", (own, other), "topic"))
     headers = [[("h", b"1"), ("h", None)], None]
-    driven.write(OutputRecords([b"a", b"b"], [b"k"] * 2, None, headers, partitions=[2, 1], topic=own))
-    driven.write(OutputRecords([None], [b"k"], topic=other))
+    driven.write(records_of([b"a", b"b"], [b"k"] * 2, None, headers, partitions=[2, 1], topic=own))
+    driven.write(records_of([None], [b"k"], topic=other))
     prepared = driven.prepared(1)
     places = {part.partition for one in prepared.committables for part in one.written}
     assert places == {TopicPartition(own, 2), TopicPartition(own, 1), TopicPartition(other, 0)}
@@ -274,7 +276,7 @@ def test_X12_a_partition_that_the_topic_was_given_meanwhile_is_written_to(
     for future in admin.create_partitions([NewPartitions(topic, 2)]).values():
         future.result(30)
     wait_until(lambda: cluster_tv2.client.topics([topic])[topic].partitions == 2, "the topic has two partitions")
-    driven.write(OutputRecords([b"1"], [b"k"], partitions=[1]))
+    driven.write(records_of([b"1"], [b"k"], partitions=[1]))
     prepared = driven.prepared(1)
     if exactly_once:
         cluster_tv2.committer.commit(permit(prepared.committables))

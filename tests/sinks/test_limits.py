@@ -12,6 +12,7 @@ import pytest
 
 from tests.formats.routed import encode_routed, headers_column
 from tests.sinks.driving import Cluster, DrivenSink, permit, sink_operator
+from tests.support.records import records_of
 from tidegate.datatypes import BIGINT, BINARY
 from tidegate.formats.dead_letters import DEAD_LETTER_BYTES_MIN
 from tidegate.formats.record_limits import RecordLimits
@@ -144,7 +145,7 @@ def test_X12_the_broker_takes_every_record_that_is_let_through_up_to_the_very_by
     assert bad == {19_929}
     assert commit(cluster_tv2, driven, encoded) == len(encoded)
     if codec != "none":
-        assert any(len(value or b"") > 20_000 for value in encoded.values)
+        assert any(len(value or b"") > 20_000 for value in encoded.values.to_list())
 
 
 @pytest.mark.slow
@@ -168,7 +169,7 @@ def test_X12_headers_are_counted_as_broker_and_client_count_them(
     values = [b"x" * size for size in range(19_000, 20_000)]
     headers = headers_column([[("name", b"y" * 300), ("none", None)]] * len(values))
     encoded = encode_routed(monkeypatch, pl.DataFrame([pl.Series("value", values), headers]), limits)
-    largest = max(len(value or b"") for value in encoded.values)
+    largest = max(len(value or b"") for value in encoded.values.to_list())
     assert (len(encoded), len(encoded.failures)) == (largest - 18_999, 19_999 - largest)
     assert commit(cluster_tv2, driven, encoded) == len(encoded)
     unlimited = RecordLimits(topic, 1_000_000)
@@ -205,7 +206,7 @@ def test_X11_a_timestamp_that_is_refused_near_a_limit_costs_an_attempt_and_not_t
     limits_of(driven)
     late = time.time_ns() // 1_000_000 + 100_000
     with pytest.raises(expected, match="INVALID_TIMESTAMP"):
-        commit(cluster_tv2, driven, OutputRecords([b"1"], None, [late], at_edge=at_edge))
+        commit(cluster_tv2, driven, records_of([b"1"], None, [late], at_edge=at_edge))
 
 
 @pytest.mark.slow

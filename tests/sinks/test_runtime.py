@@ -33,8 +33,8 @@ class Kept(SinkRuntime):
         return RecordLimits(topic, record_bytes=1_000_000, batch_bytes=10_000 if topic == "large" else 1_000)
 
     def write(self, rows: OutputRecords) -> None:
-        self.values += rows.values
-        self.by_topic.setdefault(rows.topic, []).extend(rows.values)
+        self.values += rows.values.to_list()
+        self.by_topic.setdefault(rows.topic, []).extend(rows.values.to_list())
 
 
 def test_X12_records_that_are_too_large_are_left_out_and_told_by_their_row() -> None:

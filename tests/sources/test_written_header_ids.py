@@ -13,6 +13,7 @@ from tests.formats.routed import headers_column
 from tests.formats.test_key_values import avro
 from tests.sources.test_header_ids import Known
 from tests.sources.test_record_parts import message, operator_of
+from tests.support.records import listed
 from tests.testing.pipelines import messages, run_one
 from tests.testing.test_record_parts import AVRO
 from tidegate.datatypes import BIGINT, STRING
@@ -55,15 +56,16 @@ def frame_of(**more: Any) -> pl.DataFrame:
 
 
 def headers_of(records: OutputRecords) -> list[dict[str, bytes | None]]:
-    assert records.headers is not None
-    return [dict(one or ()) for one in records.headers]
+    headers = listed(records).headers
+    assert headers is not None
+    return [dict(one or ()) for one in headers]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_id_is_in_the_header_and_the_value_is_bare(name: str) -> None:
     bare = RecordEncoder(name, COLUMNS, options=FormatOptions(SCHEMAS[name], IdPlace.NONE)).encode(frame_of())
     found = written(name, RecordParts(), frame_of())
-    assert found.values == bare.values
+    assert listed(found).values == listed(bare).values
     assert headers_of(found) == [{VALUE: MARKS[name]}] * 3
     assert found.size_bytes == bare.size_bytes + 3 * (len(VALUE) + len(MARKS[name]))
 
@@ -72,7 +74,7 @@ def test_the_id_is_in_the_header_and_the_value_is_bare(name: str) -> None:
 def test_what_a_sink_writes_a_source_reads(name: str) -> None:
     """Keys, too: their ids are in a header of their own."""
     parts = RecordParts(key="id", key_format="avro", key_options=options_of(avro("long"), 8))
-    found = written(name, parts, frame_of())
+    found = listed(written(name, parts, frame_of()))
     assert found.keys is not None
     assert found.headers is not None
     options = FormatOptions(SCHEMAS[name] if name == "protobuf" else None, IdPlace.HEADER)
@@ -93,7 +95,7 @@ def test_what_a_sink_writes_a_source_reads(name: str) -> None:
 def test_what_a_tombstone_and_a_record_without_key_do_not_have_no_header_names() -> None:
     parts = RecordParts(key="k", key_format="avro", key_options=options_of(avro("string"), 8), deleted="gone")
     found = written("avro", parts, frame_of(k=["x", None, "z"], gone=[True, False, False]))
-    assert found.values[0] is None
+    assert listed(found).values[0] is None
     assert headers_of(found) == [
         {KEY: b"\0\0\0\0\x08"},
         {VALUE: MARKS["avro"]},
@@ -104,9 +106,10 @@ def test_what_a_tombstone_and_a_record_without_key_do_not_have_no_header_names()
 def test_other_headers_stay_in_front_of_it() -> None:
     carried = headers_column([[("a", b"1"), ("a", None)], None, []]).alias(CARRIED_HEADERS)
     found = written("avro", RecordParts(headers=HeaderRules(passed=None)), frame_of().with_columns(carried))
-    assert found.headers is not None
+    headers = listed(found).headers
+    assert headers is not None
     mark = (VALUE, MARKS["avro"])
-    assert [list(one or ()) for one in found.headers] == [[("a", b"1"), ("a", None), mark], [mark], [mark]]
+    assert [list(one or ()) for one in headers] == [[("a", b"1"), ("a", None), mark], [mark], [mark]]
 
 
 def test_a_row_that_cannot_be_written_fails_as_ever() -> None:

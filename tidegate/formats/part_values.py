@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -155,6 +156,12 @@ def _passed(headers: pl.Series, rules: HeaderRules) -> pl.Series:
     if rules.renamed:
         flat = pl.DataFrame([names.replace(rules.renamed), flat.struct.field("value")]).to_struct()
     return cut_lists(flat, starts, ends)
+
+
+def header_column(headers: Sequence[Headers | None]) -> pl.Series:
+    """Inverts `header_pairs`."""
+    made = [None if one is None else [{"key": name, "value": value} for name, value in one] for one in headers]
+    return pl.Series("headers", made, dtype=polars_type(HEADERS_TYPE))
 
 
 def header_pairs(headers: pl.Series) -> list[Headers | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -18,23 +17,30 @@ from tidegate.formats.record_parts import NO_PARTS, RecordParts
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_ids import bare_options
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace
+from tidegate.native.library import loaded
+from tidegate.native.records import LentRecords
 
 LEAST_TIMESTAMP_MS: Final = 1
 """Brokers reject timestamps before 1970, and the client replaces 0 by the time of sending."""
 
 
-class OutputRecords(msgspec.Struct, frozen=True):
+class OutputRecords(msgspec.Struct, frozen=True, eq=False):
     """Records of one batch in row order, as columns of equal length; None for parts that the sink does not set."""
 
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None] | None = None
-    timestamps_ms: Sequence[int | None] | None = None
-    """Milliseconds since 1970, at least `LEAST_TIMESTAMP_MS`; None for the time of sending."""
-    headers: Sequence[Headers | None] | None = None
-    partitions: Sequence[int | None] | None = None
-    """None if the client chooses the partition by the key."""
+    values: pl.Series
+    """Binary; NULL for a tombstone."""
+    keys: pl.Series | None = None
+    """Binary."""
+    timestamps_ms: pl.Series | None = None
+    """Int64, milliseconds since 1970, at least `LEAST_TIMESTAMP_MS`; NULL for the time of sending."""
+    headers: pl.Series | None = None
+    """Of type `record_parts.HEADERS_TYPE`."""
+    partitions: pl.Series | None = None
+    """Int32; NULL if the client chooses the partition by the key."""
     size_bytes: int = 0
     """Size of all keys, values and headers."""
+    memory_bytes: int = 0
+    """Memory that the columns keep occupied: that of the larger columns which they were taken from."""
     failures: tuple[RecordFailure, ...] = ()
     """Rows without a record, because none could be made or Kafka would reject it."""
     at_edge: bool = False
@@ -49,6 +55,33 @@ class OutputRecords(msgspec.Struct, frozen=True):
     def keyed_values(self) -> bool:
         """True if only keys and values are set."""
         return self.timestamps_ms is None and self.headers is None and self.partitions is None
+
+    def header_pairs(self, start: int, end: int) -> list[Headers | None] | None:
+        """Returns the headers of the records from row `start` on, before row `end`."""
+        return None if self.headers is None else header_pairs(self.headers[start:end])
+
+
+def output_records(
+    values: pl.Series,
+    keys: pl.Series | None = None,
+    timestamps_ms: pl.Series | None = None,
+    headers: pl.Series | None = None,
+    partitions: pl.Series | None = None,
+    failures: tuple[RecordFailure, ...] = (),
+    *,
+    at_edge: bool = False,
+) -> OutputRecords:
+    """Returns records with their sizes."""
+    lent, library = LentRecords(values, keys, headers=headers), loaded()
+    size_bytes = _size_bytes(values, keys, headers) if library is None else lent.size_bytes(library)
+    return OutputRecords(
+        values, keys, timestamps_ms, headers, partitions, size_bytes, lent.memory_bytes, failures, at_edge
+    )
+
+
+def _size_bytes(values: pl.Series, keys: pl.Series | None, headers: pl.Series | None) -> int:
+    sizes = [int(column.bin.size().sum()) for column in (values, keys) if column is not None]
+    return sum(sizes) + (0 if headers is None else header_size(headers))
 
 
 class RecordEncoder:
@@ -70,19 +103,15 @@ class RecordEncoder:
         if failures:
             columns = columns.filter(~pl.int_range(pl.len()).is_in([failure.row for failure in failures]))
         by_name = {column.name: column for column in columns}
-        parts = {name: column.to_list() for name, column in by_name.items() if name != "headers"}
-        values, record_keys, headers = parts["value"], parts.get("key"), by_name.get("headers")
-        return OutputRecords(
-            values,
-            record_keys,
-            parts.get("timestamp"),
-            None if headers is None else header_pairs(headers),
-            parts.get("partition"),
-            _size_bytes(values)
-            + (0 if record_keys is None else _size_bytes(record_keys))
-            + (0 if headers is None else header_size(headers)),
+        timestamps_ms = by_name.get("timestamp")
+        return output_records(
+            by_name["value"],
+            by_name.get("key"),
+            timestamps_ms,
+            by_name.get("headers"),
+            by_name.get("partition"),
             failures,
-            "timestamp" in parts and limits is not None and is_at_edge(by_name["timestamp"], limits),
+            at_edge=timestamps_ms is not None and limits is not None and is_at_edge(timestamps_ms, limits),
         )
 
     def _failures(self, encoded: Encoded, limits: RecordLimits | None) -> tuple[RecordFailure, ...]:
@@ -120,8 +149,3 @@ def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:
         )
         for row, value in zip(rows, timestamps_ms.gather(rows), strict=True)
     ]
-
-
-def _size_bytes(values: list[bytes | None]) -> int:
-    """Returns the total size. For a small batch, a Polars query for it would cost more than the rest."""
-    return sum(map(len, filter(None, values)))

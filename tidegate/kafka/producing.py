@@ -1,13 +1,13 @@
-"""Hands records to a producer: by calls of its client, or in C, where it can (ADR 82).
+"""Hands records to a producer: by calls of its client, or in C, where it can (ADR 82, 96).
 
-Both ways keep the order of the records, and stop in front of the first one that the client does not take.
+Both ways keep the order of the records of each partition, and stop in front of the first one that the client does not
+take.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
-from array import array
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -17,9 +17,12 @@ from typing_extensions import override
 
 from tidegate.native.library import Address, Library, find_library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
+from tidegate.native.records import Arrangement, LentRecords, RecordColumns
 
 if TYPE_CHECKING:
-    from tidegate.formats.contract import Headers
+    import polars as pl
+
+    from tidegate.formats.records import OutputRecords
     from tidegate.kafka.tools import KafkaProducer
 
 _LOG = logging.getLogger("tidegate.sinks")
@@ -28,6 +31,11 @@ BY_KEY: Final = -1
 """The client chooses the partition."""
 _NOW: Final = 0
 """The time of sending."""
+_TAKEN: Final = 0
+_OUT_OF_ORDER: Final = "the client took rows out of order when its queue was full"
+"""Rows after the first rejected one were accepted. Sending it later would change the order."""
+_CALLS: Final = ("producev", "produce_batch", "headers_new", "header_add", "headers_destroy")
+"""Functions of librdkafka that C calls."""
 _QUEUE_FULL: Final = ck.KafkaError._QUEUE_FULL  # noqa: SLF001  # the client's own codes begin with an underscore; they are public
 
 
@@ -41,55 +49,27 @@ class Undelivered(NamedTuple):
     """Of key and value."""
 
 
-class RecordColumns(Protocol):
-    """Records as columns of equal length; None for parts that none of them has."""
-
-    @property
-    def values(self) -> Sequence[bytes | None]:
-        """Values; None for a tombstone."""
-
-    @property
-    def keys(self) -> Sequence[bytes | None] | None:
-        """Keys."""
-
-    @property
-    def timestamps_ms(self) -> Sequence[int | None] | None:
-        """Milliseconds since 1970; None for the time of sending."""
-
-    @property
-    def headers(self) -> Sequence[Headers | None] | None:
-        """Headers."""
-
-    @property
-    def partitions(self) -> Sequence[int | None] | None:
-        """Partitions; None if the client chooses by the key."""
-
-
-class OneRecord(NamedTuple):
-    """A single record, as columns."""
-
-    values: list[bytes | None]
-    keys: list[bytes | None]
-    timestamps_ms: list[int | None]
-    headers: list[Headers | None]
-    partitions: list[int | None]
-
-
 class RecordNotTaken(Exception):
     """The client does not take a record, not only because its queue is full."""
 
-    def __init__(self, reason: object, row: int) -> None:
+    def __init__(self, reason: object, row: int, size_bytes: int) -> None:
         self.reason = reason
         self.row = row
+        self.size_bytes = size_bytes
+        """Size of key and value."""
 
 
 class Producing(Protocol):
     """The way into one producer."""
 
-    def produce(self, topic: str, records: RecordColumns, start: int, end: int) -> int:
-        """Hands over the records from row `start` on, before row `end`; never blocks.
+    def produce(self, topic: str, records: OutputRecords, start: int, end: int, partitions: int) -> int:
+        """Hands over the records from place `start` on, before place `end`; never blocks.
 
-        Returns the first row that found no room, else `end`. Raises RecordNotTaken.
+        Places count in an order that keeps the rows of each partition in theirs. Records that have begun are handed
+        over to the end before any others. Returns the first place that found no room, else `end`. Raises
+        RecordNotTaken.
+
+        :param partitions: how many the topic has; 0 if the client has to choose them by the key.
         """
 
     def take_undelivered(self) -> tuple[int, Sequence[Undelivered]]:
@@ -117,74 +97,86 @@ class ClientProducing(Producing):
         return 0, ()
 
     @override
-    def produce(self, topic: str, records: RecordColumns, start: int, end: int) -> int:
-        keyed_values = records.timestamps_ms is None and records.headers is None and records.partitions is None
-        return (self._produce_batch if keyed_values else self._produce_each)(topic, records, start, end)
+    def produce(self, topic: str, records: OutputRecords, start: int, end: int, partitions: int) -> int:
+        return start + (self._produce_batch if records.keyed_values else self._produce_each)(topic, records, start, end)
 
-    def _produce_batch(self, topic: str, records: RecordColumns, start: int, end: int) -> int:
-        values, keys = records.values, records.keys
-        batch: list[dict[str, Any]]
-        if keys is None:
-            batch = [{"value": value} for value in values[start:end]]
-        else:
-            batch = [
-                {"key": key, "value": value} for key, value in zip(keys[start:end], values[start:end], strict=True)
-            ]
+    def _produce_batch(self, topic: str, records: OutputRecords, start: int, end: int) -> int:
+        batch: list[dict[str, Any]] = [{"value": value} for value in records.values[start:end].to_list()]
+        if records.keys is not None:
+            for record, key in zip(batch, records.keys[start:end].to_list(), strict=True):
+                record["key"] = key
         try:
             taken = self._producer.produce_batch(topic, batch)
         except (ck.KafkaException, SystemError) as error:
-            raise RecordNotTaken(_reason_of(error), start) from error
+            raise _not_taken(_reason_of(error), records, start) from error
         if taken == len(batch):
-            return end
+            return taken
         errors = [record.pop("_error", None) for record in batch]
         first = next(index for index, error in enumerate(errors) if error is not None)
         for index, reason in enumerate(errors):
             if reason is not None and reason.code() != _QUEUE_FULL:
-                raise RecordNotTaken(reason, start + index)
+                raise _not_taken(reason, records, start + index)
         if taken != first:
-            # Rows after the first rejected one were accepted; sending it later would change the order.
-            raise RecordNotTaken("the client took rows out of order when its queue was full", start + first)
-        return start + first
+            raise _not_taken(_OUT_OF_ORDER, records, start + first)
+        return first
 
-    def _produce_each(self, topic: str, records: RecordColumns, start: int, end: int) -> int:
+    def _produce_each(self, topic: str, records: OutputRecords, start: int, end: int) -> int:
         """Produces records one by one, because `produce_batch` accepts only keys and values."""
-        keys, times, headers, partitions = records.keys, records.timestamps_ms, records.headers, records.partitions
-        for row in range(start, end):
-            partition = None if partitions is None else partitions[row]
+        none = [None] * (end - start)
+
+        def listed(column: pl.Series | None) -> Sequence[Any]:
+            return none if column is None else column[start:end].to_list()
+
+        parts = (records.values, records.keys, records.partitions, records.timestamps_ms)
+        rows = zip(*map(listed, parts), records.header_pairs(start, end) or none, strict=True)
+        for taken, (value, key, partition, timestamp_ms, headers) in enumerate(rows):
             try:
                 self._producer.produce(
                     topic,
-                    value=records.values[row],
-                    key=None if keys is None else keys[row],
+                    value=value,
+                    key=key,
                     partition=BY_KEY if partition is None else partition,
-                    timestamp=_NOW if times is None else times[row] or _NOW,
-                    headers=None if headers is None else headers[row],
+                    timestamp=timestamp_ms or _NOW,
+                    headers=headers,
                 )
             except BufferError:
-                return row
+                return taken
             except (ck.KafkaException, SystemError) as error:
-                raise RecordNotTaken(_reason_of(error), row) from error
-        return end
+                raise _not_taken(_reason_of(error), records, start + taken) from error
+        return end - start
+
+    def repeat(self, topic: str, message: ck.Message) -> bool:
+        """Hands over a consumed message unchanged, into the same partition. Returns False if there is no room.
+
+        Raises RecordNotTaken.
+        """
+        value, key, partition = message.value(), message.key(), message.partition()
+        try:
+            self._producer.produce(
+                topic,
+                value=value,
+                key=key,
+                partition=BY_KEY if partition is None else partition,
+                timestamp=max(_NOW, message.timestamp()[1]),
+                headers=message.headers(),
+            )
+        except BufferError:
+            return False
+        except (ck.KafkaException, SystemError) as error:
+            raise RecordNotTaken(_reason_of(error), 0, len(key or b"") + len(value or b"")) from error
+        return True
 
 
 class _Outlet(ctypes.Structure):
     """`outlet` of `produce.c`."""
 
-    _fields_ = tuple(
-        (name, Address) for name in ("produce", "make", "add", "destroy", "client", "topic", "undelivered")
-    )
+    _fields_ = tuple((name, Address) for name in (*_CALLS, "client", "topic", "undelivered"))
 
 
-_PARTS: Final = ("values", "keys", "timestamps", "partitions", "header_counts", "names", "contents")
-_LISTS: Final = frozenset({"values", "keys", "names", "contents"})
+class HandedOver(ctypes.Structure):
+    """`handed_over` of `produce.c`."""
 
-
-class _Records(ctypes.Structure):
-    """`records` of `produce.c`: for lists of bytes their addresses and their lengths."""
-
-    _fields_ = tuple(
-        (name, Address) for part in _PARTS for name in ((part, f"{part}_lengths") if part in _LISTS else (part,))
-    )
+    _fields_ = (("taken", ctypes.c_int64), ("behind", ctypes.c_int64), ("error", ctypes.c_int32))
 
 
 class _Reason(ctypes.Structure):
@@ -221,6 +213,8 @@ class NativeProducing(Producing):
         self._undelivered = _Undelivered()
         """Must outlive the client, which writes there, also while another thread still serves its events."""
         self._taken = self._reasons = 0
+        self._begun: tuple[OutputRecords, Arrangement] | None = None
+        """Records of which some are not handed over yet, and their arrangement."""
         client.report_undelivered(handle, library.report)
 
     @override
@@ -239,59 +233,48 @@ class NativeProducing(Producing):
         return Undelivered(ck.KafkaError(one.error), topic, one.partition, one.size_bytes)
 
     @override
-    def produce(self, topic: str, records: RecordColumns, start: int, end: int) -> int:
-        count, given = end - start, _Records()
-        kept: list[object] = []
-
-        def add(part: str, values: Sequence[bytes | None], first: int, length: int) -> None:
-            listed = values if isinstance(values, list) else list(values)
-            addresses, lengths = array("Q", bytes(8 * length)), array("i", bytes(4 * length))
-            self._library.find_bytes(listed, first, length, _address_of(addresses), _address_of(lengths))
-            setattr(given, part, _address_of(addresses))
-            setattr(given, f"{part}_lengths", _address_of(lengths))
-            kept.append((listed, addresses, lengths))
-
-        def add_numbers(part: str, numbers: array[int]) -> None:
-            setattr(given, part, _address_of(numbers))
-            kept.append(numbers)
-
-        add("values", records.values, start, count)
-        if records.keys is not None:
-            add("keys", records.keys, start, count)
-        if records.timestamps_ms is not None:
-            add_numbers("timestamps", array("q", [at_ms or _NOW for at_ms in records.timestamps_ms[start:end]]))
-        if records.partitions is not None:
-            numbers = [BY_KEY if number is None else number for number in records.partitions[start:end]]
-            add_numbers("partitions", array("i", numbers))
-        if records.headers is not None:
-            lists = records.headers[start:end]
-            pairs = [pair for one in lists if one for pair in one]
-            add_numbers("header_counts", array("q", [len(one) if one else 0 for one in lists]))
-            add("names", [name.encode() for name, _ in pairs], 0, len(pairs))
-            add("contents", [value for _, value in pairs], 0, len(pairs))
-        return start + self._hand_over(topic, given, count, start)
-
-    def _hand_over(self, topic: str, given: _Records, count: int, start: int) -> int:
-        """Returns how many records were taken."""
+    def produce(self, topic: str, records: OutputRecords, start: int, end: int, partitions: int) -> int:
         if not self._handle:
             raise RuntimeError("a record was handed over after its producer was given up")
-        address, error = self._lib.address, ctypes.c_int32()
+        lent = LentRecords(records.values, records.keys, records.timestamps_ms, records.partitions, records.headers)
+        arrangement = self._arrange(records, lent.columns, start, partitions)
+        found = self.hand_over(topic, lent.columns, arrangement, start, end)
+        place: int = start + found.taken
+        self._begun = (records, arrangement) if place < len(records) else None
+        if found.error not in (_TAKEN, _QUEUE_FULL):
+            raise _not_taken(ck.KafkaError(found.error), records, arrangement.rows[place])
+        if found.behind:
+            raise _not_taken(_OUT_OF_ORDER, records, arrangement.rows[place])
+        return place
+
+    def _arrange(self, records: OutputRecords, columns: RecordColumns, start: int, partitions: int) -> Arrangement:
+        """Returns the arrangement of all records, which stays the same until the last one is handed over."""
+        if start:
+            if self._begun is None or self._begun[0] is not records:
+                raise RuntimeError("records are continued that are not those handed over last")
+            return self._begun[1]
+        choose = self._lib.address["msg_partitioner_murmur2"]
+        return Arrangement(self._library, columns, len(records), choose, partitions)
+
+    def hand_over(
+        self, topic: str, columns: RecordColumns, arrangement: Arrangement, start: int, end: int
+    ) -> HandedOver:
+        """Hands over records of columns until one is not taken."""
+        found = HandedOver()
         at = self._lib.topic_new(self._handle, topic.encode(), None)
-        calls = (address[name] for name in ("producev", "headers_new", "header_add", "headers_destroy"))
         try:
+            calls = (self._lib.address[name] for name in _CALLS)
             outlet = _Outlet(*calls, self._handle, at, ctypes.addressof(self._undelivered))
-            taken: int = self._library.free.tg_produce(
-                ctypes.byref(outlet), ctypes.byref(given), count, ctypes.byref(error)
-            )
+            given = (outlet, columns, arrangement.arrays)
+            self._library.free.tg_produce(*map(ctypes.byref, given), start, end, ctypes.byref(found))
         finally:
             self._lib.topic_destroy(at)
-        if taken < count and error.value != _QUEUE_FULL:
-            raise RecordNotTaken(ck.KafkaError(error.value), start + taken)
-        return taken
+        return found
 
 
-def _address_of(values: array[int]) -> int:
-    return values.buffer_info()[0]
+def _not_taken(reason: object, records: OutputRecords, row: int) -> RecordNotTaken:
+    parts = (records.values[row], None if records.keys is None else records.keys[row])
+    return RecordNotTaken(reason, row, sum(len(part) for part in parts if part is not None))
 
 
 def _reason_of(error: Exception) -> object:

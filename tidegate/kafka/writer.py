@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -17,12 +18,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from tidegate.ids import NO_PRODUCER, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused, refused_record
 from tidegate.kafka.producer_properties import fit_batches, largest_record
-from tidegate.kafka.producing import BY_KEY, OneRecord, RecordColumns, RecordNotTaken, open_producing
+from tidegate.kafka.producing import BY_KEY, ClientProducing, Producing, RecordNotTaken, open_producing
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaProducer, KafkaTools
 
 if TYPE_CHECKING:
-    from tidegate.formats.contract import Headers
     from tidegate.formats.records import OutputRecords
     from tidegate.kafka.facts import TopicLimits
     from tidegate.kafka.transactions import TransactionClient
@@ -135,6 +135,8 @@ class TransactionWriter:
         self._properties = properties
         self._tools = tools
         self._clock = tools.clock
+        self._producing: Producing | None = None
+        """The way into the producer, which the first record decides: rows and repeated messages have different ones."""
         self._queue_max = int(properties["queue.buffering.max.messages"])
 
     def open(self, client: TransactionClient | None, stopping: Callable[[], bool]) -> None:
@@ -215,12 +217,12 @@ class TransactionWriter:
                 )
             self._clock.sleep(RETRY_PAUSE_S)
 
-    def _learn_new(self, topic: str, partitions: Sequence[int | None]) -> None:
+    def _learn_new(self, topic: str, most: int) -> None:
         """Learns partitions that were added to a topic after this producer was opened, and blocks meanwhile.
 
-        A row that names a new partition proves that it exists, but the client would not notice it for minutes.
+        A row that names a new partition, of which `most` is the highest, proves that it exists, but the client would
+        not notice it for minutes.
         """
-        most = max((one for one in partitions if one is not None), default=BY_KEY)
         patient_until = self._clock.monotonic() + UNKNOWN_TOPIC_S
         while most >= self.partitions[topic]:
             deadline = self._clock.monotonic() + CALL_TIMEOUT_S
@@ -231,7 +233,7 @@ class TransactionWriter:
 
     def _set_producer(self, stopping: Callable[[], bool]) -> None:
         self._producer = self._make_producer(stopping)
-        self._producing = open_producing(self._producer)
+        self._producing = None
 
     def _make_producer(self, stopping: Callable[[], bool]) -> KafkaProducer:
         # An explicit value costs nothing per record; `delivery.report.only.error` needs a real bool.
@@ -258,31 +260,33 @@ class TransactionWriter:
 
     @property
     def queued(self) -> int:
-        """RecordColumns that the client has not delivered yet; 0 once discarded. Thread-safe."""
+        """Records that the client has not delivered yet; 0 once discarded. Thread-safe."""
         producer = getattr(self, "_producer", None)
         return 0 if producer is None else len(producer)
 
     @property
     def room(self) -> int:
-        """RecordColumns that the client would accept now. Thread-safe."""
+        """Records that the client would accept now. Thread-safe."""
         return self._queue_max - self.queued
 
     def discard(self) -> None:
         """Destroys the producer, which takes 10 to 100 ms. Its transaction remains unchanged at the broker.
 
         Must be called explicitly, because the delivery callback creates a reference cycle: otherwise the producer and
-        its threads would live until the garbage collector runs, in an arbitrary thread. RecordColumns still queued are
+        its threads would live until the garbage collector runs, in an arbitrary thread. Records still queued are
         discarded.
         """
         if self.queued:
             self._producer.purge(blocking=False)
         if hasattr(self, "_producer"):  # `open` may have failed before it created the producer
             del self._producer
-            self._producing.close()
+            if self._producing is not None:
+                self._producing.close()
 
     def write(self, rows: OutputRecords, start: int) -> int:
-        """Hands over rows from index `start` on and returns the index of the first row that did not fit. Raises
-        SinkFailed.
+        """Hands over rows from place `start` on and returns the first place that did not fit. Raises SinkFailed.
+
+        Places count in an order that keeps the rows of each partition in theirs.
         """
         end = min(len(rows), start + self.room)
         if end <= start:
@@ -291,22 +295,22 @@ class TransactionWriter:
             self.first_record_at = self._clock.monotonic()
         self._at_edge |= rows.at_edge
         if rows.partitions is not None:
-            self._learn_new(rows.topic or self._topic, rows.partitions[start:end])
-        done = self._produce(rows.topic or self._topic, rows, start, end)
+            most = cast("int | None", rows.partitions.max())
+            self._learn_new(rows.topic or self._topic, BY_KEY if most is None else most)
+        done = self._produce(rows, start, end)
         self.produced += done - start
         return done
 
     def repeat(self, message: Message) -> None:
         """Produces a consumed message again, unchanged and into the same partition. Waits while the queue is full.
 
-        Raises SinkFailed, SinkRefused.
+        A writer that repeats messages writes no rows. Raises SinkFailed, SinkRefused.
         """
-        headers = cast("Headers | None", message.headers())
-        record = OneRecord(
-            [message.value()], [message.key()], [max(0, message.timestamp()[1])], [headers], [message.partition()]
-        )
+        if self._producing is None:
+            self._producing = ClientProducing(self._producer)
+        assert isinstance(self._producing, ClientProducing)
         room_by = self._clock.monotonic() + ROOM_TIMEOUT_S
-        while not self._produce(self._topic, record, 0, 1):
+        while not self._hand_over(self._topic, partial(self._producing.repeat, self._topic, message)):
             if self._clock.monotonic() > room_by:
                 raise self._failure("the client's queue stays full")
             self._guard(lambda: self._producer.poll(RETRY_PAUSE_S))
@@ -339,14 +343,21 @@ class TransactionWriter:
                 self._ask_transaction()
                 return left
 
-    def _produce(self, topic: str, records: RecordColumns, start: int, end: int) -> int:
-        """Hands records to the client and returns the first row that found no room. Raises SinkFailed, SinkRefused."""
+    def _produce(self, rows: OutputRecords, start: int, end: int) -> int:
+        """Hands rows to the client and returns the first place that found no room. Raises SinkFailed, SinkRefused."""
+        if self._producing is None:
+            self._producing = open_producing(self._producer)
+        topic = rows.topic or self._topic
+        # A producer without transactions may live for days, and only the client learns how many there are by then.
+        partitions = self.partitions[topic] if self.transactional_id else 0
+        return self._hand_over(topic, partial(self._producing.produce, topic, rows, start, end, partitions))
+
+    def _hand_over(self, topic: str, hand_over: Callable[[], T]) -> T:
         try:
-            return self._producing.produce(topic, records, start, end)
+            return hand_over()
         except RecordNotTaken as refused:
-            key = None if records.keys is None else records.keys[refused.row]
-            size = len(key or b"") + len(records.values[refused.row] or b"")
-            raise self._failure(refused.reason, self._size_remedy(refused.reason, topic, size)) from refused
+            remedy = self._size_remedy(refused.reason, topic, refused.size_bytes)
+            raise self._failure(refused.reason, remedy) from refused
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
@@ -355,6 +366,8 @@ class TransactionWriter:
             self.delivery_errors += 1
 
     def _take_undelivered(self) -> None:
+        if self._producing is None:
+            return
         count, found = self._producing.take_undelivered()
         for one in found:
             self._note_reason(*one)
@@ -382,7 +395,7 @@ class TransactionWriter:
     def _await_reason(self) -> None:
         """Serves delivery reports until one gives the reason.
 
-        RecordColumns discarded because of it may be reported earlier.
+        Records discarded because of it may be reported earlier.
         """
         deadline = self._clock.monotonic() + REASON_TIMEOUT_S
         with contextlib.suppress(KafkaException, SystemError):

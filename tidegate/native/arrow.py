@@ -131,9 +131,24 @@ class Lent:
         if stream.get_next(stream, self._array):
             raise MemoryError("no memory to lend a column")
 
+    @property
+    def text_bytes(self) -> int:
+        """Size of the buffers that strings and bytes lie in, which may hold more than those of the column."""
+        return _text_bytes(self._array)
+
     def __del__(self) -> None:
         if self._array.release:
             self._array.release(self._array)
+
+
+def _text_bytes(array: ArrowArray) -> int:
+    """Only columns of views have more than two buffers: known, views, the texts, and at last the sizes of the texts."""
+    texts = array.n_buffers - 3
+    if texts > 0:
+        last = ctypes.c_void_p.from_address(array.buffers + (array.n_buffers - 1) * ctypes.sizeof(ctypes.c_void_p))
+        return sum((ctypes.c_int64 * texts).from_address(last.value or 0))
+    children = (ctypes.POINTER(ArrowArray) * array.n_children).from_address(array.children) if array.n_children else ()
+    return sum(_text_bytes(child.contents) for child in children)
 
 
 class ArrowFunctions:

@@ -27,8 +27,9 @@ _FUNCTIONS: Final[dict[str, tuple[Any, int, int]]] = {
     "tg_headers": (None, 2, 5),
     "tg_record_bytes": (_COUNT, 0, 3),
     "tg_destroy": (None, 0, 1),
+    "tg_records_bytes": (_COUNT, 0, 0),
 }
-"""Functions of `messages.c` and `headers.c`: the result type and two numbers of address arguments.
+"""Functions of `messages.c`, `headers.c` and `produce.c`: the result type and two numbers of address arguments.
 
 Each function takes one address together with the number of its rows. The numbers count the addresses before and after
 these two arguments.
@@ -39,8 +40,6 @@ _PYTHON: Final = (
     "PyList_SetItem",
     "Py_IncRef",
     "Py_DecRef",
-    "PyList_GetItem",
-    "PyBytes_AsStringAndSize",
 )
 
 
@@ -83,10 +82,10 @@ class Library:
         """Functions that create columns."""
         self.locked.tg_bytes.restype = ctypes.py_object
         self.locked.tg_bytes.argtypes = [Address, Address, Address, _COUNT]
-        self.locked.tg_addresses.restype = ctypes.c_int32
-        self.locked.tg_addresses.argtypes = [Address, ctypes.py_object, _COUNT, _COUNT, Address, Address]
-        self.free.tg_produce.restype = _COUNT
-        self.free.tg_produce.argtypes = [Address, Address, _COUNT, Address]
+        self.free.tg_arrange.restype = ctypes.c_int32
+        self.free.tg_arrange.argtypes = [Address, _COUNT, Address, ctypes.c_int32, Address]
+        self.free.tg_produce.restype = None
+        self.free.tg_produce.argtypes = [Address, Address, Address, _COUNT, _COUNT, Address]
         self.report = ctypes.cast(self.free.tg_report, Address).value or 0
         """Address of the function that takes delivery reports."""
 
@@ -97,10 +96,6 @@ class Library:
         """
         found: list[bytes | None] = self.locked.tg_bytes(ctypes.byref(self._python), addresses, lengths, count)
         return found
-
-    def find_bytes(self, values: list[bytes | None], start: int, count: int, addresses: int, lengths: int) -> None:
-        """Writes the addresses and lengths of values of a list, -1 for None. They are valid as long as the list."""
-        self.locked.tg_addresses(ctypes.byref(self._python), values, start, count, addresses, lengths)
 
 
 @cache

@@ -54,7 +54,7 @@ _CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
 _ERROR_CALL: Final = ctypes.CFUNCTYPE(None, Address, ctypes.c_int, ctypes.c_char_p, Address)
 _POINTERS: Final = (
     *("message_destroy", "message_timestamp", "message_headers", "header_cnt", "header_get_all"),
-    *("producev", "headers_new", "header_add", "headers_destroy"),
+    *("producev", "produce_batch", "msg_partitioner_murmur2", "headers_new", "header_add", "headers_destroy"),
 )
 
 

@@ -14,8 +14,8 @@ import msgspec
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId
 
-WAITING_BYTES_MAX: Final = 8 << 20
-"""Limit of the queue, in addition to the size of the client's queue; one batch is always accepted."""
+WAITING_BYTES_MAX: Final = 16 << 20
+"""Limit of the memory that the queue occupies, in addition to the client's queue; one batch is always accepted."""
 
 
 class QueuedBarrier(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Backlog:
         if len(rows):
             self._waiting.append(rows)
             self._rows += len(rows)
-            self._bytes += rows.size_bytes
+            self._bytes += rows.memory_bytes
 
     def add_barrier(self, barrier: QueuedBarrier) -> None:
         """Queues a barrier: earlier rows belong to its checkpoint, later ones do not."""
@@ -82,7 +82,7 @@ class Backlog:
             return False
         self._waiting.popleft()
         self._place = 0
-        self._bytes -= head.size_bytes
+        self._bytes -= head.memory_bytes
         return True
 
     def room(self, client_room: int | None) -> int:

@@ -274,9 +274,11 @@ class Collector(SinkRuntime):
     @override
     def write(self, rows: OutputRecords) -> None:
         none = [None] * len(rows)
-        sent = (rows.timestamps_ms or none, rows.headers or none, rows.partitions or none)
-        for key, value, timestamp_ms, headers, partition in zip(rows.keys or none, rows.values, *sent, strict=True):
-            record = WrittenRecord(key, value, timestamp_ms, tuple(headers or ()), partition, rows.topic)
+        columns = (rows.values, rows.keys, rows.timestamps_ms, rows.partitions)
+        lists = [none if column is None else column.to_list() for column in columns]
+        headers = rows.header_pairs(0, len(rows)) or none
+        for value, key, timestamp_ms, partition, pairs in zip(*lists, headers, strict=True):
+            record = WrittenRecord(key, value, timestamp_ms, tuple(pairs or ()), partition, rows.topic)
             self._written.append((next(self.numbers), record))
 
     @override

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.support.records import listed
 from tidegate.config.fields.secrets import Redactor
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.contract import Headers
@@ -51,7 +52,7 @@ def test_numbers_of_a_letter_that_are_none_of_kafkas_are_unknown() -> None:
 
 def encode(frame: pl.DataFrame, limits: RecordLimits | None = LIMITS) -> tuple[DeadLetter, dict[str, str]]:
     """The only letter, and its headers."""
-    records = DeadLetterEncoder("sales", 7).encode(frame, limits)
+    records = listed(DeadLetterEncoder("sales", 7).encode(frame, limits))
     assert records.keys is not None
     assert records.headers is not None
     headers = records.headers[0]
@@ -64,10 +65,11 @@ def encode(frame: pl.DataFrame, limits: RecordLimits | None = LIMITS) -> tuple[D
 
 def test_the_bytes_of_letters_are_those_of_keys_values_and_headers() -> None:
     records = DeadLetterEncoder("sales", 7).encode(about(RawRecord(b"k", None, HEADERS, 99)), LIMITS)
-    assert records.keys is not None
-    assert records.headers is not None
-    headers = [header for one in records.headers for header in one or ()]
-    parts = [*records.keys, *records.values, *(name.encode() for name, _ in headers), *(value for _, value in headers)]
+    found = listed(records)
+    assert found.keys is not None
+    assert found.headers is not None
+    headers = [header for one in found.headers for header in one or ()]
+    parts = [*found.keys, *found.values, *(name.encode() for name, _ in headers), *(value for _, value in headers)]
     assert records.size_bytes == sum(len(part or b"") for part in parts) > len(b"k")
 
 
@@ -146,7 +148,7 @@ def test_the_least_that_a_letter_can_be_fits_in_the_least_topic_that_is_accepted
     longest = ("t" * 249, 2**31 - 1, 2**63 - 1, raw, failure)
     frame = dead_letters_of_records("s" * 100, ClusterName("c" * 100), [longest])
     frame = frame.with_columns(pl.lit('"%s"' % ("r" * 60_000)).alias("row"), pl.lit("t" * 60_000).alias("row_types"))
-    records = DeadLetterEncoder("p" * 100, 2**31).encode(frame, limits)
+    records = listed(DeadLetterEncoder("p" * 100, 2**31).encode(frame, limits))
     assert records.headers is not None
     assert fits(None, None, records.headers[0] or (), limits)
     assert records.values == [None]
@@ -170,7 +172,7 @@ def test_secrets_are_masked_in_the_row_and_in_the_message() -> None:
     failure = RecordFailure(0, FailureKind.CALL_FAILED, 'refused: "open\\sesame"')
     frame = pl.DataFrame({"id": [1], "notes": [['as "open\\sesame"', "b"]], "s": [{"t": "x open\\sesame"}]})
     found = dead_letters_of_rows("step", ORDERS, frame, [failure])
-    records = DeadLetterEncoder("sales", 7, Redactor(["open\\sesame"])).encode(found, LIMITS)
+    records = listed(DeadLetterEncoder("sales", 7, Redactor(["open\\sesame"])).encode(found, LIMITS))
     assert records.headers is not None
     letter = read_dead_letter(0, 0, None, None, None, records.headers[0] or ())
     assert letter is not None
@@ -182,11 +184,11 @@ def test_secrets_are_masked_in_the_row_and_in_the_message() -> None:
 
 def test_letters_about_one_partition_are_in_one_partition() -> None:
     frame = pl.concat([about(RawRecord(None, b"v", (), 1), partition=number) for number in (0, 1, 2, 3, 4, 0)])
-    found = DeadLetterEncoder("p", 1).encode(frame, LIMITS).partitions
+    found = listed(DeadLetterEncoder("p", 1).encode(frame, LIMITS)).partitions
     assert found is not None
     assert found[0] == found[5] == found[4]
     assert set(found[:4]) == {0, 1, 2, 3}, "those of neighbours are spread"
-    assert DeadLetterEncoder("p", 1).encode(frame).partitions == [None] * 6
+    assert listed(DeadLetterEncoder("p", 1).encode(frame)).partitions == [None] * 6
 
 
 def rows(**columns: Any) -> pl.DataFrame:
@@ -248,7 +250,7 @@ def test_marks_name_letters_in_ranges() -> None:
 def test_a_letter_about_a_record_with_the_header_of_a_mark_is_no_mark() -> None:
     """Whoever may write to the source's topic could mark all letters; so did marks that another pipeline reads."""
     record = RawRecord(None, make_mark([0, 1, 2], "orders"), ((letters.MARKER, b"3"),), 99)
-    records = DeadLetterEncoder("sales", 7).encode(about(record), LIMITS)
+    records = listed(DeadLetterEncoder("sales", 7).encode(about(record), LIMITS))
     assert records.headers is not None
     headers = records.headers[0]
     assert headers is not None

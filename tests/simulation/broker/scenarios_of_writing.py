@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tests.simulation.broker.scenario import Value, refused, scenario
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import FLUSH_S, SMALL_BATCHES, Stage
+from tests.support.records import records_of
 from tidegate.errors import TidegateError
 from tidegate.formats.records import OutputRecords
 from tidegate.kafka.writer import TransactionWriter
@@ -16,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 def _rows(values: Sequence[bytes], key: bytes | None = b"k", times_ms: list[int | None] | None = None) -> OutputRecords:
-    return OutputRecords(values, None if key is None else [key] * len(values), times_ms)
+    return records_of(values, None if key is None else [key] * len(values), times_ms)
 
 
 def _named(call: Callable[[], object]) -> tuple[str, str]:

@@ -13,10 +13,10 @@ from confluent_kafka import Message
 from tests.simulation.broker.scripted_port import Fate, ScriptedPort
 from tests.support import clients
 from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict
+from tests.support.records import records_of
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.committable import Committable
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
@@ -149,7 +149,7 @@ class Stage:
         """Write numbers and flush; the key (or the number as key) decides about the partition."""
         values = [(b"%d" % number).ljust(size) for number in numbers]
         keys = [b"%d" % number if key is None else key for number in numbers]
-        assert writer.write(OutputRecords(values, keys, times_ms), 0) == len(values)
+        assert writer.write(records_of(values, keys, times_ms), 0) == len(values)
         assert writer.flush(FLUSH_S, _never) == 0
         writer.poll()
 

@@ -14,8 +14,9 @@ import polars as pl
 
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.contract import Headers
+from tidegate.formats.part_values import header_column
 from tidegate.formats.record_limits import RecordLimits, fits
-from tidegate.formats.records import OutputRecords
+from tidegate.formats.records import OutputRecords, output_records
 from tidegate.ids import MAIN_CLUSTER
 
 _HeaderList = list[tuple[str, bytes | None]]
@@ -46,9 +47,12 @@ class DeadLetterEncoder:
             values.append(value)
             headers.append(found)
             partitions.append(_partition_of(row, None if limits is None else limits.partitions))
-        size = sum(len(one or b"") for one in (*keys, *values))
-        size += sum(len(name.encode()) + len(value or b"") for one in headers for name, value in one or ())
-        return OutputRecords(values, keys, headers=headers, partitions=partitions, size_bytes=size)
+        return output_records(
+            pl.Series(values, dtype=pl.Binary),
+            pl.Series(keys, dtype=pl.Binary),
+            headers=header_column(headers),
+            partitions=pl.Series(partitions, dtype=pl.Int32),
+        )
 
     def _fitting(self, row: Mapping[str, Any], limits: RecordLimits | None) -> _Form:
         forms = list(self._forms(row)) if limits is not None else [next(self._forms(row))]
