@@ -28,6 +28,7 @@ from tests.native.any_records import ExactRecords, draw_records
 from tests.native.any_totals import damage, draw_totals
 from tests.native.lent_exactly import LentExactly
 from tests.native.record_bytes import Messages, Written, draw_record, write_record
+from tests.native.sanitized_rows import hash_keys, number_partitions
 from tests.native.values import NativeValues
 from tests.support import clients
 from tests.support.records import listed
@@ -182,6 +183,9 @@ def main() -> None:
         messages.record_bytes(library)
     for _ in range(10):
         hand_over(Library(Path(given.library)), rnd)
+    for _ in range(20):
+        number_partitions(Library(Path(given.library)), rnd)
+        hash_keys(Library(Path(given.library)), rnd)
     print(f"seed {given.seed}: {decoded} of {given.records} records decoded, no report")
 
 

@@ -13,6 +13,7 @@ from tests.sources.scripted import NAME, P0, P1, TIMESTAMPS, Scripted, order
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT
 from tidegate.expressions.parse import parse_expression
+from tidegate.native.library import Library, loaded
 from tidegate.operators import lateness as measured
 from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.lateness import measure_behind
@@ -40,17 +41,16 @@ def naive(rows: list[tuple[int, int]], delay_ms: int) -> tuple[list[int], dict[i
     return behind, marks
 
 
-@example([(0, 5), (1, 5), (0, 6)], 0, [3], measured.RUN_ROWS)
-@example([(0, 6), (0, 5)], 0, [2], 1)
-@example([(0, 5)] * 3 + [(1, 1)] * 3, 0, [6], 1)
+@pytest.mark.parametrize("library", [None, loaded()], ids=["Python", "C"])
+@example([(0, 5), (1, 5), (0, 6)], 0, [3])
+@example([(0, LAST_MS), (0, FIRST_MS)], 0, [2])
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50) | st.integers(FIRST_MS, LAST_MS)), max_size=60),
     st.integers(0, 30) | st.just(366 * 86_400_000),
     st.lists(st.integers(1, 20), min_size=1, max_size=5),
-    st.sampled_from([1, 2, measured.RUN_ROWS]),
 )
 def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
-    rows: list[tuple[int, int]], delay_ms: int, sizes: list[int], run_rows: int
+    library: Library | None, rows: list[tuple[int, int]], delay_ms: int, sizes: list[int]
 ) -> None:
     found: list[int] = []
     marks = dict.fromkeys(range(4), LOWEST)
@@ -58,13 +58,16 @@ def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
     while at < len(rows):
         batch = rows[at : at + sizes[at % len(sizes)]]
         at += len(batch)
-        own = {place: marks[place] for place, _ in batch}
+        parts = list(dict.fromkeys(place for place, _ in batch))
+        own = [marks[part] for part in parts]
         times = pl.Series("__tidegate_time", [time_ms for _, time_ms in batch], dtype=pl.Int64)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(measured, "RUN_ROWS", run_rows)
-            patched.setattr(measured, "_BLOCK_ROWS", 3)
-            found += measure_behind(times, [place for place, _ in batch], own, delay_ms).to_list()  # type: ignore[arg-type]  # ints are hashable
-        marks.update(own)
+            patched.setattr(measured, "loaded", lambda: library)
+            behind = measure_behind(times, [parts.index(place) for place, _ in batch], own, delay_ms)
+        assert behind.name == "__tidegate_behind"
+        assert behind.dtype == pl.Int64
+        found += behind.to_list()
+        marks.update(zip(parts, own, strict=True))
     expected, expected_marks = naive(rows, delay_ms)
     assert found == expected
     assert {place: mark for place, mark in marks.items() if mark != LOWEST} == expected_marks

@@ -162,7 +162,7 @@ def check_parts(records: Records) -> None:
     split = records.part(0, 100).joined(records.part(100, len(records)))
     assert (rows_of(split), split.size_bytes) == (whole, records.size_bytes)
     assert len(records.part(3, 3)) == 0
-    check_runs(records, order)
+    check_origins(records, order)
     for row in (0, 5, len(records) - 1):
         raw = records.raw(row)
         headers = None if raw.headers is None else list(raw.headers)
@@ -183,18 +183,23 @@ def check_record_bytes(records: Records, way: str) -> None:
     assert records.record_bytes == chosen.record_bytes + others.record_bytes > shown
 
 
-def check_runs(records: Records, order: list[tuple[str, int, int]]) -> None:
-    start = 0
-    for end in records.run_ends:
-        assert len({place[:2] for place in order[start : end + 1]}) == 1, "of one partition"
-        start = end + 1
-    assert start == len(order)
-    if isinstance(records, NativeMessages):
-        first = next(row for row in range(1, len(order)) if order[row][:2] == order[row - 1][:2])
-        for rows in ([first, first - 1], [first, first]):
-            with pytest.raises(OutOfOrder) as caught:
-                _ = records.choose(rows).run_ends
-            assert caught.value.row == 1
+def check_origins(records: Records, order: list[tuple[str, int, int]]) -> None:
+    """Partitions are numbered as they first occur, however they alternate, and no record precedes an older one."""
+    dealt = sorted(range(len(order)), key=lambda row: (order[row][2], row))
+    for rows in (range(len(order)), dealt):
+        partitions, numbers, firsts, lasts = records.choose(rows).origins
+        parts = [TopicPartition(*order[row][:2]) for row in rows]
+        assert [partitions[number] for number in numbers] == parts
+        assert partitions == tuple(dict.fromkeys(parts))
+        assert list(firsts) == [parts.index(part) for part in partitions]
+        assert list(lasts) == [len(parts) - 1 - parts[::-1].index(part) for part in partitions]
+    first, second = [row for row in range(len(order)) if order[row][:2] == order[0][:2]][:2]
+    other = next(row for row in range(len(order)) if order[row][:2] != order[0][:2])
+    for chosen in ([first, first], [second, other, first], [other, second, second, first]):
+        with pytest.raises(OutOfOrder) as caught:
+            _ = records.choose(chosen).origins
+        assert caught.value.row == (1 if other not in chosen else 2)
+    assert tuple(map(len, records.part(0, 0).origins)) == (0, 0, 0, 0)
 
 
 def check_flat(records: Records, way: str) -> None:

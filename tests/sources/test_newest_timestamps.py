@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import confluent_kafka as ck
 import pytest
 
@@ -12,7 +10,7 @@ from tidegate.ids import TopicPartition
 from tidegate.sources.kafka import NEWEST_LOOK_S, NewestRecords
 from tidegate.sources.messages import KafkaMessages
 
-PARTS: dict[Hashable, TopicPartition] = {number: TopicPartition("in", number) for number in range(2)}
+PARTS = [TopicPartition("in", number) for number in range(2)]
 
 
 def message(partition: int, offset: int, at_ms: int | None) -> ck.Message:
@@ -21,8 +19,7 @@ def message(partition: int, offset: int, at_ms: int | None) -> ck.Message:
 
 
 def look(newest: NewestRecords, *messages: ck.Message) -> None:
-    batch = KafkaMessages(messages)
-    newest.look(dict(zip(batch.partitions, batch.offsets, strict=True)), batch.partitions, batch, PARTS)
+    newest.look(KafkaMessages(messages))
 
 
 def test_the_last_record_of_each_partition_of_a_batch_counts() -> None:

@@ -74,7 +74,6 @@ def message(
 def read(operator: SourceOperator, *messages: ck.Message) -> SourceBatch:
     """What a source makes of them."""
     source = KafkaSource(operator, (), SourcePositions(NAME, ()), "group", lambda: None)
-    source._partitions = source._by_key([P0])
     if source.watermarks is not None:
         source.watermarks.on_added([P0])
     positions = Positions(NAME, {P0: 0})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import confluent_kafka as ck
 import pytest
@@ -10,12 +10,11 @@ import pytest
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
 from tidegate.sources.caught_up import Due
-from tidegate.sources.messages import KafkaMessages, Records
+from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.waiting_records import AGAIN_S, HeldRecords
 
 FIRST, SECOND, THIRD = (TopicPartition("t", number) for number in range(3))
-PARTITIONS: dict[Hashable, TopicPartition] = {0: FIRST, 1: SECOND, 2: THIRD}
 
 
 class FlowReader(ConsumerThread):
@@ -40,18 +39,14 @@ class Holding:
         self.held = HeldRecords("s", lambda: self.now)
 
     def hold(self, pending: Pending) -> None:
-        self.held.hold(pending, PARTITIONS, origins_of)
+        self.held.hold(pending)
 
     def rest_of(self, pending: Pending) -> Pending:
-        return self.held.without_held(pending, PARTITIONS, origins_of)
+        return self.held.without_held(pending)
 
 
 def message(partition: int, value: bytes) -> ck.Message:
     return ck.Message(topic="t", partition=partition, offset=0, value=value)
-
-
-def origins_of(records: Records) -> Sequence[int]:
-    return records.partitions
 
 
 def pending_of(*messages: ck.Message, **more: dict[TopicPartition, int]) -> Pending:

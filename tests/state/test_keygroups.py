@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import polars as pl
 import pytest
@@ -10,8 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, STRING, TIMESTAMP, DataType, decimal_of
+from tidegate.formats.columns import TIMESTAMP as MOMENT
 from tidegate.formats.columns import plain_values
+from tidegate.native.library import loaded
+from tidegate.state import keygroups
 from tidegate.state.keygroups import KEYS_REMEMBERED_MAX, ROWS_FEW, _known_groups, key_group_of, key_groups_of_keys
+
+SEED = 20_261_129
+
+
+@pytest.fixture(scope="module", params=[None, loaded()], ids=["Polars", "C"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways to hash columns."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keygroups, "loaded", lambda: request.param)
+        yield
+
 
 FRAME = pl.DataFrame(
     {
@@ -44,6 +61,46 @@ def test_golden_groups_of_128(keys: list[str], groups: list[int]) -> None:
     found = key_group_of(FRAME, keys, 128)
     assert found.dtype == pl.UInt16
     assert found.to_list() == groups
+
+
+def draw_frame(rnd: random.Random, height: int) -> pl.DataFrame:
+    """Columns of all types of keys that C hashes. Some texts have lengths at which the hash changes its way."""
+    lengths = (0, 1, 3, 4, 8, 9, 12, 13, 16, 17, 32, 33, 64, 96, 128, 129, 240, 241, 1024, 1025, 2049)
+
+    def column(draw: Callable[[], Any], kind: type[pl.DataType] | pl.DataType) -> pl.Series:
+        values = [None if rnd.random() < 0.1 else draw() for _ in range(height)]
+        return pl.Series(values, dtype=pl.Int64 if kind in (pl.Date, MOMENT) else kind).cast(kind)
+
+    def number(bits: int) -> Callable[[], int]:
+        return lambda: rnd.choice((0, -1, -(1 << bits - 1), (1 << bits - 1) - 1, rnd.randrange(-1000, 1000) % 128))
+
+    return pl.DataFrame(
+        {
+            "s": column(lambda: "ä" * (rnd.choice(lengths) // 2) + rnd.choice(("", "b")), pl.String),
+            "x": column(lambda: rnd.randbytes(rnd.choice(lengths)), pl.Binary),
+            "b": column(lambda: rnd.random() < 0.5, pl.Boolean),
+            "i8": column(number(8), pl.Int8),
+            "i16": column(number(16), pl.Int16),
+            "i32": column(number(32), pl.Int32),
+            "i64": column(number(64), pl.Int64),
+            "d": column(lambda: rnd.randrange(-719_162, 2_932_896), pl.Date),
+            "t": column(lambda: rnd.randrange(-(10**16), 10**16), MOMENT),
+        }
+    )
+
+
+def test_C_hashes_as_polars_does() -> None:
+    print(f"seed {SEED}")
+    rnd = random.Random(SEED)
+    for _ in range(8):
+        frame = pl.concat([draw_frame(rnd, rnd.randrange(1, 150)) for _ in range(2)], rechunk=rnd.random() < 0.5)
+        frame = frame[rnd.randrange(frame.height) :]
+        wanted = [[name] for name in frame.columns] + [rnd.sample(frame.columns, rnd.randrange(2, 5)) for _ in range(4)]
+        for keys in wanted:
+            groups = rnd.choice((1, 128, 32768))
+            kinds = tuple(frame[key].dtype for key in keys)
+            expected = keygroups._hash_rows(frame, keys, kinds, groups).to_list()
+            assert key_group_of(frame, keys, groups).to_list() == expected, keys
 
 
 def test_width_of_an_integer_does_not_matter() -> None:

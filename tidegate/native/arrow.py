@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import polars as pl
 
+    NumberType = pl.Int32 | pl.Int64 | pl.UInt16 | pl.UInt32
+
 BUFFER_BYTES_MAX: Final = 2**31 - 1
 """Maximum size of a buffer that views point into."""
+_WIDTHS: Final = {"Int32": (4, b"i"), "Int64": (8, b"l"), "UInt16": (2, b"S"), "UInt32": (4, b"I")}
+"""Bytes and Arrow's format of columns of numbers, by the name of their type."""
 _SCHEMA_CAPSULE: Final = b"arrow_schema"
 _ARRAY_CAPSULE: Final = b"arrow_array"
 _STREAM_CAPSULE: Final = b"arrow_array_stream"
@@ -173,19 +177,12 @@ class ArrowFunctions:
         return import_series(lambda *out: self._views(addresses, lengths, count, buffer_bytes, label, *out))
 
     def fixed_column(
-        self,
-        name: str,
-        address: int,
-        count: int,
-        dtype: type[pl.Int32 | pl.Int64 | pl.UInt32],
-        known: int | None = None,
+        self, name: str, address: int, count: int, dtype: type[NumberType], known: int | None = None
     ) -> pl.Series:
         """Creates a column of `count` numbers at an address.
 
         `known` is the address of one byte per number; 0 becomes NULL. Raises MemoryError.
         """
-        import polars as pl
-
-        width, form = (8, b"l") if dtype is pl.Int64 else (4, b"i" if dtype is pl.Int32 else b"I")
+        width, form = _WIDTHS[dtype.__name__]
         label = name.encode()
         return import_series(lambda *out: self._fixed(address, count, width, known, form, label, *out))

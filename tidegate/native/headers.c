@@ -33,7 +33,7 @@ typedef struct {
     int64_t name_length, value_length; /* -1: NULL */
 } header;
 
-enum { LENGTH_BYTES = 5, HEADERS_MAX = 100000 };
+enum { LENGTH_BYTES = 5, HEADERS_MAX = 100000, NEXT = 16 };
 
 /* False where the bytes end in it. */
 static bool read_number(span *left, int64_t *number)
@@ -74,14 +74,17 @@ static bool read_header(span *left, header *one)
 /* Where the length begins that stands before some bytes; NULL where another number does. */
 static const uint8_t *before_length(const uint8_t *bytes, size_t size)
 {
-    uint8_t length[LENGTH_BYTES];
-    size_t count = 0;
-    for (uint64_t rest = (uint64_t)size << 1; count < LENGTH_BYTES; rest >>= 7) {
-        length[count++] = (uint8_t)((rest & 0x7f) | (rest > 0x7f ? 0x80 : 0));
-        if (rest <= 0x7f)
-            return memcmp(bytes - count, length, count) == 0 ? bytes - count : NULL;
-    }
-    return NULL;
+    uint64_t rest = (uint64_t)size << 1;
+    int count = 1;
+    for (uint64_t left = rest >> 7; left != 0; left >>= 7)
+        count++;
+    if (count > LENGTH_BYTES)
+        return NULL;
+    const uint8_t *begin = bytes - count;
+    for (int at = 0; at < count; at++, rest >>= 7)
+        if (begin[at] != ((rest & 0x7f) | (at + 1 < count ? 0x80 : 0)))
+            return NULL;
+    return begin;
 }
 
 /* Where the number begins that ends here. A byte without the highest bit must be before it. NULL: none ends here. */
@@ -215,6 +218,10 @@ int64_t tg_record_bytes(const message *const *messages, int64_t count, headers_o
     int64_t all = 0, bytes;
     for (int64_t i = 0; i < count; i++) {
         const message *one = messages[i];
+        if (i + 2 * NEXT < count)
+            __builtin_prefetch(messages[i + 2 * NEXT]);
+        if (i + NEXT < count && messages[i + NEXT]->value != NULL)
+            __builtin_prefetch(messages[i + NEXT]->value + messages[i + NEXT]->value_size);
         if (count_in_place(one, &bytes) < 0)
             bytes = ask_header_bytes(one, get, count_headers, at);
         all += bytes + (one->key == NULL ? 0 : (int64_t)one->key_size) + (one->value == NULL ? 0 : (int64_t)one->value_size);

@@ -20,7 +20,7 @@ Address = ctypes.c_void_p
 _COUNT: Final = ctypes.c_int64
 _FUNCTIONS: Final[dict[str, tuple[Any, int, int]]] = {
     "tg_scan": (None, 0, 7),
-    "tg_run_ends": (_COUNT, 1, 2),
+    "tg_origins": (_COUNT, 1, 4),
     "tg_keys": (None, 0, 2),
     "tg_timestamps": (_COUNT, 0, 3),
     "tg_count_headers": (_COUNT, 0, 5),
@@ -86,6 +86,12 @@ class Library:
         self.free.tg_arrange.argtypes = [Address, _COUNT, Address, ctypes.c_int32, Address]
         self.free.tg_produce.restype = None
         self.free.tg_produce.argtypes = [Address, Address, Address, _COUNT, _COUNT, Address]
+        self.free.tg_behind.restype = None
+        self.free.tg_behind.argtypes = [Address, _COUNT, Address, Address, _COUNT, Address]
+        self.free.tg_key_groups.restype = ctypes.c_int32
+        self.free.tg_key_groups.argtypes = [Address, Address, _COUNT, _COUNT, _COUNT, Address]
+        self.free.tg_distribute.restype = None
+        self.free.tg_distribute.argtypes = [Address, _COUNT, Address, _COUNT, Address, Address]
         self.report = ctypes.cast(self.free.tg_report, Address).value or 0
         """Address of the function that takes delivery reports."""
 

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
 from tidegate.datatypes import RESERVED
 from tidegate.formats.columns import TIMESTAMP
+from tidegate.native.event_times import measure_in_c
+from tidegate.native.library import loaded
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import LATE, Columns
@@ -22,12 +24,6 @@ LAST_MS: Final = 253_402_300_799_999
 """0001-01-01 and the end of 9999: no event time is outside."""
 _LAST_END_MS: Final = LAST_MS + 1000 * 86_400_000
 """Windows of 366 days end before this, even if records may be 366 days late."""
-_FLOOR: Final = -(1 << 62)
-"""Below every watermark, but far enough from the limit of the type to allow subtraction."""
-RUN_ROWS: Final = 500
-"""Average run length of rows of one origin from which queries are faster than a loop."""
-_BLOCK_ROWS: Final = 100
-"""Rows per block in the search for another origin."""
 
 
 class LateRows:
@@ -59,6 +55,13 @@ class LateRows:
         if over_ms is None:
             return times + behind if behind.max() else None
         return pl.select(pl.max_horizontal(times + behind, over_ms)).to_series()
+
+    def leaves_open(self, batch: pl.DataFrame, from_ms: int) -> bool:
+        """Returns whether everything from an instant on is open for all rows; cheaper than `closed_by`."""
+        if not self._clock.uniform or after_ms(self._clock.watermark_ms) > from_ms:
+            return False
+        times, behind = batch[TIME], batch[BEHIND]
+        return not behind.max() or int((times + behind).max()) <= from_ms  # type: ignore[arg-type]  # Int64
 
     def _over(self, batch: pl.DataFrame) -> pl.Series | pl.Expr | None:
         """Returns the same instants by the clock alone; None if no row of the batch is before them."""
@@ -106,73 +109,17 @@ def after_ms(watermark_ms: int) -> int:
     return max(FIRST_MS, min(_LAST_END_MS, watermark_ms) + 1)
 
 
-def _bounds(times: pl.Series) -> tuple[int, int]:
-    """Returns the lowest and highest time; none may be NULL."""
-    first, last = times.min(), times.max()
-    assert isinstance(first, int)
-    assert isinstance(last, int)
-    return first, last
+def measure_behind(times: pl.Series, origins: Sequence[int], marks: list[int], delay_ms: int) -> pl.Series:
+    """Returns `__tidegate_behind` of rows in offset order within each partition.
 
-
-def measure_behind(
-    times: pl.Series, origins: Sequence[Hashable], marks: dict[Hashable, int], delay_ms: int
-) -> pl.Series:
-    """Returns `__tidegate_behind` of rows in offset order within each origin.
-
-    Updates `marks`, the watermark of each origin. The client delivers the records of one partition after those of
-    another, so there are few runs of rows of one origin. A run takes some 50 us. Rows of short runs take 75 ns each in
-    a plain loop; grouping by expressions takes 250.
+    `times` has no NULL. `origins` has the place of each row's partition in `marks`, the watermarks, which are updated.
     """
-    lag_ms = delay_ms + 1
-    if times.is_empty():
-        return pl.Series("__tidegate_behind", dtype=pl.Int64)
-    starts = [0] if len(marks) == 1 else _starts_of_runs(origins)
-    if starts:
-        ends = [*starts[1:], len(times)]
-        runs = zip(starts, ends, strict=True)
-        return pl.concat([_behind_in_run(times[start:end], origins[start], marks, lag_ms) for start, end in runs])
+    lag_ms, library = delay_ms + 1, loaded()
+    if library is not None:
+        return measure_in_c(library, BEHIND, times, origins, marks, lag_ms)
     behind: list[int] = []
-    add = behind.append
     for origin, time_ms in zip(origins, times.to_list(), strict=True):
-        late_ms = marks[origin] + 1 - time_ms
-        if late_ms > 0:
-            add(late_ms)
-        else:
-            add(0)
-            if late_ms <= -lag_ms:
-                marks[origin] = time_ms - lag_ms
-    return pl.Series("__tidegate_behind", behind, dtype=pl.Int64)
-
-
-def _starts_of_runs(origins: Sequence[Hashable]) -> list[int]:
-    """Returns where the origin changes; empty if a loop over all rows is faster."""
-    runs_max = len(origins) // RUN_ROWS
-    if runs_max < 2:
-        return []
-    starts, last = [0], origins[0]
-    for begin in range(0, len(origins), _BLOCK_ROWS):
-        block = origins[begin : begin + _BLOCK_ROWS]
-        if block.count(last) == len(block):
-            continue
-        for place, origin in enumerate(block, begin):
-            if origin != last:
-                starts.append(place)
-                last = origin
-        if len(starts) > runs_max:
-            return []
-    return starts
-
-
-def _behind_in_run(times: pl.Series, origin: Hashable, marks: dict[Hashable, int], lag_ms: int) -> pl.Series:
-    """Computes a run of rows of one origin. In most runs no row can be behind another, and nothing is computed."""
-    start_ms = max(marks[origin], _FLOOR)
-    first_ms, newest_ms = _bounds(times)
-    last_ms = max(start_ms, newest_ms - lag_ms)
-    marks[origin] = last_ms
-    none = pl.Series("__tidegate_behind", [0], dtype=pl.Int64).new_from_index(0, len(times))
-    if first_ms > last_ms:
-        return none
-    start = pl.Series("__tidegate_behind", [start_ms], dtype=pl.Int64)
-    reached = pl.concat([start, times - lag_ms]).cum_max()
-    late = reached.head(len(times)) + 1 - times
-    return late.zip_with(late > 0, none)  # `clip` is a query
+        mark = marks[origin]
+        behind.append(max(0, mark + 1 - time_ms))
+        marks[origin] = max(mark, time_ms - lag_ms)
+    return pl.Series(BEHIND, behind, dtype=pl.Int64)

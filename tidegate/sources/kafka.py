@@ -7,7 +7,7 @@ All methods are for the loop's thread and return at once, except `wait_ready` an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
 from typing import Final
 
@@ -99,11 +99,9 @@ class KafkaSource:
             self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
         self._held = HeldRecords(operator.name, tools.clock.monotonic)
         self.newest = NewestRecords(tools.clock.monotonic)
-        self._single = len(operator.topics) == 1
         self._spreads = operator.splits_rows()
         """Whether updates become two rows each."""
         self._skipped = derive_skipped_values(operator)
-        self._partitions = self._by_key(partitions)
         self._positions: Positions | None = None
         self._paused: set[TopicPartition] = set()
         self._reader: ConsumerThread | None = None
@@ -160,7 +158,6 @@ class KafkaSource:
         if self._positions is None:
             raise RuntimeError(f"source {self._operator.name}: partitions were added before the first positions")
         self._positions.add(partitions)
-        self._partitions |= self._by_key(partitions)
         if self.watermarks is not None:
             self.watermarks.on_added(partitions)
         if self._reader is None:
@@ -200,13 +197,13 @@ class KafkaSource:
                 return batch
         pending = self._reader.take(self._records_of(rows_max), self.batch_bytes_max)
         if pending is not None and self._held:
-            pending = self._held.without_held(pending, self._partitions, self._origins)
+            pending = self._held.without_held(pending)
         if not pending:
             return None
         found = self._advance(self._reader, self._positions, pending)
         if not isinstance(found, WaitingForSchema):
             return found
-        self._held.hold(pending, self._partitions, self._origins)
+        self._held.hold(pending)
         return self._take_held(self._reader, self._positions, rows_max)
 
     def _records_of(self, rows_max: int) -> int:
@@ -247,74 +244,69 @@ class KafkaSource:
 
     def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
         """Decodes a batch and moves the positions past it; a batch that waits counts as unread."""
-        messages = pending.records
-        origins = self._origins(messages)
-        last = find_last_offsets(messages, origins, self._partitions, positions)
-        behind = {self._partitions[key]: offset + 1 for key, offset in last.items()}
-        everything, places_of_all = messages, origins
+        messages = everything = pending.records
+        last = find_last_offsets(messages, positions)
+        behind = {part: offset + 1 for part, offset in last.items()}
         if positions.crosses_end(behind):
-            places = enumerate(zip(origins, messages.offsets, strict=True))
-            messages = messages.choose([i for i, (key, at) in places if positions.within(self._partitions[key], at)])
-            origins = self._origins(messages)
+            places = zip(
+                map(messages.origins.partitions.__getitem__, messages.origins.numbers), messages.offsets, strict=True
+            )
+            messages = messages.choose([row for row, (part, at) in enumerate(places) if positions.within(part, at)])
         batch, records, record_bytes = None, len(messages), messages.record_bytes
         if records:
             skipped = self._skipped
             if skipped and not skipped.isdisjoint(messages.values):
                 messages = messages.choose([row for row, value in enumerate(messages.values) if value not in skipped])
-                origins = self._origins(messages)
             decoded = _decode_each(self._decoder, messages)
             if isinstance(decoded, WaitingForSchema):
                 return decoded
-            frame, found = self._rows(decoded, messages, origins, last)
+            frame, found = self._rows(decoded, messages, last)
             lettered = self._operator.bad_records is BadRecordPolicy.DEAD_LETTER
             raw = [messages.raw(one.row) if lettered else None for one in found]
             failures = [
-                UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one, bytes_of)
+                UnreadableRecord(messages.partition_at(one.row), messages.offsets[one.row], one, bytes_of)
                 for one, bytes_of in zip(found, raw, strict=True)
             ]
             frame = spread_updates(frame) if self._spreads else frame
             batch = SourceBatch(frame, records, record_bytes, failures, records - len(messages))
-        self.newest.look(last, places_of_all, everything, self._partitions)
+        self.newest.look(everything)
         positions.move(behind)
         positions.move(pending.ends)
         return batch
 
     def _rows(
-        self, decoded: Decoded, messages: Records, origins: Sequence[Hashable], keys: Iterable[Hashable]
+        self, decoded: Decoded, messages: Records, read: Iterable[TopicPartition]
     ) -> tuple[pl.DataFrame, Sequence[RecordFailure]]:
-        """Returns the good rows with the system columns, and the bad records; advances the watermarks of the `keys`."""
+        """Returns the good rows with the system columns, and the bad records; advances the watermarks of the partitions
+        that were `read`.
+        """
         good = _good_rows(decoded, len(messages))
         if self._times is None:
             return self._with_provenance(decoded.frame, messages, good), decoded.failures
         decoded, good, times = self._times.read(decoded, messages, good)
         frame = self._with_provenance(decoded.frame, messages, good)
         if self.watermarks is not None:
-            seen = {key: self._partitions[key] for key in keys}
-            marks = {key: self.watermarks.marks[part] for key, part in seen.items()}
-            behind = measure_behind(times, choose(origins, good), marks, self._delay_ms)
+            marks = {part: self.watermarks.marks[part] for part in read}
+            origins = messages.origins
+            own = [marks[part] for part in origins.partitions]
+            behind = measure_behind(times, choose(origins.numbers, good), own, self._delay_ms)
             if self.watermarks.event_time.arrival:
                 times, behind = times + behind, behind * 0
             frame = frame.hstack([times, behind])
-            self.watermarks.on_records({part: marks[key] for key, part in seen.items()})
+            self.watermarks.on_records(marks | dict(zip(origins.partitions, own, strict=True)))
         return frame, decoded.failures
 
     def _with_provenance(self, frame: pl.DataFrame, messages: Records, good: Rows) -> pl.DataFrame:
         """Adds the partition and the offset of the good records, and their topic and cluster if these vary."""
         places = [messages.partition_column, messages.offset_column]
         if self._operator.names_topic:
-            topics = self._operator.topics * len(messages) if self._single else messages.topics
+            names = self._operator.topics
+            topics = names * len(messages) if len(names) == 1 else messages.topics
             places.append(pl.Series("__tidegate_topic", topics, dtype=pl.String))
         if self._operator.names_cluster:
             clusters = [self._operator.cluster] * len(messages)
             places.append(pl.Series("__tidegate_cluster", clusters, dtype=pl.String))
         return frame.hstack(places if good is None else [column.gather(list(good)) for column in places])
-
-    def _origins(self, messages: Records) -> Sequence[Hashable]:
-        """Returns the key of each message's partition in `_partitions`."""
-        return messages.partitions if self._single else list(zip(messages.topics, messages.partitions, strict=True))
-
-    def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
-        return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
 
     def _ask_idle(self, watermarks: SourceWatermarks) -> bool:
         """Asks the broker whether idle partitions still are, before a watermark passes them. Returns whether there was
@@ -423,23 +415,15 @@ class NewestRecords:
         self.found: dict[TopicPartition, tuple[int, int]] = {}
         """Offset and Kafka timestamp, ms since 1970. Records without a timestamp are omitted."""
         self._elapsed = elapsed
-        self._due: dict[Hashable, float] = {}
+        self._due: dict[TopicPartition, float] = {}
 
-    def look(
-        self,
-        last: Mapping[Hashable, int],
-        origins: Sequence[Hashable],
-        messages: Records,
-        partitions: Mapping[Hashable, TopicPartition],
-    ) -> None:
-        """Takes a batch that was read: its last offset by partition key, the key of each message, and the messages."""
-        now_s = self._elapsed()
-        due = [key for key in last if now_s >= self._due.get(key, 0.0)]
-        if not due:
-            return
-        rows = dict(zip(origins, range(len(origins)), strict=True))
-        for key in due:
-            self._due[key] = now_s + NEWEST_LOOK_S
-            at_ms = messages.part(rows[key], rows[key] + 1).timestamps_ms[0]
+    def look(self, messages: Records) -> None:
+        """Takes a batch that was read."""
+        now_s, origins = self._elapsed(), messages.origins
+        for part, row in zip(origins.partitions, origins.lasts, strict=True):
+            if now_s < self._due.get(part, 0.0):
+                continue
+            self._due[part] = now_s + NEWEST_LOOK_S
+            at_ms = messages.part(row, row + 1).timestamps_ms[0]
             if at_ms is not None:
-                self.found[partitions[key]] = (last[key], at_ms)
+                self.found[part] = (messages.offsets[row], at_ms)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, starmap
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import confluent_kafka as ck
 import polars as pl
@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from tidegate.formats.contract import FlatHeaders, Headers, Messages
 from tidegate.formats.dead_letters.frames import RawRecord
+from tidegate.ids import TopicPartition
 
 # The library's types allow None, which only messages without a broker have: narrowed once, not per record.
 _TOPIC: Callable[[ck.Message], str] = ck.Message.topic  # type: ignore[assignment]  # see above
@@ -32,6 +33,18 @@ class OutOfOrder(Exception):
 
     def __init__(self, row: int) -> None:
         self.row = row
+
+
+class Origins(NamedTuple):
+    """The partitions of the messages of a batch, in the order in which they first occur."""
+
+    partitions: Sequence[TopicPartition]
+    numbers: Sequence[int]
+    """By message, the place of its partition in `partitions`."""
+    firsts: Sequence[int]
+    """By partition, the row of its first message."""
+    lasts: Sequence[int]
+    """By partition, the row of its last message."""
 
 
 NO_HEADERS: Final = FlatHeaders(
@@ -63,11 +76,11 @@ class Records(Messages, Protocol):
         """`offsets` as Int64: each row carries it, and it may also be a column of the source."""
 
     @property
-    def run_ends(self) -> Sequence[int]:
-        """Rows in ascending order; between two of them, all rows belong to one partition and are in order.
+    def origins(self) -> Origins:
+        """The partitions of the messages. Raises OutOfOrder."""
 
-        Raises OutOfOrder.
-        """
+    def partition_at(self, row: int) -> TopicPartition:
+        """Returns the partition of one message."""
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -188,11 +201,28 @@ class KafkaMessages(Records):
     def offset_column(self) -> pl.Series:
         return pl.Series("__tidegate_offset", self.offsets, dtype=pl.Int64)
 
-    @property
+    @cached_property
     @override
-    def run_ends(self) -> Sequence[int]:
-        """Searching for fewer takes longer than checking each row."""
-        return range(len(self._messages))
+    def origins(self) -> Origins:
+        found: dict[tuple[str, int], int] = {}
+        numbers: list[int] = []
+        firsts: list[int] = []
+        lasts: list[int] = []
+        places = zip(self.topics, self.partitions, strict=True)
+        for row, (place, offset) in enumerate(zip(places, self.offsets, strict=True)):
+            number = found.setdefault(place, len(found))
+            if number == len(lasts):
+                firsts.append(row)
+                lasts.append(row)
+            elif offset <= self.offsets[lasts[number]]:
+                raise OutOfOrder(row)
+            lasts[number] = row
+            numbers.append(number)
+        return Origins(tuple(starmap(TopicPartition, found)), numbers, firsts, lasts)
+
+    @override
+    def partition_at(self, row: int) -> TopicPartition:
+        return TopicPartition(_TOPIC(self._messages[row]), self.partitions[row])
 
     @property
     @override

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Final
 from weakref import WeakSet
 
 import polars as pl
@@ -16,9 +17,10 @@ from typing_extensions import override
 
 from tidegate.formats.contract import FlatHeaders, Headers, ValueMemory
 from tidegate.formats.dead_letters.frames import RawRecord
+from tidegate.ids import TopicPartition
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
-from tidegate.sources.messages import NO_HEADERS, OutOfOrder, Records
+from tidegate.sources.messages import NO_HEADERS, Origins, OutOfOrder, Records
 
 
 class Loans:
@@ -99,6 +101,7 @@ class Columns:
         return Columns(*(array(kind, [column[row] for row in rows]) for kind, column in found))
 
 
+_NO_MEMORY: Final = -(1 << 63)
 _COLUMNS = ("messages", "values", "lengths", "partitions", "offsets", "topics")
 
 
@@ -255,15 +258,25 @@ class NativeMessages(Records):
     def offsets(self) -> Sequence[int]:
         return self._all.offsets
 
-    @property
+    @cached_property
     @override
-    def run_ends(self) -> Sequence[int]:
-        rows, columns = room_of("q", len(self)), self._all
+    def origins(self) -> Origins:
+        columns, count = self._all, len(self)
+        numbers, firsts, lasts = room_of("i", count), room_of("q", count), room_of("q", count)
         given = map(address_of, (columns.partitions, columns.topics))
-        found = self._library.free.tg_run_ends(*given, len(self), address_of(columns.offsets), address_of(rows))
+        taken = map(address_of, (columns.offsets, numbers, firsts, lasts))
+        found = self._library.free.tg_origins(*given, count, *taken)
+        if found == _NO_MEMORY:
+            raise MemoryError("no memory to number the partitions of a batch")
         if found < 0:
             raise OutOfOrder(-found)
-        return rows[:found]
+        firsts = firsts[:found]
+        return Origins(tuple(map(self.partition_at, firsts)), numbers, firsts, lasts[:found])
+
+    @override
+    def partition_at(self, row: int) -> TopicPartition:
+        name = self._loans.client.topic_name(self._columns.topics[row])
+        return TopicPartition(name.decode(), self._all.partitions[row])
 
     @cached_property
     @override

@@ -7,7 +7,7 @@ partition is paused at the client, so apart from the held records only those alr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from tidegate.formats.contract import WaitingForSchema
@@ -16,9 +16,6 @@ from tidegate.sources.messages import Records
 from tidegate.sources.reader import ConsumerThread, Pending
 
 _LOG = logging.getLogger("tidegate.sources")
-
-Origins = Callable[[Records], Sequence[Hashable]]
-"""Maps records to the key of each one's partition."""
 
 AGAIN_S: Final = 0.05
 """Seconds after which records are offered to their decoder again."""
@@ -46,36 +43,27 @@ class HeldRecords:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def hold(self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], origins: Origins) -> None:
+    def hold(self, pending: Pending) -> None:
         """Holds all records by partition: some of them wait."""
-        self._keep(pending, partition_of, origins, only_held=False)
+        self._keep(pending, only_held=False)
 
-    def without_held(
-        self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], origins: Origins
-    ) -> Pending:
+    def without_held(self, pending: Pending) -> Pending:
         """Returns the records of partitions that do not wait; holds the rest behind the records already held."""
-        return self._keep(pending, partition_of, origins, only_held=True)
+        return self._keep(pending, only_held=True)
 
-    def _keep(
-        self,
-        pending: Pending,
-        partition_of: Mapping[Hashable, TopicPartition],
-        origins: Origins,
-        *,
-        only_held: bool,
-    ) -> Pending:
-        free = Pending()
-        rows_of: dict[Hashable, list[int]] = {}
-        for row, origin in enumerate(origins(pending.records)):
-            rows_of.setdefault(origin, []).append(row)
+    def _keep(self, pending: Pending, *, only_held: bool) -> Pending:
+        free, records = Pending(), pending.records
+        rows_of: dict[TopicPartition, list[int]] = {}
+        for row, part in enumerate(map(TopicPartition, records.topics, records.partitions)):
+            rows_of.setdefault(part, []).append(row)
         others: list[int] = []
-        for origin, rows in rows_of.items():
-            target = self._target(partition_of[origin], free, only_held=only_held)
+        for part, rows in rows_of.items():
+            target = self._target(part, free, only_held=only_held)
             if target is free:
                 others += rows
             else:
-                _add(target, pending.records.choose(rows))
-        _add(free, pending.records.choose(sorted(others)))
+                _add(target, records.choose(rows))
+        _add(free, records.choose(sorted(others)))
         for part, offset in pending.ends.items():
             self._target(part, free, only_held=only_held).ends[part] = offset
         for part, asked in pending.caught_up.items():

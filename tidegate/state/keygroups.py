@@ -13,11 +13,14 @@ Polars is imported where it is used, because the driver also imports this packag
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.datatypes import DataType
+from tidegate.native.key_groups import find_groups
+from tidegate.native.library import loaded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,11 +38,14 @@ Known = dict[tuple[Any, ...], int]
 
 def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int) -> pl.Series:
     """Returns the key group of every row, UInt16 in 0 .. max_parallelism - 1. `max_parallelism` is at most 32768."""
+    import polars as pl
+
+    found, library = find_groups_in_c(frame, keys, max_parallelism), loaded()
+    if found is not None and library is not None:
+        return library.arrow.fixed_column("key_group", found.buffer_info()[0], len(found), pl.UInt16)
     kinds = tuple(frame[key].dtype for key in keys)
     if frame.height > ROWS_FEW:
         return _hash_rows(frame, keys, kinds, max_parallelism)
-    import polars as pl
-
     from tidegate.formats.columns import plain_values
 
     rows = list(zip(*(plain_values(frame[key]) for key in keys), strict=True))
@@ -49,6 +55,12 @@ def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int)
         lambda: _hash_rows(frame, keys, kinds, max_parallelism).to_list(),
     )
     return pl.Series("key_group", groups, dtype=pl.UInt16)
+
+
+def find_groups_in_c(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int) -> array[int] | None:
+    """Returns the key group of every row as 16-bit numbers, or None if C cannot hash these keys."""
+    library = loaded()
+    return None if library is None else find_groups(library, [frame[key] for key in keys], max_parallelism)
 
 
 def key_groups_of_keys(

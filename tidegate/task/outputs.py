@@ -11,6 +11,7 @@ from tidegate.operators.runtime import system_columns
 from tidegate.operators.spec import Requirement
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Edge
+from tidegate.state.partitioner import KeyGroupPartitioner
 from tidegate.task.channels import OutputChannel
 from tidegate.task.elements import Batch, Control
 
@@ -29,10 +30,10 @@ class EdgeOutput:
     def __init__(self, edge: Edge, channels: Sequence[OutputChannel], max_parallelism: int) -> None:
         self._edge = edge
         self.channels = channels
-        self._max_parallelism = max_parallelism
+        owned = [key_group_range(SlotIndex(i), len(channels), max_parallelism) for i in range(len(channels))]
+        self._partitioner = KeyGroupPartitioner(edge.keys, owned, max_parallelism)
         self._columns = [name for name, _ in edge.columns]
         self._left = () if Requirement.HEADERS in edge.carries else (CARRIED_HEADERS,)
-        self._owned = [key_group_range(SlotIndex(i), len(channels), max_parallelism) for i in range(len(channels))]
 
     @property
     def writable(self) -> bool:
@@ -47,11 +48,7 @@ class EdgeOutput:
         if len(self.channels) == 1:
             self._send(self.channels[0], frame)
             return
-        from tidegate.state.keygroups import key_group_of
-
-        groups = key_group_of(frame, self._edge.keys, self._max_parallelism)
-        for channel, owned in zip(self.channels, self._owned, strict=True):
-            part = _rows(frame, (groups >= owned.start) & (groups < owned.stop))
+        for channel, part in zip(self.channels, self._partitioner.split(frame), strict=True):
             if part.height:
                 self._send(channel, part)
 
@@ -81,10 +78,3 @@ class EdgeOutput:
     @staticmethod
     def _send(channel: OutputChannel, frame: pl.DataFrame) -> None:
         channel.emit(Batch(frame, int(frame.estimated_size()) + BATCH_OVERHEAD_BYTES))
-
-
-def _rows(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
-    """Filters like `frame.filter(mask)`, but without a query plan per batch, which would dominate for small batches."""
-    import polars as pl
-
-    return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])

@@ -99,9 +99,9 @@ class EventSource(FakeSource):
             if not rows.height:
                 continue
             self._next[partition] = start + rows.height
-            marks: dict[Any, int] = {part: self._watermarks.marks[part]}
-            behind = measure_behind(rows["__tidegate_time"], [part], marks, self._delay_ms)
-            self._watermarks.on_records(marks)
+            marks = [self._watermarks.marks[part]]
+            behind = measure_behind(rows["__tidegate_time"], [0] * rows.height, marks, self._delay_ms)
+            self._watermarks.on_records({part: marks[0]})
             if self._next[partition] == self._history[partition].height:
                 self._watermarks.on_end([part])
             self._watermarks.send_before(out)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import polars as pl
 from typing_extensions import override
@@ -167,13 +167,13 @@ class EventTimeRuntime(Runtime, OperatorRuntime):
         if not by:
             return pl.repeat(0, rows.height, dtype=pl.Int64, eager=True).alias(BEHIND)
         distinct = rows.select(*by).unique()
-        origins = self._origins_of(distinct if distinct.height == 1 else rows)
-        marks: dict[Hashable, int] = {
-            origin: self._watermarks.get(origin, LOWEST) for origin in self._origins_of(distinct)
-        }
-        behind = measure_behind(times, origins, marks, self._operator.delay_ms)
-        self._watermarks.update(cast("dict[Origin, int]", marks))
-        return behind.alias(BEHIND)
+        parts = self._origins_of(distinct)
+        place_of = {part: place for place, part in enumerate(parts)}
+        places = [0] * rows.height if len(parts) == 1 else [place_of[part] for part in self._origins_of(rows)]
+        marks = [self._watermarks.get(part, LOWEST) for part in parts]
+        behind = measure_behind(times, places, marks, self._operator.delay_ms)
+        self._watermarks.update(zip(parts, marks, strict=True))
+        return behind
 
     def _origins_of(self, rows: pl.DataFrame) -> list[Origin]:
         """Returns the partition of each row."""
