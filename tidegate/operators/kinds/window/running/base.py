@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from tidegate.ids import StateName
 from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import EventClock
+from tidegate.operators.event_time import TIME, EventClock
 from tidegate.operators.kinds.window.running.emission import EmissionBudget, ResultsOf
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
 from tidegate.operators.kinds.window.running.store import key_columns
@@ -91,7 +91,7 @@ class WindowRuntime(DueResultsRuntime, OperatorRuntime):
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
-        closed = self._late.closed_by(batch)
+        closed = None if self._late.leaves_open(batch, self._open_from(batch)) else self._late.closed_by(batch)
         if closed is None:
             self._take(batch[self._columns])
         else:
@@ -132,6 +132,10 @@ class WindowRuntime(DueResultsRuntime, OperatorRuntime):
         if self._clock.ending:
             keyed = pl.DataFrame(key_columns(rows, self._keys))
             self._note_closed(keyed[AT], keyed)
+
+    def _open_from(self, batch: pl.DataFrame) -> int:
+        """Returns an instant: if everything from it on is open, no row of the batch is late for anything."""
+        return int(batch[TIME].min())  # type: ignore[arg-type]  # Int64
 
     # -- implemented by subclasses -------------------------------------------------------------------------------------
 

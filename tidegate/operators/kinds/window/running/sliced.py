@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.operators.kinds.window.running.base import FOLDED_MAX
 from tidegate.operators.kinds.window.running.emission import emit_results
@@ -56,6 +57,10 @@ class SlicedRuntime(TimedRuntime):
         self._buffers = ((self._rows, self._slices), (self._more, self._extra))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
+
+    @override
+    def _open_from(self, batch: pl.DataFrame) -> int:
+        return super()._open_from(batch) if self._lateness_ms else self._slicing.first_end(batch) - 1
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         slicing = self._slicing

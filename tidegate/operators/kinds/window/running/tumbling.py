@@ -52,6 +52,10 @@ class TumblingRuntime(WindowRuntime):
     def _take(self, rows: pl.DataFrame) -> None:
         self._buffer.add(rows)
 
+    @override
+    def _open_from(self, batch: pl.DataFrame) -> int:
+        return self._slicing.first_end(batch) - 1
+
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         late = self._slicing.ends_of(batch["__tidegate_time"]) <= self._slicing.floors_of(closed)
         if late.any():
