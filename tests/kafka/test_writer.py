@@ -140,7 +140,7 @@ def test_a_transaction_begins_once_its_id_is_initialised_and_its_producer_known(
     writer, coordinator = begun(tools, ONGOING)
     assert (writer.producer, writer.partitions, tools.begun) == (ProducerId(7, 3), {"orders": 2}, 1)
     assert coordinator.asked == [(ID, OPEN_TIMEOUT_S)]
-    assert tools.listed == [None, "orders"], "without the first one the initialisation may wait for a timer"
+    assert tools.listed == ["orders"] * 2, "without the second one the initialisation may wait for a timer"
     (config,) = tools.made
     assert config["delivery.report.only.error"] is True, "a report of each record would cost as much as the record"
     with pytest.raises(SinkFailed, match="is unknown right after its initialisation"):

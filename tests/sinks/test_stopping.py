@@ -110,8 +110,9 @@ def test_a_sink_whose_threads_end_in_time_warns_of_nothing(caplog: pytest.LogCap
 def test_an_opening_asks_nothing_more_once_its_sink_is_closed() -> None:
     asked: list[str] = []
 
-    def list_topics(*_: object, **__: object) -> None:
+    def list_topics(topic: str, timeout: float) -> Any:
         asked.append("topics")
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: None})})
 
     producer: Any = SimpleNamespace(list_topics=list_topics, init_transactions=lambda _: asked.append("init"))
 

@@ -142,14 +142,11 @@ class TransactionWriter:
     def open(self, client: TransactionClient | None, stopping: Callable[[], bool]) -> None:
         """Learns the topics, initialises the transactional id and begins the transaction. Raises SinkFailed,
         SinkRefused.
-
-        `list_topics()` is called without a topic first: otherwise every third initialisation waits for a timer of 500
-        ms. Afterwards it is called for each topic, so that records never wait for its metadata, which would put their
-        order at risk. The list of all topics teaches the client nothing about topics that it has not asked for.
         """
         deadline = self._clock.monotonic() + OPEN_TIMEOUT_S
         if client is None:
             self._set_producer(stopping)
+            self._learn_topics(deadline, stopping)
         else:
             self._initialise(client, deadline, stopping)
             left = max(CALL_TIMEOUT_S, deadline - self._clock.monotonic())
@@ -159,9 +156,6 @@ class TransactionWriter:
                     f"sink {self._sink}: {self.transactional_id} is unknown right after its initialisation"
                 )
             self.producer = description.producer
-        for topic in self._topics:
-            self.partitions[topic] = self._learn(topic, deadline, stopping)
-        if client is not None:
             self._guard(self._producer.begin_transaction)
 
     def _initialise(self, client: TransactionClient, deadline: float, stopping: Callable[[], bool]) -> None:
@@ -187,8 +181,15 @@ class TransactionWriter:
             raise SinkFailed(f"{error.message}; {self._describe(client)}", **error.fields) from error
 
     def _initialise_once(self, deadline: float, stopping: Callable[[], bool]) -> None:
+        """Initialises the transactional id of a new producer.
+
+        The topics are learned first, and the first one twice. A client closes its connection to the address that it was
+        given as soon as it knows the brokers; the second request waits until it is connected to one of them. Without
+        it, every third initialisation finds no connection and waits for a timer of 500 ms.
+        """
         self._set_producer(stopping)
-        self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
+        self._learn_topics(deadline, stopping)
+        self._learn(self._topic, deadline, stopping)
         self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
 
     def _describe(self, client: TransactionClient) -> str:
@@ -198,6 +199,11 @@ class TransactionWriter:
             return error.message
         state = "nothing" if found is None else f"{found.state.value}, with epoch {found.producer.epoch}"
         return f"{self.transactional_id} was not initialised, its coordinator knows of it: {state}"
+
+    def _learn_topics(self, deadline: float, stopping: Callable[[], bool]) -> None:
+        """Learns all topics, so that records never wait for metadata, which would put their order at risk."""
+        for topic in self._topics:
+            self.partitions[topic] = self._learn(topic, deadline, stopping)
 
     def _learn(self, topic: str, deadline: float, stopping: Callable[[], bool]) -> int:
         """Returns the number of partitions of a topic and makes the client learn them."""

@@ -18,7 +18,7 @@ from tidegate.sinks.life import HELD, LIFE, TransactionState, TransactionStep
 POOL_SIZE: Final = 4
 """One id each for writing, prepared, ending and warming."""
 OPENING_MS: Final = 85
-"""Time to open a producer, with a margin over the measured 57 ms."""
+"""Time to open a producer, with a margin over the 18 ms of a broker nearby."""
 
 
 POOL_SIZE_MAX: Final = 64
