@@ -97,6 +97,13 @@ def test_F01_C32_every_subtask_gets_exactly_what_it_put_into_the_newest_checkpoi
     assert [slot.key_groups for slot in plan.slots] == [range(64), range(64, 128)]
 
 
+@pytest.mark.parametrize(("parallelism", "base"), [(2, {5, 7}), (1, set()), (3, set())])
+def test_snapshots_build_on_restored_files_if_the_key_groups_are_the_same(parallelism: int, base: set[int]) -> None:
+    states = [handle(5, subtask=0), handle(7, subtask=0), handle(7, subtask=1)]
+    restore = decide_restore(state_of(completed(7, states=states)), facts(identity(parallelism=parallelism)))
+    assert restore.base == base
+
+
 def test_C32_more_subtasks_share_the_old_files_and_the_partitions() -> None:
     plan = decide_restore(state_of(CHECKPOINT), facts(identity(parallelism=3)))
     assert [offsets(slot.positions[0]) for slot in plan.slots] == [{0: 10, 3: 13}, {1: 11}, {2: 12}]

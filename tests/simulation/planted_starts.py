@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from tidegate.state.declaration import StateDeclaration, StateShape
 from tidegate.state.migration import Migration, derive_migration
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.shared import Proof
+from tidegate.task.restore import restore_states
 
 Patch = pytest.MonkeyPatch
 
@@ -96,6 +98,15 @@ def columns_are_told_apart_by_their_types(patch: Patch) -> None:
         return None if same else derive_migration(written, declaration)
 
     patch.setattr("tidegate.state.snapshot.derive_migration", derive)
+
+
+def restored_files_are_built_on_with_other_key_groups(patch: Patch) -> None:
+    """After a change of the parallelism, checkpoints list files of former subtasks."""
+
+    def restore(*given: Any, same_key_groups: bool, **named: Any) -> int:
+        return restore_states(*given, same_key_groups=True, **named)
+
+    patch.setattr("tidegate.slot.subtasks.restore_states", restore)
 
 
 def words_forgotten_by_what_a_recovery_appends(patch: Patch) -> None:

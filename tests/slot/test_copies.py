@@ -36,8 +36,8 @@ def name(checkpoint: int, subtask: int = 0) -> str:
     return f"state/{checkpoint:012d}/step-{subtask}.totals.state"
 
 
-def opened(base: Path, owner: str = "shop", bytes_max: int = MANY) -> LocalCopies:
-    return LocalCopies(base, owner, bytes_max)
+def opened(parent: Path, owner: str = "shop", bytes_max: int = MANY, base: tuple[int, ...] = ()) -> LocalCopies:
+    return LocalCopies(parent, owner, bytes_max, frozenset(map(CheckpointId, base)))
 
 
 def complete(copies: Copies, checkpoint: int, *names: str) -> None:
@@ -167,6 +167,22 @@ def test_what_earlier_attempts_wrote_goes_with_the_first_checkpoint_of_the_next(
     now.keep(name(8), b"data")
     assert not now.has(name(5)) and not now.has(name(6, 1))
     assert now.has(name(7)) and now.has(name(8))
+
+
+def test_restored_files_that_snapshots_build_on_stay(tmp_path: Path) -> None:
+    before = opened(tmp_path)
+    for checkpoint, subtask in ((3, 0), (4, 0), (5, 0), (5, 1)):
+        before.keep(name(checkpoint, subtask), b"data")
+    before.close()
+    ours, theirs = opened(tmp_path, base=(3, 5)), opened(tmp_path, base=(3, 5))
+    ours.restored([name(3), name(5)])
+    theirs.restored([name(5, 1)])
+    ours.keep(name(7), b"data")
+    complete(ours, 7, name(3), name(7))
+    ours.keep(name(8), b"data")
+    assert not ours.has(name(4)), "of an earlier attempt, and not restored"
+    assert not ours.has(name(5)), "restored, and not listed any more"
+    assert ours.has(name(3)) and theirs.has(name(5, 1))
 
 
 def test_acknowledged_checkpoints_that_never_complete_are_forgotten(tmp_path: Path) -> None:

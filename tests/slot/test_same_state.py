@@ -34,6 +34,7 @@ from tidegate.slot.restored_files import RestoredFiles
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.storage.names import checkpoint_of_state
 from tidegate.tables.files import list_states, read_files
 from tidegate.tables.source import StateSnapshot
 from tidegate.tables.table import StateTable, read_frames
@@ -97,18 +98,23 @@ class Life:
         self._backend = backend
         self._folder = folder
         self._next = 1
+        self._parallelism = 0
         self._journal = Journal(self.storage, ME, retained=2, id_reserve=5)
         self._begin(1)
 
     def _begin(self, parallelism: int) -> None:
-        self._parallelism = parallelism
+        former, self._parallelism = self._parallelism, parallelism
+        self._first = True
         self._identity = msgspec.structs.replace(IDENTITY, parallelism=parallelism, max_parallelism=GROUPS)
         self._journal.take_over(self._identity, 1)
         newest = self._journal.state.newest_checkpoint
         self._next = max(self._next, self._journal.state.reserved_to) + 1
         open_state = choose_backend(self._backend, retained=2)
         self._states: list[Any] = [open_state(STEP, DECLARED, groups_of) for _ in range(parallelism)]
-        copies = LocalCopies(self._folder, "shop", 1 << 40)
+        base = frozenset[CheckpointId]()
+        if newest is not None and former == parallelism:
+            base = frozenset(number for one in newest.states if (number := checkpoint_of_state(one.path)) is not None)
+        copies = LocalCopies(self._folder, "shop", 1 << 40, base)
         self._uploads = InlineUploads(self.storage, lambda: None)
         self._uploads.copies = self._copies = copies
         files = RestoredFiles(self.storage, copies)
@@ -116,13 +122,17 @@ class Life:
             groups = key_group_range(SlotIndex(slot), parallelism, GROUPS)
             share = Share(groups, slot, parallelism)
             handles = () if newest is None else newest.states
+            if base:
+                handles = tuple(one for one in handles if one.subtask == slot)
             restore_states(
                 STEP,
                 {DECLARED.name: state},
                 handles,
                 lambda handle, groups=groups: files.read_parts(handle, groups),  # type: ignore[misc]  # bound early
                 share,
+                same_key_groups=bool(base),
             )
+            copies.restored([one.path for one in handles])
             self.happened["increments restored"] += any(handle.increment for handle in handles)
         self.happened["bytes from copies"] += files.copied_bytes
         self.happened["bytes from storage"] += files.fetched_bytes
@@ -149,6 +159,7 @@ class Life:
     def checkpoint(self, meanwhile: Change, *, given_up: bool, noticed: bool) -> None:
         """What changes meanwhile is not in it."""
         number, self._next = CheckpointId(self._next), self._next + 1
+        first, self._first = self._first, False
         captures = [state.capture(number) for state in self._states]
         self.change(meanwhile)
         handles: list[StateHandle] = []
@@ -163,6 +174,7 @@ class Life:
                 own = result.handles
                 state.stored(number, own)
             handles += (*capture.builds_on, *own)
+            self.happened["built on restored files"] += first and bool(capture.builds_on)
             if given_up:
                 state.abandoned(number)
                 self._uploads.discard(own)
@@ -245,5 +257,12 @@ def test_F17_F18_F28_both_backends_have_the_state_of_a_model_after_every_restore
         life.close()
         happened += life.happened
     print(f"{len(model)} keys; {dict(happened)}")
-    for one in ("given up", "deleted", "increments restored", "bytes from copies", "bytes from storage"):
+    for one in (
+        "given up",
+        "deleted",
+        "increments restored",
+        "built on restored files",
+        "bytes from copies",
+        "bytes from storage",
+    ):
         assert happened[one] > 0, f"{one} did not happen"

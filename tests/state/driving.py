@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from tidegate.ids import CheckpointId, StateName
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import GroupsOf, KeyedState, Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.state.increments import RestoredLayer
 from tidegate.state.memory import MemoryState
 from tidegate.state.rocks import RocksLimits, RocksState
-from tidegate.state.snapshot import read_entries
+from tidegate.state.snapshot import read_entries, read_header
 
 GROUPS = 16
 ALL = Share(range(GROUPS))
@@ -107,6 +109,16 @@ class Files:
 
     def of(self, checkpoint: int) -> Iterable[bytes]:
         return [self.data[name] for name in self.listed[checkpoint]]
+
+    def restore(self, state: KeyedState[str], checkpoint: int) -> None:
+        """A restore whose files the next snapshots build on."""
+        names = self.listed[checkpoint]
+        state.restore(self.of(checkpoint), ALL)
+        by_snapshot = [tuple(group) for _, group in groupby(names, lambda name: name.split(".")[0])]
+        state.restored(RestoredLayer(sum(map(self._entries, group)), group) for group in by_snapshot)
+
+    def _entries(self, name: str) -> int:
+        return sum(group.entries for group in read_header(self.data[name])[0].groups)
 
     def read(self, checkpoint: int, key_groups: range = range(GROUPS)) -> dict[str, int]:
         """What the checkpoint restores."""

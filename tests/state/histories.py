@@ -16,7 +16,7 @@ def play_history(open_state: Callable[[int], KeyedState[str]], seed: int, retain
     """
     print(f"seed {seed}, retained {retained}")
     draw = random.Random(f"{seed}/{retained}")
-    life = _Life(open_state(retained), retained, draw)
+    life = _Life(open_state, retained, draw)
     for step in range(1, steps):
         life.step(step)
     assert life.fulls
@@ -24,10 +24,11 @@ def play_history(open_state: Callable[[int], KeyedState[str]], seed: int, retain
 
 
 class _Life:
-    def __init__(self, state: KeyedState[str], retained: int, draw: random.Random) -> None:
+    def __init__(self, open_state: Callable[[int], KeyedState[str]], retained: int, draw: random.Random) -> None:
         self.names = [f"key-{i}" for i in range(draw.choice((3, 30)))]
         self.fulls = self.increments = 0
-        self._state = state
+        self._open = open_state
+        self._state = open_state(retained)
         self._retained = retained
         self._draw = draw
         self._files = Files()
@@ -38,7 +39,7 @@ class _Life:
 
     def step(self, number: int) -> None:
         what = self._draw.choice(
-            ("put", "put", "delete", "take", "complete", "complete", "abandon", "notice", "notice", "savepoint")
+            ("put", "put", "delete", "take", "complete", "complete", "abandon", "notice", "notice", "savepoint", "kill")
         )
         if what == "put":
             put(self._state, dict.fromkeys(self._draw.sample(self.names, self._draw.randint(1, 3)), number))
@@ -54,10 +55,22 @@ class _Life:
             self._complete(self._draw.choice(self._flights))
         elif what == "abandon" and self._flights:
             self._give_up(self._draw.choice(self._flights))
+        elif what == "kill" and self._kept and self._draw.random() < 0.3:
+            self._kill(self._kept[-1])
         elif what == "notice" and self._notices:
             tell, checkpoint = self._notices.pop(0)
             if self._draw.random() < 0.9:
                 tell(CheckpointId(checkpoint))
+
+    def _kill(self, newest: int) -> None:
+        """Another attempt restores the newest completed checkpoint; what was in flight is gone with its files."""
+        for checkpoint in self._flights:
+            self._files.drop(checkpoint)
+        self._flights, self._notices = [], []
+        self._state.close()
+        self._state = self._open(self._retained)
+        self._files.restore(self._state, newest)
+        assert content(self._state) == self._expected[newest]
 
     def _take(self, number: int) -> None:
         listed = self._files.take(self._state, number)

@@ -66,6 +66,37 @@ def test_F29_a_checkpoint_in_which_no_key_changed_writes_no_file() -> None:
     assert files.complete(state, 4) == ("1.0", "4.0")
 
 
+def test_F29_the_first_snapshot_after_a_restore_builds_on_the_restored_files() -> None:
+    state, files = make_memory(), Files()
+    put(state, {f"key-{i}": i for i in range(4000)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": -1 for i in range(1500)})
+    files.complete(state, 2)
+    again = make_memory()
+    files.restore(again, 2)
+    assert files.complete(again, 3) == ("1.0", "2.0")
+    assert files.written[3] == 0
+    put(again, {"key-3": 33})
+    again.delete("key-4")
+    assert files.complete(again, 4) == ("1.0", "2.0", "4.0")
+    assert files.read(4) == content(again)
+    put(again, {f"key-{i}": -1 for i in range(3000)})
+    assert files.complete(again, 5) == ("5.0",), "with the restored increment it is as large as the state"
+
+
+def test_F28_a_restored_base_outlives_snapshots_that_are_abandoned() -> None:
+    _, files = begun()
+    again = make_memory()
+    files.restore(again, 1)
+    put(again, {"key-3": 33})
+    files.take(again, 2)
+    files.drop(2)
+    again.abandoned(CheckpointId(2))
+    put(again, {"key-4": 44})
+    assert files.complete(again, 3) == ("1.0", "3.0")
+    assert files.read(3) == {**TEN, "key-3": 33, "key-4": 44}
+
+
 @pytest.mark.parametrize("changed", [1, 50, 500])
 def test_F29_k_of_10000_keys_write_bytes_for_k(changed: int) -> None:
     state, files = make_memory(), Files()

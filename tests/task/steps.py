@@ -94,12 +94,19 @@ class StepWorld(World):
 
     def start(self, parallelism: int) -> None:
         """A new attempt from the newest checkpoint."""
-        parts = self._dealt(parallelism)
+        restore = self._dealt(parallelism)
         self.close()
         self.slots = [StepSlot(self, index, parallelism) for index in range(parallelism)]
-        for slot, part in zip(self.slots, parts, strict=True):
+        for slot, part in zip(self.slots, restore.slots, strict=True):
             share = Share(part.key_groups, part.slot, parallelism)
-            restore_states(OPERATOR, slot.operator.states, part.states, lambda one: [self.files[one.path]], share)
+            restore_states(
+                OPERATOR,
+                slot.operator.states,
+                part.states,
+                lambda one: [self.files[one.path]],
+                share,
+                same_key_groups=bool(restore.base),
+            )
 
     def close(self) -> None:
         """Close all slots, with the states that were opened for them."""

@@ -20,7 +20,7 @@ from tidegate.coordinator.entries import CheckpointEntry, Identity
 from tidegate.coordinator.events import FORCED
 from tidegate.coordinator.journal_state import EMPTY
 from tidegate.coordinator.pending import PendingCheckpoint
-from tidegate.coordinator.recovery import RestoreFacts, SlotRestore, decide_restore
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKind
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName, SlotIndex, StateName, SubtaskId
@@ -111,13 +111,20 @@ class World:
 
     def start(self, parallelism: int) -> None:
         """A new attempt from the newest checkpoint."""
-        parts = self._dealt(parallelism)
+        restore = self._dealt(parallelism)
         self.slots = [Slot(self, index) for index in range(parallelism)]
-        for slot, part in zip(self.slots, parts, strict=True):
+        for slot, part in zip(self.slots, restore.slots, strict=True):
             share = Share(part.key_groups, part.slot, parallelism)
-            restore_states(OPERATOR, slot.operator.states, part.states, lambda one: [self.files[one.path]], share)
+            restore_states(
+                OPERATOR,
+                slot.operator.states,
+                part.states,
+                lambda one: [self.files[one.path]],
+                share,
+                same_key_groups=bool(restore.base),
+            )
 
-    def _dealt(self, parallelism: int) -> Sequence[SlotRestore]:
+    def _dealt(self, parallelism: int) -> RestorePlan:
         def identity(count: int) -> Identity:
             return Identity("p", {}, count, GROUPS)
 
@@ -138,7 +145,7 @@ class World:
             state = EMPTY.after(entry)
         sources = {OperatorName("read"): {"read": 4}}
         facts = RestoreFacts(identity(parallelism), sources, frozenset({OPERATOR}))
-        return decide_restore(state, facts).slots
+        return decide_restore(state, facts)
 
     def checkpoint(self, number: int) -> CompletedCheckpoint:
         """From the trigger to the notice."""

@@ -51,6 +51,7 @@ class Restored(Harness):
     def __init__(self, plan: Plan, log: Log, storage: MemoryStorage, restore: RestorePlan, backend: str) -> None:
         self._restore = restore
         self._backend = backend
+        self.checkpoint = restore.first_checkpoint
         quiet = {source.name: frozenset[TopicPartition]() for source in plan.operators(SourceOperator)}
         begun = HarnessSnapshot(((),) * plan.parallelism, (quiet,) * plan.parallelism, {}, storage)
         super().__init__(plan, log, VirtualClock(1_000), lambda text: None, begun)
@@ -67,6 +68,7 @@ class Restored(Harness):
             positions=(*dealt.positions, *(one for one in deploy.positions if one.source not in known)),
             renamed=upgrade.renamed,
             former_edges=upgrade.edges,
+            base=self._restore.base,
         )
 
 

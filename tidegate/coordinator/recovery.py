@@ -30,6 +30,7 @@ from tidegate.plan.assignment import assign_partitions, key_group_range, overlap
 from tidegate.plan.evolving import declare_states
 from tidegate.plan.graph import Plan, UpgradeDirective
 from tidegate.state.declaration import StateDeclaration
+from tidegate.storage.names import checkpoint_of_state
 
 FOR_ALL: Final = (StateKind.OUTPUT, StateKind.LIST)
 """Kinds of state that every subtask reads, whatever its key groups are."""
@@ -127,6 +128,10 @@ class RestorePlan(msgspec.Struct, frozen=True):
     """Token of the journal, for transactional ids; known once the takeover is appended."""
     upgrade: Upgrade = UNCHANGED
     """Mapping from steps of the checkpoint to the current ones; slots receive everything under current names."""
+    base: frozenset[CheckpointId] = frozenset()
+    """Checkpoints that wrote the keyed state, if the next snapshots may build on it: every slot restores the files of
+    one subtask, which had the same key groups. Otherwise empty.
+    """
 
     @property
     def positions(self) -> tuple[SourcePositions, ...]:
@@ -185,6 +190,7 @@ def _deal_out(
         slots=tuple(slots),
         first_checkpoint=_first_of(state),
         upgrade=upgrade,
+        base=_base_of(restored) if before == now.parallelism else frozenset(),
     )
 
 
@@ -355,6 +361,12 @@ def _states_of(
         old for old in range(before) if overlap(key_group_range(SlotIndex(old), before, now.max_parallelism), wanted)
     }
     return tuple(handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind in FOR_ALL)
+
+
+def _base_of(checkpoint: CompletedCheckpoint | None) -> frozenset[CheckpointId]:
+    states = () if checkpoint is None else checkpoint.states
+    written = {checkpoint_of_state(handle.path) for handle in states if handle.kind is StateKind.OPERATOR}
+    return frozenset(one for one in written if one is not None)
 
 
 def _refuse(problem: ClusterProblem | None) -> None:

@@ -163,6 +163,7 @@ class AttemptSlots:
                     proof=self._proof.secret,
                     renamed=self._restore.upgrade.renamed,
                     former_edges=self._restore.upgrade.edges,
+                    base=self._restore.base,
                 )
             )
 

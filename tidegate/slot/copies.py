@@ -5,10 +5,11 @@
 Nothing depends on them: every reader compares a copy with the checksums of the checkpoint (`restored_files.py`), so it
 may be missing, damaged or half written. All slots of a pipeline on one machine share a folder.
 
-The copies that the newest completed checkpoint lists are kept. A slot removes the copies it has written itself that
-this checkpoint does not list. Once the first checkpoint of its attempt has completed, it also removes everything of
-earlier attempts, because the first snapshot of every attempt is full (ADR 16). A folder that no slot uses and that was
-not written to for a day is removed by the next slot that starts.
+The copies that the newest completed checkpoint lists are kept. A slot removes the copies it has written or restored
+itself that this checkpoint does not list. Once the first checkpoint of its attempt has completed, it also removes
+everything of earlier attempts, except files of the checkpoints that the restored one builds on: these may be the base
+of another slot (ADR 100). A folder that no slot uses and that was not written to for a day is removed by the next slot
+that starts.
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ class Copies:
     def drop(self, name: str) -> None:
         """Removes a copy whose object was deleted or which is damaged. Never raises."""
 
+    def restored(self, names: Iterable[str]) -> None:
+        """Records the files that this slot has restored and that its next snapshots may build on."""
+
     def acknowledged(self, checkpoint: CheckpointId, names: Iterable[str]) -> None:
         """Records the files that a subtask of this slot has reported for the checkpoint."""
 
@@ -83,12 +87,21 @@ class Copies:
 class LocalCopies(Copies):
     """Copies in a folder. `owner` is the same for all slots of a pipeline, and different for any other.
 
-    Keeps at most `bytes_max` in total and leaves a tenth of the file system free; further copies are not kept. Raises
-    StorageError if the folder cannot be created.
+    Keeps at most `bytes_max` in total and leaves a tenth of the file system free; further copies are not kept. `base`:
+    checkpoints of earlier attempts whose files other slots may build on. Raises StorageError if the folder cannot be
+    created.
     """
 
-    def __init__(self, base: Path, owner: str, bytes_max: int, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.location: str = str(base)
+    def __init__(
+        self,
+        parent: Path,
+        owner: str,
+        bytes_max: int,
+        base: frozenset[CheckpointId] = frozenset(),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.location: str = str(parent)
+        self._base = base
         self._bytes_max = bytes_max
         self._acked: dict[CheckpointId, set[str]] = {}
         self._first: CheckpointId | None = None
@@ -97,8 +110,8 @@ class LocalCopies(Copies):
         self._own: set[str] = set()
         self._reported: set[str] = set()
         try:
-            root = own_root(base, PREFIX)
-            sweep_copies(base, clock)
+            root = own_root(parent, PREFIX)
+            sweep_copies(parent, clock)
             self._folder = root / hashlib.sha256(owner.encode()).hexdigest()[:32]
             self._release = weakref.finalize(self, os.close, take_folder(self._folder))
         except OSError as failure:
@@ -143,6 +156,10 @@ class LocalCopies(Copies):
         self._remove(self._path(name))
 
     @override
+    def restored(self, names: Iterable[str]) -> None:
+        self._own.update(self._path(name).name for name in names)
+
+    @override
     def acknowledged(self, checkpoint: CheckpointId, names: Iterable[str]) -> None:
         self._acked.setdefault(checkpoint, set()).update(names)
         if len(self._acked) > ACKED_MAX:
@@ -174,7 +191,7 @@ class LocalCopies(Copies):
         for entry in self._walk():
             written = _checkpoint_of(entry.name)
             own = entry.name in self._own and written <= newest and entry.name not in used
-            if own or written < first:
+            if own or (written < first and written not in self._base):
                 self._remove(Path(entry.path))
 
     def _has_room(self, size: int) -> bool:
@@ -220,10 +237,10 @@ class LocalCopies(Copies):
 NO_COPIES: Final = Copies()
 
 
-def open_copies(owner: str, bytes_max: int) -> Copies:
+def open_copies(owner: str, bytes_max: int, base: frozenset[CheckpointId] = frozenset()) -> Copies:
     """Opens copies in the process's temporary directory; returns NO_COPIES if it cannot be written to."""
     try:
-        return LocalCopies(Path(tempfile.gettempdir()), owner, bytes_max)
+        return LocalCopies(Path(tempfile.gettempdir()), owner, bytes_max, base)
     except (StorageError, FileNotFoundError) as failure:  # also if there is no temporary directory at all
         logger.warning("no copies of state are kept on this machine: %s", failure)
         return NO_COPIES

@@ -63,7 +63,7 @@ class Deployment:
         self._send = send
         self._parts = SlotParts() if parts is None else parts
         self._storage = self._parts.open_storage(deploy.settings)
-        self._copies = self._parts.open_copies(deploy.settings, deploy.journal)
+        self._copies = self._parts.open_copies(deploy)
         self._files = RestoredFiles(self._storage, self._copies)
         self.uploads = self._parts.make_uploads(self._storage, wake)
         self.uploads.copies = self._copies
@@ -93,6 +93,7 @@ class Deployment:
         for vertex in plan.vertices:
             self.loop.tasks.append(self.subtasks.build(vertex))
         self.subtasks.wait_ready()
+        self._copies.restored([one.path for one in self._deploy.states])
         if self._files.copied_bytes:
             logger.info(
                 "state restored: %d bytes from copies on this machine, %d from %s",

@@ -60,11 +60,13 @@ class SlotParts:
         """Opens the checkpoint storage."""
         return open_storage(settings.storage_url, stays=True, options=settings.storage)
 
-    def open_copies(self, settings: SlotSettings, journal: str) -> Copies:
+    def open_copies(self, deploy: Deploy) -> Copies:
         """Opens the copies of state files on this machine."""
+        settings = deploy.settings
         if not settings.local_copies_max_bytes:
             return NO_COPIES
-        return open_copies(f"{settings.storage_url}\n{journal}", settings.local_copies_max_bytes)
+        owner = f"{settings.storage_url}\n{deploy.journal}"
+        return open_copies(owner, settings.local_copies_max_bytes, deploy.base)
 
     def open_code(self, storage: Storage, plan: Plan) -> CodeFiles:
         """Opens the files of `code:` on this machine."""

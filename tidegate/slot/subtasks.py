@@ -167,7 +167,10 @@ class Subtasks:
         share = Share(self._key_groups, deploy.slot, plan.parallelism)
         words, renamed = plan.words.get(name), name in deploy.renamed
         said = partial(evolve, words=words, renamed=renamed) if words is not None else as_declared
-        files = restore_states(name, operator.states, deploy.states, self._read_parts, share, said)
+        same = bool(deploy.base)
+        files = restore_states(
+            name, operator.states, deploy.states, self._read_parts, share, said, same_key_groups=same
+        )
         if files:
             count = ", ".join(f"{len(state)} in {one}" for one, state in operator.states.items())
             logger.info("state of %s restored from %s: %s", name, render_count(files, "file"), count)

@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.ids import CheckpointId
 from tidegate.state.declaration import StateDeclaration
-from tidegate.state.increments import Capture, File
+from tidegate.state.increments import Capture, File, RestoredLayer
 from tidegate.state.order import Row
 from tidegate.state.snapshot import Value
 
@@ -71,7 +71,14 @@ class StoredState(Protocol[File]):
     def restore(self, files: Iterable[bytes], share: Share) -> None:
         """Adds the entries of each file that belong to this share. The last file that contains a key wins.
 
-        Must be called before the first access. The first snapshot after it is full. Raises StateUnreadable.
+        Must be called before the first access. The first snapshot after it is full, unless `restored` is called.
+        Raises StateUnreadable.
+        """
+
+    def restored(self, layers: Iterable[RestoredLayer[File]]) -> None:
+        """Lets the next snapshots build on the files of `restore`, which contain exactly the current entries.
+
+        Must be called before the first access. A list ignores it.
         """
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from tidegate.ids import CheckpointId
 from tidegate.state.base import GroupsOf, Key, NumberedKeys
 from tidegate.state.declaration import StateDeclaration
-from tidegate.state.increments import Capture, ChangedKeys, ChangeSet, Extent, File, Increments, KeySet
+from tidegate.state.increments import Capture, ChangedKeys, ChangeSet, Extent, File, Increments, KeySet, RestoredLayer
 from tidegate.state.order import KeyOrder, Row
 from tidegate.state.snapshot import Value, value_fields
 
@@ -188,6 +188,10 @@ class IncrementalState(ABC, Generic[File]):
         if not len(extent.keys):
             return Capture(None, extent.builds_on)
         return Capture(self._freeze(extent.keys), extent.builds_on)
+
+    def restored(self, layers: Iterable[RestoredLayer[File]]) -> None:
+        """Makes the restored files the base of the next snapshots."""
+        self._increments.restored(layers)
 
     def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
         """Records that the files of the checkpoint's snapshot are durable."""

@@ -7,7 +7,8 @@ Every snapshot in flight may push it back by one place, so with `retained` of th
 The files of a snapshot are layers that are read in order: a full one, then increments. A new increment absorbs the
 preceding ones that are less than twice as large, as long as it stays small compared with the state; larger ones remain
 separate. This keeps the number of layers low. If all increments together would be as large as a full snapshot, a full
-one is written instead.
+one is written instead. Restored files are layers like others, except that none is absorbed, because their keys are not
+known.
 
 A snapshot begins while the slot loop waits. Large key sets are therefore merged only when the snapshot is encoded;
 until then only an upper bound of their size is known.
@@ -120,13 +121,20 @@ class Extent(msgspec.Struct, Generic[File], frozen=True):
     builds_on: tuple[File, ...] = ()
 
 
+class RestoredLayer(msgspec.Struct, Generic[File], frozen=True):
+    """The restored files of one snapshot."""
+
+    entries: int
+    files: tuple[File, ...]
+
+
 class _Layer(Generic[File]):
     """The files of one snapshot. The `keys` of an increment are known while another increment can absorb it."""
 
-    def __init__(self, entries: int, keys: KeySet | None) -> None:
+    def __init__(self, entries: int, keys: KeySet | None, files: tuple[File, ...] = ()) -> None:
         self._entries = entries
         self.keys = keys
-        self.files: tuple[File, ...] = ()
+        self.files = files
 
     @property
     def entries(self) -> int:
@@ -165,9 +173,16 @@ class Increments(Generic[File]):
         self._flights: dict[CheckpointId, _Flight[File]] = {}
         self._newest = CheckpointId(0)
 
+    def restored(self, layers: Iterable[RestoredLayer[File]]) -> None:
+        """Makes the files of the restored checkpoint the base of the next snapshots, as if it had just completed.
+
+        Together they must contain exactly the current entries. Must be called before the first change.
+        """
+        self._base = tuple(_Layer(layer.entries, None, layer.files) for layer in layers)
+
     def touch(self, keys: Any) -> None:
-        """Records that these keys have been set or deleted (see ChangeSet). Before the first snapshot no keys are
-        recorded.
+        """Records that these keys have been set or deleted (see ChangeSet). Without a base, none are recorded before
+        the first snapshot.
         """
         if self._changed is not None and (self._base or self._flights):
             self._changed.add(keys)

@@ -13,7 +13,7 @@ from typing import Final, Generic
 from tidegate.ids import CheckpointId
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration, StateForm
-from tidegate.state.increments import Capture, Extent, File, Increments
+from tidegate.state.increments import Capture, Extent, File, Increments, RestoredLayer
 from tidegate.state.snapshot import Value, encode_snapshot, read_entries
 
 _GROUP: Final = 0
@@ -78,6 +78,9 @@ class OperatorList(Generic[File]):
             if value is not None
         )
         self._values = deal_values(found, self.declaration.shape.form, share.subtask, share.parallelism)
+
+    def restored(self, layers: Iterable[RestoredLayer[File]]) -> None:
+        """Does nothing: the files are those of all subtasks."""
 
     def close(self) -> None:
         """Removes all values."""

@@ -201,6 +201,8 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
     """Steps whose states were written under another name: current name -> former name."""
     former_edges: dict[str, str] = {}
     """The same for edges with rows in flight."""
+    base: frozenset[CheckpointId] = frozenset()
+    """As in RestorePlan."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):

@@ -51,7 +51,6 @@ DEADLINES_MAX: Final = 1000
 """Enough for anything that reads the clock every second; time then advances to its end in one step."""
 TURNS_MAX: Final = 1_000_000
 """More turns mean a bug: an operator that reports movement forever."""
-_CHECKPOINT: Final = CheckpointId(1)
 
 
 class HarnessSnapshot(msgspec.Struct, frozen=True):
@@ -68,6 +67,9 @@ class HarnessSnapshot(msgspec.Struct, frozen=True):
 
 class Harness:
     """One attempt of the plan. `on_skipped` receives a line for each bad record that is skipped."""
+
+    checkpoint = CheckpointId(1)
+    """The id of its checkpoint."""
 
     def __init__(
         self,
@@ -202,7 +204,7 @@ class Harness:
     def snapshot(self) -> HarnessSnapshot:
         """Completes a checkpoint of what is in the pipeline now. Raises AttemptFailed if it does not complete."""
         after_ms = 0 if self.plan.exactly_once else None
-        barrier = Barrier(_CHECKPOINT, self.clock.now_ms(), unaligned_after_ms=after_ms)
+        barrier = Barrier(self.checkpoint, self.clock.now_ms(), unaligned_after_ms=after_ms)
         for deployment in self._slots:
             deployment.loop.on_trigger(Trigger(self.plan.pipeline, self._attempt, barrier))
         quiet = tuple({each.operator.name: each.caught_up for each in parts.sources} for parts in self._parts)
@@ -212,7 +214,7 @@ class Harness:
                 raise AttemptFailed("the snapshot of the case did not complete")
         written = self._gather(Collector.take_prepared)
         for deployment in self._slots:
-            deployment.loop.on_completed(Completed(self._attempt, _CHECKPOINT, frozenset()))
+            deployment.loop.on_completed(Completed(self._attempt, self.checkpoint, frozenset()))
         return HarnessSnapshot(tuple(map(tuple, self._acks)), quiet, written, self._storage)
 
     def _waiting_for(self, subtasks: int) -> bool:
