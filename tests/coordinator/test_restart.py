@@ -40,18 +40,18 @@ def delays(*moments: tuple[int, int], jitter: float = 0.0) -> list[int]:
 
 
 def test_delays_double_up_to_the_limit() -> None:
-    assert delays(*((number * 100_000, 0) for number in range(8))) == [
-        1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000,
+    assert delays(*((number * 100_000, 0) for number in range(9))) == [
+        0, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000,
     ]  # fmt: skip
 
 
 def test_jitter_takes_up_to_a_fifth_away() -> None:
-    assert delays((0, 0), jitter=0.5) == [900]
-    assert delays((0, 0), jitter=1.0) == [800]
+    assert delays((0, 0), (1, 0), jitter=0.5) == [0, 900]
+    assert delays((0, 0), (1, 0), jitter=1.0) == [0, 800]
 
 
 def test_stable_running_begins_the_delays_anew() -> None:
-    assert delays((0, 0), (1, 0), (2, 59_999), (100_000, 60_000), (100_001, 0)) == [1000, 2000, 4000, 1000, 2000]
+    assert delays((0, 0), (1, 0), (2, 59_999), (100_000, 60_000), (100_001, 0)) == [0, 1000, 2000, 0, 1000]
 
 
 def test_what_is_not_retriable_ends_at_once_with_its_reason() -> None:
@@ -104,9 +104,9 @@ def test_a_limit_longer_than_its_waits_is_reached_whatever_is_taken_from_them(
 
 def test_the_waits_of_many_failures_are_added_up_at_once() -> None:
     assert derive_waits_ms(1000, 60_000, 1) == 0
-    assert derive_waits_ms(1000, 60_000, 20) == derive_duration_ms("14m3s")
-    assert derive_waits_ms(1000, 60_000, 10**12) == 63_000 + (10**12 - 7) * 60_000
-    assert derive_waits_ms(60_000, 1000, 3) == 2000
+    assert derive_waits_ms(1000, 60_000, 20) == derive_duration_ms("13m3s")
+    assert derive_waits_ms(1000, 60_000, 10**12) == 63_000 + (10**12 - 8) * 60_000
+    assert derive_waits_ms(60_000, 1000, 4) == 2000
 
 
 def test_what_had_to_end_counts_for_no_limit_and_a_stable_run_before_it_ends_the_row() -> None:
@@ -118,7 +118,7 @@ def test_what_had_to_end_counts_for_no_limit_and_a_stable_run_before_it_ends_the
     assert after == RestartHistory(0, (1, 2))
     failure = AttemptFailure(20, 0, retriable=True, reason="x", fault="here")
     again, decision = decide_restart(SETTINGS, after, failure, 0.0)
-    assert (again.fault_times, decision) == (1, RestartAfter(SETTINGS.initial_ms))
+    assert (again.fault_times, decision) == (1, RestartAfter(0))
 
 
 def test_failures_outside_the_window_do_not_count() -> None:
@@ -167,7 +167,7 @@ def test_history_and_delays_stay_bounded(steps: list[tuple[int, int]], jitter: f
         history, decision = decide_restart(SETTINGS, history, failure(now_ms, ran_ms), jitter)
         assert len(history.failed_at_ms) <= 20
         if isinstance(decision, RestartAfter):
-            assert 800 <= decision.delay_ms <= 60_000
+            assert decision.delay_ms == 0 if history.in_a_row == 1 else 800 <= decision.delay_ms <= 60_000
 
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.coordinator.values import (
@@ -151,6 +152,15 @@ def test_C02_C11_the_pending_entry_exists_when_the_trigger_leaves() -> None:
     out = coordinator.handle(Tick(1000))
     assert coordinator.under_way == (1,)
     assert only(out, SendTrigger).checkpoint == 1
+
+
+def test_the_first_trigger_of_an_attempt_does_not_wait_for_an_interval() -> None:
+    coordinator = running(msgspec.structs.replace(settings(interval_ms=1000), first_ms=200))
+    assert coordinator.next_deadline_ms() == 200
+    assert only(coordinator.handle(Tick(200)), SendTrigger).properties == PERIODIC
+    acknowledge_all(coordinator, 1, 210)
+    coordinator.handle(journaled(1, 220))
+    assert coordinator.next_deadline_ms() == 1200, "an interval after the first"
 
 
 def test_C37_a_trigger_names_its_attempt_and_its_moment() -> None:

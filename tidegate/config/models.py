@@ -181,7 +181,9 @@ class RestartSettings(Settings):
     """How failed attempts are retried."""
 
     initial_ms: Annotated[
-        int, duration("1ms", "1h"), Field(alias="initial", description="Wait before the first restart.")
+        int,
+        duration("1ms", "1h"),
+        Field(alias="initial", description="Wait before the second restart in a row; the first one is immediate."),
     ] = 1000
     max_ms: Annotated[int, duration("1ms", "24h"), Field(alias="max", description="The wait doubles up to this.")] = (
         60_000

@@ -194,7 +194,8 @@ class Coordinator:
         self._running.add(event.subtask)
         if self._phase is AttemptPhase.STARTING and self._running == self._job.subtasks:
             self._move(Cause.ALL_RUNNING)
-            self._next_trigger_ms = event.now_ms + self._settings.interval_ms
+            first_ms = self._settings.first_ms
+            self._next_trigger_ms = event.now_ms + (self._settings.interval_ms if first_ms is None else first_ms)
 
     def _run_timer(self, now_ms: int) -> None:
         """Triggers a periodic checkpoint when due.

@@ -14,6 +14,9 @@ UNENDED_MAX: Final = 16
 """Decided checkpoints whose transactions have not ended; at this number no further checkpoint begins."""
 
 
+FIRST_TRIGGER_MS: Final = 200
+"""When the first checkpoint of an attempt begins if the interval is longer: readers have waited since the last one."""
+
 SAVEPOINT_IDS: Final = 8
 """Additional ids reserved for savepoints and the checkpoints that follow them."""
 
@@ -33,6 +36,8 @@ class CheckpointPolicy(msgspec.Struct, frozen=True):
 
     At most a quarter of the transaction's own timeout is used.
     """
+    first_ms: int | None = None
+    """When the first checkpoint begins after all subtasks run; None: after an interval."""
 
     def __post_init__(self) -> None:
         if min(self.interval_ms, self.timeout_ms, self.max_concurrent, self.retained) < 1:

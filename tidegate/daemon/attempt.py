@@ -28,7 +28,7 @@ from tidegate.daemon.attempt_cause import derive_cause
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.attempt_slots import AttemptSlots
 from tidegate.daemon.checkpoint_requests import CheckpointDone
-from tidegate.daemon.control_server import Listener
+from tidegate.daemon.control_server import Listener, SlotLost
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.instructions import CoordinatorFailed, InstructionExecutor
 from tidegate.daemon.recovery_stages import Recovered
@@ -50,7 +50,9 @@ from tidegate.task.stop_limits import derive_return_limit_s
 logger = logging.getLogger(__name__)
 
 CAUSE_GRACE_S: Final = 0.3
-"""How long to wait after the first failure for its cause: a lost slot makes its peers fail as well."""
+"""How long to wait after a failure for its cause: a lost slot makes its peers fail as well."""
+LOST_GRACE_S: Final = 0.02
+"""The same after a slot was lost: only an error that needs a person is more informative."""
 CANCEL_TIMEOUT_S: Final = 20.0
 
 
@@ -229,8 +231,8 @@ class AttemptRunner:
         if self.is_over:
             return
         self._failures.append(error)
-        if len(self._failures) == 1:
-            self._loop.call_later(CAUSE_GRACE_S, self._conclude)
+        grace_s = LOST_GRACE_S if isinstance(error, SlotLost) else CAUSE_GRACE_S
+        self._loop.call_later(grace_s, self._conclude)
 
     def _fail_checkpoints(self, error: TidegateError) -> None:
         """Ends the attempt. If checkpoints fail, the message names user code that blocks a slot."""

@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.config.models import PipelineSettings
 from tidegate.coordinator.restart import RestartStrategy
-from tidegate.coordinator.triggers import CheckpointPolicy
+from tidegate.coordinator.triggers import FIRST_TRIGGER_MS, CheckpointPolicy
 from tidegate.storage.open import scheme_of
 from tidegate.task.messages import SlotSettings
 
@@ -42,6 +42,7 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
             max_concurrent=checkpoints.max_concurrent,
             tolerable_failures=checkpoints.tolerable_failures,
             retained=checkpoints.retained,
+            first_ms=min(checkpoints.interval_ms, FIRST_TRIGGER_MS),
         ),
         RestartStrategy(
             initial_ms=restart.initial_ms,

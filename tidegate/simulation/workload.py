@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.checks.user_code import find_references
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.coordinator.triggers import CheckpointPolicy
+from tidegate.coordinator.triggers import FIRST_TRIGGER_MS, CheckpointPolicy
 from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
@@ -156,6 +156,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             max_concurrent=self.max_concurrent,
             tolerable_failures=3,
             retained=self.retained,
+            first_ms=min(self.interval_ms, FIRST_TRIGGER_MS),
         )
 
     @property
