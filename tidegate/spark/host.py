@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -207,6 +208,15 @@ class SparkHost:
                 f"{self._cause_of_the_cluster}"
             ) from error
         self._wait_for_slots(parallelism)
+        _ask(partial(self._warm_up, parallelism), "spark-warm-up")
+
+    def _warm_up(self, parallelism: int) -> None:
+        """Runs an empty job, so that fork servers import their modules while the daemon takes the pipeline over."""
+        context: Any = self._context
+        try:
+            context.parallelize(range(parallelism), parallelism).mapPartitions(list).collect()
+        except Exception as failure:  # noqa: BLE001 - the job of the attempt meets the same error, and reports it
+            logger.debug("the fork servers were not warmed up: %s", describe_failure(str(failure)))
 
     def job(self, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]) -> SparkJob:
         """Creates the barrier job of one attempt.
