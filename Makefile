@@ -71,8 +71,8 @@ format: setup ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## measure throughput, CPU, memory and latency; results are appended as JSON lines
-	$(BIN)/python bench/run.py $(ARGS)
+bench: setup ## compare CPU time, throughput and latency with Flink, Kafka Streams and a client loop (ARGS="--repeat 3"), every result checked
+	$(BIN)/python bench/compare.py $(ARGS)
 
 chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEED=1) and verify its output
 	$(BIN)/python -m tests.chaos --kills $(KILLS) --seed $(SEED)

@@ -2,35 +2,35 @@
 
     python bench/joins.py [--records 1000000] [--repeat 3] [--kinds interval,lookup,aggregate] [--limit 1.3]
 
-A real broker of its own, `tidegate run` on local[2], checkpoints every second. The kinds take turns. In each run a
-daemon first works off a warm-up block and idles; then records of one open transaction become visible at once. Counted
-are records of all inputs, until the last output is committed. CPU is that of the daemon's whole process tree. Every
-output is compared with what it must be. Prints each run and the medians; a first run, which warms the broker, is not
-counted. Exit code 1 when the lookup's median of CPU is above `--limit` times that of the running totals.
+`tidegate run` on local[2], checkpoints every second. The kinds take turns, and each run is a drain (`support.py`)
+after a warm-up block. Records of all inputs are counted. Every output is compared with what it must be. Prints each
+run and the medians; a first run, which warms the broker, is not counted. Exit code 1 when the lookup's median of CPU
+is above `--limit` times that of the running totals.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import statistics
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from bench.drain import OUTPUT, PARTITIONS, Drain, Outcome, Part
-from tests.support.campaign import Record, read_rows
-from tidegate.dev.broker import DevelopmentBroker
+from bench.support import Ends, Meter, Outcome, Program, drain, hold, open_broker, order_of, summarise
+from tests.support import clients
+from tests.support.campaign import Record, deliver, produce, read_rows
+from tidegate.dev.broker.server import create_topics
 
 HERE: Final = Path(__file__).resolve().parent
 KINDS: Final = ("interval", "lookup", "aggregate")
+OUTPUT: Final = "result"
 TOPICS: Final = ("orders", "payments", "customers", OUTPUT)
+PARTITIONS: Final = 4
 CUSTOMERS: Final = 10_000
 WARM: Final = 50_000
 PER_S: Final = 10_000
@@ -54,22 +54,51 @@ def main() -> int:
     kinds = options.kinds.split(",")
     blocks = [_make_block(0, WARM), _make_block(WARM, options.records)]
     outcomes: dict[str, list[Outcome]] = {kind: [] for kind in kinds}
-    with tempfile.TemporaryDirectory(prefix="tidegate-joins-") as name:
-        broker = DevelopmentBroker(Path(name) / "broker", heap_mib=1024).start()
-        try:
-            _run(broker.bootstrap, Path(name), kinds[0], -1, blocks)
-            for turn in range(options.repeat):
-                for kind in kinds if turn % 2 == 0 else reversed(kinds):
-                    outcomes[kind].append(_run(broker.bootstrap, Path(name), kind, turn, blocks))
-        finally:
-            broker.kill()
+    with open_broker() as (broker, directory):
+        assert broker.pid is not None
+        run = Run(broker.bootstrap, broker.pid, directory, blocks)
+        run.measure(kinds[0], -1)
+        for turn in range(options.repeat):
+            for kind in order_of(kinds, turn):
+                outcomes[kind].append(run.measure(kind, turn))
     return _report(outcomes, options.limit)
 
 
-def _run(bootstrap: str, directory: Path, kind: str, turn: int, blocks: Sequence[Block]) -> Outcome:
-    drain = Drain(bootstrap, directory, f"{kind}-{turn}", HERE / f"joins_{kind}.yaml", TOPICS)
-    parts = [Part(_inputs(kind, block), block.expected[kind].total()) for block in blocks]
-    return drain.run(_customers(), *parts, lambda topic: _check(bootstrap, topic, kind, blocks))
+class Run(NamedTuple):
+    """What all runs share."""
+
+    bootstrap: str
+    broker: int
+    directory: Path
+    blocks: Sequence[Block]
+
+    def measure(self, kind: str, turn: int) -> Outcome:
+        """Measures the main block of one kind."""
+        name = f"{kind}-{turn}"
+        topics = {topic: f"{name}-{topic}" for topic in TOPICS}
+        create_topics(self.bootstrap, dict.fromkeys(topics.values(), PARTITIONS))
+        environ = {
+            "KAFKA_BOOTSTRAP": self.bootstrap,
+            "BENCH_NAME": name,
+            "BENCH_STATE": str(self.directory / name),
+        }
+        command = [sys.executable, "-m", "tidegate", "run", str(HERE / f"joins_{kind}.yaml")]
+        warm, main = (_inputs(kind, block) for block in self.blocks)
+        deliver(self.bootstrap, _rename([*_customers(), *warm], topics))
+        with Program(command, self.directory / f"{name}.log", environ) as program:
+            ends = Ends(self.bootstrap, topics[OUTPUT], PARTITIONS)
+            ends.wait(self.blocks[0].expected[kind].total(), program.check)
+            producer = hold(self.bootstrap, name, lambda producer: produce(producer, _rename(main, topics)))
+            results = self.blocks[1].expected[kind].total()
+            outcome = drain(Meter(program.pid, self.broker), ends, producer, len(main), results, program.check)
+        _check(self.bootstrap, topics[OUTPUT], kind, self.blocks)
+        clients.delete_topics(self.bootstrap, list(topics.values()))
+        print(summarise(name, [outcome]), flush=True)
+        return outcome
+
+
+def _rename(records: Iterable[Record], topics: Mapping[str, str]) -> Iterator[Record]:
+    return (record._replace(topic=topics[record.topic]) for record in records)
 
 
 def _make_block(first: int, count: int) -> Block:
@@ -137,8 +166,7 @@ def _check(bootstrap: str, topic: str, kind: str, blocks: Sequence[Block]) -> No
 def _report(outcomes: dict[str, list[Outcome]], limit: float) -> int:
     medians = {kind: statistics.median(one.cpu_s for one in found) for kind, found in outcomes.items()}
     for kind, found in outcomes.items():
-        rates = statistics.median(one.rate for one in found)
-        print(f"median of {kind}: {medians[kind]:.2f} CPU s per million records, {rates:,.0f} records/s")
+        print(f"median of {summarise(kind, found)}")
     if not {"lookup", "aggregate"} <= medians.keys():
         return 0
     ratio = medians["lookup"] / medians["aggregate"]
@@ -156,5 +184,4 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    os.environ.pop("KAFKA_BOOTSTRAP", None)
     sys.exit(main())

@@ -1,11 +1,11 @@
 """A copy of a topic into another cluster, byte for byte, beside Kafka's MirrorMaker 2.
 
-    python bench/mirror.py [--mirror-maker DIR] [--records 1000000] [--repeat 3] [--sizes 100,1000] [--headers 0]
+    python bench/mirror.py [--records 1000000] [--repeat 3] [--sizes 100,1000] [--headers 0]
         [--kinds tidegate,defaults,exactly-once] [--limit 0.5]
 
 Two real brokers, one for each cluster. Records have a key, a value of so many bytes, a timestamp and headers, in 12
 partitions; each copy keeps all of it, and the partition. `tidegate` runs on local[2] and commits every second.
-MirrorMaker 2 runs in its dedicated mode with two tasks, from the jars in DIR (`connect-mirror` and what it needs):
+MirrorMaker 2 runs in its dedicated mode with two tasks, from jars that are fetched once:
 `defaults` delivers at least once; `exactly-once` commits every second, too. Everything else is left at its defaults.
 
 In each run a warm-up block is copied first. Then records of one open transaction become visible at once. CPU is that
@@ -20,10 +20,9 @@ import argparse
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -32,10 +31,10 @@ from typing import Any, Final, NamedTuple
 import confluent_kafka as ck
 import msgspec
 
-from bench.drain import Ends, Outcome, hold, measure
+from bench.engines import fetch_jars
+from bench.support import Ends, Meter, Outcome, Program, drain, hold, order_of, summarise
 from tests.support import clients
-from tests.support.campaign import Record, deliver
-from tests.support.daemon_process import DaemonProcess
+from tests.support.campaign import Record, deliver, produce
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics
 from tidegate.spark.java import find_java
@@ -47,7 +46,6 @@ COPY: Final = "from."
 TIDEGATE: Final = "tidegate"
 EXACTLY_ONCE: Final = "exactly-once"
 KINDS: Final = (TIDEGATE, "defaults", EXACTLY_ONCE)
-STARTED_S: Final = 120.0
 LOGGING: Final = """\
 status = warn
 appender.console.type = Console
@@ -60,10 +58,11 @@ rootLogger.appenderRef.console.ref = console
 
 
 class Clusters(NamedTuple):
-    """Addresses of the cluster that is read and of the one that is written."""
+    """Addresses of the cluster that is read and of the one that is written, and the pid of the latter's broker."""
 
     source: str
     target: str
+    broker: int
 
 
 class Load(NamedTuple):
@@ -87,17 +86,17 @@ class Load(NamedTuple):
 def main() -> int:
     """See the module."""
     options = _parse()
-    kinds = options.kinds.split(",") if options.mirror_maker else [TIDEGATE]
+    kinds = options.kinds.split(",")
     failed = False
     for size in map(int, options.sizes.split(",")):
         load = Load(size, options.headers, options.records)
         outcomes: dict[str, list[Outcome]] = {kind: [] for kind in kinds}
         with tempfile.TemporaryDirectory(prefix="tidegate-mirror-") as name, _brokers(Path(name)) as clusters:
             place = Path(name)
-            _run(clusters, place, kinds[0], -1, load, options.mirror_maker)
+            _run(clusters, place, kinds[0], -1, load)
             for turn in range(options.repeat):
-                for kind in kinds if turn % 2 == 0 else reversed(kinds):
-                    outcomes[kind].append(_run(clusters, place, kind, turn, load, options.mirror_maker))
+                for kind in order_of(kinds, turn):
+                    outcomes[kind].append(_run(clusters, place, kind, turn, load))
         failed |= _report(load, outcomes, options.limit)
     return 1 if failed else 0
 
@@ -106,42 +105,40 @@ def main() -> int:
 def _brokers(directory: Path) -> Iterator[Clusters]:
     brokers = [DevelopmentBroker(directory / name, heap_mib=1024) for name in ("source", "target")]
     try:
-        yield Clusters(*(broker.start().bootstrap for broker in brokers))
+        source, target = (broker.start() for broker in brokers)
+        assert target.pid is not None
+        yield Clusters(source.bootstrap, target.bootstrap, target.pid)
     finally:
         for broker in brokers:
             broker.kill()
 
 
-def _run(clusters: Clusters, directory: Path, kind: str, turn: int, load: Load, jars: Path | None) -> Outcome:
+def _run(clusters: Clusters, directory: Path, kind: str, turn: int, load: Load) -> Outcome:
     topic = f"{kind}-{load.size}-{turn}".replace("--", "-warm-")
     copy = COPY + topic
     create_topics(clusters.source, {topic: PARTITIONS})
     create_topics(clusters.target, {copy: PARTITIONS})
     deliver(clusters.source, load.make(topic, WARM, seed=1))
-    process = (
-        _tidegate(clusters, directory, topic)
-        if kind == TIDEGATE
-        else _mirror_maker(clusters, directory, topic, jars, kind)
+    command = (
+        _tidegate(clusters, directory, topic) if kind == TIDEGATE else _mirror_maker(clusters, directory, topic, kind)
     )
-    try:
-        process.start()
+    records = load.make(topic, load.records, seed=2)
+    with Program(command, directory / f"{topic}.log") as program:
         ends = Ends(clusters.target, copy, PARTITIONS)
-        ends.wait(WARM)
-        producer = hold(clusters.source, topic, load.make(topic, load.records, seed=2))
-        outcome = measure(process.pid, ends, producer, load.records, load.records)
-    finally:
-        process.destroy()
+        ends.wait(WARM, program.check)
+        producer = hold(clusters.source, topic, lambda producer: produce(producer, records))
+        meter = Meter(program.pid, clusters.broker)
+        outcome = drain(meter, ends, producer, load.records, load.records, program.check)
     if digest(clusters.source, topic) != digest(clusters.target, copy):
         raise SystemExit(f"{copy} is not a copy of {topic}")
     clients.delete_topics(clusters.source, [topic])
     clients.delete_topics(clusters.target, [copy])
-    print(f"{kind:>14}, {load.size:>4} bytes: {outcome.cpu_s:.2f} CPU s per million, {outcome.rate:,.0f} records/s, "
-          f"other cores {outcome.others:.2f}", flush=True)  # fmt: skip
+    print(summarise(f"{kind}, {load.size} bytes", [outcome]), flush=True)
     return outcome
 
 
-def _tidegate(clusters: Clusters, directory: Path, topic: str) -> DaemonProcess:
-    """Returns a daemon. JSON is YAML."""
+def _tidegate(clusters: Clusters, directory: Path, topic: str) -> Sequence[str]:
+    """Returns the command of a daemon. JSON is YAML."""
     document = {
         "version": 1,
         "name": topic,
@@ -166,45 +163,11 @@ def _tidegate(clusters: Clusters, directory: Path, topic: str) -> DaemonProcess:
     }
     path = directory / f"{topic}.yaml"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2))
-    return DaemonProcess(path, directory / f"{topic}.log")
+    return [sys.executable, "-m", "tidegate", "run", str(path)]
 
 
-class MirrorMaker:
-    """MirrorMaker 2 in a process of its own."""
-
-    def __init__(self, command: list[str], log: Path) -> None:
-        self._command = command
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Spawns it and returns immediately."""
-        with self._log.open("wb") as out:
-            self._process = subprocess.Popen(
-                self._command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
-            )
-
-    @property
-    def pid(self) -> int:
-        """The JVM."""
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise SystemExit(f"MirrorMaker 2 has ended:\n{self._log.read_text(errors='replace')[-3000:]}")
-        return self._process.pid
-
-    def destroy(self) -> None:
-        """Ends it, by force if it takes too long: a worker that does not leave its group delays the next one."""
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(STARTED_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-
-
-def _mirror_maker(clusters: Clusters, directory: Path, topic: str, jars: Path | None, kind: str) -> MirrorMaker:
-    """Returns MirrorMaker 2 for one topic, with the Java options of Kafka's own start script."""
+def _mirror_maker(clusters: Clusters, directory: Path, topic: str, kind: str) -> Sequence[str]:
+    """Returns the command of MirrorMaker 2 for one topic, with the Java options of Kafka's own start script."""
     name = COPY.removesuffix(".")
     settings: dict[str, Any] = {
         "clusters": f"{name},to",
@@ -225,16 +188,13 @@ def _mirror_maker(clusters: Clusters, directory: Path, topic: str, jars: Path | 
             "transaction.boundary": "interval",
             "transaction.boundary.interval.ms": 1000,
         }
-    return MirrorMaker(
-        [
-            *(str(find_java()), "-Xms256M", "-Xmx2G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
-            *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
-            f"-Dlog4j2.configurationFile={_write(directory / 'log4j2.properties', LOGGING)}",
-            *("-cp", f"{jars}/*", "org.apache.kafka.connect.mirror.MirrorMaker"),
-            str(_write(directory / f"{topic}.properties", "".join(f"{key} = {settings[key]}\n" for key in settings))),
-        ],
-        directory / f"{topic}.log",
-    )
+    return [
+        *(str(find_java()), "-Xms256M", "-Xmx2G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+        *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+        f"-Dlog4j2.configurationFile={_write(directory / 'log4j2.properties', LOGGING)}",
+        *("-cp", f"{fetch_jars('mirror-maker')}/*", "org.apache.kafka.connect.mirror.MirrorMaker"),
+        str(_write(directory / f"{topic}.properties", "".join(f"{key} = {settings[key]}\n" for key in settings))),
+    ]
 
 
 def _write(path: Path, text: str) -> Path:
@@ -280,20 +240,16 @@ def _report(load: Load, outcomes: Mapping[str, list[Outcome]], limit: float) -> 
     medians = {kind: statistics.median(one.cpu_s for one in found) for kind, found in outcomes.items()}
     failed = False
     for kind, found in outcomes.items():
-        rate, others = (statistics.median(one[place] for one in found) for place in (1, 2))
-        low, high = min(one.cpu_s for one in found), max(one.cpu_s for one in found)
         ratio = ""
         if kind != TIDEGATE and TIDEGATE in medians:
             ratio = f", Tidegate takes {medians[TIDEGATE] / medians[kind]:.2f} of it"
             failed |= medians[TIDEGATE] > limit * medians[kind]
-        print(f"median of {kind:>14}, {load.size:>4} bytes: {medians[kind]:.2f} CPU s per million records "
-              f"({low:.2f} to {high:.2f}){ratio}; {rate:,.0f} records/s, other cores {others:.2f}")  # fmt: skip
+        print(f"median of {summarise(f'{kind}, {load.size} bytes', found, ratio)}")
     return failed
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mirror-maker", type=Path, help="a directory with the jars of MirrorMaker 2")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--sizes", default="100,1000")

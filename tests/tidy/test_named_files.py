@@ -10,8 +10,6 @@ import pytest
 from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
 
 NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
-ELSEWHERE = frozenset({"bench.py"})
-"""A file of the peer harness that `bench/run.py` drives."""
 FILES = frozenset(
     str(file.relative_to(ROOT)) for file in python_files(PACKAGE, TESTS, ROOT / "bench", ROOT / "examples")
 )
@@ -19,7 +17,7 @@ FILES = frozenset(
 
 def find_ends(files: Collection[str]) -> frozenset[str]:
     """Returns the names by which files may be called: the whole path, or its end from any folder on."""
-    return ELSEWHERE.union("/".join(file.split("/")[start:]) for file in files for start in range(file.count("/") + 1))
+    return frozenset("/".join(file.split("/")[start:]) for file in files for start in range(file.count("/") + 1))
 
 
 def find_missing(text: str, ends: frozenset[str]) -> list[str]:

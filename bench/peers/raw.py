@@ -1,0 +1,228 @@
+"""The plain client loop that other engines are measured against: `python raw.py SETTINGS`.
+
+One process, one thread: confluent-kafka with the records typed by msgspec. Input offsets and output are committed in
+one transaction per interval. The state of W2 and W3 is a dict and is not durable, and W3 needs no exchange, because the
+process reads all partitions: a limit for an engine in Python, not an engine.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import msgspec
+
+POLLED = 1000
+BEHIND = 200_000
+"""Records that wait in the producer."""
+TIMEOUT_S = 30
+
+Record = dict[str, Any]
+encode = msgspec.json.Encoder().encode
+
+
+class Order(msgspec.Struct):
+    """The fields of W1."""
+
+    id: int
+    ts: int
+    customer: str
+    sku: str
+    qty: int
+    price: int
+    status: str
+
+
+class Paid(msgspec.Struct):
+    """A result of W1."""
+
+    id: int
+    ts: int
+    customer: str
+    sku: str
+    total: int
+
+
+class Sale(msgspec.Struct):
+    """The fields of W2."""
+
+    ts: int
+    customer: str
+    price: int
+
+
+class Total(msgspec.Struct):
+    """A result of W2."""
+
+    customer: str
+    count: int
+    sum: int
+    ts: int
+
+
+class Item(msgspec.Struct):
+    """The fields of W3."""
+
+    ts: int
+    sku: str
+    price: int
+
+
+class Window(msgspec.Struct):
+    """A result of W3."""
+
+    sku: str
+    window_start: int
+    count: int
+    sum: int
+
+
+def select_paid() -> Callable[[Sequence[ck.Message]], list[Record]]:
+    """W1: filter and select."""
+    decode = msgspec.json.Decoder(Order).decode
+
+    def step(messages: Sequence[ck.Message]) -> list[Record]:
+        results: list[Record] = []
+        for message in messages:
+            order = decode(message.value() or b"")
+            if order.status == "paid":
+                paid = Paid(order.id, order.ts, order.customer, order.sku, order.qty * order.price)
+                results.append({"key": message.key(), "value": encode(paid)})
+        return results
+
+    return step
+
+
+def running_totals() -> Callable[[Sequence[ck.Message]], list[Record]]:
+    """W2: count and sum of each customer, after each order."""
+    decode = msgspec.json.Decoder(Sale).decode
+    totals: dict[str, tuple[int, int]] = {}
+
+    def step(messages: Sequence[ck.Message]) -> list[Record]:
+        results: list[Record] = []
+        for message in messages:
+            order = decode(message.value() or b"")
+            count, total = totals.get(order.customer, (0, 0))
+            count, total = count + 1, total + order.price
+            totals[order.customer] = count, total
+            results.append({"key": message.key(), "value": encode(Total(order.customer, count, total, order.ts))})
+        return results
+
+    return step
+
+
+def windows(size: int, lateness: int, partitions: int) -> Callable[[Sequence[ck.Message]], list[Record]]:
+    """W3: count and sum of each sku in tumbling windows, which the slowest partition closes."""
+    decode = msgspec.json.Decoder(Item).decode
+    times = [0] * partitions
+    opened: dict[int, dict[str, list[int]]] = {}
+
+    def step(messages: Sequence[ck.Message]) -> list[Record]:
+        for message in messages:
+            order, partition = decode(message.value() or b""), message.partition() or 0
+            if order.ts > times[partition]:
+                times[partition] = order.ts
+            start = order.ts - order.ts % size
+            window = opened.get(start)
+            if window is None:
+                window = opened[start] = {}
+            sums = window.get(order.sku)
+            if sums is None:
+                window[order.sku] = [1, order.price]
+            else:
+                sums[0] += 1
+                sums[1] += order.price
+        watermark = min(times) - lateness
+        return [
+            {"key": sku.encode(), "value": encode(Window(sku, start, count, total))}
+            for start in sorted(start for start in opened if start + size <= watermark)
+            for sku, (count, total) in opened.pop(start).items()
+        ]
+
+    return step
+
+
+def read_settings(path: str) -> dict[str, str]:
+    """Reads `key=value` lines."""
+    return dict(line.split("=", 1) for line in Path(path).read_text().splitlines())
+
+
+def run(settings: dict[str, str]) -> None:
+    """Runs until SIGTERM."""
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    bootstrap, name = {"bootstrap.servers": settings["bootstrap"]}, settings["id"]
+    consumer = ck.Consumer(
+        {
+            **bootstrap,
+            "group.id": name,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "check.crcs": False,
+            "fetch.wait.max.ms": 20,
+            "fetch.queue.backoff.ms": 5,  # by default a partition whose queue is full pauses for a second
+        }
+    )
+    producer = ck.Producer(
+        {
+            **bootstrap,
+            "transactional.id": name,
+            "linger.ms": 5,
+            "batch.size": 1 << 20,
+            "queue.buffering.max.messages": 1_000_000,
+            "partitioner": "murmur2_random",
+        }
+    )
+    producer.init_transactions(TIMEOUT_S)
+    producer.list_topics(settings["output"], timeout=TIMEOUT_S)  # records may change their order before it is known
+    consumer.subscribe([settings["input"]])
+    step = {
+        "W1": select_paid,
+        "W2": running_totals,
+        "W3": lambda: windows(*(int(settings[key]) for key in ("window.ms", "lateness.ms", "partitions"))),
+    }[settings["workload"]]()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    loop(settings, consumer, producer, step, stopped)
+
+
+def loop(
+    settings: dict[str, str],
+    consumer: ck.Consumer,
+    producer: ck.Producer,
+    step: Callable[[Sequence[ck.Message]], list[Record]],
+    stopped: Sequence[int],
+) -> None:
+    """Reads, computes, writes and commits."""
+    positions: dict[int, int] = {}
+    interval_s, begun = int(settings["interval.ms"]) / 1000, 0.0
+    while not stopped:
+        messages = [one for one in consumer.consume(POLLED, 0.01 if begun else 0.05) if not one.error()]
+        if messages:
+            if not begun:
+                producer.begin_transaction()
+                begun = time.monotonic()
+            results = step(messages)
+            if results:
+                producer.produce_batch(settings["output"], results)
+            positions.update((message.partition() or 0, message.offset() or 0) for message in messages)
+            while len(producer) > BEHIND:
+                producer.poll(0.005)
+        if begun and time.monotonic() - begun >= interval_s:
+            read = [ck.TopicPartition(settings["input"], number, last + 1) for number, last in positions.items()]
+            producer.send_offsets_to_transaction(read, consumer.consumer_group_metadata(), TIMEOUT_S)
+            producer.commit_transaction(TIMEOUT_S)
+            begun = 0.0
+    consumer.close()
+
+
+if __name__ == "__main__":
+    run(read_settings(sys.argv[1]))
