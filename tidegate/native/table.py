@@ -85,7 +85,7 @@ def functions_of(library: Library) -> ctypes.CDLL:
     return library.free
 
 
-class Owned:
+class OwnedMemory:
     """Memory of the library, which is freed with this object."""
 
     __slots__ = ("_free", "address")
@@ -101,13 +101,13 @@ class Owned:
             self._free(self.address)
 
 
-class Batch(Owned):
+class KeyBatch(OwnedMemory):
     """The keys of a batch, numbered, with the rows of those that exist."""
 
     __slots__ = ("count", "first_rows", "numbers", "removed")
 
-    def __init__(self, table: Table, columns: Sequence[pl.Series]) -> None:
-        """See `Table.number`."""
+    def __init__(self, table: HashTable, columns: Sequence[pl.Series]) -> None:
+        """See `HashTable.number`."""
         import polars as pl
 
         lent = [Lent(column) for column in columns]
@@ -124,7 +124,7 @@ class Batch(Owned):
         """Whether the keys of the batch have been removed."""
 
 
-class ChangedRows(Owned):
+class ChangedRows(OwnedMemory):
     """The rows that have changed in an interval, and the keys that were removed in it: a ChangeSet."""
 
     __slots__ = ("_functions",)
@@ -137,7 +137,7 @@ class ChangedRows(Owned):
         """Returns the number of rows and removed keys, which may overlap."""
         return int(self._functions.tg_changes_count(self.address))
 
-    def add(self, keys: Batch) -> None:
+    def add(self, keys: KeyBatch) -> None:
         """Adds the keys of a batch that was put or removed. Raises MemoryError."""
         add = self._functions.tg_changes_add_removed if keys.removed else self._functions.tg_changes_add
         _require(add(self.address, keys.address))
@@ -155,12 +155,12 @@ class ChangedRows(Owned):
         self._functions.tg_changes_close(self.address)
 
 
-class Moment(Owned):
+class FrozenRows(OwnedMemory):
     """The entries of a table as they were at a moment, or those of some rows. It may be read on another thread."""
 
     __slots__ = ("functions", "layout", "seed")
 
-    def __init__(self, table: Table, rows: ChangedRows | None = None) -> None:
+    def __init__(self, table: HashTable, rows: ChangedRows | None = None) -> None:
         self.functions = table.functions
         self.layout, self.seed = table.layout, table.seed
         address = self.functions.tg_moment_new(table.address, None if rows is None else rows.address)
@@ -177,20 +177,20 @@ class Moment(Owned):
             yield from keys
 
 
-class Piece(NamedTuple):
-    """Entries of a key group as a MessagePack array. The body is valid as long as its Entries."""
+class EncodedPiece(NamedTuple):
+    """EncodedEntries of a key group as a MessagePack array. The body is valid as long as its EncodedEntries."""
 
     group: int
     entries: int
     body: memoryview
 
 
-class Entries(Owned):
+class EncodedEntries(OwnedMemory):
     """Encoded entries by key group."""
 
     __slots__ = ("_functions",)
 
-    def __init__(self, moment: Moment, rows: ChangedRows | None, piece_bytes: int) -> None:
+    def __init__(self, moment: FrozenRows, rows: ChangedRows | None, piece_bytes: int) -> None:
         """Encodes all entries of a moment, or those of `rows` and a tombstone for each removed key that did not return.
 
         A piece ends with the entry with which it reaches `piece_bytes`.
@@ -201,7 +201,7 @@ class Entries(Owned):
         )
         super().__init__(address, self._functions.tg_entries_free)
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[EncodedPiece]:
         """Yields the pieces in the order of their key groups."""
         count = self._functions.tg_entries_count(self.address)
         addresses, lengths, counts = (array("q", bytes(8 * count)) for _ in range(3))
@@ -209,10 +209,10 @@ class Entries(Owned):
         places = (one.buffer_info()[0] for one in (addresses, lengths, counts, groups))
         self._functions.tg_entries_list(self.address, *places)
         for group, entries, address, length in zip(groups, counts, addresses, lengths, strict=True):
-            yield Piece(group, entries, _view(address, length, _READ))
+            yield EncodedPiece(group, entries, _view(address, length, _READ))
 
 
-class Table(Owned):
+class HashTable(OwnedMemory):
     """A hash table from keys to rows, with values in columns."""
 
     def __init__(
@@ -222,7 +222,7 @@ class Table(Owned):
         self.functions, self.arrow, self.seed = functions_of(library), library.arrow, seed
         sides = [_describe(fields) for fields in (keys, values)]
         given = [part for kinds, nullable, count in sides for part in (kinds, nullable, count)]
-        self.layout = Owned(self.functions.tg_layout_new(groups, *given), self.functions.tg_layout_free)
+        self.layout = OwnedMemory(self.functions.tg_layout_new(groups, *given), self.functions.tg_layout_free)
         super().__init__(self.functions.tg_table_new(self.layout.address, seed), self.functions.tg_table_free)
         numbered = [(str(index), field.type) for index, field in enumerate(values)]
         self._names = [field.name for field in values]
@@ -236,11 +236,11 @@ class Table(Owned):
         """Removes all keys. Moments keep theirs."""
         self.functions.tg_table_clear(self.address)
 
-    def number(self, columns: Sequence[pl.Series]) -> Batch:
+    def number(self, columns: Sequence[pl.Series]) -> KeyBatch:
         """Numbers the keys of a batch. Columns have the types of the key. Raises MemoryError."""
-        return Batch(self, columns)
+        return KeyBatch(self, columns)
 
-    def absent(self, batch: Batch) -> pl.Series:
+    def absent(self, batch: KeyBatch) -> pl.Series:
         """Returns the numbers of the keys that do not exist."""
         import polars as pl
 
@@ -250,7 +250,7 @@ class Table(Owned):
             "absent", address, self.functions.tg_batch_absent(batch.address, address), pl.UInt32
         )
 
-    def get(self, batch: Batch) -> tuple[pl.Series, list[pl.Series]]:
+    def get(self, batch: KeyBatch) -> tuple[pl.Series, list[pl.Series]]:
         """Returns which keys exist, and their values. Raises MemoryError."""
         self._refuse_stale(batch)
         read, record = self.functions.tg_batch_get, ctypes.byref(self._record)
@@ -258,7 +258,7 @@ class Table(Owned):
         exists, *values = found.struct.unnest().get_columns()
         return exists, [column.alias(name) for column, name in zip(values, self._names, strict=True)]
 
-    def put(self, batch: Batch, groups: Sequence[int], values: Sequence[pl.Series]) -> None:
+    def put(self, batch: KeyBatch, groups: Sequence[int], values: Sequence[pl.Series]) -> None:
         """Sets the values of all keys. `groups` has the key groups of those that are absent. Raises MemoryError.
 
         `values` has a column for each field, of its type and with a row for each key.
@@ -271,7 +271,7 @@ class Table(Owned):
         wanted = array("H", groups)
         _require(self.functions.tg_batch_put(self.address, batch.address, wanted.buffer_info()[0], places))
 
-    def remove(self, batch: Batch) -> None:
+    def remove(self, batch: KeyBatch) -> None:
         """Removes the keys that exist. Raises MemoryError."""
         self._refuse_stale(batch)
         _require(self.functions.tg_batch_remove(self.address, batch.address))
@@ -291,7 +291,7 @@ class Table(Owned):
         _require(taken != _NO_MEMORY)
         return bool(taken == _TAKEN)
 
-    def _refuse_stale(self, batch: Batch) -> None:
+    def _refuse_stale(self, batch: KeyBatch) -> None:
         if self.functions.tg_batch_is_stale(self.address, batch.address):
             raise RuntimeError("keyed state has changed since the keys of this batch were numbered")
 

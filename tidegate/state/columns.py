@@ -15,7 +15,16 @@ import msgspec
 from typing_extensions import override
 
 from tidegate.native.library import Library
-from tidegate.native.table import FIELDS_MAX, SUPPORTED, Batch, ChangedRows, Entries, Moment, Table, TableField
+from tidegate.native.table import (
+    FIELDS_MAX,
+    SUPPORTED,
+    ChangedRows,
+    EncodedEntries,
+    FrozenRows,
+    HashTable,
+    KeyBatch,
+    TableField,
+)
 from tidegate.state.base import GroupsOf, Key, NumberedKeys, Share
 from tidegate.state.declaration import StateDeclaration, StateField
 from tidegate.state.errors import StateUnreadable
@@ -58,7 +67,7 @@ def fits_columns(declaration: StateDeclaration) -> bool:
 class _Found(msgspec.Struct, frozen=True):
     """What NumberedKeys has for this backend."""
 
-    batch: Any  # a Batch
+    batch: Any  # a KeyBatch
     columns: Any  # the key columns
 
 
@@ -82,7 +91,7 @@ class ColumnState(IncrementalState[File]):
         keys, values = _table_fields(self._keys_read), _table_fields(self._values_read)
         self._key_types = [polars_type(one.type) for one in keys]
         self._value_types = [polars_type(one.type) for one in values]
-        self._table = Table(library, keys, values, shape.max_parallelism, secrets.randbits(64))
+        self._table = HashTable(library, keys, values, shape.max_parallelism, secrets.randbits(64))
         self._bytes_of = library.bytes_of
         self._changes: ChangedRows | None = None
         super().__init__(operator, declaration, groups_of, retained, self._new_changes)
@@ -146,11 +155,11 @@ class ColumnState(IncrementalState[File]):
     @override
     def keys(self) -> Iterator[Key]:
         decode = msgspec.msgpack.Decoder(tuple_type(self._keys_read)).decode
-        encoded = Moment(self._table).keys(self._bytes_of)
+        encoded = FrozenRows(self._table).keys(self._bytes_of)
         return (decode(key)[0] for key in encoded) if self._single else map(decode, encoded)
 
     @override
-    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> Batch:
+    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> KeyBatch:
         numbered, rows = self._number(keys), list(values)
         if len(rows) != len(keys):
             raise ValueError(f"{len(keys)} keys have {len(rows)} values")
@@ -160,17 +169,17 @@ class ColumnState(IncrementalState[File]):
         parts: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(self._values_read)
         columns = _columns_of(self._values_read, parts)
         self._table.put(numbered.found.batch, self._groups_of_absent(numbered), columns)
-        batch: Batch = numbered.found.batch
+        batch: KeyBatch = numbered.found.batch
         return batch
 
     @override
-    def _delete(self, keys: Collection[Key]) -> Batch:
-        batch: Batch = self._number(keys).found.batch
+    def _delete(self, keys: Collection[Key]) -> KeyBatch:
+        batch: KeyBatch = self._number(keys).found.batch
         self._table.remove(batch)
         return batch
 
     @override
-    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> Iterable[Batch]:
+    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> Iterable[KeyBatch]:
         return [self._delete(part) for part in keys.values()]
 
     @override
@@ -197,20 +206,20 @@ class ColumnState(IncrementalState[File]):
 
     @override
     def _freeze_all(self) -> Encode:
-        return partial(self._encode, Moment(self._table), None)
+        return partial(self._encode, FrozenRows(self._table), None)
 
     @override
     def _freeze(self, keys: KeySet) -> Encode:
         rows: ChangedRows = keys.joined()
-        moment = Moment(self._table, rows)
+        moment = FrozenRows(self._table, rows)
         if len(rows) > _ENCODED_AT_ONCE:
             return partial(self._encode, moment, rows)
-        return partial(self._files, Entries(moment, rows, FILE_BYTES))
+        return partial(self._files, EncodedEntries(moment, rows, FILE_BYTES))
 
-    def _encode(self, moment: Moment, rows: ChangedRows | None) -> Iterator[bytes]:
-        return self._files(Entries(moment, rows, FILE_BYTES))
+    def _encode(self, moment: FrozenRows, rows: ChangedRows | None) -> Iterator[bytes]:
+        return self._files(EncodedEntries(moment, rows, FILE_BYTES))
 
-    def _files(self, entries: Entries) -> Iterator[bytes]:
+    def _files(self, entries: EncodedEntries) -> Iterator[bytes]:
         """Yields at least one file. Each has a key group at most once, since a piece of that size ends a file."""
         size, written = 0, False
         parts: list[EncodedGroup] = []
