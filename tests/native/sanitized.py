@@ -26,6 +26,7 @@ from tests.formats.delimited.any_delimited import DIALECTS, draw_lines, line_dec
 from tests.formats.schemas_of_json import FLAT, NESTED
 from tests.native.any_records import ExactRecords, draw_records
 from tests.native.any_totals import damage, draw_totals
+from tests.native.keyed_state import live_as_state
 from tests.native.lent_exactly import LentExactly
 from tests.native.record_bytes import Messages, Written, draw_record, write_record
 from tests.native.sanitized_rows import hash_keys, number_partitions
@@ -183,6 +184,7 @@ def main() -> None:
         messages.record_bytes(library)
     for _ in range(10):
         hand_over(Library(Path(given.library)), rnd)
+        live_as_state(Library(Path(given.library)), rnd)
     for _ in range(20):
         number_partitions(Library(Path(given.library)), rnd)
         hash_keys(Library(Path(given.library)), rnd)

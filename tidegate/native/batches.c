@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { AHEAD = 8 }; /* so many keys before it is compared, the slot of a key is fetched */
+enum { AHEAD = 8 }; /* keys between two steps of a search */
 
 /* ---- keys ---- */
 
@@ -74,21 +74,22 @@ static bool number_rows(const table *in, batch *to, const struct ArrowArray *con
     return true;
 }
 
-static void fetch_slot(const table *in, uint64_t hash)
-{
-    const segment *part = in->segments + (hash >> 56);
-    if (part->slots != NULL)
-        __builtin_prefetch(part->slots + ((uint32_t)hash & part->mask));
-}
-
 static void find_rows(const table *in, batch *of)
 {
-    for (int64_t i = 0; i < of->keys.count; i++) {
-        if (i + AHEAD < of->keys.count)
-            fetch_slot(in, of->keys.hashes[i + AHEAD]);
+    int64_t count = of->keys.count;
+    for (int64_t i = 0; i < count + 3 * AHEAD; i++) {
+        int64_t row = i - AHEAD, key = i - 2 * AHEAD, end = i - 3 * AHEAD;
+        if (i < count)
+            search_slot(in, of->keys.hashes[i]);
+        if (row >= 0 && row < count)
+            of->rows[row] = search_row(in, of->keys.hashes[row]);
+        if (key >= 0 && key < count)
+            search_key(in, of->rows[key]);
+        if (end < 0)
+            continue;
         int64_t length;
-        const uint8_t *key = key_set_key(&of->keys, i, &length);
-        of->rows[i] = table_find(in, key, length, of->keys.hashes[i]);
+        const uint8_t *bytes = key_set_key(&of->keys, end, &length);
+        of->rows[end] = search_end(in, of->rows[end], bytes, length, of->keys.hashes[end]);
     }
 }
 

@@ -238,6 +238,7 @@ void tg_entries_list(const entries *these, const uint8_t **bytes, int64_t *lengt
 /* ---- reading ---- */
 
 enum { NO_MEMORY, TAKEN, LEFT_OVER };
+enum { TOGETHER = 16 }; /* entries whose keys are searched at a time */
 
 static bool fits(int32_t kind, int64_t value)
 {
@@ -384,31 +385,62 @@ static const uint8_t *read_value(restoring *by, chunk *to, int64_t row, const ui
     return at;
 }
 
-/* NULL for what is left over, and where memory is missing. */
-static const uint8_t *read_entry(restoring *by, const uint8_t *at, const uint8_t *end)
+/* An entry whose key was checked. */
+typedef struct {
+    const uint8_t *key;
+    int64_t length;
+    uint64_t hash;
+    const uint8_t *value;
+    const uint8_t *end;
+} found;
+
+/* NULL for what is left over. */
+static const uint8_t *find_entry(const table *into, found *to, const uint8_t *at, const uint8_t *end)
 {
-    table *into = by->into;
     if (end - at < 2 || *at != ENTRY_HEAD)
         return NULL;
-    const uint8_t *key = at + 1;
-    at = check_key(into->of, key, end);
-    if (at == NULL || at == end)
+    to->key = at + 1;
+    to->value = check_key(into->of, to->key, end);
+    if (to->value == NULL || to->value == end)
         return NULL;
-    int64_t length = at - key;
-    uint64_t hash = hash_bytes(into->seed, key, length);
-    int64_t row = table_find(into, key, length, hash);
-    if (*at == NIL) {
-        by->out_of_memory = row != ABSENT && !table_remove(into, row, hash);
-        return at + 1;
+    to->length = to->value - to->key;
+    to->hash = hash_bytes(into->seed, to->key, to->length);
+    search_slot(into, to->hash);
+    int64_t count = 0;
+    at = *to->value == NIL ? to->value + 1 : read_count(to->value, end, FIXARRAY, ARRAY16, &count);
+    for (int64_t i = 0; at != NULL && i < count; i++)
+        at = at == end ? NULL : skip_scalar(at, end);
+    to->end = at;
+    return at;
+}
+
+/* False for what is left over, and where memory is missing. */
+static bool put_entry(restoring *by, const found *entry)
+{
+    table *into = by->into;
+    int64_t row = table_find(into, entry->key, entry->length, entry->hash);
+    if (*entry->value == NIL) {
+        by->out_of_memory = row != ABSENT && !table_remove(into, row, entry->hash);
+        return !by->out_of_memory;
     }
     if (row == ABSENT)
-        row = table_add(into, key, length, hash, by->group);
+        row = table_add(into, entry->key, entry->length, entry->hash, by->group);
     chunk *to = row == ABSENT ? NULL : table_own(into, row);
-    if (to == NULL) {
-        by->out_of_memory = true;
-        return NULL;
-    }
-    return read_value(by, to, row % ROWS, at, end);
+    by->out_of_memory = to == NULL;
+    return to != NULL && read_value(by, to, row % ROWS, entry->value, entry->end) == entry->end;
+}
+
+static bool put_entries(restoring *by, const found *these, int64_t count)
+{
+    int64_t rows[TOGETHER];
+    for (int64_t i = 0; i < count; i++)
+        rows[i] = search_row(by->into, these[i].hash);
+    for (int64_t i = 0; i < count; i++)
+        search_key(by->into, rows[i]);
+    for (int64_t i = 0; i < count; i++)
+        if (!put_entry(by, these + i))
+            return false;
+    return true;
 }
 
 /* Adds the entries of a key group, and applies tombstones. Returns LEFT_OVER for a group with anything that is not
@@ -422,12 +454,14 @@ int32_t tg_table_restore(table *into, const uint8_t *bytes, int64_t length, int3
     at = length == 0 ? NULL : read_count(at, end, FIXARRAY, ARRAY16, &count);
     if (at == NULL || count != expected)
         return LEFT_OVER;
-    for (int64_t i = 0; i < count; i++) {
-        at = read_entry(&by, at, end);
-        if (by.out_of_memory)
-            return NO_MEMORY;
-        if (at == NULL)
-            return LEFT_OVER;
+    found these[TOGETHER];
+    for (int64_t left = count; left > 0;) {
+        int64_t some = 0;
+        for (; some < TOGETHER && some < left && at != NULL; some++)
+            at = find_entry(into, these + some, at, end);
+        if (at == NULL || !put_entries(&by, these, some))
+            return by.out_of_memory ? NO_MEMORY : LEFT_OVER;
+        left -= some;
     }
     return at == end ? TAKEN : LEFT_OVER;
 }

@@ -161,36 +161,6 @@ static const uint8_t *read_calendar(column *to, const uint8_t *at, const uint8_t
 
 /* ---- what nobody reads ---- */
 
-/* After a value that has no others in it. */
-static const uint8_t *skip_scalar(const uint8_t *at, const uint8_t *end)
-{
-    uint8_t first = *at;
-    int64_t length = 0;
-    if (first < FIXMAP || first >= NEGATIVE_FIXINT || first == NIL || first == NO || first == YES)
-        return at + 1;
-    if (first < NIL || (first >= STR8 && first <= STR32)) {
-        at = read_str(at, end, &length);
-        return at == NULL ? NULL : at + length;
-    }
-    if (first >= BIN8 && first <= BIN32)
-        at = read_size(at, end, 1 << (first - BIN8), &length);
-    else if (first >= EXT8 && first <= EXT32) {
-        at = read_size(at, end, 1 << (first - EXT8), &length);
-        length++;
-    } else if (first >= FIXEXT1 && first <= FIXEXT16) {
-        length = 1 + (1 << (first - FIXEXT1));
-        at++;
-    } else if (first == FLOAT32 || first == FLOAT64) {
-        length = first == FLOAT32 ? 4 : 8;
-        at++;
-    } else if (first >= UINT8 && first <= INT64) {
-        length = 1 << ((first - UINT8) & 3);
-        at++;
-    } else
-        return NULL;
-    return at == NULL || length > end - at ? NULL : at + length;
-}
-
 static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end, int32_t depth)
 {
     if (at == NULL || at == end)

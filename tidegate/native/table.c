@@ -219,7 +219,36 @@ static segment *segment_of(const table *of, uint64_t hash)
     return (segment *)of->segments + (hash >> 56);
 }
 
+static bool has_key(const table *in, int64_t row, const uint8_t *key, int64_t length)
+{
+    int64_t there;
+    const uint8_t *other = chunk_key(in->chunks[row / ROWS], (int32_t)(row % ROWS), &there);
+    return there == length && memcmp(other, key, (size_t)length) == 0;
+}
+
 int64_t table_find(const table *in, const uint8_t *key, int64_t length, uint64_t hash)
+{
+    const segment *part = segment_of(in, hash);
+    if (part->slots == NULL)
+        return ABSENT;
+    for (uint32_t at = (uint32_t)hash & part->mask;; at = (at + 1) & part->mask) {
+        uint64_t slot = part->slots[at];
+        if (slot == 0)
+            return ABSENT;
+        int64_t row = (int64_t)(slot & UINT32_MAX) - 1;
+        if ((uint32_t)(slot >> 32) == (uint32_t)hash && has_key(in, row, key, length))
+            return row;
+    }
+}
+
+void search_slot(const table *in, uint64_t hash)
+{
+    const segment *part = segment_of(in, hash);
+    if (part->slots != NULL)
+        __builtin_prefetch(part->slots + ((uint32_t)hash & part->mask));
+}
+
+int64_t search_row(const table *in, uint64_t hash)
 {
     const segment *part = segment_of(in, hash);
     if (part->slots == NULL)
@@ -230,11 +259,23 @@ int64_t table_find(const table *in, const uint8_t *key, int64_t length, uint64_t
             return ABSENT;
         if ((uint32_t)(slot >> 32) != (uint32_t)hash)
             continue;
-        int64_t row = (int64_t)(slot & UINT32_MAX) - 1, there;
-        const uint8_t *other = chunk_key(in->chunks[row / ROWS], (int32_t)(row % ROWS), &there);
-        if (there == length && memcmp(other, key, (size_t)length) == 0)
-            return row;
+        int64_t row = (int64_t)(slot & UINT32_MAX) - 1;
+        __builtin_prefetch(in->chunks[row / ROWS]);
+        __builtin_prefetch(in->chunks[row / ROWS]->keys + row % ROWS);
+        return row;
     }
+}
+
+void search_key(const table *in, int64_t row)
+{
+    int64_t length;
+    if (row != ABSENT)
+        __builtin_prefetch(chunk_key(in->chunks[row / ROWS], (int32_t)(row % ROWS), &length));
+}
+
+int64_t search_end(const table *in, int64_t row, const uint8_t *key, int64_t length, uint64_t hash)
+{
+    return row == ABSENT || has_key(in, row, key, length) ? row : table_find(in, key, length, hash);
 }
 
 static void segment_put(segment *to, uint64_t slot)

@@ -15,7 +15,7 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { ROWS = 256, SEGMENTS = 256, FIELDS_MAX = 128, ABSENT = -1 };
+enum { ROWS = 64, SEGMENTS = 256, FIELDS_MAX = 128, ABSENT = -1 };
 
 /* Bytes in the heap of a chunk. */
 typedef struct {
@@ -129,6 +129,14 @@ void chunk_release(chunk *of);
 
 /* The row of a key, or ABSENT. */
 int64_t table_find(const table *in, const uint8_t *key, int64_t length, uint64_t hash);
+
+/* The same in steps, each of which fetches the memory that the next one needs: so several keys can be searched at a
+ * time. `search_row` returns the row that probably has the key, or ABSENT if no row has it.
+ */
+void search_slot(const table *in, uint64_t hash);
+int64_t search_row(const table *in, uint64_t hash);
+void search_key(const table *in, int64_t row);
+int64_t search_end(const table *in, int64_t row, const uint8_t *key, int64_t length, uint64_t hash);
 
 /* The row of a new key. ABSENT where memory is missing, or for a key group that does not exist. */
 int64_t table_add(table *to, const uint8_t *key, int64_t length, uint64_t hash, uint16_t group);

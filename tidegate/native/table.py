@@ -22,7 +22,7 @@ SUPPORTED: Final = frozenset(KINDS) - {"decimal", "array", "map", "struct"}
 """Kinds that fields of a table can have."""
 FIELDS_MAX: Final = 128
 """Key columns, or fields of a value, that a table can have."""
-_ROWS: Final = 256
+_ROWS: Final = 64
 _NUMBER: Final = ctypes.c_int64
 _SMALL: Final = ctypes.c_int32
 _FUNCTIONS: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
