@@ -137,8 +137,8 @@ class ColumnState(IncrementalState[File]):
     # -- plain values --------------------------------------------------------------------------------------------------
 
     def _number(self, keys: Collection[Key]) -> NumberedKeys:
-        rows = self._rows(keys)
-        parts: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * self._columns
+        """Numbers keys that are plain values."""
+        parts = [list(keys)] if self._single else _transposed(keys, self._columns)
         return self.number_keys(_columns_of(self._keys_read, parts))
 
     @override
@@ -166,8 +166,7 @@ class ColumnState(IncrementalState[File]):
         if numbered.count < len(rows):
             last = dict(zip(numbered.numbers.to_list(), rows, strict=True))
             rows = [last[number] for number in range(numbered.count)]
-        parts: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(self._values_read)
-        columns = _columns_of(self._values_read, parts)
+        columns = _columns_of(self._values_read, _transposed(rows, len(self._values_read)))
         self._table.put(numbered.found.batch, self._groups_of_absent(numbered), columns)
         batch: KeyBatch = numbered.found.batch
         return batch
@@ -268,6 +267,10 @@ class ColumnState(IncrementalState[File]):
     def close(self) -> None:
         """Removes all entries."""
         self._table.clear()
+
+
+def _transposed(rows: Collection[Row], columns: int) -> list[list[Any]]:
+    return [[row[place] for row in rows] for place in range(columns)]
 
 
 def _table_fields(fields: Sequence[StateField]) -> list[TableField]:

@@ -152,7 +152,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         )
         begins = zeros_of(one for one in functions if one.begins_late)
         optional = {f"{one.name}.{field.suffix}" for one in functions for field in one.fields if field.optional}
-        return (StateDeclaration(TOTALS, shape, begins, frozenset(optional)),)
+        return (StateDeclaration(TOTALS, shape, begins, frozenset(optional), in_columns=True),)
 
     @override
     def lineage(self, lineages: Lineages) -> Lineages:
