@@ -37,6 +37,7 @@ from tidegate.journal.journal import Appended, Journal
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenBrokerTransaction, PreparedView
 from tidegate.kafka.requests import end_request
+from tidegate.native.table import FrozenRows
 from tidegate.plan.graph import Plan
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.hanging_resolver import HangingTransactionResolver
@@ -57,6 +58,7 @@ from tidegate.sources.fetching import Fetcher
 from tidegate.sources.reader import ConsumerThread
 from tidegate.sources.tools import Consumer
 from tidegate.state.base import Share
+from tidegate.state.columns import ColumnState
 from tidegate.state.increments import Extent, Increments, KeySet
 from tidegate.state.memory import MemoryState
 from tidegate.storage.base import StorageError
@@ -232,12 +234,17 @@ def files_of_an_old_checkpoint_deleted_although_newer_ones_build_on_them(patch: 
 
 
 def increments_restored_before_what_they_build_on(patch: Patch) -> None:
-    real = MemoryState.restore
+    for backend in (MemoryState, ColumnState):
+        _restore_reversed(patch, backend)
 
-    def restore(self: MemoryState[Any], files: Iterable[bytes], share: Share) -> None:
+
+def _restore_reversed(patch: Patch, backend: type[MemoryState[Any] | ColumnState[Any]]) -> None:
+    real = backend.restore
+
+    def restore(self: Any, files: Iterable[bytes], share: Share) -> None:
         real(self, reversed(list(files)), share)
 
-    patch.setattr(MemoryState, "restore", restore)
+    patch.setattr(backend, "restore", restore)
 
 
 def lost_markers_not_written(patch: Patch) -> None:
@@ -369,6 +376,12 @@ def snapshot_taken_when_it_is_uploaded(patch: Patch) -> None:
         return lambda: self._encode(zip(keys.joined(), self.get_many(keys.joined()), strict=True))
 
     patch.setattr(MemoryState, "_freeze", freeze)
+    patch.setattr(ColumnState, "_freeze_all", lambda self: lambda: self._encode(FrozenRows(self._table), None))
+
+    def freeze_rows(self: ColumnState[Any], keys: KeySet) -> Callable[[], Iterable[bytes]]:
+        return lambda: self._encode(FrozenRows(self._table, keys.joined()), keys.joined())
+
+    patch.setattr(ColumnState, "_freeze", freeze_rows)
 
 
 def newer_transactions_committed_behind_a_lost_one(patch: Patch) -> None:
