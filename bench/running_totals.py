@@ -4,7 +4,8 @@
 
 Batches of ROWS rows (4,000 by default) have keys that are drawn from KEYS strings (10,000). BACKEND is memory (default)
 or rocksdb. Printed for each mix of aggregates: nanoseconds of CPU time per row, the lowest of several rounds, of the
-whole step and of the state alone. With TIDEGATE_NATIVE=0 everything is computed in Python.
+whole step: with a result per row, with one per key, and with a ttl. With TIDEGATE_NATIVE=0 everything is computed in
+Python.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 import polars as pl
 
+from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
@@ -96,12 +98,14 @@ def measure(process: Callable[[pl.DataFrame], object], batches: list[pl.DataFram
     return min(rounds)
 
 
-def open_step(calls: list[AggregateCall], emit: str, backend: str) -> Callable[[pl.DataFrame], object]:
+def open_step(
+    calls: list[AggregateCall], emit: str, backend: str, ttl: Ttl | None = None
+) -> Callable[[pl.DataFrame], object]:
     """Returns what processes a batch."""
     aggregates = tuple((f"a{place}", one) for place, one in enumerate(calls))
     output = (("k", STRING), *((name, one.type) for name, one in aggregates))
-    operator = AggregateOperator(OperatorName("totals"), ("k",), aggregates, emit, output, BadRecordPolicy.FAIL)
-    runtime = operator.open(Slot(128, choose_backend(backend, retained=1)))
+    operator = AggregateOperator(OperatorName("totals"), ("k",), aggregates, emit, output, BadRecordPolicy.FAIL, ttl)
+    runtime = operator.open(Slot(128, choose_backend(backend, retained=1), now_ms=lambda: 0))
     out = Nothing()
     return lambda batch: runtime.process(0, batch, out)  # type: ignore[arg-type]  # as much of Out as it needs
 
@@ -113,7 +117,8 @@ def main() -> None:
     print(f"{rows} rows a batch, {keys} keys, {backend}; ns of CPU time per row")
     for name, calls in MIXES.items():
         each, latest = (measure(open_step(calls, emit, backend), batches) for emit in ("each", "latest"))
-        print(f"{name:30} each {each:6.0f}   latest {latest:6.0f}", flush=True)
+        expiring = measure(open_step(calls, "each", backend, Ttl(86_400_000, processing=True)), batches)
+        print(f"{name:30} each {each:6.0f}   latest {latest:6.0f}   with a ttl {expiring:6.0f}", flush=True)
 
 
 if __name__ == "__main__":
