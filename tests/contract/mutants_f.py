@@ -63,7 +63,7 @@ SNAPSHOTS: Final = (
     Mutant(
         "F15",
         "operators.kinds.aggregate.runtime:AggregateRuntime._run",
-        "self._totals.put_many(index, zip(*accumulators, strict=True))",
+        "self._totals.put_columns(keys, columns)",
         "pass",
     ),
     Mutant("F16", f"{LOOP}.turn", "if c.checkpoint <= prepared.checkpoint", ""),

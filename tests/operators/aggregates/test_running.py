@@ -39,7 +39,7 @@ def any_double(chance: random.Random) -> float:
 
 def any_long(chance: random.Random) -> int:
     """Small numbers most of the time; sums of the others may leave the range."""
-    return chance.choice([LONG, -LONG - 1, LONG // 2]) if chance.random() < 0.01 else chance.randrange(-1000, 1000)
+    return chance.choice([LONG, -LONG - 1, LONG // 2]) if chance.random() < 0.05 else chance.randrange(-1000, 1000)
 
 
 VALUES: dict[str, tuple[DataType, Draw]] = {
@@ -55,13 +55,14 @@ VALUES: dict[str, tuple[DataType, Draw]] = {
     "decimal": (decimal_of(10, 2), lambda chance: Decimal(chance.randrange(-(10**10) + 1, 10**10)) / 100),
     "list": (LIST, lambda chance: [str(chance.random())] * chance.randrange(3)),
 }
-NUMBERS = ("double", "float", "long", "tiny", "decimal")
+NUMBERS = ("double", "double", "float", "long", "long", "tiny", "decimal")
+FUNCTIONS = ("count(*)", "count", "sum", "sum", "avg", "min", "max", "first", "last", "bool_or", "var_pop")
 ORDERED = tuple(name for name in VALUES if name != "list")
 
 
 def any_call(chance: random.Random) -> AggregateCall:
     """An aggregate over one of the columns."""
-    function = chance.choice(["count(*)", "count", "sum", "avg", "min", "max", "first", "last", "bool_or", "var_pop"])
+    function = chance.choice(FUNCTIONS)
     columns = {"sum": NUMBERS, "avg": ("double", "decimal"), "bool_or": ("boolean",), "var_pop": ("double",)}
     columns |= {"min": ORDERED, "max": ORDERED}
     column = chance.choice(columns.get(function, tuple(VALUES)))
