@@ -18,6 +18,7 @@ import polars as pl
 from tests.formats.any_json import JsonTexts, damaged
 from tests.formats.any_msgpack import MsgpackRecords
 from tests.formats.any_msgpack import damaged as damaged_msgpack
+from tests.formats.any_rows import draw_text
 from tests.formats.avro.any_avro import PREFIX, encode, text_of
 from tests.formats.avro.ordinary import ORDINARY, READ, ordinary, raw_of
 from tests.formats.avro.ordinary import damaged as damaged_avro
@@ -32,7 +33,7 @@ from tests.native.record_bytes import Messages, Written, draw_record, write_reco
 from tests.native.sanitized_rows import hash_keys, number_partitions
 from tests.native.values import NativeValues
 from tests.support import clients
-from tests.support.records import listed
+from tests.support.records import Listed, listed
 from tidegate.datatypes import DataType
 from tidegate.formats.kinds.avro.columns import record_columns
 from tidegate.formats.kinds.avro.in_memory import CertainReader
@@ -41,6 +42,7 @@ from tidegate.formats.kinds.avro.schema import parse_schema
 from tidegate.kafka.producing import NativeProducing
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.json import MSGPACK, RecordDecoder
+from tidegate.native.json_writer import JsonWriter
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
 from tidegate.native.records import Arrangement
@@ -156,6 +158,19 @@ def add_to_totals(library: ctypes.CDLL, rnd: random.Random) -> None:
         raise AssertionError("columns that do not belong together were taken")
 
 
+def write_json(library: ctypes.CDLL, rnd: random.Random) -> None:
+    """Columns of which every text is a block of its own, and doubles of any bits."""
+    texts = [rnd.choice((None, draw_text(rnd).encode())) for _ in range(ROWS)]
+    moments = [rnd.choice((None, rnd.randrange(-(2**63), 2**63) >> rnd.choice((0, 8, 40)))) for _ in range(ROWS)]
+    numbers = [rnd.choice((None, rnd.randrange(-(2**31), 2**31) >> rnd.choice((0, 8, 40)))) for _ in range(ROWS)]
+    columns = ExactRecords(rnd, Listed(texts, texts, moments, None, numbers))
+    kinds = ("string", "string", rnd.choice(("timestamp", "bigint", "double")), rnd.choice(("date", "int")))
+    writer = JsonWriter(library, [(b'{"%d":' % place, kind) for place, kind in enumerate(kinds)])
+    at = columns.columns
+    written = writer.write_at([at.values, at.keys, at.timestamps_ms, at.partitions], ROWS)
+    assert written is None or len(written) == ROWS
+
+
 def main() -> None:
     """See the module. Prints how many records were decoded and how many left over."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -179,6 +194,7 @@ def main() -> None:
             decode_msgpack(library, rnd)
         decode_lines(library, rnd)
         add_to_totals(library, rnd)
+        write_json(library, rnd)
         messages = Messages([draw_damaged(rnd) for _ in range(ROWS // 4)])
         messages.headers(library)
         messages.record_bytes(library)

@@ -61,9 +61,12 @@ class PartsEncoder:
         """Computes values, keys, timestamps and partitions, in one pass if values are also an expression."""
         some = deleted is not None and bool(deleted.any())
         if isinstance(values, ExpressionEncoder) and not some:
-            return frame.select_seq(values.value, *expressions), []
+            written = values.write(frame)
+            if written is None:
+                return frame.select_seq(values.value, *expressions), []
+            return pl.DataFrame([written, *_computed(frame, expressions)]), []
         encoded = values.encode(frame) if deleted is None or not some else _spread(frame, deleted, values)
-        return encoded.columns.with_columns(frame.select_seq(expressions).get_columns()), list(encoded.failures)
+        return encoded.columns.with_columns(_computed(frame, expressions)), list(encoded.failures)
 
     def _marked(self, columns: pl.DataFrame) -> pl.Series:
         """Appends headers with schema ids, since the last header of a name counts. A tombstone has none."""
@@ -91,6 +94,10 @@ class PartsEncoder:
         if parts.partition is not None:
             found.append(pl.col(parts.partition).cast(pl.Int32, strict=False).alias("partition"))
         return found
+
+
+def _computed(frame: pl.DataFrame, expressions: list[pl.Expr]) -> list[pl.Series]:
+    return frame.select_seq(expressions).get_columns() if expressions else []
 
 
 def _spread(frame: pl.DataFrame, deleted: pl.Series, values: Encoder) -> Encoded:

@@ -67,10 +67,9 @@ otherwise.
 
     @override
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
-        from tidegate.formats.expressions import ExpressionEncoder
-        from tidegate.formats.kinds.json.writer import json_objects
+        from tidegate.formats.kinds.json.writer import JsonEncoder
 
-        return ExpressionEncoder(json_objects(columns))
+        return JsonEncoder(columns)
 
 
 FORMAT: Final = JsonFormat()

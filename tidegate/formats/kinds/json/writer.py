@@ -6,12 +6,22 @@ reader that expects a number could not use a string, and a single field should n
 
 from __future__ import annotations
 
-import polars as pl
+from typing import Final
 
+import polars as pl
+from typing_extensions import override
+
+from tidegate.datatypes import DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns
+from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.json_text import is_composed, json_objects_of
 from tidegate.formats.text import json_ready
+from tidegate.native.json_writer import WRITTEN_KINDS, JsonWriter
+from tidegate.native.library import loaded
+
+ROWS_MIN: Final = 500
+"""Rows from which on C takes less time than the expression, which costs less for a frame and more for a row."""
 
 
 def json_objects(columns: Columns) -> pl.Expr:
@@ -21,3 +31,32 @@ def json_objects(columns: Columns) -> pl.Expr:
     fields = [json_ready(pl.col(name), polars_type(kind)).alias(name) for name, kind in columns]
     text = pl.struct(fields).struct.json_encode() if fields else pl.repeat("{}", pl.len())
     return text.cast(pl.Binary)
+
+
+class JsonEncoder(ExpressionEncoder):
+    """Writes objects in C where it was compiled and supports all columns. The bytes are those of the expression."""
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__(json_objects(columns))
+        self._types = {name: polars_type(kind) for name, kind in columns}
+        library = loaded()
+        self._writer: JsonWriter | None = None
+        if library is not None and columns and all(kind.kind in WRITTEN_KINDS for _, kind in columns):
+            fields = [(_before(place, one), one[1].kind) for place, one in enumerate(columns)]
+            self._writer = JsonWriter(library.free, fields)
+
+    @override
+    def write(self, frame: pl.DataFrame) -> pl.Series | None:
+        if self._writer is None or frame.height < ROWS_MIN:
+            return None
+        columns = [frame.get_column(name) for name in self._types]
+        if any(column.dtype != kind for column, kind in zip(columns, self._types.values(), strict=True)):
+            return None
+        return self._writer.write(columns)
+
+
+def _before(place: int, column: tuple[str, DataType]) -> bytes:
+    """Returns what an object has before the value of a column."""
+    name, kind = column
+    alone: bytes = pl.DataFrame({name: [None]}, schema={name: polars_type(kind)}).select(json_objects([column])).item()
+    return (b"," if place else b"{") + alone.removeprefix(b"{").removesuffix(b"null}")
