@@ -21,6 +21,7 @@ _COUNT: Final = ctypes.c_int64
 _FUNCTIONS: Final[dict[str, tuple[Any, int, int]]] = {
     "tg_scan": (None, 0, 7),
     "tg_origins": (_COUNT, 1, 4),
+    "tg_value_bytes": (_COUNT, 0, 0),
     "tg_keys": (None, 0, 2),
     "tg_timestamps": (_COUNT, 0, 3),
     "tg_count_headers": (_COUNT, 0, 5),

@@ -105,6 +105,14 @@ void tg_behind(const struct ArrowArray *column, int64_t count, const int32_t *nu
     }
 }
 
+int64_t tg_value_bytes(const int32_t *lengths, int64_t count)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < count; i++)
+        bytes += lengths[i] < 0 ? 0 : lengths[i];
+    return bytes;
+}
+
 void tg_keys(message *const *messages, int64_t count, const uint8_t **keys, int32_t *lengths)
 {
     for (int64_t i = 0; i < count; i++) {

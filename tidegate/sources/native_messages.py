@@ -296,7 +296,9 @@ class NativeMessages(Records):
     @property
     @override
     def size_bytes(self) -> int:
-        return sum(self.sizes) if self._size_bytes is None else self._size_bytes
+        if self._size_bytes is None:
+            self._size_bytes = self._library.free.tg_value_bytes(address_of(self._all.lengths), len(self))
+        return self._size_bytes
 
     @property
     @override
