@@ -56,6 +56,7 @@ from tidegate.journal.journal import Journal
 from tidegate.plan.graph import Plan
 from tidegate.plan.taps import TapPoint
 from tidegate.process.channel_key import accepting_context
+from tidegate.process.garbage import exclude_present_objects
 from tidegate.process.logs import LogContext
 from tidegate.process.service_manager import open_service_manager
 from tidegate.process.signals import ending_signals
@@ -424,6 +425,7 @@ class Daemon:
 
     def _on_attempt(self, attempt: Attempt) -> None:
         self._log_context.attempt = attempt
+        exclude_present_objects()  # while the slots start
 
 
 def _derive_code(ended: BaseException | None) -> int:
