@@ -13,6 +13,7 @@ import platform
 import queue
 import selectors
 import signal
+import sys
 import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -60,6 +61,12 @@ if TYPE_CHECKING:
 
 IDLE_WAIT_S: Final = 0.1
 STOP_TIMEOUT_S: Final = 5.0
+SWITCH_INTERVAL_S: Final = 0.001
+"""How long the loop keeps the interpreter while a helper thread waits for it.
+
+A checkpoint takes about ten turns of such threads: the order, the flush, requests and answers, the upload, the
+acknowledgement.
+"""
 
 
 class Waker:
@@ -89,6 +96,7 @@ def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
     os.environ["RUST_BACKTRACE"] = "0"  # Polars panics on some damaged Avro, which is caught: one line is enough
     raise_descriptor_limit()
     collect_rarely()  # a restore creates millions of tuples
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     selector = selectors.DefaultSelector()
     waker = Waker(selector)
     tls, sockets = (
