@@ -1,4 +1,4 @@
-"""How long the reader gathers, in what parts it hands over, when it reports an outage."""
+"""In what parts the reader hands over, when it reports an outage."""
 
 from __future__ import annotations
 
@@ -24,24 +24,10 @@ from tidegate.sources.caught_up import Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.outage import Outage
-from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, ConsumerThread, Pending, derive_linger_seconds
+from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.tools import Consumer, SourceTools
 
 DOWN = ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN)
-
-
-def test_small_rounds_are_handed_over_once_per_linger() -> None:
-    assert derive_linger_seconds(FEW_RECORDS - 1, 0.0) == LINGER_SECONDS
-    assert derive_linger_seconds(1, LINGER_SECONDS / 4) == LINGER_SECONDS * 3 / 4
-
-
-def test_the_first_record_after_a_pause_is_not_held_back() -> None:
-    assert derive_linger_seconds(1, LINGER_SECONDS) == 0.0
-    assert derive_linger_seconds(0, 3600.0) == 0.0
-
-
-def test_a_backlog_is_not_held_back() -> None:
-    assert derive_linger_seconds(FEW_RECORDS, 0.0) == 0.0
 
 
 def records_of(*sizes: int) -> KafkaMessages:

@@ -18,12 +18,22 @@ from tests.sources.scripted import NAME, P0, P1, ScriptedClient, ScriptedTools
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE
+from tidegate.operators.spec import Planned, Requirement
 from tidegate.sources import reader as module
 from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import NO_OFFSET, FetchEvent, MessageFetcher
 from tidegate.sources.messages import NO_RECORDS, KafkaMessages
-from tidegate.sources.reader import LINGER_SECONDS, MAX_PENDING_BYTES, MAX_RECORDS, ConsumerThread, Pending, RoundPace
+from tidegate.sources.reader import (
+    FEW_BYTES_PER_SECOND,
+    FEW_PER_SECOND,
+    MAX_PENDING_BYTES,
+    MAX_RECORDS,
+    ConsumerThread,
+    Pending,
+    RoundPace,
+)
+from tidegate.sources.tools import LINGER_S, derive_linger_s
 from tidegate.threads import HelperThread
 
 UNKNOWN = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -75,11 +85,16 @@ class Rounds:
     """A reader of the partition 0 without its thread."""
 
     def __init__(
-        self, restored: SourcePositions = NEW, parts: Iterable[TopicPartition] = (P0,), **changes: Any
+        self,
+        restored: SourcePositions = NEW,
+        parts: Iterable[TopicPartition] = (P0,),
+        linger_s: float = LINGER_S,
+        **changes: Any,
     ) -> None:
         self.client: Any = ScriptedClient()
         self.client.stable |= {P0: 9, P1: 5}
         self.tools = Tools(self.client)
+        self.tools.linger_s = linger_s
         self.woken = 0
         operator = source_operator("127.0.0.1:9", "orders", **changes)
         self.reader = ConsumerThread(operator, list(parts), restored, "group", self._wake, self.tools)
@@ -296,15 +311,78 @@ def test_room_is_by_the_size_of_the_records_that_came_last() -> None:
     assert one.reader._pace.room(Pending()) == MAX_PENDING_BYTES // MIB + 1
 
 
+def test_small_rounds_are_handed_over_once_per_linger() -> None:
+    pace = RoundPace(0.04)
+    pace.note(1, 100, 10.0)
+    assert pace.linger_seconds(10.0) == pytest.approx(0.04)
+    assert pace.linger_seconds(10.01) == pytest.approx(0.03)
+
+
+def test_the_first_record_after_a_pause_is_not_held_back() -> None:
+    pace = RoundPace(0.04)
+    assert pace.linger_seconds(0.0) == 0.0
+    pace.note(1, 100, 10.0)
+    assert pace.linger_seconds(10.04) == pytest.approx(0.0)
+    assert pace.linger_seconds(3600.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("records", "size_bytes", "plenty"),
+    [
+        (FEW_PER_SECOND // 25, 1, True),
+        (FEW_PER_SECOND // 25 - 1, 1, False),
+        (1, FEW_BYTES_PER_SECOND // 25 + 1, True),
+        (1, FEW_BYTES_PER_SECOND // 25 - 1, False),
+    ],
+)
+def test_a_backlog_is_not_held_back_be_it_of_many_or_of_large_records(
+    records: int, size_bytes: int, plenty: bool
+) -> None:
+    pace = RoundPace(0.04)
+    pace.note(records, size_bytes, 10.0)
+    assert (pace.linger_seconds(10.0) == 0.0) is plenty
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "linger_s"), [(10, 0.005), (100, 0.005), (400, 0.02), (1000, 0.05), (60_000, 0.05)]
+)
+def test_records_wait_for_a_small_part_of_the_checkpoint_interval(interval_ms: int, linger_s: float) -> None:
+    assert derive_linger_s(interval_ms, exactly_once=True) == linger_s
+    assert derive_linger_s(interval_ms, exactly_once=False) == LINGER_S, "where results are visible at once"
+
+
+def test_records_gather_at_the_broker_but_at_the_end_of_a_bounded_read() -> None:
+    waits = {}
+    for until in ("never", "latest"):
+        one = Rounds(until=until, linger_s=0.04)
+        one.reader._open()
+        waits[until] = one.tools.config["fetch.wait.max.ms"]
+        one.reader._hand_over(records_of(1), {})
+        waits[f"{until} here"] = round(one.reader._pace.linger_seconds(one.tools.clock.monotonic()), 3)
+    assert waits == {"never": "40", "never here": 0.04, "latest": "20", "latest here": LINGER_S}
+
+
+def test_a_question_whether_a_partition_is_caught_up_waits_for_no_fetch_and_no_linger() -> None:
+    """The broker answers the requests of a connection one after the other."""
+    one = Rounds(until="never", linger_s=0.04, planned=Planned(carries=(Requirement.EVENT_TIME,)))
+    one.reader._open()
+    assert one.tools.config["fetch.wait.max.ms"] == "20"
+    one.reader._hand_over(records_of(1), {})
+    one.reader._linger()
+    one.reader.ask({P0: Due(9, 1)})
+    one.reader._linger()
+    assert [met for _, met in one.condition.waits] == [False, True]
+
+
 def test_after_a_small_round_records_are_gathered_for_a_moment() -> None:
     one = Rounds()
     one.reader._linger()
     assert one.condition.waits == [], "the first one is not held back"
     one.reader._hand_over(records_of(1), {})
-    one.pass_time(LINGER_SECONDS / 4)
+    one.pass_time(LINGER_S / 4)
     one.reader._linger()
     ((seconds, _),) = one.condition.waits
-    assert seconds == pytest.approx(LINGER_SECONDS * 3 / 4)
+    assert seconds == pytest.approx(LINGER_S * 3 / 4)
     one.reader._stopping = True
     one.reader._linger()
     assert one.condition.waits[1][1], "but not by one that is to end"

@@ -24,6 +24,7 @@ from tidegate.slot.copies import NO_COPIES, Copies, open_copies
 from tidegate.slot.uploads import Uploads
 from tidegate.sources.read_back import RecordReader
 from tidegate.sources.runtime import BadRecord, SourceRuntime
+from tidegate.sources.tools import SourceTools, derive_linger_s
 from tidegate.state.backends import OpenState, choose_backend
 from tidegate.state.local_directory import sweep
 from tidegate.storage.open import open_storage
@@ -85,7 +86,10 @@ class SlotParts:
         self, spec: SourceOperator, deploy: Deploy, wake: Callable[[], None], bad_record: BadRecord, schemas: Schemas
     ) -> SourceRuntime:
         """Returns a source subtask that reads on its own thread."""
-        return SourceRuntime(spec, *reading_of(deploy, spec.name), wake, bad_record, schemas=schemas)
+        tools = SourceTools()
+        interval_ms, exactly_once = deploy.settings.checkpoint_interval_ms, deploy.plan.exactly_once
+        tools.linger_s = derive_linger_s(interval_ms, exactly_once=exactly_once)
+        return SourceRuntime(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, schemas)
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
         """Returns a sink subtask that writes to Kafka."""

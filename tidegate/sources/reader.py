@@ -29,7 +29,15 @@ from tidegate.sources.fetching import Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
 from tidegate.sources.outage import LOOK_SECONDS, Outage
 from tidegate.sources.positions import Positions, derive_restored
-from tidegate.sources.tools import REQUEST_SECONDS, SOURCE_TOOLS, Consumer, SourceTools, read_bounds, read_ends
+from tidegate.sources.tools import (
+    LINGER_S,
+    REQUEST_SECONDS,
+    SOURCE_TOOLS,
+    Consumer,
+    SourceTools,
+    read_bounds,
+    read_ends,
+)
 from tidegate.task.elements import BYTES_MAX
 
 _LOG = logging.getLogger("tidegate.sources")
@@ -38,10 +46,9 @@ MAX_RECORDS = 5_000
 """Records in one batch: more gains nothing, fewer cost CPU per record under a backlog."""
 MAX_PENDING_BYTES = 8 * 2**20
 """Value bytes collected for the loop; one more record may follow, whatever its size."""
-LINGER_SECONDS = 0.01
-"""Shortest interval between batches at a low rate: each costs about a millisecond whatever its size."""
-FEW_RECORDS = 256
-"""A round of fewer records counts as a low rate; the first record after a pause is never held back."""
+FEW_PER_SECOND = 25_600
+"""A round of fewer records for its time counts as a low rate, unless their values are large."""
+FEW_BYTES_PER_SECOND = 5 * 2**20
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _STABLE_SECONDS = 1.0
@@ -54,13 +61,6 @@ _ENGINE_OWNED: Mapping[str, str | bool] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",  # an offset that is gone must be noticed, never skipped
 }
-
-
-def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
-    """Returns how long to wait for more after a first record, given the size of the last round and the time since.
-    Pure.
-    """
-    return 0.0 if last_records >= FEW_RECORDS else max(0.0, LINGER_SECONDS - since_seconds)
 
 
 def _has_open_transaction(consumer: Consumer, part: TopicPartition, stable: int) -> bool:
@@ -101,16 +101,22 @@ class Pending(msgspec.Struct):
 
 
 class RoundPace:
-    """The size and the timing of rounds, from those of the last one. Pure."""
+    """The size and the timing of rounds, from those of the last one. Pure.
 
-    def __init__(self) -> None:
+    `linger_s` is the shortest interval between rounds at a low rate, since each costs about a millisecond whatever its
+    size.
+    """
+
+    def __init__(self, linger_s: float = LINGER_S) -> None:
+        self._linger_s = linger_s
         self._mean_bytes = 256.0
-        self._last_at = 0.0
-        self._last_records = 0
+        self._last_at = -linger_s
+        self._plenty = False
 
     def note(self, records: int, size_bytes: int, now: float) -> None:
         """Records what a round has handed over to the loop."""
-        self._last_at, self._last_records = now, records
+        self._last_at = now
+        self._plenty = records >= FEW_PER_SECOND * self._linger_s or size_bytes >= FEW_BYTES_PER_SECOND * self._linger_s
         if records:
             self._mean_bytes = max(16.0, size_bytes / records)
 
@@ -122,8 +128,8 @@ class RoundPace:
         return min(MAX_RECORDS - len(pending.records), by_bytes)
 
     def linger_seconds(self, now: float) -> float:
-        """Returns how long to wait for more after a first record."""
-        return derive_linger_seconds(self._last_records, now - self._last_at)
+        """Returns how long to wait for more after a first record; the first one after a pause is not held back."""
+        return 0.0 if self._plenty else max(0.0, self._last_at + self._linger_s - now)
 
 
 class ConsumerThread:
@@ -144,7 +150,10 @@ class ConsumerThread:
         self._wake = wake
         self._tools = tools
         self._clock = tools.clock
-        self._config = {**derive_consumer_properties(operator.kafka), **_ENGINE_OWNED, "group.id": group_id}
+        linger_s = tools.linger_s if operator.until == "never" else min(tools.linger_s, LINGER_S)
+        # A question whether a partition is caught up would wait for a fetch that waits at the broker.
+        gather_s = 0.0 if operator.carries_time else linger_s
+        self._config = {**derive_consumer_properties(operator.kafka, gather_s), **_ENGINE_OWNED, "group.id": group_id}
         self._changed = tools.condition()
         self._pending = Pending()
         self._stopping = False
@@ -154,7 +163,7 @@ class ConsumerThread:
         """Partitions to start (True) or stop (False) fetching."""
         self._added: list[TopicPartition] = []
         self._added_retry_at = 0.0
-        self._pace = RoundPace()
+        self._pace = RoundPace(linger_s)
         self._outage = Outage(operator.name, tools.clock, partial(stamp_tls_files, operator.kafka))
         self._errors = ConsumerErrors(operator, self._outage, tools.clock)
         self._caught_up = CaughtUp()
@@ -229,6 +238,7 @@ class ConsumerThread:
         """
         with self._changed:
             self._caught_up.ask(questions, self._clock.monotonic())
+            self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
         """Ends the thread; pending records are dropped (their positions were never reported)."""
@@ -390,10 +400,12 @@ class ConsumerThread:
         return next(iter((*self._operator.topics, *(part.topic for part in self._partitions))), None)
 
     def _linger(self) -> None:
-        pause = self._pace.linger_seconds(self._clock.monotonic())
+        """Lets records gather at a low rate, unless there is a question to ask."""
+        now = self._clock.monotonic()
+        pause = self._pace.linger_seconds(now)
         if pause > 0:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping, pause)
+                self._changed.wait_for(lambda: self._stopping or self._caught_up.due(now), pause)
 
     def _assign_added(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Assigns the added partitions that this client's broker already knows: assigning any other is an error."""

@@ -23,6 +23,20 @@ _CLIENT_LOG.setLevel(logging.CRITICAL)  # librdkafka logs every failed connectio
 REQUEST_SECONDS = 3.0
 """Requests are repeated, so this only limits how long a source takes to close."""
 
+LINGER_S: Final = 0.01
+"""How long records may wait for others where their results are visible at once, or a read comes to its end."""
+LINGER_S_MIN: Final = 0.005
+LINGER_S_MAX: Final = 0.05
+LINGERS_PER_INTERVAL: Final = 20
+"""Results wait for half a checkpoint interval anyway."""
+
+
+def derive_linger_s(interval_ms: int, *, exactly_once: bool) -> float:
+    """Returns how long the records of a source may wait for others at a low rate. Pure."""
+    if not exactly_once:
+        return LINGER_S
+    return min(LINGER_S_MAX, max(LINGER_S_MIN, interval_ms / (1000 * LINGERS_PER_INTERVAL)))
+
 
 class Consumer(Protocol):
     """The part of confluent_kafka.Consumer used here."""
@@ -79,6 +93,8 @@ class SourceTools(Threads):
     """The real tools."""
 
     clock: Clock = SYSTEM_CLOCK
+    linger_s: float = LINGER_S
+    """How long records may wait for others at a low rate."""
 
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
         """Returns a client that reads. Raises KafkaException, TypeError, ValueError for settings that it does not
