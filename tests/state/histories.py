@@ -55,7 +55,7 @@ class _Life:
             self._complete(self._draw.choice(self._flights))
         elif what == "abandon" and self._flights:
             self._give_up(self._draw.choice(self._flights))
-        elif what == "kill" and self._kept and self._draw.random() < 0.3:
+        elif what == "kill" and self._kept and self._draw.random() < 0.2:
             self._kill(self._kept[-1])
         elif what == "notice" and self._notices:
             tell, checkpoint = self._notices.pop(0)
@@ -67,7 +67,6 @@ class _Life:
         for checkpoint in self._flights:
             self._files.drop(checkpoint)
         self._flights, self._notices = [], []
-        self._state.close()
         self._state = self._open(self._retained)
         self._files.restore(self._state, newest)
         assert content(self._state) == self._expected[newest]

@@ -407,7 +407,7 @@ def test_what_was_written_before_entries_could_expire_is_restored_with_no_expiry
 
 @pytest.mark.parametrize("seed", range(4))
 def test_F28_F01_random_histories_restore_exactly_what_was_there(backend: Backend, seed: int) -> None:
-    play_history(backend, seed, retained=1 + seed % 3, steps=120)
+    play_history(backend, seed, retained=1 + seed % 3, steps=240)
 
 
 def test_a_snapshot_in_memory_comes_in_files_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
