@@ -58,6 +58,8 @@ READ_S: Final = 120.0
 SETTLE_S: Final = 3
 LATENCY: Final = tuple((5_000, interval_ms) for interval_ms in (100, 1_000))
 RATES: Final = tuple((rate, 1_000) for rate in (200, 2_000, 10_000))
+SLOW: Final = 1.2
+"""Orders were not written at their rate if it took so many times longer."""
 TICK_S: Final = 0.005
 BEHIND: Final = 200_000
 CONSUMED_S: Final = 120.0
@@ -333,6 +335,8 @@ def run_paced(bench: Bench, name: str, setup: Setup, orders: Orders, rate: int, 
             else:
                 time.sleep(seconds)
             used = subtract(meter.read(), before)
+            if used.elapsed > SLOW * seconds:
+                raise RunFailed(f"the orders of {seconds} s were written in {used.elapsed:.1f} s")
             expected = orders.expected(setup.workload, orders.warm + (SETTLE_S + seconds) * rate)
             deadline = time.monotonic() + READ_S
             while len(arrivals.times) < expected.height and time.monotonic() < deadline:

@@ -17,17 +17,16 @@ import argparse
 import datetime as dt
 import gc
 import statistics
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import confluent_kafka as ck
 import msgspec
 
+from bench.support import open_broker
 from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.datatypes import BIGINT, DOUBLE, STRING
-from tidegate.dev.broker.server import DevelopmentBroker, create_topics
+from tidegate.dev.broker.server import create_topics
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
@@ -170,7 +169,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, DevelopmentBroker(Path(directory)) as broker:
+    with open_broker() as (broker, _):
         create_topics(broker.bootstrap, {PLAIN: PARTITIONS, HEADED: PARTITIONS})
         fill(broker.bootstrap, options.records)
         gc.collect()

@@ -17,7 +17,6 @@ Tidegate takes more than `--limit` times the CPU of any kind of MirrorMaker 2.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import statistics
 import sys
@@ -260,5 +259,4 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    os.environ.pop("KAFKA_BOOTSTRAP", None)
     sys.exit(main())

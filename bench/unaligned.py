@@ -12,18 +12,16 @@ median unaligned checkpoint takes more than twice the unloaded one, or when the 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.support import open_broker
 from tidegate.daemon.status import PipelineState, Status
-from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.demo.daemon import DemoDaemon
 from tidegate.dev.demo.orders import Order, make_orders, write_orders
@@ -56,15 +54,10 @@ def main() -> int:
     options = _parse()
     depths = [int(depth) for depth in options.depths.split(",")]
     results: dict[tuple[str, int], list[Checkpoint]] = {}
-    with tempfile.TemporaryDirectory(prefix="tidegate-unaligned-") as name:
-        directory = Path(name)
-        broker = DevelopmentBroker(directory / "broker").start()
-        try:
-            for mode in MODES:
-                for depth, found in _run(broker.bootstrap, directory, mode, depths, options):
-                    results.setdefault((mode, depth), []).extend(found)
-        finally:
-            broker.kill()
+    with open_broker() as (broker, directory):
+        for mode in MODES:
+            for depth, found in _run(broker.bootstrap, directory, mode, depths, options):
+                results.setdefault((mode, depth), []).extend(found)
     return _report(results, depths)
 
 
@@ -196,5 +189,4 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    os.environ.pop("KAFKA_BOOTSTRAP", None)
     sys.exit(main())
