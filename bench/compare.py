@@ -201,6 +201,7 @@ class Load(NamedTuple):
         return clients.producer(
             {
                 "bootstrap.servers": self.place.bootstrap,
+                "enable.idempotence": True,
                 "partitioner": "murmur2_random",
                 "queue.buffering.max.messages": 2 * BEHIND,
                 "linger.ms": 20,
@@ -209,8 +210,11 @@ class Load(NamedTuple):
         )
 
     def _write(self, producer: ck.Producer, first: int, last: int) -> None:
-        producer.list_topics(self.place.input, timeout=30)  # records may change their order before it is known
-        for batch in self.orders.messages(first, last):
+        for number, batch in enumerate(self.orders.messages(first, last)):
+            if number == 0:  # records may change their order while the client does not know the topic
+                producer.produce_batch(self.place.input, batch[:1])
+                self._flush(producer)
+                del batch[:1]
             producer.produce_batch(self.place.input, batch)
             while len(producer) > BEHIND:
                 producer.poll(0.01)

@@ -181,7 +181,6 @@ def run(settings: dict[str, str]) -> None:
         }
     )
     producer.init_transactions(TIMEOUT_S)
-    producer.list_topics(settings["output"], timeout=TIMEOUT_S)  # records may change their order before it is known
     consumer.subscribe([settings["input"]])
     step = {
         "W1": select_paid,
@@ -204,6 +203,7 @@ def loop(
     """Reads, computes, writes and commits."""
     positions: dict[int, int] = {}
     interval_s, begun = int(settings["interval.ms"]) / 1000, 0.0
+    known = False
     while not stopped:
         messages = [one for one in consumer.consume(POLLED, 0.01 if begun else 0.05) if not one.error()]
         if messages:
@@ -211,6 +211,10 @@ def loop(
                 producer.begin_transaction()
                 begun = time.monotonic()
             results = step(messages)
+            if results and not known:  # records may change their order while the client does not know the topic
+                producer.produce_batch(settings["output"], results[:1])
+                known = producer.flush(TIMEOUT_S) == 0
+                del results[:1]
             if results:
                 producer.produce_batch(settings["output"], results)
             positions.update((message.partition() or 0, message.offset() or 0) for message in messages)
