@@ -2,12 +2,14 @@
 
     python bench/state.py [BACKEND] [KEYS] [DIRECTORY] [rescale]
 
-BACKEND is memory (default) or rocksdb, KEYS a million by default; files go into DIRECTORY, the system's temporary one
+BACKEND is columns (memory in C, as running totals have it; the default), memory (dicts) or rocksdb, KEYS a million by
+default; files go into DIRECTORY, the system's temporary one
 by default, as a slot's uploads do, and are removed. A key is a string of 16 characters, its value two numbers. Printed:
 the barrier (what the slot loop does itself), the longest that the encoding thread keeps the loop from running in
 between (by a thread that asks for its turn all the time), the whole snapshot, its files, an increment in which 2 % of
-the keys changed, and the restore by one subtask and by one of four, beside a plain read and decode of the same bytes;
-with `rescale` also from one subtask to four, and from their snapshots to two.
+the keys changed, a batch of 5,000 random keys that are read and written while nothing is frozen and right behind a
+barrier, and the restore by one subtask and by one of four, next to a plain read and decode of the same bytes; with
+`rescale` also from one subtask to four, and from their snapshots to two.
 CPU seconds are of the process: other processes do not disturb them. The holds are wall time, so on a busy machine only
 the lowest of several runs means something.
 """
@@ -15,6 +17,7 @@ the lowest of several runs means something.
 from __future__ import annotations
 
 import gc
+import random
 import shutil
 import sys
 import tempfile
@@ -24,6 +27,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+
+import polars as pl
 
 from tidegate.coordinator.types import StateHandle
 from tidegate.datatypes import BIGINT, STRING
@@ -50,6 +55,13 @@ SHAPE: Final = StateShape(
     max_parallelism=GROUPS,
 )
 DECLARED: Final = StateDeclaration(StateName("totals"), SHAPE)
+BACKENDS: Final = {
+    "columns": ("memory", StateDeclaration(StateName("totals"), SHAPE, in_columns=True)),
+    "memory": ("memory", DECLARED),
+    "rocksdb": ("rocksdb", DECLARED),
+}
+"""The backend in the pipeline file, and the declaration with which it is chosen."""
+PROBED: Final = 5_000
 
 
 class Measured:
@@ -82,11 +94,12 @@ class Life:
         self.handles: tuple[StateHandle, ...] = ()
         self._done = threading.Event()
         self._uploads = Uploads(self.storage, self._done.set)
-        self._taken = 0
+        self.taken = 0
 
     def open(self) -> KeyedState[StateHandle]:
         """An empty state."""
-        return choose_backend(self.backend, retained=1)(STEP, DECLARED, groups_of)
+        name, declaration = BACKENDS[self.backend]
+        return choose_backend(name, retained=1)(STEP, declaration, groups_of)
 
     def put(self, keys: Iterable[int], add: int) -> None:
         """Set the values of these keys."""
@@ -99,12 +112,26 @@ class Life:
         self._put(part, add)
 
     def _put(self, part: list[int], add: int) -> None:
-        self.state.put_many([name_of(key) for key in part], [(key, key + add) for key in part])
+        keys = self.state.number_keys([pl.Series([name_of(key) for key in part], dtype=pl.String)])
+        numbers = pl.Series(part, dtype=pl.Int64)
+        self.state.put_columns(keys, [numbers, numbers + add])
+
+    def probe(self, count: int, turns: int) -> float:
+        """Read and write batches of random keys; the least CPU time of one, us."""
+        draw, least = random.Random(count), float("inf")
+        for _ in range(turns):
+            column = pl.Series([name_of(draw.randrange(count)) for _ in range(PROBED)])
+            before = time.thread_time_ns()
+            keys = self.state.number_keys([column])
+            _, values = self.state.get_columns(keys)
+            self.state.put_columns(keys, values)
+            least = min(least, (time.thread_time_ns() - before) / 1000)
+        return least
 
     def snapshot(self) -> tuple[int, float]:
         """A completed checkpoint: the bytes that it wrote, and for how many ms the loop could not run meanwhile."""
-        self._taken += 1
-        checkpoint = CheckpointId(self._taken)
+        self.taken += 1
+        checkpoint = CheckpointId(self.taken)
         before = time.thread_time()
         capture = self.state.capture(checkpoint)
         self.barriers.append((time.thread_time() - before) * 1000)
@@ -178,7 +205,7 @@ def memory_mib() -> float:
     return 0.0
 
 
-def main(backend: str = "memory", keys: str = "1000000", directory: str = "", *more: str) -> None:
+def main(backend: str = "columns", keys: str = "1000000", directory: str = "", *more: str) -> None:
     """Fill, snapshot, change, snapshot, restore; print."""
     gc.collect()
     gc.freeze()
@@ -207,6 +234,7 @@ def report(life: Life, count: int) -> None:
     print(
         f"{life.backend}, {count} keys: filled in {filling}, process {empty:.0f} -> {memory_mib():.0f} MiB", flush=True
     )
+    print(f"a batch of {PROBED} keys: {life.probe(count, 9):.0f} us", flush=True)
     with measure() as whole:
         size, held = life.snapshot()
     print(f"full: barrier {life.barriers[-1]:.1f} ms, longest hold {held:.1f} ms, whole {whole}", end="")
@@ -220,6 +248,9 @@ def report(life: Life, count: int) -> None:
             f", {written / 1e6:.2f} MB: {100 * written / size:.1f} % of the bytes, process {memory_mib():.0f} MiB",
             flush=True,
         )
+    capture = life.state.capture(CheckpointId(life.taken), full=True)
+    print(f"a batch of {PROBED} keys right behind a barrier: {life.probe(count, 1):.0f} us", flush=True)
+    del capture
     life.put(range(0, count, 2), 9)
     with measure() as part:
         written, held = life.snapshot()

@@ -92,7 +92,7 @@ class ColumnState(IncrementalState[File]):
         self._key_types = [polars_type(one.type) for one in keys]
         self._value_types = [polars_type(one.type) for one in values]
         self._table = HashTable(library, keys, values, shape.max_parallelism, secrets.randbits(64))
-        self._bytes_of = library.bytes_of
+        self._library = library
         self._changes: ChangedRows | None = None
         super().__init__(operator, declaration, groups_of, retained, self._new_changes)
 
@@ -155,7 +155,7 @@ class ColumnState(IncrementalState[File]):
     @override
     def keys(self) -> Iterator[Key]:
         decode = msgspec.msgpack.Decoder(tuple_type(self._keys_read)).decode
-        encoded = FrozenRows(self._table).keys(self._bytes_of)
+        encoded = FrozenRows(self._table).keys(self._library.bytes_of)
         return (decode(key)[0] for key in encoded) if self._single else map(decode, encoded)
 
     @override
