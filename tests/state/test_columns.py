@@ -218,7 +218,7 @@ def test_F23_F28_large_increments_are_encoded_later(
 ) -> None:
     monkeypatch.setattr(columns, "_ENCODED_AT_ONCE", 2)
     play_history(
-        lambda retained: in_memory("step", declare(), groups_of_text, retained), seed, retained=1 + seed, steps=120
+        lambda retained: in_memory("step", declare(), groups_of_text, retained), seed, retained=1 + seed, steps=240
     )
 
 

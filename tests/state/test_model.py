@@ -128,7 +128,8 @@ class Life(RuleBasedStateMachine):
                     for place, field in enumerate(DECLARED.shape.keys)
                 ]
             )
-            distinct = [part[row] for row in keys.first_rows]
+            distinct = list(dict.fromkeys(part))
+            assert len(distinct) == keys.count
             assert [distinct[number] for number in keys.numbers] == part
             exists, (old,) = state.get_columns(keys)
             assert exists.to_list() == [row in self._model for row in distinct]

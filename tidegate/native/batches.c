@@ -124,22 +124,22 @@ batch *tg_batch_new(const table *in, const struct ArrowArray *const *columns, in
     return NULL;
 }
 
-/* The number of keys, and where their numbers and first rows are. */
-int64_t tg_batch_keys(const batch *of, const uint32_t **numbers, const uint32_t **first_rows)
+/* The number of keys, where the numbers of rows are, and how many keys do not exist. */
+int64_t tg_batch_keys(const batch *of, const uint32_t **numbers, int64_t *absent)
 {
     *numbers = of->numbers;
-    *first_rows = of->first_rows;
+    *absent = 0;
+    for (int64_t i = 0; i < of->keys.count; i++)
+        *absent += of->rows[i] == ABSENT;
     return of->keys.count;
 }
 
-/* The numbers of the keys that do not exist. */
-int64_t tg_batch_absent(const batch *of, uint32_t *numbers)
+/* For each key that does not exist, the row in which it first occurs. */
+void tg_batch_absent(const batch *of, uint32_t *rows)
 {
-    int64_t count = 0;
     for (int64_t i = 0; i < of->keys.count; i++)
         if (of->rows[i] == ABSENT)
-            numbers[count++] = (uint32_t)i;
-    return count;
+            *rows++ = of->first_rows[i];
 }
 
 /* Whether the state has changed since the keys were numbered, other than by this batch. */

@@ -37,7 +37,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
     "tg_batch_new": (Address, (Address, Address, _NUMBER)),
     "tg_batch_free": (None, (Address,)),
     "tg_batch_keys": (_NUMBER, (Address, Address, Address)),
-    "tg_batch_absent": (_NUMBER, (Address, Address)),
+    "tg_batch_absent": (None, (Address, Address)),
     "tg_batch_is_stale": (_SMALL, (Address, Address)),
     "tg_batch_get": (_SMALL, (Address, Address, Address, Address, Address)),
     "tg_batch_put": (_SMALL, (Address, Address, Address, Address)),
@@ -104,22 +104,25 @@ class OwnedMemory:
 class KeyBatch(OwnedMemory):
     """The keys of a batch, numbered, with the rows of those that exist."""
 
-    __slots__ = ("count", "first_rows", "numbers", "removed")
+    __slots__ = ("absent", "count", "numbers", "removed")
 
     def __init__(self, table: HashTable, columns: Sequence[pl.Series]) -> None:
         """See `HashTable.number`."""
         import polars as pl
 
+        heights = {len(column) for column in columns}
+        if len(heights) != 1:
+            raise ValueError(f"key columns have {sorted(heights)} rows")
+        (height,) = heights
         lent = [Lent(column) for column in columns]
-        height = len(columns[0])
         addresses = (Address * len(lent))(*(one.address for one in lent))
         library = table.functions
         super().__init__(library.tg_batch_new(table.address, addresses, height), library.tg_batch_free)
-        numbers, first_rows = Address(), Address()
-        self.count: int = library.tg_batch_keys(self.address, ctypes.byref(numbers), ctypes.byref(first_rows))
-        fixed_column = table.arrow.fixed_column
-        self.numbers = fixed_column("numbers", numbers.value or 0, height, pl.UInt32)
-        self.first_rows = fixed_column("first_rows", first_rows.value or 0, self.count, pl.UInt32)
+        numbers, absent = Address(), ctypes.c_int64()
+        self.count: int = library.tg_batch_keys(self.address, ctypes.byref(numbers), ctypes.byref(absent))
+        self.numbers = table.arrow.fixed_column("numbers", numbers.value or 0, height, pl.UInt32)
+        self.absent = absent.value
+        """The number of keys that do not exist."""
         self.removed = False
         """Whether the keys of the batch have been removed."""
 
@@ -225,7 +228,7 @@ class HashTable(OwnedMemory):
         self.layout = OwnedMemory(self.functions.tg_layout_new(groups, *given), self.functions.tg_layout_free)
         super().__init__(self.functions.tg_table_new(self.layout.address, seed), self.functions.tg_table_free)
         numbered = [(str(index), field.type) for index, field in enumerate(values)]
-        self._names = [field.name for field in values]
+        self._fields = len(values)
         self._record = declare_fields([("", DataType("struct", fields=(("exists", BOOLEAN), *numbered)))])
         self._addresses = Address * len(values)
 
@@ -240,15 +243,14 @@ class HashTable(OwnedMemory):
         """Numbers the keys of a batch. Columns have the types of the key. Raises MemoryError."""
         return KeyBatch(self, columns)
 
-    def absent(self, batch: KeyBatch) -> pl.Series:
-        """Returns the numbers of the keys that do not exist."""
+    def absent_rows(self, batch: KeyBatch) -> pl.Series:
+        """Returns the row in which each key that does not exist first occurs."""
         import polars as pl
 
-        numbers = array("I", bytes(4 * batch.count))
-        address = numbers.buffer_info()[0]
-        return self.arrow.fixed_column(
-            "absent", address, self.functions.tg_batch_absent(batch.address, address), pl.UInt32
-        )
+        rows = array("I", bytes(4 * batch.absent))
+        address = rows.buffer_info()[0]
+        self.functions.tg_batch_absent(batch.address, address)
+        return self.arrow.fixed_column("rows", address, batch.absent, pl.UInt32)
 
     def get(self, batch: KeyBatch) -> tuple[pl.Series, list[pl.Series]]:
         """Returns which keys exist, and their values. Raises MemoryError."""
@@ -256,7 +258,7 @@ class HashTable(OwnedMemory):
         read, record = self.functions.tg_batch_get, ctypes.byref(self._record)
         found = import_series(lambda *to: read(self.address, batch.address, record, *to))
         exists, *values = found.struct.unnest().get_columns()
-        return exists, [column.alias(name) for column, name in zip(values, self._names, strict=True)]
+        return exists, values
 
     def put(self, batch: KeyBatch, groups: Sequence[int], values: Sequence[pl.Series]) -> None:
         """Sets the values of all keys. `groups` has the key groups of those that are absent. Raises MemoryError.
@@ -264,12 +266,15 @@ class HashTable(OwnedMemory):
         `values` has a column for each field, of its type and with a row for each key.
         """
         self._refuse_stale(batch)
-        if [len(column) for column in values] != [batch.count] * len(self._names):
+        if len(groups) != batch.absent:
+            raise ValueError(f"{batch.absent} new keys have {len(groups)} key groups")
+        if [len(column) for column in values] != [batch.count] * self._fields:
             raise ValueError(f"{batch.count} keys have values in {[len(column) for column in values]} rows")
         lent = [Lent(column) for column in values]
         places = self._addresses(*(one.address for one in lent))
         wanted = array("H", groups)
         _require(self.functions.tg_batch_put(self.address, batch.address, wanted.buffer_info()[0], places))
+        batch.absent = 0
 
     def remove(self, batch: KeyBatch) -> None:
         """Removes the keys that exist. Raises MemoryError."""

@@ -33,8 +33,6 @@ class NumberedKeys(msgspec.Struct, frozen=True):
     """UInt32, for each row: the number of the row's key."""
     count: int
     """The number of keys."""
-    first_rows: pl.Series
-    """UInt32, for each key: the row in which it first occurs."""
     found: Any
     """What the backend remembers about these keys between calls."""
 
@@ -110,7 +108,7 @@ class KeyedState(StoredState[File], Protocol[File]):
         """Returns which keys exist (Boolean), and a column for each value field, in the declared types.
 
         The columns have one row for each key. A key that does not exist has NULLs. If entries can expire, the last
-        column is the time when they do.
+        column is the time when they do. Names of columns mean nothing.
         """
 
     def put_columns(self, keys: NumberedKeys, values: Sequence[pl.Series]) -> None:

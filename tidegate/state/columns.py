@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from typing_extensions import override
@@ -64,11 +64,12 @@ def fits_columns(declaration: StateDeclaration) -> bool:
     return not (shape.prefix or shape.suffix) and kinds <= SUPPORTED and max(map(len, sides)) <= FIELDS_MAX
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _Found(NamedTuple):
     """What NumberedKeys has for this backend."""
 
-    batch: Any  # a KeyBatch
-    columns: Any  # the key columns
+    batch: KeyBatch
+    columns: Sequence[pl.Series]
+    """The key columns."""
 
 
 class ColumnState(IncrementalState[File]):
@@ -110,7 +111,7 @@ class ColumnState(IncrementalState[File]):
     def number_keys(self, columns: Sequence[pl.Series]) -> NumberedKeys:
         typed = _typed(columns, self._key_types)
         batch = self._table.number(typed)
-        return NumberedKeys(batch.numbers, batch.count, batch.first_rows, _Found(batch, typed))
+        return NumberedKeys(batch.numbers, batch.count, _Found(batch, typed))
 
     @override
     def get_columns(self, keys: NumberedKeys) -> tuple[pl.Series, list[pl.Series]]:
@@ -124,12 +125,11 @@ class ColumnState(IncrementalState[File]):
 
     def _groups_of_absent(self, keys: NumberedKeys) -> Sequence[int]:
         """Returns the key groups of the keys that do not exist."""
+        if not keys.found.batch.absent:
+            return ()
         from tidegate.formats.columns import plain_values
 
-        absent = self._table.absent(keys.found.batch)
-        if not len(absent):
-            return ()
-        rows = keys.first_rows.gather(absent)
+        rows = self._table.absent_rows(keys.found.batch)
         return self._groups(
             list(zip(*(plain_values(column.gather(rows)) for column in keys.found.columns), strict=True))
         )

@@ -106,19 +106,10 @@ class IncrementalState(ABC, Generic[File]):
 
         parts = [plain_values(column) for column in columns]
         index: dict[Key, int] = {}
-        numbers: list[int] = []
-        first_rows: list[int] = []
-        for row, key in enumerate(parts[0] if self._single else zip(*parts, strict=True)):
-            number = index.setdefault(key, len(index))
-            numbers.append(number)
-            if number == len(first_rows):
-                first_rows.append(row)
-        return NumberedKeys(
-            pl.Series("numbers", numbers, dtype=pl.UInt32),
-            len(index),
-            pl.Series("first_rows", first_rows, dtype=pl.UInt32),
-            index,
-        )
+        number_of = index.setdefault
+        rows = parts[0] if self._single else zip(*parts, strict=True)
+        numbers = [number_of(key, len(index)) for key in rows]
+        return NumberedKeys(pl.Series("numbers", numbers, dtype=pl.UInt32), len(index), index)
 
     def get_columns(self, keys: NumberedKeys) -> tuple[pl.Series, list[pl.Series]]:
         """Returns which keys exist, and their values by field."""
