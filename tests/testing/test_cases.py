@@ -9,10 +9,12 @@ import pytest
 
 from tests.testing.pipelines import ORDERS, messages, run, run_one
 from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
+from tidegate.state.columns import ColumnState
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.memory import MemoryState
 from tidegate.testing.parts import Collector
 
+BACKENDS = (MemoryState, ColumnState)
 ANN = "{id: 1, customer: ann, amount: 150}"
 
 
@@ -198,14 +200,16 @@ def test_a_pipeline_that_cannot_be_restored_fails_the_case(monkeypatch: pytest.M
     def restore(*arguments: object) -> None:
         raise StateUnreadable("the file is of another state")
 
-    monkeypatch.setattr(MemoryState, "restore", restore)
+    for backend in BACKENDS:
+        monkeypatch.setattr(backend, "restore", restore)
     assert messages(run_one(THREE)) == [
         "with a restart in the middle of the case the pipeline fails: the file is of another state"
     ]
 
 
 def test_a_restart_is_not_compared_when_the_case_fails_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryState, "restore", lambda *arguments: pytest.fail("restored"))
+    for backend in BACKENDS:
+        monkeypatch.setattr(backend, "restore", lambda *arguments: pytest.fail("restored"))
     assert not run_one(THREE.replace("n: 3", "n: 4")).passed
 
 
