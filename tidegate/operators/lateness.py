@@ -54,7 +54,8 @@ class LateRows:
         over_ms = self._over(batch)
         if over_ms is None:
             return times + behind if behind.max() else None
-        return pl.select(pl.max_horizontal(times + behind, over_ms)).to_series()
+        closed = times + behind
+        return closed.zip_with(closed > over_ms, over_ms)
 
     def leaves_open(self, batch: pl.DataFrame, from_ms: int) -> bool:
         """Returns whether everything from an instant on is open for all rows; cheaper than `closed_by`."""
@@ -63,13 +64,15 @@ class LateRows:
         times, behind = batch[TIME], batch[BEHIND]
         return not behind.max() or int((times + behind).max()) <= from_ms  # type: ignore[arg-type]  # Int64
 
-    def _over(self, batch: pl.DataFrame) -> pl.Series | pl.Expr | None:
-        """Returns the same instants by the clock alone; None if no row of the batch is before them."""
+    def _over(self, batch: pl.DataFrame) -> pl.Series | None:
+        """Returns the same instants by the clock alone, or one for all rows; None if no row of the batch is before
+        them.
+        """
         if self._clock.uniform:
             over_ms = after_ms(self._clock.watermark_ms)
             if not batch.height or over_ms <= int(batch[TIME].min()):  # type: ignore[arg-type]  # Int64
                 return None
-            return pl.lit(over_ms, pl.Int64)
+            return pl.Series([over_ms], dtype=pl.Int64)
         watermarks = self._clock.watermark_of(self.groups_of(batch))
         return pl.Series([after_ms(watermark) for watermark in watermarks], dtype=pl.Int64)
 

@@ -227,6 +227,6 @@ class Buffer:
     def _reduce_rows(self) -> None:
         if not self._rows:
             return
-        rows = pl.concat(self._rows)
+        rows = pl.concat(self._rows, rechunk=True)
         self._rows, self._height, self._size = [], 0, 0
         self._parts.append(self._aggregates.reduce_rows(rows.with_columns(self._times_of(rows).alias(AT)), self._by))

@@ -63,6 +63,12 @@ class Slicing:
         """Returns the local start of the slice that contains each instant. What is due up to it has ended by then."""
         return self._start_of(self.ends_of(instants))
 
+    def ended_by(self, ends: pl.Series, instants: pl.Series) -> pl.Series:
+        """Returns which slices, by their local ends, have ended by these instants."""
+        if self._zone:
+            return ends <= self.floors_of(instants)
+        return ends <= (instants - self._offset_ms if self._offset_ms else instants)
+
     def floor_of(self, instant_ms: int) -> int:
         """Returns the result of `floors_of` for one instant."""
         if self._zone:

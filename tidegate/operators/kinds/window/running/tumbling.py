@@ -57,12 +57,13 @@ class TumblingRuntime(WindowRuntime):
         return self._slicing.first_end(batch) - 1
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
-        late = self._slicing.ends_of(batch["__tidegate_time"]) <= self._slicing.floors_of(closed)
+        late = self._slicing.ended_by(self._slicing.ends_of(batch["__tidegate_time"]), closed)
+        rows = batch[self._columns]
         if late.any():
             self._late.put_aside(batch.filter(late), closed.filter(late), out)
-            batch = batch.filter(~late)
-        if batch.height:
-            self._take(batch.select(self._columns))
+            rows = rows.filter(~late)
+        if rows.height:
+            self._take(rows)
 
     def _relieve(self) -> None:
         if excess := self._buffer.excess:
