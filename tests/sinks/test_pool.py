@@ -10,7 +10,7 @@ import pytest
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.ids import CheckpointId, TransactionalId
 from tidegate.sinks.life import LIFE, TransactionState, TransactionStep
-from tidegate.sinks.pool import IdPool, derive_pool_size
+from tidegate.sinks.pool import IdPool, derive_pool_size, derive_warm
 
 A, B = TransactionalId("a"), TransactionalId("b")
 
@@ -25,9 +25,14 @@ def prepared(pool: IdPool, checkpoint: int) -> TransactionalId:
     return taken
 
 
-@pytest.mark.parametrize(("interval_ms", "ids"), [(60_000, 4), (100, 4), (50, 5), (20, 8), (1, 64), (0, 64)])
+@pytest.mark.parametrize(("interval_ms", "ids"), [(60_000, 4), (500, 4), (100, 8), (50, 13), (1, 64), (0, 64)])
 def test_short_intervals_have_more_ids(interval_ms: int, ids: int) -> None:
     assert derive_pool_size(interval_ms) == ids
+
+
+@pytest.mark.parametrize(("interval_ms", "warm"), [(60_000, 2), (200, 2), (100, 3), (50, 4), (1, 4), (0, 4)])
+def test_short_intervals_have_more_warm_producers(interval_ms: int, warm: int) -> None:
+    assert derive_warm(interval_ms) == warm
 
 
 @pytest.mark.parametrize(("max_concurrent", "ids"), [(1, 4), (3, 6), (100, 64)])

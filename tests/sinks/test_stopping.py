@@ -19,7 +19,7 @@ from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import TransactionWriter
 from tidegate.sinks.kafka import KafkaSink, SinkPlacement
-from tidegate.sinks.producers import WARM_AHEAD
+from tidegate.sinks.pool import WARM
 from tidegate.threads import HelperThread
 
 SERVERS = "127.0.0.1:1"
@@ -76,7 +76,7 @@ def test_no_transaction_is_opened_ahead_once_no_rows_follow() -> None:
     tools = HeldTools()
     sink = sink_of(tools)
     sink.open()
-    assert len(tools.helpers["open"].jobs) == WARM_AHEAD
+    assert len(tools.helpers["open"].jobs) == WARM
     ending = HeldTools()
     sink = sink_of(ending)
     sink.prepare(CheckpointId(1), final=True)

@@ -27,7 +27,7 @@ from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.helper_threads import SinkThreads
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.outage import SinkOutage
-from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
+from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size, derive_warm
 from tidegate.sinks.preparation import Preparation
 from tidegate.sinks.producers import SinkProducers
 from tidegate.sinks.topic_limits import SinkTopics
@@ -67,7 +67,7 @@ class SinkPlacement(msgspec.Struct, frozen=True):
         ]
         ids = [name.transactional_id for name in names]
         size = derive_pool_size(self.interval_ms, self.max_concurrent)
-        return IdPool(ids[:size], spare=ids[size:])
+        return IdPool(ids[:size], spare=ids[size:], warm=derive_warm(self.interval_ms))
 
 
 class KafkaSink:

@@ -17,22 +17,29 @@ from tidegate.sinks.life import HELD, LIFE, TransactionState, TransactionStep
 
 POOL_SIZE: Final = 4
 """One id each for writing, prepared, ending and warming."""
-OPENING_MS: Final = 85
-"""Time to open a producer, with a margin over the 18 ms of a broker nearby."""
-
-
+DELAY_MS: Final = 500
+"""How much longer than usual openings, commits and notices may take before rows wait for a producer."""
+WARM: Final = 2
+WARM_MAX: Final = 4
+WARM_MS: Final = 200
+"""An opening may take this long without making rows wait, several times the 18 ms of brokers nearby and at rest."""
 POOL_SIZE_MAX: Final = 64
 """Limit of the growth while consecutive checkpoints are aborted after their prepare."""
 
 
 def derive_pool_size(interval_ms: int, max_concurrent: int = 1) -> int:
-    """Returns how many ids a checkpoint interval needs.
+    """Returns how many ids a checkpoint interval needs, with one more for every additional concurrent checkpoint.
 
-    Below 100 ms more are needed, since opening takes longer than an interval, and one more for every additional
-    concurrent checkpoint.
+    An id is held until the next checkpoint after its own has completed, and a late commit holds it longer. Below 500 ms
+    more are needed: otherwise a delay of one checkpoint leaves the next without a producer, which delays that one too.
     """
-    for_one = max(POOL_SIZE, 3 + math.ceil(OPENING_MS / max(interval_ms, 1)))
+    for_one = max(POOL_SIZE, 3 + math.ceil(DELAY_MS / max(interval_ms, 1)))
     return min(POOL_SIZE_MAX, for_one + max_concurrent - 1)
+
+
+def derive_warm(interval_ms: int) -> int:
+    """Returns how many producers are initialised ahead, and wait for records."""
+    return min(WARM_MAX, max(WARM, 1 + math.ceil(WARM_MS / max(interval_ms, 1))))
 
 
 class IdPool:
@@ -42,7 +49,9 @@ class IdPool:
     next checkpoint needs a transaction of its own to carry them all.
     """
 
-    def __init__(self, ids: Iterable[TransactionalId], spare: Iterable[TransactionalId] = ()) -> None:
+    def __init__(self, ids: Iterable[TransactionalId], spare: Iterable[TransactionalId] = (), warm: int = WARM) -> None:
+        self.warm = warm
+        """How many producers should wait for records."""
         self._states = dict.fromkeys(ids, TransactionState.FREE)
         self._spare = iter(spare)
         self._checkpoints: dict[TransactionalId, CheckpointId] = {}

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tidegate.kafka.writer import TransactionWriter
     from tidegate.operators.builtin.kafka_sink import SinkOperator
 
-WARM_AHEAD: Final = 2
-"""Producers that are initialised and wait for records."""
 ASK_TIMEOUT_S: Final = 120.0
 REOPEN_S: Final = 3600.0
 """Idle seconds after which a warm producer is reopened.
@@ -107,7 +105,7 @@ class SinkProducers:
 
     def open_ahead(self, *, writing: bool) -> None:
         """Opens producers until enough are warm or no id is free. `writing` tells whether one is in use."""
-        wanted = WARM_AHEAD if self.pool is not None and not self.ending else int(not writing)
+        wanted = self.pool.warm if self.pool is not None and not self.ending else int(not writing)
         while self._opening + len(self._warm) < wanted and not self._threads.is_stopping():
             transactional_id = None if self.pool is None else self.pool.take()
             if self.pool is not None and transactional_id is None:
