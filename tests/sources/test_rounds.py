@@ -316,6 +316,8 @@ def test_small_rounds_are_handed_over_once_per_linger() -> None:
     pace.note(1, 100, 10.0)
     assert pace.linger_seconds(10.0) == pytest.approx(0.04)
     assert pace.linger_seconds(10.01) == pytest.approx(0.03)
+    assert pace.linger_seconds(10.029) == pytest.approx(0.011)
+    assert pace.linger_seconds(10.031) == 0.0, "one more wake-up for nearly nothing"
 
 
 def test_the_first_record_after_a_pause_is_not_held_back() -> None:

@@ -68,7 +68,7 @@ from tidegate.storage.base import Storage, StorageError
 
 logger = logging.getLogger(__name__)
 
-BEAT_S: Final = 0.2
+BEAT_S: Final = 0.5
 BROKERS_S: Final = 30.0
 """How long a start waits for brokers to respond: they may be starting at the same time."""
 READY: Final = frozenset({PipelineState.RUNNING, PipelineState.WAITING, PipelineState.DEGRADED})

@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from tidegate.slot.bootstrap import SlotBootstrap
     from tidegate.slot.deployment import Deployment
 
-IDLE_WAIT_S: Final = 0.1
+IDLE_WAIT_S: Final = 0.25
+"""Longest wait of the loop. Whatever has work for it wakes it, or has a deadline."""
 STOP_TIMEOUT_S: Final = 5.0
 SWITCH_INTERVAL_S: Final = 0.001
 """How long the loop keeps the interpreter while a helper thread waits for it.

@@ -67,7 +67,8 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "30",
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
-    "spark.executor.heartbeatInterval": "2s",
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.executor.heartbeat.maxFailures": "24",  # an executor without its driver ends after 2 minutes
     "spark.network.timeoutInterval": "5s",
     "spark.network.timeout": "30s",
     "spark.task.reaper.enabled": "true",
@@ -83,7 +84,7 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
 }
 """Defaults of the engine; the pipeline file may override each (reasons in docs/adr)."""
 
-JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
 """Options for a fast start, because no record passes through the JVM.
 
 With the defaults, a session on two executors takes 26 s of CPU until its first task; with these, 12 (measured on two
