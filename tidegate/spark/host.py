@@ -84,8 +84,18 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
 }
 """Defaults of the engine; the pipeline file may override each (reasons in docs/adr)."""
 
-JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
-"""Options for a fast start, because no record passes through the JVM.
+JVM_OPTIONS: Final = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-XX:-UsePerfData",
+    "-Xms32m",
+    "-Xmn16m",
+)
+"""Options for a fast start and a small heap, because no record passes through the JVM.
+
+By default the heap begins with a 64th of the machine's memory, and garbage is collected only when it is full: a driver
+holds 253 MB instead of 182.
 
 With the defaults, a session on two executors takes 26 s of CPU until its first task; with these, 12 (measured on two
 cores; half of it is compilation).
