@@ -16,10 +16,10 @@ from tidegate.coordinator.upgrade import Definition, Upgrade
 from tidegate.ids import OperatorName
 from tidegate.journal.journal import Journal
 from tidegate.state.declaration import StateDeclaration, StateShape
+from tidegate.state.increments import Increments
 from tidegate.state.migration import Migration, derive_migration
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.shared import Proof
-from tidegate.task.restore import restore_states
 
 Patch = pytest.MonkeyPatch
 
@@ -100,13 +100,15 @@ def columns_are_told_apart_by_their_types(patch: Patch) -> None:
     patch.setattr("tidegate.state.snapshot.derive_migration", derive)
 
 
-def restored_files_are_built_on_with_other_key_groups(patch: Patch) -> None:
-    """After a change of the parallelism, checkpoints list files of former subtasks."""
+def changes_before_the_first_snapshot_forgotten(patch: Patch) -> None:
+    """That snapshot builds on restored files, so it lacks what was changed since the restore."""
+    real = Increments.touch
 
-    def restore(*given: Any, same_key_groups: bool, **named: Any) -> int:
-        return restore_states(*given, same_key_groups=True, **named)
+    def touch(self: Increments[Any], keys: Any) -> None:
+        if self._newest:
+            real(self, keys)
 
-    patch.setattr("tidegate.slot.subtasks.restore_states", restore)
+    patch.setattr(Increments, "touch", touch)
 
 
 def words_forgotten_by_what_a_recovery_appends(patch: Patch) -> None:
