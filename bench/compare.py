@@ -231,17 +231,19 @@ class Load(NamedTuple):
 def read_output(bootstrap: str, topic: str, partitions: int) -> Output:
     """Reads all committed records of a topic."""
     settings = {"enable.partition.eof": True, "fetch.message.max.bytes": 8 << 20, "check.crcs": False}
-    output, left, deadline = Output([], [], []), partitions, time.monotonic() + READ_S
+    output, deadline = Output([], [], []), time.monotonic() + READ_S
+    ended: set[int | None] = set()
     with open_reader(bootstrap, topic, partitions, settings) as consumer:
-        while left:
+        while len(ended) < partitions:
             if time.monotonic() > deadline:
                 raise RunFailed("the results were not read in time")
             for message in consumer.consume(10_000, 0.5):
                 error = message.error()
                 if error is None:
+                    ended.discard(message.partition())
                     keep(output, message)
                 elif error.code() == ck.KafkaError._PARTITION_EOF:  # noqa: SLF001  the client's code
-                    left -= 1
+                    ended.add(message.partition())
                 else:
                     raise RunFailed(f"the results cannot be read: {error}")
     return output
