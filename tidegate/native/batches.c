@@ -300,6 +300,7 @@ int32_t tg_batch_put(table *in, batch *of, const uint16_t *groups, const struct 
 /* Removes the keys that exist. The batch keeps their rows and key groups. Returns 0 where memory is missing. */
 int32_t tg_batch_remove(table *in, batch *of)
 {
+    free(of->groups);
     of->groups = malloc((size_t)(of->keys.count + 1) * sizeof(uint16_t));
     if (of->groups == NULL)
         return 0;
