@@ -143,7 +143,7 @@ def hand_over(library: Library, rnd: random.Random) -> None:
 
 def add_to_totals(library: ctypes.CDLL, rnd: random.Random) -> None:
     """Rows and totals in blocks of their size, also some that do not belong together."""
-    for _ in range(20):
+    for _ in range(8):
         drawn = draw_totals(rnd)
         totals = NativeTotals(library, drawn.totals, LentExactly)
         results, fields, left = totals.run(drawn.numbers, drawn.keys, drawn.added)

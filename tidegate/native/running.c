@@ -97,6 +97,8 @@ static bool is_known(const numbers *these, int64_t at)
 static void put(numbers *to, int64_t at, number value, bool known)
 {
     to->values[at] = value;
+    if (LIKELY(known == is_known(to, at)))
+        return;
     if (known)
         bit_set(to->known, at);
     else
