@@ -26,6 +26,7 @@ from tidegate.state.base import Share
 
 LONG = 2**63 - 1
 FLOAT, TINY, LIST = DataType("float"), DataType("tinyint"), DataType("array", element=STRING)
+STRUCT = DataType("struct", fields=(("a", BIGINT), ("b", STRING)))
 Draw = Callable[[random.Random], Any]
 
 
@@ -53,11 +54,12 @@ VALUES: dict[str, tuple[DataType, Draw]] = {
     "string": (STRING, lambda chance: chance.choice(["", "short", "longer than twelve bytes", f"{chance.random()}"])),
     "binary": (BINARY, lambda chance: chance.randbytes(chance.randrange(20))),
     "decimal": (decimal_of(10, 2), lambda chance: Decimal(chance.randrange(-(10**10) + 1, 10**10)) / 100),
+    "struct": (STRUCT, lambda chance: chance.choice([{"a": 1, "b": None}, {"a": None, "b": "x" * 13}])),
     "list": (LIST, lambda chance: [str(chance.random())] * chance.randrange(3)),
 }
 NUMBERS = ("double", "double", "float", "long", "long", "tiny", "decimal")
 FUNCTIONS = ("count(*)", "count", "sum", "sum", "avg", "min", "max", "first", "last", "bool_or", "var_pop")
-ORDERED = tuple(name for name in VALUES if name != "list")
+ORDERED = tuple(name for name in VALUES if name not in ("struct", "list"))
 
 
 def any_call(chance: random.Random) -> AggregateCall:
