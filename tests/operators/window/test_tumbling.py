@@ -40,6 +40,7 @@ from tidegate.operators.spec import Slot
 from tidegate.state.backends import choose_backend
 from tidegate.task.elements import CatchUpMarker, StreamStatus, Watermark
 
+HOUR_MS = 3_600_000
 Expected = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
@@ -341,3 +342,23 @@ def test_results_that_are_large_are_made_a_few_at_a_time(windowing: Windowing, m
         calls.append(sum(batch.height for batch in step.out.batches) - sum(calls))
     assert sum(calls) == 200 * (2 if windowing.overlapping or windowing.early_ms else 1)
     assert max(calls) <= 16
+
+
+@pytest.mark.parametrize("zone", ["", "Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("offset_ms", [0, 600_000])
+@pytest.mark.parametrize("every_ms", [HOUR_MS, HOUR_MS // 2], ids=["tumbling", "sliding"])
+def test_a_row_is_late_once_its_windows_are_closed_wherever_they_begin(
+    zone: str, offset_ms: int, every_ms: int
+) -> None:
+    """Local times of windows are hours before or after the instants of rows and watermarks."""
+    begin = 1_700_006_400_000 + offset_ms  # at a full hour everywhere
+    last, over = begin + HOUR_MS - 1, begin + 2 * HOUR_MS - every_ms - 1
+    steps = Subtasks(make_window(Windowing(HOUR_MS, every_ms, offset_ms, zone)))
+    for reached in (last - 1, last, over):
+        steps.feed(Step((Record("k", 1, last, reached),)))
+    assert steps.late == (2 if last == over else 1)
+    steps.feed(Step(watermark=END_OF_TIME))
+    steps.settle()
+    expected = [(begin, 1)] if last == over else [(begin, 1), (begin + every_ms, 2)]
+    assert [(start, count) for _, start, _, count, *_ in steps.results] == expected
+    steps.close()

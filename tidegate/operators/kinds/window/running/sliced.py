@@ -60,7 +60,7 @@ class SlicedRuntime(TimedRuntime):
 
     @override
     def _open_from(self, batch: pl.DataFrame) -> int:
-        return super()._open_from(batch) if self._lateness_ms else self._slicing.first_end(batch) - 1
+        return super()._open_from(batch) if self._lateness_ms else self._slicing.open_from(batch)
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         slicing = self._slicing

@@ -59,6 +59,12 @@ class Slicing:
             return int(self.ends_of(pl.Series([first_ms]))[0])
         return self.floor_of(first_ms) + self.step_ms
 
+    def open_from(self, rows: pl.DataFrame) -> int:
+        """Returns an instant: if everything from it on is open, so are the slices of all rows."""
+        if self._zone:
+            return int(rows["__tidegate_time"].min())  # type: ignore[arg-type]  # Int64
+        return self.first_end(rows) + self._offset_ms - 1
+
     def floors_of(self, instants: pl.Series) -> pl.Series:
         """Returns the local start of the slice that contains each instant. What is due up to it has ended by then."""
         return self._start_of(self.ends_of(instants))

@@ -54,7 +54,7 @@ class TumblingRuntime(WindowRuntime):
 
     @override
     def _open_from(self, batch: pl.DataFrame) -> int:
-        return self._slicing.first_end(batch) - 1
+        return self._slicing.open_from(batch)
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         late = self._slicing.ended_by(self._slicing.ends_of(batch["__tidegate_time"]), closed)
