@@ -19,7 +19,7 @@ def measure_in_c(
     """Does the same as `measure_behind` of `operators/lateness.py`."""
     import polars as pl
 
-    count, lent = len(times), Lent(times)
+    count, lent = len(times), Lent(times.cast(pl.Int64))
     reached, behind = array("q", marks), array("q", bytes(8 * count))
     numbers = origins if isinstance(origins, array) else array("i", origins)
     places = None if len(marks) == 1 else numbers.buffer_info()[0]
