@@ -27,13 +27,15 @@ from tidegate.sources.messages import NO_RECORDS, KafkaMessages
 from tidegate.sources.reader import (
     FEW_BYTES_PER_SECOND,
     FEW_PER_SECOND,
+    GATHERED_BYTES,
+    GATHERED_RECORDS,
     MAX_PENDING_BYTES,
     MAX_RECORDS,
     ConsumerThread,
     Pending,
     RoundPace,
 )
-from tidegate.sources.tools import LINGER_S, derive_linger_s
+from tidegate.sources.tools import LINGER_S, derive_gather_s, derive_linger_s
 from tidegate.threads import HelperThread
 
 UNKNOWN = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -89,12 +91,13 @@ class Rounds:
         restored: SourcePositions = NEW,
         parts: Iterable[TopicPartition] = (P0,),
         linger_s: float = LINGER_S,
+        gather_s: float = 0.0,
         **changes: Any,
     ) -> None:
         self.client: Any = ScriptedClient()
         self.client.stable |= {P0: 9, P1: 5}
         self.tools = Tools(self.client)
-        self.tools.linger_s = linger_s
+        self.tools.linger_s, self.tools.gather_s = linger_s, gather_s
         self.woken = 0
         operator = source_operator("127.0.0.1:9", "orders", **changes)
         self.reader = ConsumerThread(operator, list(parts), restored, "group", self._wake, self.tools)
@@ -351,6 +354,80 @@ def test_a_backlog_is_not_held_back_be_it_of_many_or_of_large_records(
 def test_records_wait_for_a_small_part_of_the_checkpoint_interval(interval_ms: int, linger_s: float) -> None:
     assert derive_linger_s(interval_ms, exactly_once=True) == linger_s
     assert derive_linger_s(interval_ms, exactly_once=False) == LINGER_S, "where results are visible at once"
+
+
+@pytest.mark.parametrize(("interval_ms", "gather_s"), [(10, 0.002), (100, 0.02), (1000, 0.2), (60_000, 0.2)])
+def test_records_gather_for_a_fifth_of_the_checkpoint_interval(interval_ms: int, gather_s: float) -> None:
+    assert derive_gather_s(interval_ms, exactly_once=True) == gather_s
+    assert derive_gather_s(interval_ms, exactly_once=False) == 0.0, "where results are visible at once"
+
+
+def gathering(**changes: Any) -> Rounds:
+    """A reader that has read two records, of 50 bytes, at two times."""
+    one = Rounds(**{"until": "never", "gather_s": 0.2, **changes})
+    one.reader._hand_over(records_of(20), {})
+    one.pass_time(0.125)
+    one.reader._hand_over(records_of(30), {})
+    return one
+
+
+def test_the_loop_is_woken_for_records_once_they_have_gathered() -> None:
+    one = gathering()
+    assert (one.reader.take(10), one.woken) == (None, 0)
+    assert one.reader._wake_if_due() == pytest.approx(0.075)
+    one.pass_time(0.0751)
+    one.reader._wake_if_due()
+    one.reader._wake_if_due()
+    assert one.woken == 1
+    taken = one.reader.take(1)
+    assert taken is not None
+    assert taken.records.sizes == [20]
+    taken = one.reader.take(1)
+    assert taken is not None, "the rest of them gathers no longer"
+    assert taken.records.sizes == [30]
+    one.reader._hand_over(records_of(5), {})
+    assert (one.reader.take(10), one.woken) == (None, 1)
+
+
+def test_a_barrier_releases_what_gathers() -> None:
+    one = gathering()
+    assert one.reader.release()
+    assert not one.reader.release(), "it is released"
+    taken = one.reader.take(10)
+    assert taken is not None
+    assert taken.records.sizes == [20, 30]
+    assert not one.reader.release(), "there is nothing"
+
+
+@pytest.mark.parametrize("sizes", [[1] * GATHERED_RECORDS, [GATHERED_BYTES]])
+def test_plenty_does_not_gather(sizes: list[int]) -> None:
+    one = gathering()
+    one.reader._hand_over(records_of(*sizes), {})
+    assert one.woken == 1
+    assert one.reader.take(MAX_RECORDS) is not None
+
+
+def test_records_in_front_of_a_failure_do_not_gather() -> None:
+    one = gathering()
+    one.reader._fail(SourceFailed("gone", source=NAME))
+    assert one.woken == 1
+    assert one.reader.take(10) is not None
+    with pytest.raises(SourceFailed):
+        one.reader.take(10)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"until": "latest"},
+        {"planned": Planned(carries=(Requirement.EVENT_TIME,))},
+        {"planned": Planned(catches_up=True)},
+    ],
+)
+def test_where_ends_of_partitions_matter_records_do_not_gather(changes: dict[str, Any]) -> None:
+    one = gathering(**changes)
+    assert one.woken == 1
+    assert one.reader.take(10) is not None
 
 
 def test_records_gather_at_the_broker_but_at_the_end_of_a_bounded_read() -> None:

@@ -77,6 +77,9 @@ class FakeSource(Runtime):
         self.bounded = bounded
         self.asked_still_idle = False
         self.rows_taken = 0
+        self.gathers = False
+        """Whether each batch waits for a barrier."""
+        self.released = False
         self.left_out = 0
         """Of each batch, as bad records are."""
 
@@ -92,8 +95,9 @@ class FakeSource(Runtime):
         return True
 
     def take(self, rows_max: int) -> pl.DataFrame | None:
-        if not self.batches or not rows_max:
+        if not self.batches or not rows_max or (self.gathers and not self.released):
             return None
+        self.released = False
         rows = self.batches.popleft()
         if len(rows) > rows_max:
             self.batches.appendleft(rows[rows_max:])
@@ -104,6 +108,10 @@ class FakeSource(Runtime):
             pl.lit(self.slot).alias("__tidegate_partition"),
             pl.int_range(len(self.returned) - len(rows), len(self.returned)).alias("__tidegate_offset"),
         )
+
+    def release(self) -> bool:
+        self.released = self.gathers and bool(self.batches)
+        return self.released
 
     def positions(self) -> SourcePositions:
         partition = TopicPartition(self.name, self.slot)

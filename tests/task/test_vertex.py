@@ -92,6 +92,34 @@ def test_F08_the_position_at_the_barrier_is_acknowledged() -> None:
     assert [offset for _, offset in ack.positions[0].next_offsets] == [2]
 
 
+def _gathering() -> Rig:
+    rig = Rig(shuffle_plan(1), batches=lambda name, slot: [[(1, 1), (1, 2)], [(1, 3)]])
+    for source in rig.slots[0].sources.values():
+        source.gathers = True
+    turn(rig, 3)
+    return rig
+
+
+def test_F08_F14_a_barrier_takes_the_batch_that_gathers_and_stands_behind_it() -> None:
+    rig = _gathering()
+    rig.trigger(1)
+    elements = [rig.slots[0].inputs[0, 0].pop() for _ in range(2)]
+    assert [type(element) for element in elements] == [Batch, Barrier]
+    rig.trigger(2)
+    offsets = [ack.positions[0].next_offsets[0][1] for number in (1, 2) for ack in rig.acks(number) if ack.positions]
+    assert offsets == [2, 3]
+
+
+def test_a_barrier_takes_nothing_from_a_source_on_hold_nor_does_a_final_one() -> None:
+    rig = _gathering()
+    rig.hold("read")
+    rig.trigger(1)
+    rig.hold()
+    rig.trigger(2, final=True)
+    offsets = [ack.positions[0].next_offsets[0][1] for number in (1, 2) for ack in rig.acks(number) if ack.positions]
+    assert offsets == [0, 0]
+
+
 def test_C28_C36_one_ack_of_a_chain_carries_positions_states_and_committables() -> None:
     rig = one_chain()
     turn(rig, 1)

@@ -206,6 +206,10 @@ class KafkaSource:
         self._held.hold(pending)
         return self._take_held(self._reader, self._positions, rows_max)
 
+    def release(self) -> bool:
+        """Lets the next `take` return records that were read and gather. Returns whether it otherwise would not."""
+        return self._reader is not None and self._reader.release()
+
     def _records_of(self, rows_max: int) -> int:
         """Returns the number of records that make at most this many rows; at least one."""
         return max(1, rows_max // 2) if self._spreads and rows_max else rows_max

@@ -49,6 +49,9 @@ MAX_PENDING_BYTES = 8 * 2**20
 FEW_PER_SECOND = 25_600
 """A round of fewer records for its time counts as a low rate, unless their values are large."""
 FEW_BYTES_PER_SECOND = 5 * 2**20
+GATHERED_RECORDS = 1_000
+"""The loop is woken for this many at once: a barrier must not wait for more."""
+GATHERED_BYTES = 2**18
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _STABLE_SECONDS = 1.0
@@ -155,10 +158,17 @@ class ConsumerThread:
         self._wake = wake
         self._tools = tools
         self._clock = tools.clock
-        linger_s = tools.linger_s if operator.until == "never" else min(tools.linger_s, LINGER_S)
-        # A question whether a partition is caught up would wait for a fetch that waits at the broker.
-        gather_s = 0.0 if operator.carries_time else linger_s
-        self._config = {**derive_consumer_properties(operator.kafka, gather_s), **_ENGINE_OWNED, "group.id": group_id}
+        endless = operator.until == "never"
+        linger_s = tools.linger_s if endless else min(tools.linger_s, LINGER_S)
+        # Otherwise ends of partitions matter, and questions about them would wait for a fetch that waits at the broker.
+        gathers = endless and not operator.carries_time and not operator.planned.catches_up
+        waits_s = linger_s if gathers else 0.0
+        self._config = {**derive_consumer_properties(operator.kafka, waits_s), **_ENGINE_OWNED, "group.id": group_id}
+        self._gather_s = tools.gather_s if gathers else 0.0
+        self._due_at = 0.0
+        """When the loop takes what is pending."""
+        self._woken = False
+        """Whether the loop was woken for what is pending."""
         self._changed = tools.condition()
         self._pending = Pending()
         self._stopping = False
@@ -198,8 +208,8 @@ class ConsumerThread:
             return self._initial
 
     def take(self, rows_max: int, bytes_max: int = BYTES_MAX) -> Pending | None:
-        """Takes pending records within the limits; None if nothing is pending. With 0, only what precedes the next
-        record.
+        """Takes pending records within the limits; None if nothing is pending, or records gather. With 0, only what
+        precedes the next record.
 
         Raises the error that ended the reader, after the records before it.
         """
@@ -207,9 +217,18 @@ class ConsumerThread:
             if not self._pending:
                 self._raise_failure()
                 return None
+            if self._failure is None and self._clock.monotonic() < self._due_at:
+                return None
             taken, self._pending = self._pending.split(rows_max, bytes_max)
             self._changed.notify_all()
             return taken
+
+    def release(self) -> bool:
+        """Lets the next `take` return what gathers. Returns whether it otherwise would not."""
+        with self._changed:
+            gathering = bool(self._pending) and self._clock.monotonic() < self._due_at
+            self._due_at = 0.0
+            return gathering
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Stops fetching these: a bounded read has finished them, or they wait."""
@@ -347,7 +366,7 @@ class ConsumerThread:
         self._find_caught_up(consumer)
         if room == 0:
             return
-        if not fetcher.wait(_IDLE_SECONDS):
+        if not fetcher.wait(self._wake_if_due()):
             self._check_brokers(consumer)
             return
         self._linger()
@@ -446,16 +465,30 @@ class ConsumerThread:
         return room
 
     def _hand_over(self, records: Records, ends: dict[TopicPartition, int]) -> None:
-        size_bytes = records.size_bytes
-        self._pace.note(len(records), size_bytes, self._clock.monotonic())
+        size_bytes, now = records.size_bytes, self._clock.monotonic()
+        self._pace.note(len(records), size_bytes, now)
         with self._changed:
             pending = self._pending
-            was_empty = not pending
+            if not pending:
+                self._due_at, self._woken = now + self._gather_s, False
             pending.records = pending.records.joined(records)
             pending.ends.update(ends)
             pending.size_bytes += size_bytes
-        if was_empty and (records or ends):
-            self._wake()
+            if len(pending.records) >= GATHERED_RECORDS or pending.size_bytes >= GATHERED_BYTES:
+                self._due_at = now
+        self._wake_if_due()
+
+    def _wake_if_due(self) -> float:
+        """Wakes the loop once it may take what is pending. Returns how long to wait for more until then."""
+        with self._changed:
+            if not self._pending or self._woken:
+                return _IDLE_SECONDS
+            left = self._due_at - self._clock.monotonic()
+            if left > 0:
+                return min(_IDLE_SECONDS, left)
+            self._woken = True
+        self._wake()
+        return _IDLE_SECONDS
 
     def _fail(self, failure: SourceFailed | SourceUnavailable) -> None:
         with self._changed:

@@ -29,6 +29,8 @@ LINGER_S_MIN: Final = 0.005
 LINGER_S_MAX: Final = 0.05
 LINGERS_PER_INTERVAL: Final = 20
 """Results wait for half a checkpoint interval anyway."""
+GATHER_S_MAX: Final = 0.2
+GATHERINGS_PER_INTERVAL: Final = 5
 
 
 def derive_linger_s(interval_ms: int, *, exactly_once: bool) -> float:
@@ -36,6 +38,14 @@ def derive_linger_s(interval_ms: int, *, exactly_once: bool) -> float:
     if not exactly_once:
         return LINGER_S
     return min(LINGER_S_MAX, max(LINGER_S_MIN, interval_ms / (1000 * LINGERS_PER_INTERVAL)))
+
+
+def derive_gather_s(interval_ms: int, *, exactly_once: bool) -> float:
+    """Returns how long records that were read may gather for the loop if no barrier comes. Pure.
+
+    A barrier takes what has gathered, so no result becomes visible later.
+    """
+    return min(GATHER_S_MAX, interval_ms / (1000 * GATHERINGS_PER_INTERVAL)) if exactly_once else 0.0
 
 
 class Consumer(Protocol):
@@ -95,6 +105,8 @@ class SourceTools(Threads):
     clock: Clock = SYSTEM_CLOCK
     linger_s: float = LINGER_S
     """How long records may wait for others at a low rate."""
+    gather_s: float = 0.0
+    """How long records that were read may gather at a low rate until a barrier or the loop takes them."""
 
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
         """Returns a client that reads. Raises KafkaException, TypeError, ValueError for settings that it does not

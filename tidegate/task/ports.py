@@ -50,6 +50,9 @@ class Source(OperatorRuntime, Protocol):
         bounded read.
         """
 
+    def release(self) -> bool:
+        """Lets the next `poll` take rows that the source lets gather until a barrier. Returns whether there are any."""
+
     @property
     def rows_taken(self) -> int:
         """How much of `rows_max` the records of the last `poll` used, whether emitted or not; 0 if it took none."""

@@ -316,6 +316,9 @@ class VertexTask:
         A source whose vertex also takes replayed dead letters gets the barrier behind their rows, from the source of
         these rows in the same slot, which is triggered in the same call.
         """
+        source = self.chain.source
+        if source is not None and not barrier.final and source.release():
+            self._poll_source()  # one batch at a low rate: its results are not visible before the next checkpoint
         self.source_stopped = self.source_stopped or barrier.final
         if self.source_stopped:
             self.chain.stop_source()
