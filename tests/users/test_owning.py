@@ -28,6 +28,7 @@ def test_X01_a_daemon_that_stops_at_a_bad_record_leaves_no_transaction_open(user
     user.document["sinks"]["second"] = {"from": "numbers", "topic": more, "format": "json"}
     user.document["checkpoints"].update(interval="10m", timeout="1m")
     daemon = user.start().wait_running()
+    wait_until(lambda: daemon.completed_checkpoints() > 0, "the first checkpoint, after which none is due")
     user.produce(source, numbers((1, 1), (2, 2)))
     wait_until(lambda: len(user.open_transactions(out, more)) == 2, "both sinks have an open transaction")
     user.produce(source, numbers((3, 0)))

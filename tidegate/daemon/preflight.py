@@ -83,7 +83,7 @@ class Preflight(msgspec.Struct, frozen=True):
 async def run_preflight(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Preflight:
     """Refuses a start before it affects a running daemon, but not for changes that such a daemon has made meanwhile.
 
-    `checks/survey.py` calls it as well: before Spark starts, and for `validate --connect`. With `first`, the consents
+    `checks/survey.py` calls it as well: before a takeover, and for `validate --connect`. With `first`, the consents
     in `options` apply. With `verify`, the newest checkpoint's state is read. A refusal that repeats itself is not
     caused by a journal that changes.
 

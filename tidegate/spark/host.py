@@ -240,10 +240,14 @@ class SparkHost:
             raise SparkUnavailable("the start of Spark was given up")
 
     def _warm_up(self, parallelism: int) -> None:
-        """Runs an empty job, so that fork servers import their modules while the daemon takes the pipeline over."""
+        """Runs an empty job, so that fork servers import their modules while the daemon takes the pipeline over.
+
+        On a cluster its tasks are spread over the executors.
+        """
         context: Any = self._context
+        tasks = 1 if self._master.startswith("local[") else parallelism
         try:
-            context.parallelize(range(parallelism), parallelism).mapPartitions(list).collect()
+            context.parallelize(range(tasks), tasks).mapPartitions(list).collect()
         except Exception as failure:  # noqa: BLE001 - the job of the attempt meets the same error, and reports it
             logger.debug("the fork servers were not warmed up: %s", describe_failure(str(failure)))
 
