@@ -20,6 +20,7 @@ order with what it has. Exit code 1 if a run failed or a result was wrong, 3 if 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import signal
 import sys
@@ -417,8 +418,8 @@ class Journal(NamedTuple):
             wrong = {key: count for key, count in row["check"].items() if key != "results"}
             if wrong:
                 row["error"] = f"the results are wrong: {wrong}"
-        except RunFailed as error:
-            row["error"] = str(error)
+        except Exception as error:  # noqa: BLE001  the row has the reason, and the next run begins
+            row["error"] = f"{type(error).__name__}: {error}"
         row["loaded"] = row.get("others_cores", 0) > self.load_max
         if turn >= 0:
             with self.results.open("a") as lines:
@@ -433,7 +434,6 @@ def run_all(options: argparse.Namespace) -> int:
     cases = list_cases(options.measures.split(","), options.workloads.split(","))
     orders = Orders(min(WARM, options.records), options.records)
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    done, failed, longest = 0, 0, 0.0
     with open_broker() as (broker, directory):
         assert broker.pid is not None
         bench = Bench(broker.bootstrap, broker.pid, directory, engines)
@@ -441,20 +441,31 @@ def run_all(options: argparse.Namespace) -> int:
         journal = Journal(bench, options.results, limit, describe_machine())
         for turn in range(-options.discard, 0):
             print_row(journal.run(names[0], Case("drain", Setup("W1")), orders, 0, turn), "discarded")
-        for turn in range(options.repeat):
-            for case in cases:
-                for name in order_of(names, turn):
-                    begun = time.monotonic()
-                    if begun + longest > deadline:
-                        print(
-                            f"the time is over: {done} of {options.repeat * len(cases) * len(names)} runs", flush=True
-                        )
-                        return 1 if failed else 0
-                    row = journal.run(name, case, orders, options.seconds, turn)
-                    longest = max(longest, time.monotonic() - begun)
-                    done, failed = done + 1, failed + ("error" in row)
-                    print_row(row, f"{done} of {options.repeat * len(cases) * len(names)}")
-    return 1 if failed else 0
+        return run_turns(journal, cases, orders, options, deadline)
+
+
+def run_turns(
+    journal: Journal, cases: Sequence[Case], orders: Orders, options: argparse.Namespace, deadline: float
+) -> int:
+    """Runs all cases with all engines, turn by turn. What failed is not run again. Returns the exit code."""
+    names = list(journal.bench.engines)
+    total, done, longest = options.repeat * len(cases) * len(names), 0, 0.0
+    failed: set[tuple[str, Case]] = set()
+    for turn, case in itertools.product(range(options.repeat), cases):
+        for name in order_of(names, turn):
+            begun = time.monotonic()
+            if begun + longest > deadline:
+                print(f"the time is over: {done} of {total} runs", flush=True)
+                return int(bool(failed))
+            done += 1
+            if (name, case) in failed:
+                continue
+            row = journal.run(name, case, orders, options.seconds, turn)
+            longest = max(longest, time.monotonic() - begun)
+            print_row(row, f"{done} of {total}")
+            if "error" in row:
+                failed.add((name, case))
+    return int(bool(failed))
 
 
 def print_row(row: Row, what: str) -> None:
@@ -493,10 +504,10 @@ def main() -> int:
         status = run_all(options)
     except MachineBusy as error:
         print(f"{error}; --accept-load goes on nevertheless", file=sys.stderr)
-        return 3
-    rows = [json.loads(line) for line in options.results.read_text().splitlines()]
-    print(render_report(rows))
-    print(f"kept in {options.results}")
+        status = 3
+    if options.results.exists():
+        print(render_report([json.loads(line) for line in options.results.read_text().splitlines()]))
+        print(f"kept in {options.results}")
     return status
 
 
