@@ -41,6 +41,8 @@ from tidegate.state.memory import MemoryState
 from tidegate.state.snapshot import GroupIndex, SnapshotHeader, read_encoded, read_entries, write_file
 
 ALL = Share(range(GROUPS))
+UNFIT = "do not fit its types"
+"""Rows keep a number in the file that is too large for its type; columns refuse it."""
 
 
 @pytest.fixture
@@ -154,13 +156,13 @@ def test_a_damaged_file_is_refused_or_restored_as_in_rows(library: Library, seed
             except StateUnreadable as error:
                 with pytest.raises(StateUnreadable) as raised:
                     state.restore([data], ALL)
-                assert str(raised.value) == str(error)
+                assert str(raised.value) == str(error) or UNFIT in str(raised.value)
                 refused += 1
                 continue
             try:
                 state.restore([data], ALL)
             except StateUnreadable as error:
-                assert "do not fit its types" in str(error)
+                assert UNFIT in str(error)
                 refused += 1
                 continue
             taken += 1
