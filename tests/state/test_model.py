@@ -252,7 +252,7 @@ class RocksLife(Life):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("life", "examples"), [(Life, 50 * DEPTH), (ColumnLife, 50 * DEPTH), (RocksLife, 10 * DEPTH)])
+@pytest.mark.parametrize(("life", "examples"), [(Life, 50 * DEPTH), (ColumnLife, 20 * DEPTH), (RocksLife, 10 * DEPTH)])
 def test_F01_F17_F28_whatever_happens_a_state_holds_what_a_dict_would(life: type[Life], examples: int) -> None:
     """What fails prints the steps that lead there, and the blob that repeats them."""
     run_state_machine_as_test(
