@@ -1,11 +1,12 @@
 """How long readers wait: from a start, a killed slot or a killed daemon to the next committed record.
 
-    python bench/recovery.py [--what start,slot,daemon] [--times 20] [--interval 1s] [--seed 1]
+    python bench/recovery.py [--what start,slot,daemon] [--times 20] [--interval 1s] [--seed 1] [--load-max 0.2]
 
 A real broker of its own, `tidegate run` on local[2], 500 orders a second, and a read-committed reader of the output. A
 start is that of a new pipeline. A kill is SIGKILL at a random moment; it is over with the first record that is read
 after all slots of the next attempt run, so records that the recovery itself commits do not count. Prints the median,
-the largest value, and the medians of the phases, in seconds since the start or the kill.
+the largest value, and the medians of the phases, in seconds since the start or the kill. Nothing is measured while
+other programs use more than `--load-max` cores. Run `tidegate prepare` first: starts are slower without class archives.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -32,7 +32,7 @@ from typing import Any
 import confluent_kafka as ck
 import msgspec
 
-from tidegate.dev.broker import DevelopmentBroker
+from bench.support import open_broker, wait_quiet
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.demo.orders import make_orders
 from tidegate.spark.processes import find_slots, is_alive
@@ -215,14 +215,13 @@ class Daemon:
 
 
 class Bench:
-    """The broker with its load."""
+    """The load on a broker, and the reader of the output."""
 
-    def __init__(self, directory: Path, options: argparse.Namespace) -> None:
+    def __init__(self, bootstrap: str, directory: Path, options: argparse.Namespace) -> None:
+        self.bootstrap = bootstrap
         self._directory = directory
         self._options = options
         self._dice = random.Random(options.seed)
-        self._broker = DevelopmentBroker(directory / "broker").start()
-        self.bootstrap = self._broker.bootstrap
         create_topics(self.bootstrap, dict.fromkeys(("orders", "totals"), PARTITIONS))
         self._feeder = Feeder(self.bootstrap)
         self._reader = Reader(self.bootstrap)
@@ -232,7 +231,6 @@ class Bench:
         """Ends everything."""
         self._feeder.close()
         self._reader.close()
-        self._broker.kill()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Daemon]:
@@ -247,6 +245,7 @@ class Bench:
     def start(self) -> Iterator[dict[str, float]]:
         """Yields the phases of each start."""
         for _ in range(self._options.times):
+            wait_quiet(self._options.load_max)
             with self.running() as daemon:
                 began = time.time()
                 daemon.start()
@@ -265,7 +264,8 @@ class Bench:
             daemon.start()
             self._reader.wait_after(daemon.wait_running(0))
             for _ in range(self._options.times):
-                time.sleep(self._dice.uniform(2.0, 4.0))
+                wait_quiet(self._options.load_max)
+                time.sleep(self._dice.uniform(1.0, 3.0))
                 mark = daemon.size
                 killed_at = kill(daemon)
                 if restart:
@@ -281,8 +281,8 @@ def main() -> int:
     """See the module."""
     options = _parse()
     print(f"seed {options.seed}, interval {options.interval}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="tidegate-recovery-") as name:
-        bench = Bench(Path(name), options)
+    with open_broker() as (broker, directory):
+        bench = Bench(broker.bootstrap, directory, options)
         try:
             for what in options.what.split(","):
                 _report(what, getattr(bench, what)())
@@ -308,6 +308,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--interval", default="1s")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--load-max", type=float, default=0.2)
     return parser.parse_args()
 
 
