@@ -16,7 +16,7 @@ INCREMENTS: Final = "state.increments"
 RECOVERING: Final = (
     Mutant("F01", f"{RECOVERY}:_states_of", "for handle in checkpoint.states", "for handle in checkpoint.states[:1]"),
     Mutant("F02", f"{RECOVERY}:_positions_of", "next_offsets.get(p, 0)", "0"),
-    Mutant("F03", "daemon.attempt:AttemptRunner.fail", "if len(self._failures) == 1:", "if False:"),
+    Mutant("F03", "daemon.attempt:AttemptRunner.fail", "self._loop.call_later(grace_s, self._conclude)", "pass"),
     Mutant("F04", "sources.positions:derive_restored", "part: known[part]", "part: 0"),
     Mutant("F12", "coordinator.journal_state:JournalState.newest_checkpoint", "self.retained[-1]", "self.retained[0]"),
 )

@@ -52,6 +52,9 @@ def run(
 
     The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations/running`.
     """
+    from tidegate.process.garbage import collect_rarely
+
+    collect_rarely()
     command_line = read_directives(keep, reset, drop)
     options = read_start(restore, repeat_output, begin_anew, command_line, accept_gone=accept_gone)
     sys.exit(run_pipeline(file, options, _keep_exit_code))

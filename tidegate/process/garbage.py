@@ -6,9 +6,9 @@ import gc
 from typing import Final
 
 GARBAGE: Final = (100_000, 50, 100)
-"""Thresholds of the three generations where there are millions of tuples, which form no cycles.
+"""Thresholds of the three generations where there are many new objects that form no cycles.
 
-With Python's own, half the time of a restore is spent in the search.
+With Python's own, half the time of a restore is spent in the search, and up to 0.3 s of a daemon's start.
 """
 
 

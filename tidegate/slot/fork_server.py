@@ -32,6 +32,7 @@ def import_slots() -> None:
         # The arguments name Spark's own part of a worker, which 4.x imports after the fork.
         for module in (*sys.argv[1:], "tidegate.slot.worker", "tidegate.slot.deployment"):
             importlib.import_module(module)
+        importlib.import_module("tidegate.kafka.connecting").import_client()  # for the first transaction of each slot
     except Exception:  # noqa: BLE001 - the first slot fails with the same error, which its job reports to the daemon
         return
     gc.collect()
