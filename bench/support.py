@@ -11,6 +11,7 @@ import os
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from tests.support import clients
-from tidegate.dev.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker, launch
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
@@ -35,6 +36,7 @@ CALM_S: Final = 3.0
 QUIET_S: Final = 60.0
 """How long a run waits for other programs to become quiet."""
 STOP_S: Final = 30.0
+LAUNCH: Final = Path(launch.__file__)
 TAIL: Final = 3000
 BROKER: Final = {"num.network.threads": "2", "log.segment.bytes": str(1 << 28), "log.retention.ms": "-1"}
 
@@ -128,14 +130,14 @@ def _busy_s() -> float:
 
 
 class Program:
-    """A program under measurement, in a session of its own. Its output goes to `log`."""
+    """A program under measurement, in a session of its own. Its output goes to `log`. It dies with this process."""
 
     def __init__(self, command: Sequence[str], log: Path, environ: Mapping[str, str] | None = None) -> None:
         self.log = log
         self.started = time.monotonic()
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [str(one) for one in command],
+                [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), "0", *command],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
