@@ -140,6 +140,28 @@ class RoundPace:
         return 0.0 if self._plenty or pause < self._linger_s / 4 else pause
 
 
+class Gathering:
+    """When the loop takes what is pending: at once, or when records have gathered for `seconds`. Pure."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due_at = 0.0
+        self.woken = False
+        """Whether the loop was woken for what is pending."""
+
+    def begin(self, now: float) -> None:
+        """Begins with the first record."""
+        self._due_at, self.woken = now + self._seconds, False
+
+    def end(self) -> None:
+        """Lets the loop take what has gathered."""
+        self._due_at = 0.0
+
+    def left_s(self, now: float) -> float:
+        """Returns how long records gather yet; 0 or less if they need not."""
+        return self._due_at - now
+
+
 class ConsumerThread:
     """The reading thread of one source. Start it once; the loop calls the public methods."""
 
@@ -157,18 +179,13 @@ class ConsumerThread:
         self._restored = restored
         self._wake = wake
         self._tools = tools
-        self._clock = tools.clock
         endless = operator.until == "never"
         linger_s = tools.linger_s if endless else min(tools.linger_s, LINGER_S)
         # Otherwise ends of partitions matter, and questions about them would wait for a fetch that waits at the broker.
         gathers = endless and not operator.carries_time and not operator.planned.catches_up
         waits_s = linger_s if gathers else 0.0
         self._config = {**derive_consumer_properties(operator.kafka, waits_s), **_ENGINE_OWNED, "group.id": group_id}
-        self._gather_s = tools.gather_s if gathers else 0.0
-        self._due_at = 0.0
-        """When the loop takes what is pending."""
-        self._woken = False
-        """Whether the loop was woken for what is pending."""
+        self._gathering = Gathering(tools.gather_s if gathers else 0.0)
         self._changed = tools.condition()
         self._pending = Pending()
         self._stopping = False
@@ -217,7 +234,7 @@ class ConsumerThread:
             if not self._pending:
                 self._raise_failure()
                 return None
-            if self._failure is None and self._clock.monotonic() < self._due_at:
+            if self._failure is None and self._gathering.left_s(self._tools.clock.monotonic()) > 0:
                 return None
             taken, self._pending = self._pending.split(rows_max, bytes_max)
             self._changed.notify_all()
@@ -226,8 +243,8 @@ class ConsumerThread:
     def release(self) -> bool:
         """Lets the next `take` return what gathers. Returns whether it otherwise would not."""
         with self._changed:
-            gathering = bool(self._pending) and self._clock.monotonic() < self._due_at
-            self._due_at = 0.0
+            gathering = bool(self._pending) and self._gathering.left_s(self._tools.clock.monotonic()) > 0
+            self._gathering.end()
             return gathering
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
@@ -253,7 +270,7 @@ class ConsumerThread:
         """
         if ends:
             with self._changed:
-                self._caught_up.watch(ends, self._clock.monotonic())
+                self._caught_up.watch(ends, self._tools.clock.monotonic())
 
     def ask(self, questions: Mapping[TopicPartition, Due]) -> None:
         """Asks the broker whether partitions still end at these offsets, before which everything has been emitted.
@@ -261,7 +278,7 @@ class ConsumerThread:
         Answers are reported as for `watch`, with the number of the question.
         """
         with self._changed:
-            self._caught_up.ask(questions, self._clock.monotonic())
+            self._caught_up.ask(questions, self._tools.clock.monotonic())
             self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
@@ -309,12 +326,12 @@ class ConsumerThread:
     def _open(self) -> Consumer:
         """Opens the consumer; waits while certificate files are being replaced."""
         name, kafka = self._operator.name, self._operator.kafka
-        patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(kafka) else 0.0)
+        patient_until = self._tools.clock.monotonic() + (RENEWAL_S if names_tls_files(kafka) else 0.0)
         while True:
             try:
                 return self._tools.consumer(self._config, self._outage.on_error)
             except (ck.KafkaException, ValueError, TypeError) as error:
-                if self._stopping or self._clock.monotonic() >= patient_until:
+                if self._stopping or self._tools.clock.monotonic() >= patient_until:
                     text = f"source {name}: the Kafka client refuses its settings: {error}"
                     raise SourceFailed(text, source=name) from error
             with self._changed:
@@ -322,12 +339,12 @@ class ConsumerThread:
 
     def _prepare(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Determines the positions and assigns them; retries during a broker outage, until asked to stop."""
-        started = self._clock.monotonic()
+        started = self._tools.clock.monotonic()
         while not self._stopping:
             try:
                 positions = self._read_positions(consumer)
             except ck.KafkaException as error:
-                self._errors.check_request(error.args[0], self._clock.monotonic() - started)
+                self._errors.check_request(error.args[0], self._tools.clock.monotonic() - started)
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
                 continue
@@ -382,7 +399,7 @@ class ConsumerThread:
     def _find_caught_up(self, consumer: Consumer) -> None:
         """Checks due partitions with one request per broker, whatever their number, since records wait meanwhile."""
         with self._changed:
-            due = self._caught_up.due(self._clock.monotonic())
+            due = self._caught_up.due(self._tools.clock.monotonic())
         if not due:
             return
         stable: dict[TopicPartition, int] = {}
@@ -393,7 +410,7 @@ class ConsumerThread:
         except ck.KafkaException as error:
             self._outage.on_error(error.args[0])
         with self._changed:
-            now = self._clock.monotonic()
+            now = self._tools.clock.monotonic()
             for part, asked in due.items():
                 offset = stable.get(part)
                 is_open = offset is not None and _has_open_transaction(consumer, part, offset)
@@ -425,7 +442,7 @@ class ConsumerThread:
 
     def _linger(self) -> None:
         """Lets records gather at a low rate, unless there is a question to ask."""
-        now = self._clock.monotonic()
+        now = self._tools.clock.monotonic()
         pause = self._pace.linger_seconds(now)
         if pause > 0:
             with self._changed:
@@ -433,9 +450,9 @@ class ConsumerThread:
 
     def _assign_added(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Assigns the added partitions that this client's broker already knows: assigning any other is an error."""
-        if self._clock.monotonic() < self._added_retry_at:
+        if self._tools.clock.monotonic() < self._added_retry_at:
             return
-        self._added_retry_at = self._clock.monotonic() + _RETRY_SECONDS
+        self._added_retry_at = self._tools.clock.monotonic() + _RETRY_SECONDS
         with self._changed:
             wanted = list(self._added)
         try:
@@ -465,28 +482,28 @@ class ConsumerThread:
         return room
 
     def _hand_over(self, records: Records, ends: dict[TopicPartition, int]) -> None:
-        size_bytes, now = records.size_bytes, self._clock.monotonic()
+        size_bytes, now = records.size_bytes, self._tools.clock.monotonic()
         self._pace.note(len(records), size_bytes, now)
         with self._changed:
             pending = self._pending
             if not pending:
-                self._due_at, self._woken = now + self._gather_s, False
+                self._gathering.begin(now)
             pending.records = pending.records.joined(records)
             pending.ends.update(ends)
             pending.size_bytes += size_bytes
             if len(pending.records) >= GATHERED_RECORDS or pending.size_bytes >= GATHERED_BYTES:
-                self._due_at = now
+                self._gathering.end()
         self._wake_if_due()
 
     def _wake_if_due(self) -> float:
         """Wakes the loop once it may take what is pending. Returns how long to wait for more until then."""
         with self._changed:
-            if not self._pending or self._woken:
+            if not self._pending or self._gathering.woken:
                 return _IDLE_SECONDS
-            left = self._due_at - self._clock.monotonic()
-            if left > 0:
-                return min(_IDLE_SECONDS, left)
-            self._woken = True
+            left_s = self._gathering.left_s(self._tools.clock.monotonic())
+            if left_s > 0:
+                return min(_IDLE_SECONDS, left_s)
+            self._gathering.woken = True
         self._wake()
         return _IDLE_SECONDS
 
