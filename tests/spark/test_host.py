@@ -267,23 +267,6 @@ def test_a_full_disk_for_temporary_files_is_told_as_what_it_is(tmp_path: Path, m
     assert told.value.exit_code == 1
 
 
-def test_a_start_that_is_given_up_ends_its_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, killed = SparkHost("shop", "local[1]", {}, tmp_path), threading.Event()
-    stopping = threading.Thread(target=made.stop)
-
-    def launch(*_what: object) -> SimpleNamespace:
-        stopping.start()
-        wait_until(made._given_up.is_set, "the start is given up")
-        return SimpleNamespace(proc=SimpleNamespace(kill=killed.set))
-
-    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
-    monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
-    with pytest.raises(SparkUnavailable, match="given up"):
-        made.start(1)
-    stopping.join(PATIENCE_S)
-    assert killed.is_set() and not stopping.is_alive()
-
-
 CALL = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
 MEMORY = (
     f"{CALL}org.apache.spark.SparkIllegalArgumentException: [INVALID_EXECUTOR_MEMORY.CONFIG_MEMORY] Insufficient "

@@ -302,20 +302,8 @@ class Daemon:
     # -- open and close --------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Opens everything. Checks that can refuse the start run first, and while a JVM on this machine starts."""
+        """Opens everything. Spark takes seconds to start, so all checks that can refuse the start run first."""
         await self._host.server.start()
-        spark = self._host.spark
-        starting: asyncio.Task[None] | None = None
-        if spark.is_local:
-            starting = asyncio.create_task(asyncio.to_thread(spark.start, self._plan.parallelism))
-            starting.add_done_callback(_take_exception)  # a refusal has precedence
-        await self._check_start()
-        await (starting or asyncio.to_thread(spark.start, self._plan.parallelism))
-        if key := spark.channel_key:
-            self._host.server.encrypt(accepting_context(key))
-
-    async def _check_start(self) -> None:
-        """Refuses the start if it cannot succeed, and registers schemas."""
         target = StoredTarget(self._services, self._options)
         strict = self._settings.strict
         findings = await survey(self._loaded, self._plan, target, BROKERS_S, deep=strict)
@@ -326,6 +314,9 @@ class Daemon:
         if self._registry is not None:
             await self._opened.enter_async_context(self._registry)
             self._services.schemas.write_with(await register_schemas(self._registry, self._plan))
+        await asyncio.to_thread(self._host.spark.start, self._plan.parallelism)
+        if key := self._host.spark.channel_key:
+            self._host.server.encrypt(accepting_context(key))
 
     async def _close(self, ended: BaseException | None) -> None:
         """Closes everything; after `CLOSE_S` the process exits regardless.
@@ -442,12 +433,6 @@ def _derive_code(ended: BaseException | None) -> int:
     if isinstance(ended, TidegateError):
         return ended.exit_code
     return 0 if ended is None else 1
-
-
-def _take_exception(task: asyncio.Task[None]) -> None:
-    """Marks the task's exception as known, in case nothing awaits it any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _jitter() -> float:

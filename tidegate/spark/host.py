@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import subprocess
 import sys
 import threading
 import time
@@ -176,22 +175,9 @@ class SparkHost:
         self._lost = threading.Event()
         """Set if no job can run any more: the JVM has not responded in time, or Spark has ended the session."""
         self._output = JvmOutput()
-        self._given_up = threading.Event()
-        self._settled = threading.Event()
-        """Cleared while `start` runs."""
-        self._settled.set()
 
     def start(self, parallelism: int) -> None:
-        """Opens the session and counts its slots. Raises SparkUnavailable, also after `stop`, and NotEnoughSlots."""
-        self._settled.clear()
-        try:
-            self._open_session()
-            self._wait_for_slots(parallelism)
-        finally:
-            self._settled.set()
-        _ask(partial(self._warm_up, parallelism), "spark-warm-up")
-
-    def _open_session(self) -> None:
+        """Opens the session and counts its slots. Raises SparkUnavailable, NotEnoughSlots."""
         wait_for_master(self._master, min(MASTER_TIMEOUT_S, self._start_timeout_s))
         java = find_java()
         archive = spark_archive(java).options
@@ -203,7 +189,7 @@ class SparkHost:
         for name, more in (
             ("spark.driver.extraJavaOptions", here),
             # Executors of a cluster run where these files do not exist.
-            ("spark.executor.extraJavaOptions", here if self.is_local else []),
+            ("spark.executor.extraJavaOptions", here if self._is_local else []),
         ):
             self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
         settings = derive_settings(
@@ -218,7 +204,6 @@ class SparkHost:
                 streams = {"stdout": descriptor, "stderr": descriptor}
                 # Its command line is visible to every user.
                 gateway = launch_gateway(launched, streams)  # type: ignore[no-untyped-call]  # pyspark has no types
-            self._refuse_given_up(gateway.proc)
             if self._encrypted:
                 self.channel_key = make_key(java, gateway.jvm, self._work_dir)
                 logger.info("traffic between daemon, slots and Spark is encrypted")
@@ -233,11 +218,8 @@ class SparkHost:
                 "`spark.master`, the other settings of `spark:` and the Java installation"
                 f"{self._cause_of_the_cluster}"
             ) from error
-
-    def _refuse_given_up(self, jvm: subprocess.Popen[bytes]) -> None:
-        if self._given_up.is_set():
-            jvm.kill()
-            raise SparkUnavailable("the start of Spark was given up")
+        self._wait_for_slots(parallelism)
+        _ask(partial(self._warm_up, parallelism), "spark-warm-up")
 
     def _warm_up(self, parallelism: int) -> None:
         """Runs an empty job, so that fork servers import their modules while the daemon takes the pipeline over.
@@ -293,12 +275,7 @@ class SparkHost:
         gateway.proc.wait(REHEARSAL_S_MAX)
 
     def stop(self) -> None:
-        """Closes the session; the JVM ends with the process. A dead JVM is skipped, and one that hangs is abandoned.
-
-        A start in progress on another thread is given up.
-        """
-        self._given_up.set()
-        self._settled.wait(STOP_TIMEOUT_S)
+        """Closes the session; the JVM ends with the process. A dead JVM is skipped, and one that hangs is abandoned."""
         if self._context is None:
             return
         from py4j.protocol import Py4JError
@@ -365,7 +342,7 @@ class SparkHost:
         if self._master.startswith("local-cluster"):
             os.environ["SPARK_HOME"] = str(link_home(self._work_dir))
         # The driver's name for executors, unless the file sets it: other machines may not resolve this machine's name.
-        host = "localhost" if self.is_local else find_driver_host(self._master, {})
+        host = "localhost" if self._is_local else find_driver_host(self._master, {})
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", host)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
         if not self._master.startswith(KUBERNETES):  # on Kubernetes every executor would get a volume of this name
@@ -383,11 +360,10 @@ class SparkHost:
         A cluster of another Spark does not respond, because it cannot read what the driver sends (seen with 3.5 and
         4.3).
         """
-        return "" if self.is_local else f"; a cluster of another Spark than {read_spark().library} offers none"
+        return "" if self._is_local else f"; a cluster of another Spark than {read_spark().library} offers none"
 
     @property
-    def is_local(self) -> bool:
-        """True if the driver and all slots run on this machine."""
+    def _is_local(self) -> bool:
         return self._master.startswith("local")
 
     def _wait_for_slots(self, parallelism: int) -> None:
@@ -406,7 +382,7 @@ class SparkHost:
             threading.Event().wait(POLL_S)
         held = _OF_OTHERS if self._master.startswith(STANDALONE) else ""
         silent = "" if offered else self._cause_of_the_cluster + self._cause_of_versions
-        raise (NotEnoughSlots if self.is_local else SlotsUnavailable)(
+        raise (NotEnoughSlots if self._is_local else SlotsUnavailable)(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
             f"the master or of the executors, or lower `parallelism`{held}{silent}",
             offered=offered,
