@@ -114,7 +114,7 @@ def test_an_end_without_a_final_checkpoint_is_no_success(deploying: bool) -> Non
     assert ShutdownIncomplete.exit_code == 6
     (failure,) = attempts.failures
     assert (failure.code, failure.cause, failure.attempt) == ("attempt-failed", "the storage is full", None)
-    assert (failure.followed_by, failure.restart_after_ms) == (FollowedBy.RESTART, 1 if deploying else 60_000)
+    assert (failure.followed_by, failure.restart_after_ms) == (FollowedBy.RESTART, 0)
 
 
 def test_the_log_line_of_an_attempt_that_failed_has_the_code_and_the_fields_of_the_error(

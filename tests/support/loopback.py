@@ -273,6 +273,7 @@ class Loopback:
         """Runs from the first attempt's deployment until the block ends; then everything is dropped."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tidegate.daemon.attempt.CAUSE_GRACE_S", 0.0)
+            patch.setattr("tidegate.daemon.attempt.LOST_GRACE_S", 0.0)
             patch.setattr("tidegate.daemon.ownership.CLAIM_S", 0.0)
             life = asyncio.create_task(self._live())
             try:

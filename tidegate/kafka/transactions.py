@@ -310,7 +310,7 @@ class TransactionClient:
         if coordinator is None or not partitions:
             return None
         try:
-            groups = self._broker.by_leader(partitions, timeout_s)
+            groups = self._broker.by_leader(sorted(partitions), timeout_s)
             requests = [(describe_request(transactional_id), coordinator), *_state_requests(groups)]
             with self._broker.fresh_leaders(partitions):
                 described, *states = self._broker.send_all(requests, timeout_s)
