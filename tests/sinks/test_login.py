@@ -250,7 +250,10 @@ def test_a_slot_that_is_refused_leaves_it_to_another_attempt(secured: SecuredBro
 
 
 RIGHTS: Mapping[str, tuple[list[Right], str]] = {
-    "nothing at all": ([], r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*grant WRITE on the transactional ids"),
+    "no transactional id": (
+        [Right("TOPIC", "out", "WRITE"), Right("TOPIC", "out", "READ")],
+        r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*grant WRITE on the transactional ids",
+    ),
     "no topic": ([Right("TRANSACTIONAL_ID", "p.", "WRITE", prefixed=True)], r"grant the permission"),
     "not to write": (
         [Right("TRANSACTIONAL_ID", "q.", "WRITE", prefixed=True), Right("TOPIC", "out", "READ")],
