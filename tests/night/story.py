@@ -25,7 +25,7 @@ FAULTS_SHARE: Final = 0.8
 """Of a story's seconds; the rest is for its end."""
 OUTPUT_S: Final = 300.0
 MARKER: Final = re.compile(r"The marker is written now")
-CAUSE: Final = re.compile(r"attempt failed after [\d.]+ s: (.*?)(?:; another one in|\",\"|$)", re.MULTILINE)
+CAUSE: Final = re.compile(r"attempt failed after [\d.]+ s: (.*?)(?:; another one |\",\"|$)", re.MULTILINE)
 CAUSES_MAX: Final = 20
 TRACE: Final = "Traceback (most recent call last)"
 

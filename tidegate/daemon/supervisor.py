@@ -361,7 +361,7 @@ class Supervisor(AttemptListener):
             UNCOUNTED if self._services.kafka.explains_failures else "",
             "the next one begins when they do"
             if self._services.kafka.away
-            else f"another one in {delay_ms / 1000:.1f} s",
+            else f"another one {f'in {delay_ms / 1000:.1f} s' if delay_ms else 'begins at once'}",
             extra={"error": error},
         )
         with contextlib.suppress(TimeoutError):
