@@ -14,7 +14,7 @@ LOG4J = Path("/there/log4j2.properties")
 
 
 def test_options_of_the_pipeline_file_come_last_and_so_win() -> None:
-    assert derive_java_options("-XX:TieredStopAtLevel=4", LOG4J).endswith("-XX:-UsePerfData -XX:TieredStopAtLevel=4")
+    assert derive_java_options("-XX:TieredStopAtLevel=4", LOG4J).endswith("-Xmn16m -XX:TieredStopAtLevel=4")
 
 
 def test_a_collector_of_the_pipeline_file_replaces_ours() -> None:
