@@ -1,12 +1,11 @@
 """What a pipeline costs at low rates and idle: cores of its process tree by kind of process, and latency.
 
     python bench/low_rates.py [--workloads W1,W2] [--rates 0,200,2000,10000] [--seconds 30] [--interval 1s]
-                              [--master 'local[2]'] [--without raw] [--threads 12]
+                              [--master 'local[2]'] [--threads 12]
 
 A real broker of its own. For each workload and rate a producer writes records of 190 bytes with the wall clock in them
 to four partitions, and a read-committed consumer notes how old the results are. Rate 0 is an idle pipeline. W1 filters
-and selects; W2 keeps a running count and sum for each of 10,000 customers, and emits each update. `raw` is a loop of
-the Python client that does the same in one thread and one transaction a second, without durable state. With `--threads`
+and selects; W2 keeps a running count and sum for each of 10,000 customers, and emits each update. With `--threads`
 the busiest threads are listed with their wake-ups per second.
 """
 
@@ -15,16 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -90,32 +87,21 @@ class Measured(NamedTuple):
 def main() -> int:
     """See the module."""
     options = _parse()
-    if options.loop:
-        RawLoop(*options.loop).run()
-        return 0
     with tempfile.TemporaryDirectory(prefix="tidegate-low-rates-") as name:
         broker = DevelopmentBroker(Path(name) / "broker", heap_mib=1024).start()
         try:
             for workload in options.workloads.split(","):
                 for rate in map(int, options.rates.split(",")):
-                    for engine in ("raw", "tidegate"):
-                        if engine != options.without and (rate or engine != "raw"):
-                            _print(workload, rate, engine, _run(broker, Path(name), workload, rate, engine, options))
+                    _print(workload, rate, _run(broker, Path(name), workload, rate, options))
         finally:
             broker.kill()
     return 0
 
 
-def _run(
-    broker: DevelopmentBroker, directory: Path, workload: str, rate: int, engine: str, options: argparse.Namespace
-) -> Measured:
-    name, bootstrap = f"{engine}-{workload}-{rate}", broker.bootstrap
+def _run(broker: DevelopmentBroker, directory: Path, workload: str, rate: int, options: argparse.Namespace) -> Measured:
+    name, bootstrap = f"{workload}-{rate}", broker.bootstrap
     create_topics(bootstrap, {f"{name}-orders": PARTITIONS, f"{name}-result": PARTITIONS})
-    process: Raw | DaemonProcess
-    if engine == "raw":
-        process = Raw(bootstrap, name, workload, options.interval)
-    else:
-        process = _start_daemon(bootstrap, directory, name, workload, options)
+    process = _start_daemon(bootstrap, directory, name, workload, options)
     ages = Ages(bootstrap, f"{name}-result")
     load = Load(bootstrap, f"{name}-orders", rate)
     try:
@@ -133,27 +119,14 @@ def _run(
         process.destroy()
 
 
-def _print(workload: str, rate: int, engine: str, found: Measured) -> None:
+def _print(workload: str, rate: int, found: Measured) -> None:
     kinds = ", ".join(f"{kind} {cores:.3f}" for kind, cores in found.cores.most_common())
     ages = sorted(found.ages_ms)
     latency = f"p50 {ages[len(ages) // 2]:.0f} ms, p99 {ages[len(ages) * 99 // 100]:.0f} ms" if ages else "no output"
-    print(f"{workload} {rate:>6}/s {engine:>8}: {found.cores.total():.3f} cores ({kinds}), broker {found.broker:.3f}, "
+    print(f"{workload} {rate:>6}/s: {found.cores.total():.3f} cores ({kinds}), broker {found.broker:.3f}, "
           f"{latency}, {len(ages)} results", flush=True)  # fmt: skip
     for kind, name, cores, wakes in found.busiest:
         print(f"{'':>12}{cores:.4f} cores, {wakes:7.1f} wake-ups/s: {kind}, {name}", flush=True)
-
-
-class Raw:
-    """The raw loop in a process of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._process = subprocess.Popen([sys.executable, __file__, "--loop", *arguments])
-        self.pid = self._process.pid
-
-    def destroy(self) -> None:
-        """Ends the process."""
-        self._process.terminate()
-        self._process.wait(30)
 
 
 def _start_daemon(
@@ -244,81 +217,6 @@ class Ages:
         self._consumer.close()
 
 
-# -- the raw loop ------------------------------------------------------------------------------------------------------
-
-
-class _Order(msgspec.Struct):
-    id: int
-    ts: int
-    customer: str
-    sku: str
-    qty: int
-    price: int
-    status: str
-
-
-class RawLoop:
-    """Consume, decode, compute, encode, produce in one thread; a transaction with the offsets each interval."""
-
-    def __init__(self, bootstrap: str, name: str, workload: str, interval: str) -> None:
-        from tidegate.config.fields.units import derive_duration_ms
-
-        self._interval_s = derive_duration_ms(interval) / 1000
-        self._name = name
-        self._compute = {"W1": self._select, "W2": self._add_up}[workload]
-        self._consumer = clients.consumer(
-            {"bootstrap.servers": bootstrap, "group.id": name, "isolation.level": "read_committed",
-             "enable.auto.commit": False, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
-        )  # fmt: skip
-        self._producer = clients.producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 5, "partitioner": "murmur2_random"}
-        )
-        self._totals: dict[str, tuple[int, int]] = {}
-        self._stopping = False
-
-    def run(self) -> None:
-        """Runs until SIGTERM."""
-        from confluent_kafka import TopicPartition
-
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_stopping", True))
-        self._producer.init_transactions(30)
-        self._producer.list_topics(f"{self._name}-result", timeout=30)
-        self._consumer.subscribe([f"{self._name}-orders"])
-        decode, begun, places = msgspec.json.Decoder(_Order).decode, 0.0, {}
-        while not self._stopping:
-            messages = [one for one in self._consumer.consume(1000, 0.01 if begun else 0.05) if one.error() is None]
-            if messages:
-                if not begun:
-                    self._producer.begin_transaction()
-                    begun = time.monotonic()
-                rows = [(one.key(), decode(one.value())) for one in messages]
-                self._producer.produce_batch(f"{self._name}-result", self._compute(rows))
-                places |= {one.partition(): one.offset() + 1 for one in messages}
-            if begun and time.monotonic() - begun >= self._interval_s:
-                offsets = [TopicPartition(f"{self._name}-orders", *place) for place in places.items()]
-                self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), 30)
-                self._producer.commit_transaction(30)
-                begun = 0.0
-        self._consumer.close()
-
-    def _select(self, rows: Sequence[tuple[bytes, _Order]]) -> list[dict[str, Any]]:
-        encode = msgspec.json.encode
-        return [
-            {"key": key, "value": encode({"id": one.id, "ts": one.ts, "customer": one.customer, "sku": one.sku,
-                                          "total": one.qty * one.price})}
-            for key, one in rows if one.status == "paid"
-        ]  # fmt: skip
-
-    def _add_up(self, rows: Sequence[tuple[bytes, _Order]]) -> list[dict[str, Any]]:
-        found = []
-        for key, one in rows:
-            count, total = self._totals.get(one.customer, (0, 0))
-            count, total = self._totals[one.customer] = count + 1, total + one.price
-            value = {"customer": one.customer, "count": count, "sum": total, "ts": one.ts}
-            found.append({"key": key, "value": msgspec.json.encode(value)})
-        return found
-
-
 # -- the process tree --------------------------------------------------------------------------------------------------
 
 
@@ -384,9 +282,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--interval", default="1s")
     parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--without", default="", choices=["raw", "tidegate"])
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--loop", nargs=4, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
