@@ -33,7 +33,7 @@ HEADER: Final = """# Chart tidegate
 <!-- Generated from values.yaml: `python -m tools.chart`. Do not edit. -->
 
 One release is one pipeline. [docs/deploy.md](../../docs/deploy.md) describes the tasks and how they were tested;
-[docs/pipeline.md](../../docs/pipeline.md) describes the pipeline file, which is the value `pipeline`.
+[docs/pipeline](../../docs/pipeline/README.md) describes the pipeline file, which is the value `pipeline`.
 
     helm install orders helm/tidegate --namespace streams --set-file pipeline=orders.yaml --values values.yaml
 

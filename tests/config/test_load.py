@@ -212,12 +212,18 @@ def test_the_json_schema_has_every_section_and_the_words_of_the_file() -> None:
 
 
 def test_the_reference_is_current() -> None:
-    """`tidegate schema --format markdown > docs/pipeline.md` writes it."""
-    assert (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8") == render_reference()
+    """`python -m tidegate.config.reference` writes it."""
+    docs = ROOT / "docs"
+    files = [*(docs / "pipeline").glob("*"), *(docs / "formats").glob("*")]
+    assert {str(file.relative_to(docs)): file.read_text(encoding="utf-8") for file in files} == render_reference()
+
+
+def test_a_page_of_the_reference_is_short() -> None:
+    assert {name: len(page) for name, page in render_reference().items() if len(page.encode()) > 25_000} == {}
 
 
 def test_the_reference_has_the_bounds_of_every_duration_and_size() -> None:
-    page = render_reference()
+    page = "\n".join(render_reference().values())
     assert "| `checkpoints.interval` | 10ms to 1h | `1s` |" in page
     assert "| `state.local_copies_max` | 1MiB to 100TiB | `1GiB` |" in page
     assert "| duration |" not in page

@@ -79,7 +79,9 @@ def _say_of_sample() -> dict[str, str]:
     explained = render_explanation(derive_explanation(loaded, plan_of(kind, kind.examples[0])))
     return {
         "sample": _attempt(lambda: _find(kind)),
-        "in the reference": next(line for line in render_reference().splitlines() if line == "## Sample"),
+        "in the reference": next(
+            line for line in render_reference()["pipeline/steps.md"].splitlines() if line == "## Sample"
+        ),
         "in the schema": "every" if '"every"' in json.dumps(derive_json_schema()) else "",
         "explained": next(line.strip() for line in explained.splitlines() if "sample every" in line),
         "warnings": "; ".join(str(one) for one in check_pipeline(loaded).warnings),

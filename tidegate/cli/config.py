@@ -100,16 +100,8 @@ def explain(file: Path, style: str) -> None:
 
 
 @click.command()
-@click.option(
-    "--format", "style", type=click.Choice(["json", "markdown"]), default="json", help="JSON Schema or the reference."
-)
-def schema(style: str) -> None:
-    """Print the JSON Schema of the pipeline file, or its reference as Markdown."""
-    if style == "markdown":
-        from tidegate.config.reference import render_reference
-
-        click.echo(render_reference(), nl=False)
-        return
+def schema() -> None:
+    """Print the JSON Schema of the pipeline file, for editors."""
     from tidegate.config.json_schema import derive_json_schema
 
     click.echo(json.dumps(derive_json_schema(), indent=2))

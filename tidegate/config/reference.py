@@ -1,12 +1,17 @@
-"""The reference of the pipeline file (`docs/pipeline.md`), generated from the models."""
+"""The reference of the pipeline file, generated from the models: `docs/pipeline` and `docs/formats`.
+
+`python -m tidegate.config.reference` writes the pages.
+"""
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import cleandoc
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -15,84 +20,171 @@ from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import GiveUpLimit, Unaligned, ValueCheck
 from tidegate.config.fields.units import render_duration, render_size
 from tidegate.config.fields.unknown_fields import Unknown
-from tidegate.config.models import (
-    PipelineSettings,
-)
+from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA
 from tidegate.formats.registry import FORMATS
 from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 
-_HEAD = """\
-# The pipeline file
+DOCS: Final = Path(__file__).parents[2] / "docs"
+_GENERATED: Final = "<!-- Generated: `python -m tidegate.config.reference`. Do not edit. -->\n"
+_HEAD: Final = """\
+One YAML file is one pipeline with all of its settings, and one daemon runs one file:
 
-<!-- Generated: `tidegate schema --format markdown > docs/pipeline.md`. Do not edit. -->
+```yaml
+version: 1
+name: orders
+kafka: {bootstrap.servers: "localhost:9092"}
+checkpoints: {directory: /var/lib/tidegate/orders}
+sources:
+  orders: {topic: orders, schema: {id: bigint, amount: double}}
+steps:
+  - {name: large, from: orders, where: amount >= 100}
+sinks:
+  out: {from: large, topic: large-orders, key: id}
+```
 
-One YAML file is one pipeline and all of its settings; one daemon runs one file. `tidegate init` writes a sample (with
-`--topic NAME` one that reads an existing topic, with the schema of its records; with `--example NAME` one of the
-[cookbook](cookbook.md)). `tidegate validate FILE` checks a file without a broker (with `--connect` against the real
-one), `tidegate explain FILE` shows the graph and where each setting came from, and `tidegate schema` prints a JSON
-Schema for editors:
+`tidegate init` writes a commented sample. With `--topic NAME` the sample reads an existing topic and has the schema of
+its records; with `--example NAME` it is one of the [cookbook](../cookbook.md). `tidegate validate FILE` checks a file
+without a broker, and with `--connect` against the real one. `tidegate explain FILE` shows the graph and the origin of
+each setting. `tidegate schema > tidegate.schema.json` writes a JSON Schema, which editors use if the file begins with
 
 ```yaml
 # yaml-language-server: $schema=tidegate.schema.json
 ```
 
-- YAML 1.2: `no` and `on` are words, `010` is ten. Unknown and repeated keys are refused.
-- Within braces and brackets, a value with a comma or a `${VAR}` needs quotes: `{net: "round(amount, 2)"}`. Quotes
-  make it a text: a number, `true` or `false` from a variable has to be outside of braces.
-- `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. The
+## Notation
+
+- The file is YAML 1.2: `no` and `on` are texts, `010` is ten. Unknown and repeated keys are refused.
+- Within braces and brackets, a value with a comma or a `${VAR}` needs quotes: `{net: "round(amount, 2)"}`. Quotes make
+  a value a text, so a variable that holds a number, `true` or `false` must be outside of braces.
+- `${VAR}`, `${VAR:default}` and `${file:/path}` are replaced inside values, after parsing; `$${` is a literal `${`. The
   content of a file is a secret, and so are properties such as `sasl.password`: they are never shown. `${file:...}` is
-  only for Kafka and Spark properties, `secrets`, `password` and `token` of the registry, and `headers` of `http`
-  steps. Variables are also replaced in expressions: `'${HOME}'` is the text `'/root'`, and `'$${HOME}'` is
-  `'${HOME}'`. `tidegate explain` lists the text constants in which a variable was replaced. A group in
-  `regexp_replace` is `$1`.
-- `TIDEGATE_SITE` names a file with site settings in the same notation that override those of the pipeline file. It
+  allowed only in Kafka and Spark properties, `secrets`, `password` and `token` of the registry, and `headers` of `http`
+  steps. Variables are also replaced in expressions: `'${HOME}'` is the text `'/root'`, and `'$${HOME}'` is `'${HOME}'`.
+  `tidegate explain` lists the text constants in which a variable was replaced. A group in `regexp_replace` is `$1`.
+- `TIDEGATE_SITE` names a file with site settings in the same notation, which override those of the pipeline file. It
   may have `kafka`, `clusters`, `spark`, `parallelism`, `checkpoints`, `savepoints`, `state`, `restart`, `runtime`,
-  `http`, `logging` and `registry` (`tidegate docs deploy`).
+  `http`, `logging` and `registry` ([deploy](../deploy.md)).
 - Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
-- Names of sources, steps and sinks share one namespace. A step's name is the name of its state: if a step is renamed,
-  `was` gives its former name.
-- Columns that begin with `__tidegate` belong to Tidegate.
-- Types: `boolean tinyint smallint int bigint float double string binary date timestamp
-  timestamp_ntz`, `decimal(p,s)`, `array<...>`, `map<key, value>` and `struct<name: type,
-  ...>` (in quotes, because of commas and `: `); synonyms `byte short integer long real dec numeric timestamp_ltz`.
+- Names of sources, steps and sinks share one namespace. A step's name is also the name of its state. If you rename a
+  step, set `was` to its former name.
+- Columns that begin with `__tidegate` are reserved.
+- Types are `boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz`,
+  `decimal(p,s)`, `array<...>`, `map<key, value>` and `struct<name: type, ...>` (in quotes, because of commas and `: `).
+  Synonyms are `byte short integer long real dec numeric timestamp_ltz`.
 - Keys (of `key` and of sinks) are boolean, integers, decimals, strings, binary, dates or timestamps with or without
-  zone; with `key_format` a sink accepts more types. Floating-point numbers cannot be compared exactly.
-- Several names in `from` are a union. Without `columns` all of them must have the same columns with the same types.
+  zone. With `key_format` a sink accepts more types. Floating-point numbers cannot be keys, because they cannot be
+  compared exactly.
+- Several names in `from` are a union. Without `columns`, all of them must have the same columns with the same types.
   Rows that arrive on several paths have no order, not even those of one key.
-- The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL is a record without key
-  (`key_format` has other forms).
+- The key of a sink is the text of its column, such as `42` or `2026-01-31`, or bytes for binary. NULL is a record
+  without key. `key_format` has other forms.
+
 """
 
 
-def render_reference() -> str:
-    """Renders the whole page."""
-    parts = [_HEAD]
-    parts += [_section(title, path, model) for title, path, model in derive_sections()]
-    parts += [f"## Format `{name}`\n\n{one.page}" for name, one in FORMATS.items()]
-    parts.append(_owned("Kafka properties that belong to Tidegate", OWNED_KAFKA))
-    parts.append(_owned("Kafka properties that are refused", REFUSED_KAFKA))
+class Page(NamedTuple):
+    """A page of `docs/pipeline` and the keys at the top of the file whose sections it has."""
+
+    name: str
+    title: str
+    keys: tuple[str, ...]
+
+
+PAGES: Final = (
+    Page("README", "The pipeline file", ("",)),
+    Page("sources", "Settings of sources", ("sources",)),
+    Page("steps", "Settings of steps", ("steps",)),
+    Page("sinks", "Settings of sinks and dead letters", ("sinks", "dead_letters")),
+    Page("tests", "Settings of test cases", ("tests",)),
+    Page(
+        "checkpoints",
+        "Settings of checkpoints, savepoints, state and restarts",
+        ("checkpoints", "savepoints", "state", "restart"),
+    ),
+    Page("daemon", "Settings of the daemon", ("runtime", "http", "logging", "registry")),
+)
+PROPERTIES: Final = Page("properties", "Kafka and Spark properties that are refused", ())
+
+
+def write_reference(folder: Path = DOCS) -> None:
+    """Writes all pages into the folder of the documentation, and removes those that are no longer generated."""
+    pages = render_reference()
+    for part in ("pipeline", "formats"):
+        for old in (folder / part).glob("*.md"):
+            if f"{part}/{old.name}" not in pages:
+                old.unlink()
+    for name, text in pages.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def render_reference() -> dict[str, str]:
+    """Renders every page, by its path below `docs`."""
+    sections = derive_sections()
+    pages = {f"pipeline/{page.name}.md": _render_page(page, sections) for page in PAGES}
+    pages[f"pipeline/{PROPERTIES.name}.md"] = _render_properties()
+    for name, one in FORMATS.items():
+        pages[f"formats/{name}.md"] = f"# Format `{name}`\n\n{_GENERATED}\n{one.page}"
+    return pages
+
+
+def _render_page(page: Page, sections: Sequence[Section]) -> str:
+    parts = [f"# {page.title}", _GENERATED]
+    if page is PAGES[0]:
+        parts += [_HEAD, _render_contents()]
+    parts += [_render_section(one, page, sections) for one in sections if find_page(one.path) is page]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _render_contents() -> str:
+    lines = ["## Pages", "", "| page | keys |", "| --- | --- |"]
+    lines += [
+        f"| [{page.title}]({page.name}.md) | {', '.join(f'`{key}`' for key in page.keys)} |" for page in PAGES[1:]
+    ]
+    lines.append(f"| [{PROPERTIES.title}]({PROPERTIES.name}.md) | `kafka`, `clusters`, `spark` |")
+    formats = ", ".join(f"[{name}](../formats/{name}.md)" for name in FORMATS)
+    return "\n".join([*lines, "", f"Formats of records: {formats}."])
+
+
+def find_page(path: str) -> Page:
+    """Finds the page that has the section at a path of the file."""
+    key = re.split(r"[.\[]", path, maxsplit=1)[0]
+    return next(page for page in PAGES if key in page.keys)
+
+
+def _render_properties() -> str:
     unusable = {
         name: ("the client that ends transactions does not know it", text) for name, text in UNUSABLE_KAFKA.items()
     }
-    parts.append(_owned("Kafka properties that cannot be used", unusable))
-    parts.append(_owned("Spark properties that belong to Tidegate", OWNED_SPARK))
-    return "\n".join(parts)
+    return "\n".join([
+        f"# {PROPERTIES.title}\n\n{_GENERATED}",
+        _owned("Kafka properties that belong to Tidegate", OWNED_KAFKA),
+        _owned("Kafka properties that are refused", REFUSED_KAFKA),
+        _owned("Kafka properties that cannot be used", unusable),
+        _owned("Spark properties that belong to Tidegate", OWNED_SPARK),
+    ])  # fmt: skip
 
 
-def derive_sections() -> list[tuple[str, str, type[Settings]]]:
-    """Returns title, path and model of every section, depth first, beginning with the file itself."""
-    found: dict[type[Settings], tuple[str, str, type[Settings]]] = {}
+class Section(NamedTuple):
+    """A section of the file: its heading, its path in the file, and its model."""
+
+    title: str
+    path: str
+    model: type[Settings]
+
+
+def derive_sections() -> list[Section]:
+    """Returns every section, depth first, beginning with the file itself."""
+    found: dict[type[Settings], Section] = {}
     _add_sections("", "", PipelineSettings, found)
     return list(found.values())
 
 
-def _add_sections(
-    key: str, path: str, model: type[Settings], found: dict[type[Settings], tuple[str, str, type[Settings]]]
-) -> None:
+def _add_sections(key: str, path: str, model: type[Settings], found: dict[type[Settings], Section]) -> None:
     if model in found:
         return
-    found[model] = (model.TITLE or key.replace("_", " ").capitalize(), path, model)
+    found[model] = Section(model.TITLE or key.replace("_", " ").capitalize(), path, model)
     held = [
         (info.alias or name, suffix, inner)
         for name, info in model.model_fields.items()
@@ -119,16 +211,30 @@ def _models_in(annotation: Any) -> Iterator[tuple[str, type[Settings]]]:
             yield from _models_in(argument)
 
 
-def _section(title: str, path: str, model: type[Settings]) -> str:
+def _render_section(section: Section, page: Page, sections: Sequence[Section]) -> str:
+    title, path, model = section
     lines = [f"## {title}", "", cleandoc(model.__doc__ or "").split("`LATER`")[0].strip(), ""]
     lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for name, info in model.model_fields.items():
         key = f"{path}.{info.alias or name}".lstrip(".")
-        cells = (f"`{key}`", _kind(info), _default(name, info), info.description or "")
+        cells = (f"`{key}`", _value(info, page, sections), _default(name, info), info.description or "")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     if model.LATER:
         lines += ["", "Not supported yet: " + ", ".join(f"`{word}`" for word in sorted(model.LATER)) + "."]
     return "\n".join(lines) + "\n"
+
+
+def _value(info: FieldInfo, page: Page, sections: Sequence[Section]) -> str:
+    """Returns what kind of value a key has, with links to the sections that describe its parts."""
+    models = {inner for _, inner in _models_in(info.annotation)}
+    links = [_link(section, page) for section in sections if section.model in models]
+    return ", ".join(part for part in (_kind(info), *links) if part)
+
+
+def _link(section: Section, page: Page) -> str:
+    found = find_page(section.path)
+    anchor = re.sub(r"[^\w\- ]", "", section.title).lower().replace(" ", "-")
+    return f"[{section.title}]({'' if found is page else found.name + '.md'}#{anchor})"
 
 
 def _kind(info: FieldInfo) -> str:
@@ -173,7 +279,7 @@ def _shape(annotation: Any) -> str:
     if origin is list:
         return "list"
     if isinstance(annotation, type) and issubclass(annotation, Settings):
-        return "see below"
+        return ""  # linked
     return "text"
 
 
@@ -200,3 +306,7 @@ def _owned(title: str, owned: Mapping[str, tuple[str, str]]) -> str:
     lines = [f"## {title}", "", "| property | reason | instead |", "| --- | --- | --- |"]
     lines += [f"| `{name}` | {reason} | {remedy} |" for name, (reason, remedy) in sorted(owned.items())]
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    write_reference()

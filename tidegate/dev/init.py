@@ -156,7 +156,7 @@ def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table,
     remarks = [f"the schema in {events} has these columns"] if table.typed else [f"inferred from the rows of {events}"]
     if not table.typed:
         remarks.append(
-            "decimals as texts, and dates and timestamps as numbers, look like others: `tidegate docs pipeline`"
+            "decimals as texts, and dates and timestamps as numbers, look like others: `tidegate docs formats/debezium`"
         )
     known = {one.name: one.type for one in table.columns}
     chosen = _find_key(key, known)

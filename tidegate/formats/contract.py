@@ -189,7 +189,7 @@ class Format(ABC):
     support.
     """
     page: ClassVar[str]
-    """The format's section of docs/pipeline.md, in Markdown without a heading."""
+    """The format's page in docs/formats, in Markdown without a title."""
     needs_schema: ClassVar[bool] = False
     """A source must declare its columns, or, if the format has schemas, refer to one."""
     schema_kind: ClassVar[SchemaKind | None] = None

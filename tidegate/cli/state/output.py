@@ -1,7 +1,7 @@
 """Writes rows of a state as a table, as JSON lines or as a Parquet file. Large state is streamed in parts.
 
-JSON has the same form as that of sinks (docs/pipeline.md): decimals as numbers with all their digits, timestamps in ISO
-8601, binary in base64. The module imports Polars, so commands import it only when they run.
+JSON has the same form as that of sinks (docs/formats/json.md): decimals as numbers with all their digits, timestamps in
+ISO 8601, binary in base64. The module imports Polars, so commands import it only when they run.
 """
 
 from __future__ import annotations

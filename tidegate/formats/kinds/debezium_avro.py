@@ -28,9 +28,9 @@ class DebeziumAvroFormat(DebeziumFormat):
     is_text = False
     written_as = frozenset({"timestamps"})
     page = """\
-For sources: the change events of [debezium](#format-debezium) as Connect's converters for Avro write them, in
-Confluent's wire format with the schema of each record in the [registry](#registry). Rows, `_deleted` and `_op`,
-retractions, tombstones and bad records are as in JSON; ids of schemas are as in [avro](#format-avro).
+For sources: the change events of [debezium](debezium.md) as Connect's converters for Avro write them, in Confluent's
+wire format with the schema of each record in the [registry](../pipeline/daemon.md#registry). Rows, `_deleted` and
+`_op`, retractions, tombstones and bad records are as in JSON; ids of schemas are as in [avro](avro.md).
 
 ```yaml
 sources:
@@ -51,7 +51,7 @@ type:
 
 | in the schema | column | may also be declared as |
 | --- | --- | --- |
-| `boolean`, `string`, `bytes`, `double`, arrays, maps, records, enums | as in [avro](#format-avro) | |
+| `boolean`, `string`, `bytes`, `double`, arrays, maps, records, enums | as in [avro](avro.md) | |
 | `int`, `long`, `float` | `int`, `bigint`, `float` | a wider type; an `int` as `smallint`, `tinyint` |
 | `int` with the `connect.type` `int8`, `int16` | `tinyint`, `smallint` | `int`, `bigint`, `float`, `double` |
 | `io.debezium.time.Date`, `IsoDate`; Connect's `Date` | `date` | `int`; `string` |
@@ -69,7 +69,7 @@ Connect's names (`connect.meta.data=false` of Confluent's converter) do not say 
 it needs `written_as: {timestamps: us}`, and an `int` as a `date` is taken for days.
 
 A record is bad (`INCOMPLETE_CHANGE`) if its schema is not an envelope, that is, a record with `op` and `before` or
-`after`. Rows alone, as Debezium's `ExtractNewRecordState` leaves them, are read with [avro](#format-avro). Deletes
+`after`. Rows alone, as Debezium's `ExtractNewRecordState` leaves them, are read with [avro](avro.md). Deletes
 from a time without a declared column have NULL in it, where in JSON they look like half a row.
 
 Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other parts of an envelope may be left out.

@@ -43,10 +43,10 @@ class AvroFormat(Format):
     is_text = False
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
     page = """\
-A source reads records of Confluent's wire format: a zero byte, the id of a schema in four bytes, and the record,
-which was written with that schema of the [registry](#registry). With `schema_id: header`, the id, or the GUID, may be
-in the header `__value_schema_id`. With `schema_id: none`, values are bare records of the one schema that the file
-names. `schema` is
+A source reads records of Confluent's wire format: a zero byte, the id of a schema in four bytes, and the record, which
+was written with that schema of the [registry](../pipeline/daemon.md#registry). With `schema_id: header`, the id, or the
+GUID, may be in the header `__value_schema_id`. With `schema_id: none`, values are bare records of the one schema that
+the file names. `schema` is
 
 - columns: `{id: bigint, at: timestamp}`. They are looked up by name in the schema of each record; a column that it
   does not have is NULL. A record whose schema has the field in another type is bad (`INCOMPATIBLE_SCHEMA`), and so is

@@ -72,7 +72,7 @@ Records are [CloudEvents](https://cloudevents.io) 1.0 in the Kafka protocol bind
 `ce_` is an attribute: every source has `ce_id`, `ce_source`, `ce_type`, `ce_specversion`, `ce_subject`,
 `ce_datacontenttype` and `ce_dataschema`, which are strings, and `ce_time`, a timestamp. Extension attributes are
 declared in `schema`, such as `ce_traceparent: string`; they are boolean, integers up to int, string, binary or
-timestamp. All other columns of `schema` are fields of the data, which is read like a record of [json](#format-json),
+timestamp. All other columns of `schema` are fields of the data, which is read like a record of [json](json.md),
 with `unknown_fields`. Instead of fields, `ce_data` holds the data as a whole, whatever it is: `ce_data: binary`, or
 `ce_data: string` if it is text in UTF-8. Without either the data is not read.
 

@@ -32,7 +32,7 @@ class DebeziumFormat(Format):
 For sources: change events as Debezium 2 and 3 write them with Connect's `JsonConverter`, with or without the wrapper
 of `schema` and `payload` (`schemas.enable`), which is recognised for each record. `schema` declares the columns of
 the table's row, and the source adds two: `_deleted boolean` and `_op string`. Events in Avro are read with
-[debezium-avro](#format-debezium-avro).
+[debezium-avro](debezium-avro.md).
 
 **Set `value.converter.replace.null.with.default=false` in the connector.** Without it, Connect's converter writes the
 `DEFAULT` of a column instead of each NULL in it, and nothing in the record shows that. (Apicurio's Avro converter 2.6
@@ -69,9 +69,9 @@ Totals retract rows, and so does a sink with `on_null` after a `where`, `route` 
 delete. Without it the record is bad (`INCOMPLETE_CHANGE`). In PostgreSQL that needs `REPLICA IDENTITY FULL` of the
 table, in MySQL `binlog_row_image=FULL`, its default. In other pipelines `before` of an update is not read, and an
 update must not change the key of a sink: `validate` warns about a key that is computed, unless from the record's key
-(`metadata`), and a step `where: true` deletes the old one. [changes.md](changes.md#sinks) says more.
+(`metadata`), and a step `where: true` deletes the old one. [changes](../changes.md#sinks) says more.
 
-The rules of [json](#format-json) apply to the row's values, all declared ones are checked, and fields that are not
+The rules of [json](json.md) apply to the row's values, all declared ones are checked, and fields that are not
 declared are skipped. In addition:
 
 | type | in |

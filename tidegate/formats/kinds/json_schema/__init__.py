@@ -26,9 +26,9 @@ class JsonSchemaFormat(Format):
     needs_schema = True
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.JSON
     page = """\
-A record is a zero byte, the id of a JSON Schema in the [registry](#registry) in four bytes, and a JSON object. With
-`schema_id: none`, values are bare objects. The rules of reading and writing are those of [json](#format-json); fields
-that are not columns are skipped.
+A record is a zero byte, the id of a JSON Schema in the [registry](../pipeline/daemon.md#registry) in four bytes, and a
+JSON object. With `schema_id: none`, values are bare objects. The rules of reading and writing are those of
+[json](json.md); fields that are not columns are skipped.
 
 `schema` of a source is columns, or `{file: ...}` or `{registry: ...}`. In the latter cases, the properties of the
 schema's object are the columns:

@@ -22,7 +22,7 @@ class MsgpackFormat(Format):
     keeps_unknown_fields = True
     page = """\
 A source needs a `schema`, and each record is one [MessagePack](https://msgpack.org) map whose keys are strings. The
-rules are those of [json](#format-json): missing fields and nil are NULL, `unknown_fields` sets how fields are handled
+rules are those of [json](json.md): missing fields and nil are NULL, `unknown_fields` sets how fields are handled
 that the schema does not name, a record with none of the schema's fields is bad (`NO_DECLARED_FIELD`), of repeated
 fields the last one counts, and a value of another type makes the record bad; nothing is converted. The types differ
 where MessagePack has its own:

@@ -31,7 +31,7 @@ and one without timestamp (also -1 and other negative numbers) a NULL in `timest
 
 A sink writes the column `value`, a string or binary; NULL is a tombstone. Its key is the column `key` if there is one
 and the sink names no other. With `headers: {pass: all}`, `timestamp: timestamp` and `partition: partition` in the
-sink, records are [copied](mirror.md) with all that they have.
+sink, records are [copied](../mirror.md) with all that they have.
 """
     reads_tombstones = True
     fixed_columns: ClassVar[Schema] = {
