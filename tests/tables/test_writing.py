@@ -93,7 +93,7 @@ def sums(count: int = 1, **columns: Any) -> pl.DataFrame:
 
 def write(plan: Plan, target: Any, *parts: StepRows) -> None:
     states = check_rows(plan, parts)
-    identity = derive_identity(plan, {})
+    identity = derive_identity(plan)
     write_rows_savepoint(plan, states, (), target, identity=identity, token="t" * 16, now_ms=5)
 
 

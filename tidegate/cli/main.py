@@ -42,7 +42,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "tidegate.cli.daemon_commands", "checkpoints", "List retained checkpoints and savepoints."
     ),
     "upgrade": LazyCommand("tidegate.cli.upgrade", "upgrade", "Show what a changed file would do with the state."),
-    "state": LazyCommand("tidegate.cli.state.command", "state", "Read, compare and make what checkpoints hold."),
+    "state": LazyCommand(
+        "tidegate.cli.state.command", "state", "Read or write the state in checkpoints and savepoints."
+    ),
     "dead-letters": LazyCommand(
         "tidegate.cli.dead_letters.command", "dead_letters", "List, show and write again what could not be processed."
     ),

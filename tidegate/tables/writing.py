@@ -11,17 +11,17 @@ without positions begin according to `start` in the pipeline file.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 import polars as pl
 
 from tidegate.coordinator.applied_directives import spend
-from tidegate.coordinator.entries import ClusterIdentity, Identity, Savepoint
+from tidegate.coordinator.entries import Identity, Savepoint
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.coordinator.upgrade import Definition
-from tidegate.ids import Attempt, CheckpointId, ClusterName, OperatorName, SlotIndex, StateName
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.journal.savepoint import FORMAT_VERSION, METADATA, encode_metadata, remove_written
 from tidegate.journal.state_files import derive_head
 from tidegate.plan.assignment import key_group_range
@@ -91,8 +91,8 @@ def choose_declaration(plan: Plan, step: str) -> StateDeclaration:
     return states[0]
 
 
-def derive_identity(plan: Plan, clusters: Mapping[ClusterName, ClusterIdentity]) -> Identity:
-    """Derives the identity of the savepoint; a source whose cluster is not among `clusters` can continue on any.
+def derive_identity(plan: Plan) -> Identity:
+    """Derives the identity of the savepoint, which names no cluster: a source can continue on any.
 
     Upgrade directives in the file count as applied, because they concern state older than these rows.
     """
@@ -100,7 +100,7 @@ def derive_identity(plan: Plan, clusters: Mapping[ClusterName, ClusterIdentity])
     said = Definition(fingerprints, {}, dict.fromkeys(fingerprints, ()), frozenset(), words=plan.words)
     return Identity(
         pipeline=plan.pipeline,
-        clusters=dict(clusters),
+        clusters={},
         sources=derive_source_clusters(plan),
         sinks=derive_sink_clusters(plan),
         parallelism=plan.parallelism,

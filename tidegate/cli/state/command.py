@@ -1,6 +1,4 @@
-"""`tidegate state`: lists, reads and compares the contents of checkpoints and savepoints. `write.py` creates
-savepoints.
-"""
+"""`tidegate state`: lists and reads the contents of checkpoints and savepoints. `write.py` creates savepoints."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-import msgspec
 
 from tidegate.cli.control_client import OF
 from tidegate.cli.output import echo_json, render_table
@@ -22,11 +19,7 @@ from tidegate.config.storages import opener_of_file
 from tidegate.process.garbage import collect_rarely
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from tidegate.tables.diff import RowDifference, StateDiff
     from tidegate.tables.listing import StateInfo, StateListing
-    from tidegate.tables.table import StateTable
 
 _SOURCE = click.argument("source")
 _FROM = click.option(
@@ -37,16 +30,16 @@ _FORM = click.option(
 )
 TABLE_ROWS: Final = 20
 """Rows of a table on a terminal, unless --limit is given."""
-_NUMBERS: Final = frozenset({"keys", "bytes", "files", "added", "removed", "changed", "same"})
+_NUMBERS: Final = frozenset({"keys", "bytes", "files"})
 
 
 @click.group()
 @click.pass_context
 def state(context: click.Context) -> None:
-    """Read, compare and make what checkpoints and savepoints hold. See docs/state.md.
+    """Read the state in checkpoints and savepoints as tables, or write a savepoint from rows. See docs/state.md.
 
     SOURCE is a pipeline file, a checkpoint directory or a savepoint; `SOURCE@42` is checkpoint 42 of it. No daemon,
-    broker or Spark is needed, and a pipeline may run meanwhile: nothing of it is changed.
+    broker or Spark is needed. The pipeline may run meanwhile, and is not changed.
     """
     before = gc.get_threshold()
     collect_rarely()
@@ -77,7 +70,7 @@ def list_states(source: str, checkpoint: str | None, file: Path | None, style: s
 @click.option("--state", "name", metavar="NAME", help="Which state, where the step has several.")
 @click.option("--where", metavar="SQL", help="Only rows for which this Spark SQL condition is true.")
 @click.option("--key", "keys", multiple=True, metavar="COLUMN=VALUE", help="Only this key; may be repeated.")
-@click.option("--limit", type=click.IntRange(0), help=f"At most so many rows; of a table {TABLE_ROWS} by default.")
+@click.option("--limit", type=click.IntRange(0), help=f"Maximum number of rows; {TABLE_ROWS} by default for a table.")
 @click.option("--raw", is_flag=True, help="Accumulators of aggregates as they are, not their results.")
 @click.option(
     "--format", "style", type=click.Choice(["table", "json", "parquet"]), default="table", help="Form of the rows."
@@ -108,7 +101,7 @@ def read(
     from tidegate.tables.table import StateTable
 
     if style == "parquet" and output is None:
-        raise click.UsageError("--format parquet is no text: name a file with --output")
+        raise click.UsageError("--format parquet is binary: name a file with --output")
     wanted = _split(keys)
     if where is not None:
         require_utf8("--where", where)
@@ -120,45 +113,6 @@ def read(
     if limit is None and style == "table" and output is None:
         limit = TABLE_ROWS
     write_rows(table, query.read(snapshot, chosen), style, limit, output)
-
-
-@state.command()
-@click.argument("one", metavar="A")
-@click.argument("other", metavar="B")
-@click.argument("step", required=False)
-@click.option("--rows", is_flag=True, help="Also print the rows that differ, as lines of JSON.")
-@OF
-@_FORM
-def diff(one: str, other: str, step: str | None, rows: bool, file: Path | None, style: str) -> int:
-    """Compare the states of A and B, or those of STEP: how many keys were added, removed, changed from A to B.
-
-    The exit code is 1 when they differ, 3 when some cannot be compared.
-    """
-    from tidegate.tables.diff import compare_snapshots
-    from tidegate.tables.files import StateUnknown
-    from tidegate.tables.source import open_snapshot
-
-    opener = opener_of_file(file)
-    before, after = (open_snapshot(source, None, os.environ, opener) for source in (one, other))
-    found = list(compare_snapshots(before, after, step))
-    if not found and step is not None:
-        raise StateUnknown(f"neither {before.title} nor {after.title} has state of a step {step!r}")
-    if style == "json":
-        echo_json(found)
-    else:
-        click.echo(_render_differences(before.title, after.title, found))
-    if rows:
-        for _ in compare_snapshots(before, after, step, _print_changes):
-            pass
-    if any(each.refused for each in found):
-        return 3
-    return int(any(each.added or each.removed or each.changed for each in found))
-
-
-def _print_changes(about: StateDiff, change: RowDifference, table: StateTable, frame: pl.DataFrame) -> None:
-    place = msgspec.json.encode({"step": about.step, "state": about.state, "change": change.value})[:-1].decode()
-    for line in table.render_json(frame):
-        click.echo(f'{place},"row":{line}}}')
 
 
 def _split(keys: tuple[str, ...]) -> dict[str, str]:
@@ -196,20 +150,6 @@ def _cells(state: StateInfo) -> Sequence[str]:
         *(state.step, state.state, state.form, keys, f"{state.bytes:,}", f"{state.files:,}"),
         *(state.serializer, columns),
     )
-
-
-def _render_differences(one: str, other: str, found: Sequence[StateDiff]) -> str:
-    """Renders the first part of the output of `tidegate state diff`."""
-    titles = ("step", "state", "added", "removed", "changed", "same")
-    cells = [
-        (each.step, each.state, *(f"{n:,}" for n in (each.added, each.removed, each.changed, each.same)))
-        for each in found
-        if not each.refused
-    ]
-    lines = [f"from {one}", f"to {other}"]
-    lines += ["", *render_table(titles, cells, _NUMBERS)] if cells else []
-    lines += [f"{each.step}.{each.state} cannot be compared: {each.refused}" for each in found if each.refused]
-    return "\n".join(lines if found else [*lines, "no state in either"])
 
 
 state.add_command(write)

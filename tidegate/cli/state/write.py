@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import datetime as dt
 import os
 import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -19,36 +17,33 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.fields.counts import render_count
 
 if TYPE_CHECKING:
-    from tidegate.config.load import LoadedPipeline
-    from tidegate.coordinator.entries import ClusterIdentity
     from tidegate.coordinator.types import SourcePositions
-    from tidegate.ids import ClusterName
+    from tidegate.operators.builtin.kafka_source import SourceOperator
     from tidegate.plan.graph import Plan
-
-WORDS: Final = frozenset({"earliest", "latest"})
-PATIENCE_S: Final = 10.0
 
 
 @click.command()
 @click.argument("savepoint")
 @PIPELINE_FILE
-@click.option("--step", "steps", multiple=True, required=True, metavar="NAME", help="Whose state the next --input is.")
+@click.option(
+    "--step", "steps", multiple=True, required=True, metavar="NAME", help="Step whose state the matching --input has."
+)
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Parquet, or JSON lines (.jsonl)."
 )
 @click.option(
     "--positions",
     multiple=True,
-    metavar="SOURCE=WHERE",
-    help="Where a source continues: earliest, latest (both ask Kafka now), or offsets by partition as JSON: "
-    """'{"0": 17, "1": 4}', of several topics '{"orders": {"0": 17}}'. Without it `start` of FILE counts.""",
+    metavar="SOURCE=OFFSETS",
+    help="Offsets at which a source continues, by partition as JSON: "
+    """'{"0": 17, "1": 4}', or for several topics '{"orders": {"0": 17}}'. The default is `start` in FILE.""",
 )
 def write(
     savepoint: str, file: Path, steps: tuple[str, ...], inputs: tuple[str, ...], positions: tuple[str, ...]
 ) -> None:
-    """Make SAVEPOINT, a new folder, for the pipeline of FILE: the state of each --step from the rows of its --input.
+    """Write SAVEPOINT, a new folder, for the pipeline of FILE: the state of each --step from the rows of its --input.
 
-    `tidegate run FILE --restore SAVEPOINT` begins with it. Which columns an input has is in docs/state.md.
+    `tidegate run FILE --restore SAVEPOINT` starts with it. docs/state.md describes the columns of an input.
     """
     if len(steps) != len(inputs):
         raise click.UsageError(f"{len(steps)} --step and {len(inputs)} --input: each step has one input, in this order")
@@ -70,13 +65,13 @@ def write(
         rows = StateRows(choose_declaration(plan, step), f"step {step!r}, {path}")
         parts.append(StepRows(step, read_input(rows, path)))
     states = check_rows(plan, parts)
-    given, clusters = derive_positions(loaded, plan, positions)
+    given = derive_positions(plan, positions)
     made = write_rows_savepoint(
         plan,
         states,
         given,
         derive_opener(loaded.settings)(savepoint if "://" in savepoint else str(Path(savepoint).absolute())),
-        identity=derive_identity(plan, clusters),
+        identity=derive_identity(plan),
         token=secrets.token_hex(),
         now_ms=SYSTEM_CLOCK.now_ms(),
     )
@@ -87,47 +82,35 @@ def write(
     )
 
 
-def derive_positions(
-    loaded: LoadedPipeline, plan: Plan, texts: Sequence[str]
-) -> tuple[list[SourcePositions], dict[ClusterName, ClusterIdentity]]:
-    """Derives the positions from `--positions`, with the clusters that were asked.
-
-    Raises UsageError, BrokerUnavailable.
-    """
+def derive_positions(plan: Plan, texts: Sequence[str]) -> list[SourcePositions]:
+    """Derives the positions of sources from `--positions`. Raises UsageError."""
     from tidegate.operators.builtin.kafka_source import SourceOperator
 
     sources = {str(source.name): source for source in plan.operators(SourceOperator)}
-    given: dict[str, str] = {}
+    given: dict[str, SourcePositions] = {}
     for text in texts:
-        name, equals, where = text.partition("=")
+        name, equals, offsets = text.partition("=")
         if not equals or name not in sources:
-            raise click.UsageError(f"--positions {text}: write SOURCE=WHERE; sources are {', '.join(sources)}")
+            raise click.UsageError(f"--positions {text}: write SOURCE=OFFSETS; sources are {', '.join(sources)}")
         if name in given:
             raise click.UsageError(f"--positions {name} is given twice")
-        given[name] = where
-    asked = {name: where for name, where in given.items() if where in WORDS}
-    found = [_offsets(sources[name], where) for name, where in given.items() if name not in asked]
-    if not asked:
-        return found, {}
-    looked_up, clusters = asyncio.run(_look_up(loaded, [(sources[name], where) for name, where in asked.items()]))
-    return [*found, *looked_up], clusters
+        given[name] = _parse_offsets(sources[name], offsets)
+    return list(given.values())
 
 
-def _offsets(source: object, where: str) -> SourcePositions:
+def _parse_offsets(source: SourceOperator, offsets_json: str) -> SourcePositions:
     from tidegate.coordinator.types import SourcePositions
     from tidegate.ids import TopicPartition
-    from tidegate.operators.builtin.kafka_source import SourceOperator
 
-    assert isinstance(source, SourceOperator)
-    text = f"--positions {source.name}={where}"
+    text = f"--positions {source.name}={offsets_json}"
     try:
-        if re.match(r'\s*\{\s*"[0-9]+"\s*:\s*-?[0-9]', where) and len(source.topics) == 1:
-            by_topic = {source.topics[0]: msgspec.json.decode(where, type=dict[int, int])}
+        if re.match(r'\s*\{\s*"[0-9]+"\s*:\s*-?[0-9]', offsets_json) and len(source.topics) == 1:
+            by_topic = {source.topics[0]: msgspec.json.decode(offsets_json, type=dict[int, int])}
         else:
-            by_topic = msgspec.json.decode(where, type=dict[str, dict[int, int]])
+            by_topic = msgspec.json.decode(offsets_json, type=dict[str, dict[int, int]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise click.UsageError(
-            f"""{text}: write earliest, latest or offsets by partition, '{{"0": 17}}' ({error})"""
+            f"""{text}: write the offset of each partition as JSON, '{{"0": 17}}' ({error})"""
         ) from error
     unknown = [
         topic for topic in by_topic if not (topic in source.topics or (source.pattern and source.matches(topic)))
@@ -136,64 +119,12 @@ def _offsets(source: object, where: str) -> SourcePositions:
         raise click.UsageError(f"{text}: {source.name} does not read topic {unknown[0]}")
     offsets = {TopicPartition(topic, n): at for topic, found in by_topic.items() for n, at in found.items()}
     if any(offset < 0 for offset in offsets.values()):
-        raise click.UsageError(f"{text}: an offset is 0 or more")
+        raise click.UsageError(f"{text}: an offset must not be negative")
     for topic, found in by_topic.items():
         missing = [str(n) for n in range(max(found, default=0)) if n not in found]
         if missing:
             raise click.UsageError(
-                f"{text}: {topic} has partitions that are not named ({', '.join(missing[:20])}): give each an offset, "
-                "0 where it is to be read from its beginning"
+                f"{text}: {topic} has partitions without an offset ({', '.join(missing[:20])}): give each an offset, "
+                "0 to read it from its beginning"
             )
     return SourcePositions(source.name, tuple(sorted(offsets.items())))
-
-
-async def _look_up(
-    loaded: LoadedPipeline, wanted: Sequence[tuple[object, str]]
-) -> tuple[list[SourcePositions], dict[ClusterName, ClusterIdentity]]:
-    """Reads the current offsets."""
-    from tidegate.coordinator.entries import ClusterIdentity
-    from tidegate.coordinator.start_offsets import UnassignedSource
-    from tidegate.daemon.kafka_clusters import KafkaClusters, open_clusters
-    from tidegate.ids import TopicPartition
-    from tidegate.operators.builtin.kafka_source import SourceOperator
-
-    asked = [
-        (msgspec.structs.replace(source, start=where), where)
-        for source, where in wanted
-        if isinstance(source, SourceOperator)
-    ]
-    by_pattern = [str(source.name) for source, _ in asked if source.pattern]
-    if by_pattern:
-        raise click.UsageError(
-            f"--positions {by_pattern[0]}: it reads topics by a pattern; give offsets, or leave it out: `start` counts"
-        )
-    names: dict[ClusterName, set[str]] = {}
-    for source, _ in asked:
-        names.setdefault(source.cluster, set()).update(source.topics)
-    every = open_clusters(loaded.settings, PATIENCE_S)
-    kafka = KafkaClusters({name: edge for name, edge in every.clusters.items() if name in names})
-    try:
-        await kafka.open()
-        facts = await kafka.cluster_facts(names)
-        unplaced = [
-            (
-                source,
-                UnassignedSource(
-                    source.name,
-                    tuple(
-                        TopicPartition(topic, n)
-                        for topic in source.topics
-                        for n in range(facts[source.cluster][1][topic].partitions)
-                    ),
-                ),
-            )
-            for source, _ in asked
-        ]
-        found = await kafka.read_beginnings(unplaced, dt.datetime.now(dt.UTC))
-    finally:
-        await kafka.close()
-    clusters = {
-        name: ClusterIdentity(cluster_id, {topic: topics[topic].topic_id for topic in sorted(names[name])})
-        for name, (cluster_id, topics) in facts.items()
-    }
-    return found, clusters
