@@ -450,9 +450,9 @@ NAMES = (
 """Names, numbers and texts of which others are accepted."""
 
 IN_WORDS = (
-    *("'split it into two steps'", "'split the step'", "'shorten it'", "'remove signs'"),
+    *("'split it into two steps'", "'shorten it'", "'remove signs'"),
+    "'use the suffix L, S, Y, D, F or BD'",
     "'join or filter in a step of its own'",
-    *("'use the suffix L, S, Y, D, F or BD'", "'use 0-9 and A-F'"),
     """f"pip install 'tidegate[{extra}]', here and where the slots run\"""",
     """f"pip install 'tidegate[{_EXTRA}]', here and where the slots run\"""",
 )

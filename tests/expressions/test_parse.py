@@ -466,12 +466,44 @@ def test_a_date_plus_an_interval_of_days_or_months_is_a_date(text: str, kind: Da
     "word", ["call", "show", "fetch", "execute", "rename", "explain", "prepare", "optimize", "vacuum", "copy", "cache"]
 )
 def test_a_column_that_is_called_like_a_command_may_begin_an_expression(word: str) -> None:
-    """sqlglot takes what follows a command for one string: `unexpected ``` was said of what nobody had written."""
+    """Such words begin statements of SQL, and are no keywords within an expression."""
     for text, kind in (("{} = 'out'", STRING), ("{} is not null", INT), ("{} / 1000 > 5", DOUBLE)):
         columns = {word: kind}
         plain, quoted = (parse_expression(text.format(name), columns) for name in (word, f"`{word}`"))
         assert columns_of(plain) == columns_of(quoted) == {word}
         assert plain == quoted
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "problem"),
+    [
+        ("id + 'a", 6, "the quote ' is never closed"),
+        ("id /* more", 4, "the comment is never closed"),
+        ("id\u200b + 1", 3, "the invisible character U+200B"),
+        ("id + 1.5x", 6, "`1.5x` is not a number"),
+        ("id === 1", 4, "unexpected `===`"),
+        ("id group by name", 4, "unexpected `group`"),
+    ],
+)
+def test_text_that_has_no_tokens_is_refused_at_its_place(text: str, column: int, problem: str) -> None:
+    assert (refused(text).column, refused(text).problem) == (column, problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("id /* a -- b */ + 1 -- c", "id + 1"),
+        ("1abc + 1", "`1abc` + 1"),
+        ("name = R'a\\d'", "name = 'a\\\\d'"),
+        ("name = 'a' \"b\"", "name = 'ab'"),
+        ("name = 'it''s'", "name = 'it\\'s'"),
+        ("id\u00a0+\n1L", "id + 1L"),
+        ("`a.b`*1.e1", "`a.b` * 10D"),
+    ],
+)
+def test_text_of_the_same_tokens_is_the_same_expression(text: str, same: str) -> None:
+    columns = {**COLUMNS, "1abc": INT}
+    assert parse_expression(text, columns) == parse_expression(same, columns)
 
 
 INPUTS = {

@@ -1,6 +1,6 @@
 """The typed form of an expression, which validation produces, the daemon sends to the slots, and the slots compile.
 
-These are plain values without Polars or sqlglot. `parse.py` creates them from text; `tidegate.expressions.compiled`
+These are plain values without Polars. `parse.py` creates them from text; `tidegate.expressions.compiled`
 compiles them to Polars.
 """
 

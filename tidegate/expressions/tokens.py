@@ -1,22 +1,10 @@
-"""The tokens of an expression's text with their offsets, from the tokenizer of sqlglot's Spark dialect.
-
-Only the tokenizer is used. The parser of sqlglot rewrites what it reads (CAST becomes TRY_CAST, NVL and IFNULL become
-COALESCE, ELEMENT_AT becomes a subscript) and gives some operators a precedence that differs from Spark's. `syntax.py`
-therefore has its own grammar.
-"""
+"""The tokens of an expression's text with their offsets, as Spark's lexer splits it."""
 
 from __future__ import annotations
 
 import re
 import sys
 from dataclasses import dataclass
-from functools import cache
-from typing import ClassVar
-
-from sqlglot.dialects.spark import Spark
-from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import Token as RawToken
-from sqlglot.tokenizer_core import TokenType
 
 from tidegate.expressions.errors import ExpressionRefusal
 
@@ -39,18 +27,21 @@ class Token:
     r"""The first escape of a string that is only its letter, such as `\d`."""
 
 
-class _Expressions(Spark):
-    """Spark's dialect without commands: after an initial command, sqlglot reads the rest of the text as one string."""
-
-    class Tokenizer(Spark.Tokenizer):
-        """The tokenizer without commands."""
-
-        COMMANDS: ClassVar[set[TokenType]] = set()
-
-
-@cache
-def _tokenizer() -> Spark:
-    return _Expressions()
+_TOKEN = re.compile(
+    r"""
+      (?P<blank>    \s+ | --[^\r\n]* | /\*.*?\*/ )
+    | (?P<raw>      [rR] (?: '[^']*' | "[^"]*" ) )
+    | (?P<binary>   [xX] '[^']*' )
+    | (?P<string>   ' (?: [^'\\] | \\. )* ' | " (?: [^"\\] | \\. )* " )
+    | (?P<quoted>   ` (?: [^`] | `` )* ` )
+    | (?P<number>   [0-9]+ \. [0-9]* (?: [eE][+-]?[0-9]+ )? \w*
+                  | [0-9]+ (?: [eE][+-]?[0-9]+ )? (?: BD | [LSYDF] )? (?!\w) )
+    | (?P<name>     \w [^\s()\[\]{}&^:,.\-=><%!|+;/\\*~?@#$'"`]* )
+    | (?P<operator> (?!/\*) (?: <=> | === | !== | [=!<>]= | => | =< | <> | -> | :: | \|\| | && | [^'"`] ) )
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+"""A name may begin with a digit, and contains any character that is not a sign, so that invisible ones are found."""
 
 
 def derive_tokens(text: str) -> list[Token]:
@@ -61,48 +52,38 @@ def derive_tokens(text: str) -> list[Token]:
     """
     if len(text) > MAX_TEXT_CHARACTERS:
         raise ExpressionRefusal(
-            0, f"the expression has {len(text)} characters, more than {MAX_TEXT_CHARACTERS}", "split the step"
+            0,
+            f"the expression has {len(text):,} characters, and {MAX_TEXT_CHARACTERS:,} are allowed",
+            "split it into two steps",
         )
-    try:
-        raw = _tokenizer().tokenize(text)
-    except TokenError as error:
-        start = _unclosed_quote(text)
-        if start is None:
-            raise ExpressionRefusal(
-                0, "the expression cannot be split into words", "check quotes and comments"
-            ) from error
-        raise ExpressionRefusal(
-            start, f"the quote {text[start]} is never closed", f"close it with {text[start]}"
-        ) from error
     tokens: list[Token] = []
-    for token in raw:
-        if tokens and token.start < tokens[-1].end:
-            continue  # sqlglot reads the suffix of 5L as a cast: the number token already contains it
-        tokens.append(_token(text, token))
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            what, end = ("comment", "*/") if text[at] == "/" else (f"quote {text[at]}", text[at])
+            raise ExpressionRefusal(at, f"the {what} is never closed", f"close it with {end}")
+        if found.lastgroup != "blank":
+            tokens.append(_token(str(found.lastgroup), found[0], at))
+        at = found.end()
     return [*_join_strings(text, tokens), Token("end", "", len(text.rstrip()), len(text))]
 
 
-def _token(text: str, raw: RawToken) -> Token:
-    source = text[raw.start : raw.end + 1]
-    kind = "operator"
-    value = source
-    match raw.token_type:
-        case TokenType.NUMBER:
-            kind = "number"
-        case TokenType.STRING:
-            _refuse_no_character(source[1:-1], raw.start + 1)
-            kind, value = "string", unescape(source[1:-1])
-            return Token(kind, value, raw.start, raw.end + 1, _lost_escape(source[1:-1]))
-        case TokenType.RAW_STRING:
-            kind, value = "string", source[2:-1]
-        case TokenType.HEX_STRING:
-            kind, value = "binary", raw.text
-        case TokenType.IDENTIFIER:
-            kind, value = "quoted", raw.text
-        case _ if source[0].isalpha() or source[0] == "_" or (source[0].isdigit() and raw.token_type is TokenType.VAR):
-            kind = "name"
-            _refuse_invisible(source, raw.start)
-    return Token(kind, value, raw.start, raw.end + 1)
+def _token(kind: str, source: str, start: int) -> Token:
+    end = start + len(source)
+    match kind:
+        case "string":
+            body = source[1:-1]
+            _refuse_no_character(body, start + 1)
+            return Token("string", unescape(body), start, end, _lost_escape(body))
+        case "raw":
+            return Token("string", source[2:-1], start, end)
+        case "binary":
+            return Token("binary", source[2:-1], start, end)
+        case "quoted":
+            return Token("quoted", source[1:-1].replace("``", "`"), start, end)
+    _refuse_invisible(source, start)
+    return Token(kind, source, start, end)
 
 
 def _refuse_invisible(name: str, start: int) -> None:
@@ -154,18 +135,3 @@ def unescape(body: str) -> str:
         return body
     plain = _ESCAPE.sub(one, body)
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # a pair of \u escapes is one character
-
-
-def _unclosed_quote(text: str) -> int | None:
-    opened: int | None = None
-    index = 0
-    while index < len(text):
-        character = text[index]
-        if opened is None:
-            opened = index if character in "'\"`" else None
-        elif character == "\\" and text[opened] != "`":
-            index += 1
-        elif character == text[opened]:
-            opened = None
-        index += 1
-    return opened
