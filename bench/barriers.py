@@ -31,8 +31,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.dedup import DedupOperator
-from tidegate.operators.kinds.keep import LastOperator, RankingOperator
-from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE
+from tidegate.operators.kinds.keep import EACH, ON_CLOSE, LastOperator, RankingOperator
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot

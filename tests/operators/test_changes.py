@@ -23,7 +23,7 @@ from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.aggregate import ChangesOperator
-from tidegate.operators.kinds.aggregate.changes.runtime import INCOMPLETE, UNKNOWN
+from tidegate.operators.kinds.aggregate.runtime import INCOMPLETE, UNKNOWN
 from tidegate.operators.runtime import BatchTooLarge
 from tidegate.plan.evolving import evolve, state_columns
 from tidegate.plan.graph import UpgradeDirective
@@ -397,7 +397,7 @@ def test_a_total_that_is_no_number_and_stays_it_says_nothing(function: str) -> N
 def test_totals_with_large_texts_are_refused_in_one_batch_before_anything_happens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tidegate.operators.kinds.aggregate.changes.runtime.BATCH_BYTES_MAX", 1000)
+    monkeypatch.setattr("tidegate.operators.kinds.aggregate.runtime.BATCH_BYTES_MAX", 1000)
     operator = drive(operator_of({"most": ("max", "s")}))
     columns = {"k": STRING, "s": STRING}
     rows = [(INSERT, (key, "x" * 300)) for key in "ab"]

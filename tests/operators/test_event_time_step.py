@@ -18,8 +18,8 @@ from tidegate.datatypes import BIGINT
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.event_time import PARTITION, TOPIC, EventTimeOperator, progress
-from tidegate.operators.kinds.event_time.progress import EventTimeProgress
+from tidegate.operators.kinds.event_time import PARTITION, TOPIC, EventTimeOperator
+from tidegate.operators.kinds.event_time.runtime import PAIRS_MAX, EventTimeProgress
 from tidegate.operators.lateness import LAST_MS
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.task.elements import StreamStatus, Watermark
@@ -143,11 +143,11 @@ def test_only_pairs_that_matter_are_kept(pairs: list[tuple[int, int]], watermark
 
 def test_pairs_are_bounded_and_the_newest_one_stays() -> None:
     one = EventTimeProgress(0)
-    for at in range(5 * progress.PAIRS_MAX):
+    for at in range(5 * PAIRS_MAX):
         one.add([(at, at)])
-    assert len(one.pairs) <= progress.PAIRS_MAX
-    assert one.pairs[-1] == (5 * progress.PAIRS_MAX - 1,) * 2
-    reached = [one.reach(at) for at in range(5 * progress.PAIRS_MAX)]
+    assert len(one.pairs) <= PAIRS_MAX
+    assert one.pairs[-1] == (5 * PAIRS_MAX - 1,) * 2
+    reached = [one.reach(at) for at in range(5 * PAIRS_MAX)]
     assert reached == sorted(reached)
     assert all(own <= at + 1 for at, own in enumerate(reached))
 

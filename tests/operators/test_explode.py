@@ -13,8 +13,7 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.explode import ExplodeOperator
-from tidegate.operators.kinds.explode.settings import Explode
+from tidegate.operators.kinds.explode import Explode, ExplodeOperator
 from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime
 from tidegate.operators.spec import Planned, Slot
 from tidegate.state.backends import choose_backend

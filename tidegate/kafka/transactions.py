@@ -8,6 +8,7 @@ retries. `connection.py` sends and retries requests.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
@@ -33,7 +34,6 @@ from tidegate.kafka.facts import (
     TransactionDescription,
     TransactionListing,
 )
-from tidegate.kafka.group_offsets import read_texts, write_offsets
 from tidegate.kafka.log_reader import SCAN_TIMEOUT_S, LogReader, StartGone
 from tidegate.kafka.requests import (
     EARLIEST_TIMESTAMP,
@@ -43,11 +43,68 @@ from tidegate.kafka.requests import (
     end_request,
     fence_request,
     fetch_request,
+    group_fetch_request,
+    group_offsets_request,
     marker_request,
     offsets_request,
     producers_request,
 )
 from tidegate.kafka.topic_settings import read_id_lifetime_ms, read_topic_limits
+
+WRITTEN_AT_ONCE: Final = 500
+"""Partitions per request. A coordinator writes each request as one batch, and its topic accepts 1 MiB by default."""
+_HAS_MEMBERS: Final = 25
+"""UNKNOWN_MEMBER_ID: only members of the group may write its offsets."""
+
+
+def read_texts(broker: BrokerConnection, group: str, timeout_s: float) -> dict[TopicPartition, str]:
+    """Returns the metadata text of each committed offset. Raises the same errors as BrokerConnection.
+
+    The group has no members; positions are mirrored to it with a metadata text. librdkafka's admin client is not used:
+    abandoning it while a broker hangs aborts the process (2.16.0, assertion in `rd_kafka_enq_once_del_source_return`).
+    """
+    answer = broker.ask_coordinator(
+        group, lambda: group_fetch_request(group), lambda a: a.error_code, timeout_s, group=True
+    )
+    broker.refuse(answer.error_code, f"reading the consumer group {group}")
+    return {
+        TopicPartition(topic.name, part.partition_index): part.metadata or ""
+        for topic in answer.topics
+        for part in topic.partitions
+        if part.committed_offset >= 0
+    }
+
+
+def write_offsets(
+    broker: BrokerConnection,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    text: str,
+    timeout_s: float,
+    clock: Clock,
+) -> None:
+    """Writes the offsets, each with `text` as its metadata. After an error some may be written.
+
+    Raises the same errors as BrokerConnection.
+    """
+    deadline = clock.monotonic() + timeout_s
+    wanted = sorted(offsets.items())
+    for start in range(0, len(wanted), WRITTEN_AT_ONCE):
+        some = dict(wanted[start : start + WRITTEN_AT_ONCE])
+        request = partial(group_offsets_request, group, some, text)
+        answer = broker.ask_coordinator(group, request, _first_error, deadline - clock.monotonic(), group=True)
+        code = _first_error(answer)
+        if code == _HAS_MEMBERS:
+            raise KafkaRefused(
+                f"no positions can be mirrored, because the consumer group {group} has members: somebody else reads "
+                "with the pipeline's name as `group.id`; give them another name"
+            )
+        broker.refuse(code, f"mirroring positions to the consumer group {group}")
+
+
+def _first_error(answer: Any) -> int:
+    return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
+
 
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0

@@ -13,7 +13,6 @@ from tidegate.datatypes import BIGINT, DOUBLE, DataType
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, ColumnReference, Expression, Literal
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.aggregates.columnar.reduction import reduce_parts, reduce_rows
 from tidegate.operators.aggregates.contract import (
     Aggregate,
     AggregateTooLarge,
@@ -23,6 +22,7 @@ from tidegate.operators.aggregates.contract import (
     derive_columns,
 )
 from tidegate.operators.aggregates.registry import make_aggregate
+from tidegate.operators.kinds.window.running.partial import reduce_parts, reduce_rows
 
 Row = tuple[Any, ...]
 """Event time and value, and what min_by goes by."""

@@ -24,7 +24,7 @@ from tidegate.datatypes import BIGINT, BINARY, DOUBLE, INT, STRING, DataType
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.aggregates import collecting, percentiles
 from tidegate.operators.aggregates.contract import AggregateTooLarge, Value, derive_accumulators, derive_columns
-from tidegate.operators.kinds.window.running.emission import derive_failure
+from tidegate.operators.kinds.window.running.base import derive_failure
 from tidegate.state.declaration import StateField
 from tidegate.state.snapshot import tuple_type
 

@@ -42,9 +42,9 @@ from tidegate.datatypes import (
 )
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, ColumnReference, Literal
-from tidegate.operators.aggregates.columnar.reduction import reduce_rows
 from tidegate.operators.aggregates.contract import derive_accumulators
 from tidegate.operators.aggregates.values import rank
+from tidegate.operators.kinds.window.running.partial import reduce_rows
 
 pytestmark = pytest.mark.slow
 

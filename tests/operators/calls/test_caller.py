@@ -196,7 +196,7 @@ def test_a_call_that_blocks_all_others_is_named(caplog: pytest.LogCaptureFixture
 def test_a_call_that_ignores_its_cancellation_is_named_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.operators.calls.watch.GRACE_S", 0.0)
+    monkeypatch.setattr("tidegate.operators.calls.caller.GRACE_S", 0.0)
     target = Blocking()
     policy = CallPolicy(timeout_ms=1, retries=0, backoff_ms=1, budget_ms=1)
     caller = ThreadCaller("look[0]", target, policy, lambda: None, look_s=0.001)

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from tidegate.operators.async_queue import CallFailure
-from tidegate.operators.calls.answer_cache import OVERHEAD_BYTES, AnswerCache
+from tidegate.operators.calls.http_client import OVERHEAD_BYTES, AnswerCache
 from tidegate.operators.calls.url_template import UrlProblem, derive_requests, parse_url
 
 

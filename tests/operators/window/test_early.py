@@ -26,7 +26,7 @@ from tests.operators.window.test_sessions import derive_expected as derive_sessi
 from tests.operators.window.test_sessions import overlapping, read_newest
 from tests.operators.window.test_sliced import derive_expected, windows_of
 from tidegate.ids import StateName
-from tidegate.operators.kinds.window.running.early_slicing import EarlySlicing
+from tidegate.operators.kinds.window.running.early import EarlySlicing
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import END_OF_TIME
 

@@ -20,7 +20,7 @@ from tests.operators.window.feeding import (
     make_steps,
     make_window,
 )
-from tidegate.operators.kinds.window.running import early, kept_sessions, partial, sliced
+from tidegate.operators.kinds.window.running import early, partial, sessions, sliced
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import END_OF_TIME
 
@@ -149,7 +149,7 @@ def test_after_an_end_of_time_no_row_is_allowed_for_a_window_whose_rows_are_gone
 def test_what_an_end_of_time_has_forgotten_is_closed_also_where_a_snapshot_has_seen_only_some_of_it(
     window: Windowing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (early, kept_sessions, sliced):
+    for module in (early, sessions, sliced):
         monkeypatch.setattr(module, "FOLDED_MAX", 2)
     step = Subtasks(make_window(window, lateness=20))
     others = [Record(key, 1, time, -99) for key in ("k2", "k4") for time in (103, 124, 145)]

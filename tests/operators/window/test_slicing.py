@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import polars as pl
 import pytest
 
-from tidegate.operators.kinds.window.running.early_slicing import EarlySlicing
+from tidegate.operators.kinds.window.running.early import EarlySlicing
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.settings import DAY_MS, Windowing
 

@@ -46,16 +46,44 @@ from tidegate.operators.aggregates.exact import (
     sum_of_value,
     total_of,
 )
-from tidegate.operators.aggregates.words import add_words, join_words, split_words
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from tidegate.operators.aggregates.columnar.exact import ExactSum
-    from tidegate.operators.aggregates.columnar.words import WordSum
+    from tidegate.operators.aggregates.columnar.exact import ExactSum, WordSum
+
+_HALF: Final = 1 << 63
+
+
+def add_words(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
+    """Returns the sum; the last word takes what exceeds the others."""
+    words, carry = [], 0
+    for one, other in zip(left[:-1], right[:-1], strict=True):
+        word = one + other + carry
+        carry = (word + _HALF) >> 64
+        words.append(word - (carry << 64))
+    return (*words, left[-1] + right[-1] + carry)
+
+
+def split_words(number: int, count: int) -> tuple[int, ...]:
+    """Splits a number into `count` words."""
+    words = []
+    for _ in range(count - 1):
+        carry = (number + _HALF) >> 64
+        words.append(number - (carry << 64))
+        number = carry
+    return (*words, number)
+
+
+def join_words(words: Sequence[int]) -> int:
+    """Returns the number that the words represent."""
+    number = 0
+    for word in reversed(words):
+        number = (number << 64) + word
+    return number
+
 
 OVERFLOW: Final = "a sum leaves the range of {}"
-_HALF: Final = 1 << 63
 _WORDS: Final = tuple(AggregateField(suffix, BIGINT, nullable=True) for suffix in ("low", "carry", "high"))
 INTEGER_SUM, DECIMAL_SUM = _WORDS[:2], _WORDS
 """2^64 bigints fit in 128 bits, 2^64 decimals of 38 digits fit in 192."""
@@ -180,7 +208,7 @@ class WholeSum(_MergedSum):
 
     @cached_property
     def _frames(self) -> WordSum:
-        from tidegate.operators.aggregates.columnar.words import WordSum
+        from tidegate.operators.aggregates.columnar.exact import WordSum
 
         return WordSum(self.columns[: self.width])
 

@@ -18,7 +18,7 @@ from tests.operators.kinds.python import running
 from tests.operators.kinds.python.running import messages, rows, taken
 from tests.operators.subtasks import Subtasks
 from tidegate.operators.kinds.python import PythonOperator
-from tidegate.operators.kinds.python.running import emitted
+from tidegate.operators.kinds.python.running import rows as running_rows
 from tidegate.state.errors import LocalStateFailed
 from tidegate.user_code.running import FORKED_EXIT_CODE
 
@@ -95,8 +95,8 @@ def test_changes_of_the_keys_of_a_batch_do_not_change_whose_state_is_written() -
 
 
 def test_rows_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emitted, "ROWS_KEPT", 5)
-    monkeypatch.setattr(emitted, "_LIMIT", 12)
+    monkeypatch.setattr(running_rows, "ROWS_KEPT", 5)
+    monkeypatch.setattr(running_rows, "_LIMIT", 12)
     tasks = Subtasks(operator("endless"), ())
     tasks.process(rows(("a", 1), ("endless", 1), ("b", 1)))
     assert taken(tasks, "user") == ["a", "b"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.depth import DEPTH
-from tidegate.operators.kinds.python.running.parts import CallRaised, PartwiseCalls
+from tidegate.operators.kinds.python.running.batches import CallRaised, PartwiseCalls
 
 HEIGHT = 4000
 

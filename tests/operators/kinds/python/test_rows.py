@@ -17,7 +17,7 @@ from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.errors import AttemptFailed
 from tidegate.formats.columns import polars_type
-from tidegate.operators.kinds.python.running import emitted
+from tidegate.operators.kinds.python.running import rows as running_rows
 from tidegate.operators.spec import Planned
 
 PLACE = "__tidegate_offset"
@@ -193,8 +193,8 @@ def test_a_function_that_returns_anything_else_fails_its_rows() -> None:
 
 
 def test_much_output_leaves_in_parts_that_the_vertex_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emitted, "ROWS_KEPT", 5)
-    monkeypatch.setattr(emitted, "_LIMIT", 12)
+    monkeypatch.setattr(running_rows, "ROWS_KEPT", 5)
+    monkeypatch.setattr(running_rows, "_LIMIT", 12)
     tasks = Subtasks(operator("many", ()), ())
     tasks.process(rows(("a", 6), ("b", 2), ("c", 13), ("d", 3)))
     assert [batch.height for batch in tasks.out.batches] == [6, 5]

@@ -11,7 +11,6 @@ from typing import Final
 
 import polars as pl
 
-from tidegate.operators.aggregates.columnar.wide import carry_words, wide
 from tidegate.operators.aggregates.contract import Reduction, blank
 from tidegate.operators.aggregates.exact import (
     FINE_BITS,
@@ -25,6 +24,71 @@ from tidegate.operators.aggregates.exact import (
     rest_of_rests,
     rest_of_values,
 )
+
+
+def wide(number: int) -> pl.Series:
+    """Returns a constant for arithmetic with a 128-bit column."""
+    return pl.Series([number], dtype=pl.Int128)
+
+
+WORD: Final = wide(1 << 64)
+_HALF: Final = wide(1 << 63)
+_NOTHING: Final = pl.Series([0], dtype=pl.Int64)
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+def carry_words(total: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Splits each number into two bigints `low` and `carry`, such that it is `carry * 2^64 + low`."""
+    if not ((total < _LEAST) | (total > _MOST)).any():
+        return total.cast(pl.Int64), _NOTHING.new_from_index(0, len(total))
+    carry = (total + _HALF) // WORD
+    return (total - carry * WORD).cast(pl.Int64), carry.cast(pl.Int64)
+
+
+_BIGINT_DIGITS: Final = 18
+
+
+class WordSum:
+    """One sum among the fields of an aggregate; `columns` are the names of its words, lowest first.
+
+    Exact sums of columns of integers and decimals, in words of 64 bits (see `tidegate/operators/aggregates/sums.py`).
+
+    Within a frame, which has less than 2^32 rows, each word is added in 128 bits.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._some = f"{columns[0]}.some"
+
+    def from_rows(self, values: pl.Series) -> Reduction:
+        """Returns the reduction to the sum of integers or decimals."""
+        low, carry = self._columns[:2]
+        units = values.to_physical().cast(pl.Int128)
+        if not isinstance(values.dtype, pl.Decimal) or values.dtype.precision <= _BIGINT_DIGITS:
+            return self._reduction([units.alias(low)])
+        upper = units // WORD
+        return self._reduction([(units - upper * WORD).alias(low), upper.alias(carry)])
+
+    def from_parts(self, parts: pl.DataFrame) -> Reduction:
+        """Returns the reduction to the sum of partial sums."""
+        return self._reduction([parts[column].cast(pl.Int128) for column in self._columns])
+
+    def _reduction(self, words: list[pl.Series]) -> Reduction:
+        sums = [pl.col(word.name).sum() for word in words]
+        return Reduction(words, [*sums, pl.col(words[0].name).count().alias(self._some)])
+
+    def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
+        """Returns the columns of the words."""
+        none = grouped[self._some] == 0
+        zero = pl.zeros(grouped.height, pl.Int128, eager=True)
+        words, carry = [], zero
+        for column in self._columns[:-1]:
+            word, over = carry_words(grouped.get_column(column, default=zero) + carry)
+            words.append(word)
+            carry = over.cast(pl.Int128)
+        words.append((grouped.get_column(self._columns[-1], default=zero) + carry).cast(pl.Int64))
+        return [blank(word, none).alias(column) for word, column in zip(words, self._columns, strict=True)]
+
 
 _SPLIT_BITS: Final = 96
 _BASE: Final = wide(1 << FRACTION_BITS)

@@ -241,7 +241,7 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.aggregate.changes.runtime import ChangesRuntime
+        from tidegate.operators.kinds.aggregate.runtime import ChangesRuntime
 
         return ChangesRuntime(self, slot)
 

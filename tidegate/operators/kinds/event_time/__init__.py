@@ -1,6 +1,6 @@
 """`event_time` as a step: gives rows another event time, and makes watermarks from it.
 
-`progress.py` defines the watermark, `runtime.py` has the runtime. ADR 76 explains the design.
+`runtime.py` has the runtime. ADR 76 explains the design.
 """
 
 from __future__ import annotations

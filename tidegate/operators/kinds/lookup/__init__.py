@@ -258,10 +258,10 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
         if self.may_wait:
-            from tidegate.operators.kinds.lookup.running.waiting import WaitingLookupRuntime
+            from tidegate.operators.kinds.lookup.runtime import WaitingLookupRuntime
 
             return WaitingLookupRuntime(self, slot)
-        from tidegate.operators.kinds.lookup.running.joining import LookupRuntime
+        from tidegate.operators.kinds.lookup.runtime import LookupRuntime
 
         return LookupRuntime(self, slot)
 

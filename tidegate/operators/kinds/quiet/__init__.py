@@ -1,6 +1,6 @@
 """`quiet`: a row per key when nothing has arrived for a time, and one when it is back.
 
-`silence.py` defines the results of one key, `runtime.py` has the runtime.
+`runtime.py` has the results of one key and the runtime.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.table.running.rows import TableRowsRuntime
+        from tidegate.operators.kinds.table.runtime import TableRowsRuntime
 
         return TableRowsRuntime(self)
 
@@ -195,7 +195,7 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.table.running.changes import TableRuntime
+        from tidegate.operators.kinds.table.runtime import TableRuntime
 
         return TableRuntime(self, slot)
 

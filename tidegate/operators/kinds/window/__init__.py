@@ -33,8 +33,7 @@ from tidegate.operators.kinds.aggregate import (
     state_fields,
     zeros_of,
 )
-from tidegate.operators.kinds.window.settings import Windowing, WindowStepSettings, derive_windowing
-from tidegate.operators.kinds.window.states import (
+from tidegate.operators.kinds.window.settings import (
     AHEAD,
     EARLY,
     EARLY_SESSIONS,
@@ -47,6 +46,9 @@ from tidegate.operators.kinds.window.states import (
     SESSIONS,
     SLICES,
     TIMERS,
+    Windowing,
+    WindowStepSettings,
+    derive_windowing,
 )
 from tidegate.operators.late import REASONS, columns_read, derive_late, pass_late
 from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Slot, StepOperator, texts_of
@@ -278,10 +280,8 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     def open(self, slot: Slot) -> OperatorRuntime:
         from tidegate.operators.kinds.window.running.early import EarlyRuntime
         from tidegate.operators.kinds.window.running.early_sessions import EarlySessionRuntime
-        from tidegate.operators.kinds.window.running.kept_sessions import KeptSessionRuntime
-        from tidegate.operators.kinds.window.running.sessions import SessionRuntime
-        from tidegate.operators.kinds.window.running.sliced import SlicedRuntime
-        from tidegate.operators.kinds.window.running.tumbling import TumblingRuntime
+        from tidegate.operators.kinds.window.running.sessions import KeptSessionRuntime, SessionRuntime
+        from tidegate.operators.kinds.window.running.sliced import SlicedRuntime, TumblingRuntime
 
         if self.window.session:
             if self.window.early_ms:

@@ -8,31 +8,190 @@ watermark from the moment it arrives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 from typing_extensions import override
 
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, DataType
+from tidegate.formats.bisection import evaluate_rows, first_line, internal_failure
+from tidegate.formats.columns import TIMESTAMP, make_column, plain_values, polars_type
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
+from tidegate.operators.aggregates.contract import AggregateTooLarge, Value
 from tidegate.operators.due_results import DueResultsRuntime
 from tidegate.operators.event_time import TIME, EventClock
-from tidegate.operators.kinds.window.running.emission import EmissionBudget, ResultsOf
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
-from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out
-from tidegate.operators.spec import LATE
+from tidegate.operators.spec import LATE, Columns
 from tidegate.state.base import KeyedState
 from tidegate.state.keygroups import key_groups_of_keys
-from tidegate.state.time_ordered import TimeOrdered
+from tidegate.state.order import Row
+from tidegate.state.time_ordered import Timed, TimeOrdered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tidegate.operators.kinds.window import WindowOperator
     from tidegate.operators.spec import Slot
-    from tidegate.state.order import Row
+
+START: Final = "window_start"
+END: Final = "window_end"
+DELETED: Final = "_deleted"
+"""The column that marks a result as deleted."""
+
+ResultsOf = Callable[[int, int], list[pl.Series]]
+"""Computes the result columns of a range of rows. Raises as Aggregate.results does."""
+
+
+class EmissionBudget(NamedTuple):
+    """What the operators downstream in the vertex take at a time (see `Slot`)."""
+
+    rows_max: int
+    bytes_max: int
+
+    def cut(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Yields the rows in parts, at least one in each."""
+        return cut_frame(frame, self.rows_max, self.bytes_max)
+
+
+_NOTHING: Final = pl.Series("__tidegate_behind", [0], dtype=pl.Int64)
+
+
+def emit_results(
+    keyed: pl.DataFrame,
+    starts_ms: pl.Series,
+    ends_ms: pl.Series,
+    results_of: ResultsOf,
+    names: Sequence[str],
+    out: Out,
+    room: EmissionBudget,
+) -> None:
+    """Emits results in the order of their keys. `starts_ms` and `ends_ms` are instants; `names` are the output columns.
+
+    A result whose aggregate cannot be computed (a sum that overflows) fails alone, and so does one whose window does
+    not fit in a timestamp. Results that keep values may be large, so they are emitted in parts that fit.
+    """
+    frame = keyed.hstack(_times_of(starts_ms, ends_ms))
+    whole, raising = evaluate_rows(frame.height, results_of)
+    if raising:
+        out.fail(frame, [derive_failure(row, error) for row, error in raising], None)
+        bad = {row for row, _ in raising}
+        frame = frame[[row for row in range(frame.height) if row not in bad]]
+        if not frame.height:
+            return
+    results = [pl.concat(pieces) for pieces in zip(*(columns for _, columns in whole), strict=True)]
+    columns = {column.name: column for column in (*frame.get_columns(), *results)}
+    whole_frame = pl.DataFrame([columns[name] for name in (*names, "__tidegate_time", "__tidegate_behind")])
+    inside = _in_calendar(whole_frame)
+    if inside is not None:
+        failures = [_outside(row, whole_frame) for row in (~inside).arg_true()]
+        out.fail(whole_frame, failures, None)
+        whole_frame = whole_frame.filter(inside)
+    for part in room.cut(whole_frame):
+        out.emit(part)
+
+
+def derive_failure(row: int, error: BaseException) -> RecordFailure:
+    """Returns the failure of a row whose results raised `error`."""
+    if isinstance(error, OverflowError):
+        return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, first_line(error))
+    if isinstance(error, AggregateTooLarge):
+        return RecordFailure(row, FailureKind.RESULT_TOO_LARGE, first_line(error))
+    return internal_failure(row, error)
+
+
+def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, output: Columns, out: Out) -> None:
+    """Emits rows that retract the results of these keys and windows, without values."""
+    made = {column.name: column for column in (*keyed.get_columns(), *_times_of(starts_ms, ends_ms))}
+    made[DELETED] = pl.repeat(True, keyed.height, dtype=pl.Boolean, eager=True).alias(DELETED)
+    columns = [
+        made[name] if name in made else pl.Series(name, [None] * keyed.height, dtype=polars_type(kind))
+        for name, kind in output
+    ]
+    frame = pl.DataFrame([*columns, made["__tidegate_time"], made["__tidegate_behind"]])
+    inside = _in_calendar(frame)
+    out.emit(frame if inside is None else frame.filter(inside))
+
+
+def _in_calendar(frame: pl.DataFrame) -> pl.Series | None:
+    """Returns which windows are within the years 1 to 9999; None if all are."""
+    starts, ends = frame[START].cast(pl.Int64), frame[END].cast(pl.Int64)
+    inside = (starts >= FIRST_MOMENT) & (ends <= LAST_MOMENT)
+    return None if inside.all() else inside
+
+
+def _outside(row: int, frame: pl.DataFrame) -> RecordFailure:
+    start_ms, end_ms = (frame[name].to_physical()[row] // 1000 for name in (START, END))
+    text = f"the window begins before the year 1 or ends after 9999: from {start_ms} to {end_ms} ms since 1970"
+    return RecordFailure(row, FailureKind.EVENT_TIME_OUT_OF_RANGE, text)
+
+
+def _times_of(starts_ms: pl.Series, ends_ms: pl.Series) -> list[pl.Series]:
+    """Returns the window columns and the event time of their results."""
+    moment = pl.Datetime("ms", "UTC")
+    return [
+        starts_ms.cast(moment).cast(TIMESTAMP).alias(START),
+        ends_ms.cast(moment).cast(TIMESTAMP).alias(END),
+        (ends_ms - 1).alias("__tidegate_time"),
+        _NOTHING.new_from_index(0, len(ends_ms)),
+    ]
+
+
+class Store:
+    """Partial results in state. The first column of a frame of them is `AT`, followed by the keys and the parts."""
+
+    def __init__(self, state: TimeOrdered, aggregates: Aggregates, keys: Sequence[tuple[str, DataType]]) -> None:
+        self.state = state
+        self._aggregates = aggregates
+        self._keys = keys
+
+    def __len__(self) -> int:
+        """Returns the number of entries."""
+        return len(self.state)
+
+    def add(self, parts: pl.DataFrame) -> list[Row]:
+        """Merges partial results, one per time and key, into the state. Returns their times and keys."""
+        rows = self.rows_of(parts)
+        self.merge(rows, self._aggregates.values_of(parts))
+        return rows
+
+    def merge(self, rows: Sequence[Row], values: Sequence[Value | None]) -> list[Value | None]:
+        """Merges values that are not None into the entries of these times and keys. Returns the resulting entries."""
+        merged: list[Value | None] = []
+        for old, new in zip(self.state.get_many(rows), values, strict=True):
+            merged.append(old if new is None else new if old is None else self._aggregates.merge(old, new))
+        changed = [(row, whole) for row, whole, new in zip(rows, merged, values, strict=True) if new is not None]
+        if changed:
+            self.state.put_many(*map(list, zip(*changed, strict=True)))
+        return merged
+
+    def rows_of(self, frame: pl.DataFrame) -> list[Row]:
+        """Returns times and keys in the form of the state."""
+        columns = [frame[AT].to_list(), *(plain_values(frame[name]) for name, _ in self._keys)]
+        return list(zip(*columns, strict=True))
+
+    def frame_of(self, rows: Sequence[Row], values: Sequence[Value]) -> pl.DataFrame:
+        """Returns entries as a frame."""
+        return pl.DataFrame([*key_columns(rows, self._keys), *self._aggregates.columns_of(values)])
+
+    def take_due(self, until: int, limit: int) -> pl.DataFrame | None:
+        """Removes and returns entries whose time is not after `until`, in the order of their times."""
+        taken: list[Timed] = self.state.take_due(until, limit)
+        if not taken:
+            return None
+        rows, values = zip(*taken, strict=True)
+        return self.frame_of(rows, values)
+
+
+def key_columns(rows: Sequence[Row], keys: Sequence[tuple[str, DataType]]) -> list[pl.Series]:
+    """Returns times and keys as columns."""
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * (1 + len(keys))
+    times = pl.Series(AT, columns[0], dtype=pl.Int64)
+    named = zip(keys, columns[1:], strict=True)
+    return [times, *(make_column(name, kind, values) for (name, kind), values in named)]
+
 
 FIRED_MAX: Final = 1_500
 """The maximum number of results in one call; fewer if they are large."""

@@ -14,26 +14,57 @@ With `allowed_lateness`, the last result of a window is corrected at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from typing_extensions import override
 
 from tidegate.datatypes import BIGINT
-from tidegate.operators.kinds.window.running.base import FIRED_MAX, FOLDED_MAX
-from tidegate.operators.kinds.window.running.early_slicing import EarlySlicing
-from tidegate.operators.kinds.window.running.emission import emit_results
+from tidegate.operators.kinds.window.running.base import FIRED_MAX, FOLDED_MAX, Store, emit_results
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
-from tidegate.operators.kinds.window.running.store import Store
+from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.running.timed import TimedRuntime, at_of, first_at
-from tidegate.operators.kinds.window.states import GATHERED, SLICES
+from tidegate.operators.kinds.window.settings import GATHERED, SLICES
 from tidegate.operators.lateness import after_ms
 
 if TYPE_CHECKING:
     from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.operators.kinds.window.settings import Windowing
     from tidegate.operators.runtime import Out
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
+
+
+class EarlySlicing(Slicing):
+    """The slicing of tumbling and sliding windows with early results, and the due times of these.
+
+    Each window has its own due times: its end, and before that each multiple of the interval, counted from its start.
+    So the length of the slices of sliding windows is the greatest common divisor of size, `every` and interval. A
+    window is identified by its local end.
+    """
+
+    def __init__(self, window: Windowing) -> None:
+        super().__init__(window)
+        self.every_ms = window.every_ms
+        self._early_ms = window.early_ms
+        self.step_ms = gcd(window.size_ms, window.every_ms, window.early_ms)
+        self._cut_ms = 0
+
+    def wholes_of(self, ends: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Returns the first and the last of the windows that contain the slices with these ends."""
+        starts = ends - self.step_ms
+        return ends + (self.size_ms - ends) % self.every_ms, starts - starts % self.every_ms + self.size_ms
+
+    def due_after(self, wholes: pl.Series, floors: pl.Series) -> pl.Series:
+        """Returns the first due time of each window after its floor, or the window's end if there is none."""
+        left = (wholes - 1 - floors).clip(lower_bound=0)
+        return wholes - left // self._early_ms * self._early_ms
+
+    def whole_of(self, due: int) -> int:
+        """Returns the end of the tumbling window of a result."""
+        return due - 1 - (due - 1) % self.size_ms + self.size_ms
+
 
 _WHOLE: Final = "__tidegate_whole"
 """The column of the local end of a window."""

@@ -8,7 +8,7 @@ so counts for the due time after it.
 A watermark that passes several due times is processed as if it had stopped at each of them. Sessions that have ended by
 then are closed first.
 
-The windows of emitted results are kept with a session, as for corrections by late rows (`kept_sessions.py`). If the
+The windows of emitted results are kept with a session, as for corrections by late rows (`KeptSessionRuntime`). If the
 start of the session has changed by its next result, the old result is retracted.
 """
 
@@ -23,11 +23,15 @@ from typing_extensions import override
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Value
 from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX
-from tidegate.operators.kinds.window.running.changes import ChangedWindows, Session
-from tidegate.operators.kinds.window.running.kept_sessions import TOLD, KeptSessionRuntime
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, ROWS_LEAST
-from tidegate.operators.kinds.window.running.sessions import derive_room
-from tidegate.operators.kinds.window.states import AHEAD, EARLY, EARLY_SESSIONS
+from tidegate.operators.kinds.window.running.sessions import (
+    TOLD,
+    ChangedWindows,
+    KeptSessionRuntime,
+    Session,
+    derive_room,
+)
+from tidegate.operators.kinds.window.settings import AHEAD, EARLY, EARLY_SESSIONS
 from tidegate.operators.runtime import END_OF_TIME
 
 if TYPE_CHECKING:

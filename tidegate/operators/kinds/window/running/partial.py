@@ -7,7 +7,7 @@ the state accessed, once for each key and slice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -16,16 +16,53 @@ import polars as pl
 from tidegate.expressions.bounds import GROWING
 from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.aggregates.columnar.reduction import fill_parts, reduce_parts, reduce_rows
 from tidegate.operators.aggregates.contract import (
     Aggregate,
     AggregateUse,
+    Reduction,
     Value,
     derive_accumulators,
     derive_columns,
 )
 from tidegate.operators.aggregates.filtering import RowChoice, derive_choice
 from tidegate.operators.aggregates.registry import make_aggregate
+
+
+def reduce_rows(rows: pl.DataFrame, by: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.DataFrame:
+    """Returns one row per group of rows, in no order: the columns `by`, then the parts of each aggregate."""
+    return _reduced(rows, by, aggregates, [aggregate.from_rows(rows) for aggregate in aggregates])
+
+
+def reduce_parts(parts: pl.DataFrame, by: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.DataFrame:
+    """Returns one row per group of partial results, with the same columns."""
+    return _reduced(parts, by, aggregates, [aggregate.from_parts(parts) for aggregate in aggregates])
+
+
+def fill_parts(parts: pl.DataFrame, by: Sequence[str], columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+    """Returns partial results with `columns`, in this order. Aggregates that `parts` lacks get the values of a group
+    without rows.
+
+    Each of `columns` has one value: that of a group without rows.
+    """
+    found = [
+        parts[name] if name in parts.columns else nothing.new_from_index(0, parts.height)
+        for name, nothing in columns.items()
+    ]
+    return pl.DataFrame([*(parts[name] for name in by), *found])
+
+
+def _reduced(
+    frame: pl.DataFrame,
+    by: Sequence[str],
+    aggregates: Sequence[Aggregate],
+    reductions: Sequence[Reduction],
+) -> pl.DataFrame:
+    added = [column for reduction in reductions for column in reduction.columns]
+    whole = frame.with_columns(added) if added else frame
+    grouped = whole.group_by(by).agg(expression for reduction in reductions for expression in reduction.expressions)
+    packed = [column for aggregate in aggregates for column in aggregate.pack(grouped)]
+    return pl.DataFrame([*(grouped[name] for name in by), *packed])
+
 
 AT: Final = "__tidegate_at"
 """The column of the local time of a partial result: the end of a slice, or a due time."""

@@ -16,7 +16,7 @@ from tidegate.datatypes import RESERVED, is_reserved
 from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.formats.columns import plain_values, polars_type
 from tidegate.operators.kinds.window.running.partial import AT
-from tidegate.operators.kinds.window.states import LATE_ROWS
+from tidegate.operators.kinds.window.settings import LATE_ROWS
 from tidegate.operators.late import columns_read
 from tidegate.operators.spec import LATE, render_columns
 from tidegate.state.errors import StateUnreadable

@@ -2,7 +2,7 @@
 
 Times are cut into *slices* so that every window is a whole number of them. A tumbling window is one slice. The slices
 of sliding windows are between the starts and ends of all windows: at most two for each `every`, whatever the sizes are.
-Early results also cut them at their due times (`early_slicing.py`).
+Early results also cut them at their due times (`EarlySlicing`).
 
 Everything is computed in *local* milliseconds: UTC less the offset, or, with a time zone, wall-clock time less the
 offset, so that a day has 24 hours however long it lasts. An *instant* is UTC. A *due time* is the local end of a

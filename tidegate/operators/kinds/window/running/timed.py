@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 from typing_extensions import override
 
-from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX, WindowRuntime
+from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX, Store, WindowRuntime, key_columns
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
-from tidegate.operators.kinds.window.running.store import Store, key_columns
-from tidegate.operators.kinds.window.states import TIMERS
+from tidegate.operators.kinds.window.settings import TIMERS
 from tidegate.operators.lateness import after_ms
 from tidegate.operators.runtime import LOWEST
 from tidegate.state.keygroups import key_group_of

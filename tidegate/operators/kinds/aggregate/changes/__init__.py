@@ -1,1 +1,0 @@
-"""Totals of changes (ADR 51). `runtime.py` has the runtime."""

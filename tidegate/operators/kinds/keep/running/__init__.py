@@ -1,1 +1,0 @@
-"""The runtimes of `keep`: `last.py`, `updating.py` and `closing.py`."""

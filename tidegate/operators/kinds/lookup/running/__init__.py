@@ -1,1 +1,0 @@
-"""The runtimes of `lookup`: without waiting rows, and with them."""

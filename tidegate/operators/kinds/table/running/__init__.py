@@ -1,1 +1,0 @@
-"""The runtimes of `table`: its rows, and their changes."""
