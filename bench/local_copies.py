@@ -42,7 +42,7 @@ def upload(storage: Storage, copies: LocalCopies, keys: int) -> list[StateHandle
     put_s = keep_s = 0.0
     for number, body in enumerate(encode()):
         data = seal(body)
-        path = f"state/000000000001/step-0.totals.{number}.state"
+        path = f"state/000000000001-step-0.totals.{number}.state"
         started = time.monotonic()
         storage.put(path, data)
         stored = time.monotonic()

@@ -82,7 +82,7 @@ def written(storage: Storage, **more: object) -> CompletedCheckpoint:
         rows = pl.DataFrame(columns, schema_overrides={"__tidegate_partition": pl.Int32, ROW_KIND: pl.Int8})
         values = [(subtask, 2, encode_frame(rows))]
         data = seal(encode_snapshot("priced", IN_FLIGHT, {0: [((), value) for value in values]}))
-        path = f"state/000000000001/priced-{subtask}.in_flight.state"
+        path = f"state/000000000001-priced-{subtask}.in_flight.state"
         storage.put(path, data)
         digest = hashlib.sha256(data).hexdigest()
         slot = SlotIndex(subtask)

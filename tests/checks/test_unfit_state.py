@@ -39,7 +39,7 @@ def written(storage: FakeStorage, *declarations: StateDeclaration) -> CompletedC
     handles = []
     for number, one in enumerate(declarations):
         data = seal(encode_snapshot("total", one, {}))
-        path = f"state/000000000007/{number}.state"
+        path = f"state/000000000007-{number}.state"
         storage.put(path, data)
         digest = hashlib.sha256(data).hexdigest()
         head = derive_head(data)

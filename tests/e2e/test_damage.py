@@ -69,7 +69,7 @@ def test_F18_a_damaged_state_file_is_refused_with_its_name(
     ended_once: Rig, checkpoints: Path, damage: Callable[[Path], None]
 ) -> None:
     """All files of all retained checkpoints are damaged: the next test continues after one that is whole."""
-    files = sorted((checkpoints / "state").glob("*/*.state"))
+    files = sorted((checkpoints / "state").glob("*.state"))
     for file in files:
         damage(file)
     text = ended_once.refused(directory=checkpoints)

@@ -181,7 +181,7 @@ def test_what_is_not_whole_is_listed_with_the_reason(path: Path, tmp_path: Path)
     (unfinished / METADATA).unlink()
     damaged = tmp_path / write(LocalStorage(str(tmp_path)), 9)
     change(damaged / METADATA, "bit")
-    LocalStorage(str(tmp_path)).put("state/000000000007/totals-0.state", b"of a checkpoint directory")
+    LocalStorage(str(tmp_path)).put("state/000000000007-totals-0.state", b"of a checkpoint directory")
     found = {Path(one.path).name: one for one in find_savepoints(folder_of(tmp_path), open_storage)[0]}
     problems = {name: one.problem for name, one in found.items()}
     assert len(problems) == 3
@@ -254,7 +254,7 @@ def test_C29_the_metadata_goes_first_and_nothing_but_the_savepoint_is_removed(pa
 
 
 def test_what_is_no_savepoint_is_not_removed(tmp_path: Path) -> None:
-    LocalStorage(str(tmp_path)).put("state/000000000007/totals-0.state", b"of a checkpoint directory")
+    LocalStorage(str(tmp_path)).put("state/000000000007-totals-0.state", b"of a checkpoint directory")
     LocalStorage(str(tmp_path)).put("journal/000000000000.json", b"entry")
     for unfinished in (False, True):
         with pytest.raises(SavepointRefused, match="is not a savepoint"):

@@ -35,7 +35,7 @@ def test_nothing_is_left_behind(world: World) -> None:
 
 
 def test_a_state_file_that_nobody_lists_is_a_violation(world: World) -> None:
-    world.operations.objects["state/000000000001/totals-7.state"] = b""
+    world.operations.objects["state/000000000001-totals-7.state"] = b""
     assert "1 state files are left over" in check_left(world)[0]
 
 

@@ -117,5 +117,5 @@ def test_F27_an_abandoned_upload_leaves_nothing_behind(tmp_path: Path) -> None:
     go_on.set()
     uploads.submit(job(4))
     assert [result.checkpoint for result in take(uploads, 1)] == [4]
-    wait_until(lambda: [name for name in storage.list(STATE_PREFIX) if "000003/" in name] == [], "state 3 is deleted")
+    wait_until(lambda: [name for name in storage.list(STATE_PREFIX) if "000003-" in name] == [], "state 3 is deleted")
     uploads.close(5)

@@ -58,7 +58,7 @@ def test_names_and_their_parts_belong_together() -> None:
     assert journal_name(JournalSequence(42)) == "journal/000000000042.json"
     assert journal_sequence("journal/000000000042.json") == 42
     name = state_name(CheckpointId(7), OperatorName("totals"), SlotIndex(1))
-    assert name == "state/000000000007/totals-1.state"
+    assert name == "state/000000000007-totals-1.state"
     assert checkpoint_of_state(name) == 7
 
 

@@ -278,6 +278,9 @@ def test_content_and_every_folder_are_synced_before_the_call_returns(
     root = str(tmp_path / "a/b")
     assert synced[0].startswith(f"{root}/{UNFINISHED}/")
     assert synced[-3:] == [f"{root}/state/7", f"{root}/state", root]
+    del synced[:]
+    storage.put_if_absent("state/8", b"two")
+    assert synced[1:] == [f"{root}/state"], "its own name is durable by now"
 
 
 def test_a_probe_makes_the_directory_itself_durable(

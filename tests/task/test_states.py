@@ -230,7 +230,7 @@ def test_F18_every_file_is_listed_with_the_name_and_the_kind_of_its_state() -> N
         ("known", StateKind.LIST),
     }
     assert sorted(world.files) == [
-        f"state/000000000001/count-0.{name}.state" for name in ("counts", "known", "readers", "seen")
+        f"state/000000000001-count-0.{name}.state" for name in ("counts", "known", "readers", "seen")
     ]
     again = world.checkpoint(2)
     assert again.states == one.states, "nothing has changed"

@@ -25,7 +25,7 @@ from tidegate.state.errors import StateUnreadable
 from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.checksum import seal, unseal
-from tidegate.storage.names import JOURNAL_PREFIX, RESTORING_PREFIX, STATE_PREFIX, is_state_name
+from tidegate.storage.names import JOURNAL_PREFIX, RESTORING_PREFIX, STATE_PREFIX, copied_state_name, is_state_name
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ def import_states(
     try:
         for handle in savepoint.checkpoint.states:
             name = handle.path.removeprefix(STATE_PREFIX)
-            moved.append(msgspec.structs.replace(handle, path=f"{STATE_PREFIX}{checkpoint:012d}/{name}"))
+            moved.append(msgspec.structs.replace(handle, path=copied_state_name(checkpoint, name)))
             target.put(moved[-1].path, read_state(folder, handle))
     except StorageError:
         remove_written(target, [handle.path for handle in moved])

@@ -56,6 +56,8 @@ class LocalStorage(Storage):
         self._calls = tools.calls
         self._root = directory_of(url)
         self._shared = False
+        self._named: set[Path] = set()
+        """Folders of the first level whose names are known to be durable."""
         if create:
             self._guard("create", "the directory", self._prepare)
         self._opened = self._guard("look at", "the directory", self._identity) if stays else None
@@ -246,12 +248,19 @@ class LocalStorage(Storage):
             self._sync_folder(child.parent)
 
     def _sync_up(self, folder: Path) -> None:
-        """Syncs a folder and its parents: another process may have created one without having synced it yet."""
+        """Syncs a folder and its parents: another process may have created one without having synced it yet.
+
+        The folders of the first level are never removed, so it is enough to sync the name of each once.
+        """
+        below = folder
         while True:
             self._sync_folder(folder)
             if folder == self._root:
+                self._named.add(below)
                 return
-            folder = folder.parent
+            if folder in self._named:
+                return
+            below, folder = folder, folder.parent
 
     def _sync_above(self) -> None:
         """Syncs the folders above the root: their creator may have crashed before it synced them.

@@ -1,18 +1,19 @@
 """Names of a pipeline's objects in its checkpoint storage.
 
     journal/000000000042.json                        one decision
-    state/000000000007/<operator>-<subtask>.<state>.state    one state of an operator in one subtask at checkpoint 7,
+    state/000000000007-<operator>-<subtask>.<state>.state    one state of an operator in one subtask at checkpoint 7,
                                                              or the changes since the files that the
                                                              checkpoint lists before it
-    state/000000000007/<operator>-<subtask>.<state>.1.state  a further part, if one file would be too large
-    state/000000000007/<vertex>-<subtask>.input              rows in flight in front of a subtask
-    state/000000000007/<vertex>-<subtask>.output             rows in flight behind it (both with unaligned barriers)
+    state/000000000007-<operator>-<subtask>.<state>.1.state  a further part, if one file would be too large
+    state/000000000007-<vertex>-<subtask>.input              rows in flight in front of a subtask
+    state/000000000007-<vertex>-<subtask>.output             rows in flight behind it (both with unaligned barriers)
     code/<sha256>/000000                                     a part of a file of `code:`, by the content of the file
     shared/000000000012-slot-0                               during the start of attempt 12: proof of a shared directory
     restoring/0123456789abcdef                               while a savepoint is copied into the directory
 
 A checkpoint id is never reused (C10), so the name of a state object belongs to one checkpoint of one attempt. Later
-checkpoints may also list the object.
+checkpoints may also list the object. There is no folder for each checkpoint: in a file system, creating one takes two
+more writes to the disk, for which the checkpoint would wait.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RESTORING_PREFIX: Final = "restoring/"
 CODE_PREFIX: Final = "code/"
 
 _JOURNAL = re.compile(r"journal/([0-9]{12})\.json")
-_STATE = re.compile(r"state/([0-9]{12})/.+")
+_STATE = re.compile(r"state/([0-9]{12})-.+")
 
 
 def journal_name(sequence: JournalSequence) -> str:
@@ -45,7 +46,12 @@ def journal_sequence(name: str) -> JournalSequence | None:
 
 def state_name(checkpoint: CheckpointId, operator: OperatorName, subtask: SlotIndex, suffix: str = "state") -> str:
     """Returns the object name of a part of an operator's state in one subtask."""
-    return f"{STATE_PREFIX}{checkpoint:012d}/{operator}-{subtask}.{suffix}"
+    return copied_state_name(checkpoint, f"{operator}-{subtask}.{suffix}")
+
+
+def copied_state_name(checkpoint: CheckpointId, name: str) -> str:
+    """Returns the object name at a checkpoint of a state object with this name in a savepoint."""
+    return f"{STATE_PREFIX}{checkpoint:012d}-{name}"
 
 
 def code_name(sha256: str, part: int) -> str:
