@@ -9,7 +9,7 @@ import polars as pl
 
 from tests.operators.driven import Driven, drive
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, DataType
-from tidegate.expressions.decimals import derive_average_type, derive_sum_type
+from tidegate.expressions.decimal_types import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import BadRecordPolicy

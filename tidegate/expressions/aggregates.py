@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import msgspec
 
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, NESTED, DataType
-from tidegate.expressions.decimals import derive_average_type, derive_sum_type
+from tidegate.expressions.decimal_types import derive_average_type, derive_sum_type
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import AggregateCall, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Site, check_count

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Decimal
 
-from tidegate.datatypes import EXACT, MAX_PRECISION, DataType, decimal_of
+from tidegate.datatypes import EXACT, MAX_PRECISION, DataType, decimal_of, decimal_of_units
 
 _LEAST_SCALE = 6
 """The fractional digits that a result keeps even if its integer digits leave less room."""
@@ -99,3 +99,29 @@ def fitted(number: Decimal, kind: DataType) -> Decimal | None:
     if rounded.copy_abs() >= Decimal(1).scaleb(kind.precision - kind.scale):
         return None
     return rounded or rounded.copy_abs()
+
+
+def derive_sum_type(kind: DataType) -> DataType:
+    """Returns the type of a sum of decimals: ten more digits, as in Spark."""
+    return decimal_of(min(MAX_PRECISION, kind.precision + 10), kind.scale)
+
+
+def derive_average_type(kind: DataType) -> DataType:
+    """Returns the type of an average of decimals: four more fractional digits, as in Spark."""
+    return decimal_of(min(MAX_PRECISION, kind.precision + 4), min(MAX_PRECISION, kind.scale + 4))
+
+
+def divide_average(units: int, scale: int, count: int, result: DataType) -> Decimal:
+    """Divides a sum of `units` of the scale by the number of values. The result is rounded half up to its scale in one
+    step, as in Spark 4. Raises OverflowError.
+    """
+    rounded = round_half_up(units * 10 ** (result.scale - scale), count)
+    if not -(10**result.precision) < rounded < 10**result.precision:
+        raise OverflowError(f"an average leaves the range of {result}")
+    return decimal_of_units(rounded, result.scale)
+
+
+def round_half_up(numerator: int, denominator: int) -> int:
+    """Returns the nearest integer to the fraction; ties are rounded away from 0."""
+    rounded = (2 * abs(numerator) + denominator) // (2 * denominator)
+    return -rounded if numerator < 0 else rounded

@@ -15,8 +15,7 @@ from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.intervals import interval_literal, is_unit, range_literal
 from tidegate.expressions.literals import TYPES, binary_literal, decimal_type, number_literal
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
-from tidegate.expressions.token_reader import TokenReader
-from tidegate.expressions.tokens import Token, derive_tokens
+from tidegate.expressions.tokens import Token, TokenReader, derive_tokens
 
 MAX_DEPTH = 50
 _LEVELS = (

@@ -8,7 +8,7 @@ import polars as pl
 
 from tidegate.datatypes import BOOLEAN, STRING
 from tidegate.errors import TidegateError
-from tidegate.expressions.compiled.frames import Predicate, compile_predicate, compile_projection
+from tidegate.expressions.compiled.compiler import Predicate, compile_predicate, compile_projection
 from tidegate.expressions.errors import ExpressionError
 from tidegate.expressions.expression import Cast, ColumnReference, Expression
 from tidegate.expressions.parse import parse_expression

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from tidegate.datatypes import BIGINT, DOUBLE, MAX_PRECISION, DataType, decimal_of, units_of
-from tidegate.expressions.decimals import derive_average_type, divide_average
+from tidegate.expressions.decimal_types import derive_average_type, divide_average
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.aggregates.counting import COUNT
 from tidegate.operators.aggregates.exact import EXACT_SUM, total_of

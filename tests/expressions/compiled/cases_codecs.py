@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from tests.expressions.compiled.like_spark import Case, Row
-from tidegate.expressions.compiled.urls import part_of_url
+from tidegate.expressions.compiled.codecs import part_of_url
 from tidegate.expressions.functions.codecs import CHARACTER_SETS, URL_PARTS
 
 UTC = datetime.UTC

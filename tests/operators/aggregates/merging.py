@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
-from tidegate.expressions.decimals import derive_average_type, derive_sum_type
+from tidegate.expressions.decimal_types import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, ColumnReference, Expression, Literal
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.aggregates.contract import (

@@ -40,7 +40,7 @@ from tidegate.datatypes import (
     decimal_of,
     decimal_of_units,
 )
-from tidegate.expressions.decimals import derive_average_type, derive_sum_type
+from tidegate.expressions.decimal_types import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, ColumnReference, Literal
 from tidegate.operators.aggregates.contract import derive_accumulators
 from tidegate.operators.aggregates.values import rank

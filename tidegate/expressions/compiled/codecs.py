@@ -1,19 +1,32 @@
-"""Character sets, percent-encoding, base 64, checksums and deterministic ids, row by row."""
+"""Functions of bytes, row by row: character sets, percent-encoding, base 64, URLs, checksums, deterministic ids, AES.
+
+URLs have the parts that `java.net.URI` finds, which Spark's `parse_url` uses: by RFC 2396, unlike browsers.
+AES is OpenSSL's (the extra `encryption`). GCM: 12 bytes of initialization vector, the text, a tag of 16 bytes. CBC: 16
+bytes of initialization vector, the padded text. ECB: the padded text.
+"""
 
 from __future__ import annotations
 
 import base64
+import ipaddress
+import os
 import re
 import struct
+import unicodedata
 import urllib.parse
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Final
+
+import polars as pl
 
 from tidegate.expressions.compiled.compiled import Compiled, compiles
 from tidegate.expressions.compiled.rowwise import RowFailed, by_row, text_within_limit, within_limit
-from tidegate.expressions.compiled.urls import part_of_url
-from tidegate.expressions.expression import Call
+from tidegate.expressions.expression import Call, Literal
+from tidegate.expressions.secrets import KEY_BYTES, SECRET
 from tidegate.formats.failures import FailureKind
 
 _PYTHON_NAMES = {"utf-16": "utf-16-be", "utf-32": "utf-32-be", "us-ascii": "ascii"}
@@ -224,3 +237,204 @@ def _rotated(value: int, bits: int) -> int:
 
 def _round(lane: int, word: int) -> int:
     return _rotated(lane + word * _P2, 31) * _P1 & _MASK
+
+
+_WHOLE = re.compile(r"(?:([^:/?#]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_OTHER = r"%[0-9A-Fa-f]{2}|[^\x00-\x7f]"
+_PATH = re.compile(rf"(?:[A-Za-z0-9_!.~'()*:@&=+$,;/-]|{_OTHER})*")
+_QUERY = re.compile(rf"(?:[A-Za-z0-9_!.~'()*:@&=+$,;/?\[\]-]|{_OTHER})*")
+_USER = re.compile(rf"(?:[A-Za-z0-9_!.~'()*:&=+$,;-]|{_OTHER})*")
+_REGISTRY = re.compile(rf"(?:[A-Za-z0-9_!.~'()*:@&=+$,;-]|{_OTHER})+")
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_TOP_LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = re.compile(
+    rf"(?:{_LABEL}\.)*{_TOP_LABEL}\.?|(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){{3}}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+)
+_SERVER = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.]*\]|[^@:]*)(?::([0-9]*))?")
+
+
+def part_of_url(text: str, part: str, name: str = "") -> str | None:
+    """Returns HOST, PATH, QUERY ... as written in the text, or the value of `name` in the query; None if it does not
+    exist.
+
+    Raises ValueError if the text is not a URL.
+    """
+    scheme, authority, path, query, reference = _split(text)
+    opaque = scheme is not None and authority is None and not path.startswith("/")
+    if part == "PROTOCOL":
+        return scheme
+    if part == "REF":
+        return reference
+    if opaque:
+        return None
+    user, host = _server(authority)
+    if part == "QUERY" and name and query is not None:
+        found = re.search(rf"(?:&|^){name}=([^&]*)", query)
+        return found[1] if found else None
+    file = path if query is None else f"{path}?{query}"
+    return {"PATH": path, "QUERY": query, "FILE": file, "AUTHORITY": authority, "HOST": host, "USERINFO": user}[part]
+
+
+def _split(text: str) -> tuple[str | None, str | None, str, str | None, str | None]:
+    found = _WHOLE.fullmatch(text)
+    if found is None or any(unicodedata.category(one) in ("Zs", "Zl", "Zp", "Cc") for one in text):
+        raise ValueError(text)
+    scheme, authority, path, query, reference = found.groups()
+    rest = text if scheme is None else text[len(scheme) + 1 :]
+    legal = (scheme is None or _SCHEME.fullmatch(scheme)) and _QUERY.fullmatch(reference or "")
+    if not legal or (scheme is not None and not rest.partition("#")[0]):
+        raise ValueError(text)
+    if scheme is not None and not rest.startswith("/"):
+        if not _QUERY.fullmatch(rest.partition("#")[0]):
+            raise ValueError(text)
+        return scheme, None, path, query, reference
+    if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query or ""):
+        raise ValueError(text)
+    if authority == "" and not rest.removeprefix("//"):
+        raise ValueError(text)
+    return scheme, authority or None, path, query, reference
+
+
+def _server(authority: str | None) -> tuple[str | None, str | None]:
+    """Returns user and host; both are None for an authority that does not name a server, such as `my_host`."""
+    if authority is None:
+        return None, None
+    found = _SERVER.fullmatch(authority)
+    if found is not None and _USER.fullmatch(found[1] or ""):
+        if found[2].startswith("["):
+            ipaddress.IPv6Address(found[2][1:-1])  # raises ValueError if it is not an IPv6 address
+            return found[1], found[2]
+        if _HOST.fullmatch(found[2]):
+            return found[1], found[2]
+    if not _REGISTRY.fullmatch(authority):
+        raise ValueError(authority)
+    return None, None
+
+
+IV_BYTES: Final = {"GCM": 12, "CBC": 16, "ECB": 0}
+_BLOCK_BYTES = 16
+_LONGER_BYTES: Final = 32
+"""The maximum size of the initialization vector and the tag, or the padding."""
+_KEYS_MAX = 256
+"""The number of keys from records that are cached with their ciphers."""
+
+
+@compiles(SECRET)
+def _secret(call: Call, arguments: Sequence[Compiled]) -> Compiled:  # noqa: ARG001  # the arguments are not columns
+    """Compiles a secret to NULL: a key is not a value, and `key_of` takes it from the call."""
+    return Compiled(pl.lit(None, pl.Binary()), call)
+
+
+def key_of(call: Call) -> bytes | None:
+    """Returns the key of a cipher if it is a secret, which a slot has inserted; None if the record contains the key."""
+    key = call.arguments[1]
+    if not (isinstance(key, Call) and key.function == SECRET):
+        return None
+    held = key.arguments[2]
+    assert isinstance(held, Literal)
+    return bytes.fromhex(str(held.value))
+
+
+@compiles("aes_encrypt")
+def _encrypt(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    mode = _mode_of(call)
+    encrypt, iv_bytes = _ENCRYPT[mode], IV_BYTES[mode]
+
+    def each(text: str | bytes, key: bytes, iv: str | bytes, aad: str | bytes) -> bytes:
+        plain, vector = _bytes(text), _bytes(iv) or os.urandom(iv_bytes)
+        within_limit(len(plain) + _LONGER_BYTES)
+        if len(key) not in KEY_BYTES or len(vector) != iv_bytes:
+            raise RowFailed(FailureKind.INVALID_PARAMETER_VALUE)
+        return vector + encrypt(key, vector, plain, _bytes(aad))
+
+    kinds = (FailureKind.INVALID_PARAMETER_VALUE, FailureKind.RESULT_TOO_LARGE)
+    return _ciphered(call, arguments, each, kinds)
+
+
+@compiles("aes_decrypt", "try_aes_decrypt")
+def _decrypt(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    from cryptography.exceptions import InvalidTag
+
+    mode, attempt = _mode_of(call), call.function.startswith("try_")
+    decrypt, iv_bytes = _DECRYPT[mode], IV_BYTES[mode]
+
+    def each(data: str | bytes, key: bytes, aad: str | bytes) -> bytes | None:
+        whole = _bytes(data)
+        if len(key) in KEY_BYTES and len(whole) >= iv_bytes:
+            with suppress(InvalidTag, ValueError):
+                return decrypt(key, whole[:iv_bytes], whole[iv_bytes:], _bytes(aad))
+        if attempt:
+            return None
+        raise RowFailed(FailureKind.INVALID_PARAMETER_VALUE)
+
+    return _ciphered(call, arguments, each, () if attempt else (FailureKind.INVALID_PARAMETER_VALUE,))
+
+
+def _ciphered(
+    call: Call, arguments: Sequence[Compiled], each: Callable[..., Any], kinds: tuple[FailureKind, ...]
+) -> Compiled:
+    """Runs row by row over the arguments from the record. A secret key does not become a column."""
+    key = key_of(call)
+    text, of_record, _, _, *others = arguments
+    if key is None:
+        return by_row(call, [text, of_record, *others], lambda text, key, *rest: each(text, _bytes(key), *rest), *kinds)
+    return by_row(call, [text, *others], lambda text, *rest: each(text, key, *rest), *kinds)
+
+
+def _mode_of(call: Call) -> str:
+    mode = call.arguments[2]
+    assert isinstance(mode, Literal)
+    return str(mode.value)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+@lru_cache(_KEYS_MAX)
+def _gcm(key: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
+
+
+def _encrypt_gcm(key: bytes, vector: bytes, plain: bytes, aad: bytes) -> bytes:
+    found: bytes = _gcm(key).encrypt(vector, plain, aad)
+    return found
+
+
+def _decrypt_gcm(key: bytes, vector: bytes, data: bytes, aad: bytes) -> bytes:
+    found: bytes = _gcm(key).decrypt(vector, data, aad)
+    return found
+
+
+def _blocks(key: bytes, vector: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CBC, ECB
+
+    return Cipher(AES(key), CBC(vector) if vector else ECB())  # noqa: S305  # the user's choice, as in Spark
+
+
+def _encrypt_blocks(key: bytes, vector: bytes, plain: bytes, _aad: bytes) -> bytes:
+    count = _BLOCK_BYTES - len(plain) % _BLOCK_BYTES
+    made = _blocks(key, vector).encryptor()
+    found: bytes = made.update(plain + bytes([count]) * count) + made.finalize()
+    return found
+
+
+def _decrypt_blocks(key: bytes, vector: bytes, data: bytes, _aad: bytes) -> bytes:
+    """Raises ValueError if the padding is invalid, which is the only sign of a wrong key."""
+    made = _blocks(key, vector).decryptor()
+    padded: bytes = made.update(data) + made.finalize()
+    count = padded[-1] if padded else 0
+    if not padded:
+        return b""
+    if not 0 < count <= _BLOCK_BYTES or padded[-count:] != bytes([count]) * count:
+        raise ValueError("the padding is damaged")
+    return padded[:-count]
+
+
+_ENCRYPT: Final = {"GCM": _encrypt_gcm, "CBC": _encrypt_blocks, "ECB": _encrypt_blocks}
+_DECRYPT: Final = {"GCM": _decrypt_gcm, "CBC": _decrypt_blocks, "ECB": _decrypt_blocks}

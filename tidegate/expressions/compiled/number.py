@@ -9,8 +9,8 @@ from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 import polars as pl
 
 from tidegate.expressions.compiled.arithmetic import dividing, integer_remainder
+from tidegate.expressions.compiled.casts import decimal_to_whole, rounded_decimal
 from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
-from tidegate.expressions.compiled.decimal_casts import decimal_to_whole, rounded_decimal
 from tidegate.expressions.compiled.decimals import decimal_arithmetic
 from tidegate.expressions.expression import Call
 from tidegate.formats.columns import polars_type

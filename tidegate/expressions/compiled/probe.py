@@ -14,7 +14,7 @@ import msgspec
 import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.compiled.frames import compile_projection
+from tidegate.expressions.compiled.compiler import compile_projection
 from tidegate.expressions.expression import Call, Cast, ColumnReference, Expression, FieldAccess, Lambda, columns_of
 from tidegate.expressions.secrets import find_secrets, put_stand_ins
 from tidegate.formats.bisection import first_line

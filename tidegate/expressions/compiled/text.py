@@ -1,16 +1,34 @@
-"""Functions of strings and bytes."""
+"""Functions of strings and bytes, of patterns in them, and `format_string` as `java.util.Formatter` writes it."""
 
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 from collections.abc import Callable, Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
 
 import polars as pl
 
 from tidegate.expressions.bounds import MAX_VALUE_BYTES
-from tidegate.expressions.compiled.compiled import Compiled, beside, compiles, eager, strict
-from tidegate.expressions.compiled.sizes import bytes_of, fitting, total_bytes
+from tidegate.expressions.compiled.compiled import (
+    Compiled,
+    beside,
+    bytes_of,
+    compiles,
+    eager,
+    fitting,
+    strict,
+    total_bytes,
+)
+from tidegate.expressions.compiled.json_functions import java_float
+from tidegate.expressions.compiled.json_text import java_double
+from tidegate.expressions.compiled.rowwise import by_row, text_within_limit
 from tidegate.expressions.expression import Call
+from tidegate.expressions.patterns import Piece, derive_format
+from tidegate.formats.failures import FailureKind
+from tidegate.formats.java_regex import derive_like_regex, derive_rust_regex, derive_rust_replacement
 
 _ONE: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "upper": lambda value: value.str.to_uppercase(),
@@ -254,3 +272,184 @@ def _initcaps(values: pl.Series) -> pl.Series:
 
 def _capital(word: str) -> str:
     return word[:1].title() + word.lower()[len(word[:1].lower()) :]
+
+
+_PLAIN_LIKE = re.compile(r"(%?)([^%_\\]*)(%?)")
+
+
+def _rust(argument: Compiled) -> str:
+    return derive_rust_regex(str(argument.constant)).pattern
+
+
+@compiles("rlike")
+def _matches(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.str.contains(_rust(arguments[1])))
+
+
+@compiles("regexp_extract")
+def _extract(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, group = arguments[0].value, int(arguments[2].constant or 0)
+    found = value.str.extract(_rust(arguments[1]), group).fill_null("")
+    return strict(call, arguments, pl.when(value.is_not_null()).then(found))
+
+
+@compiles("regexp_replace")
+def _replace_matches(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Bounds the size: a group in the replacement is at most as long as its match, and all matches as the text."""
+    found = derive_rust_regex(str(arguments[1].constant))
+    replacement = derive_rust_replacement(str(arguments[2].constant), found.groups)
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        return strict(call, inputs, inputs[0].value.str.replace_all(found.pattern, replacement))
+
+    if not replacement:
+        return build(arguments)
+    size, each = bytes_of(arguments[0]), len(replacement.encode())
+    copies = 1 + replacement.count("${")
+    at_most = size * (copies + each)
+    matches = pl.when(at_most > MAX_VALUE_BYTES).then(arguments[0].value).str.count_matches(found.pattern)
+    exact = size * copies + matches.cast(pl.Int64) * each
+    return fitting(call, arguments, pl.when(at_most > MAX_VALUE_BYTES).then(exact).otherwise(at_most), build)
+
+
+@compiles("regexp_extract_all")
+def _extract_all(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Matches each match again to get its group. This is exact because the pattern ignores the surrounding text."""
+    group, pattern = int(arguments[2].constant or 0), _rust(arguments[1])
+    found = arguments[0].value.str.extract_all(pattern)
+    if group:
+        found = found.list.eval(pl.element().str.extract(pattern, group).fill_null(""))
+    return strict(call, arguments, found)
+
+
+@compiles("regexp_count")
+def _count(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.str.count_matches(_rust(arguments[1])).cast(pl.Int32))
+
+
+@compiles("regexp_substr")
+def _first_match(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.str.extract(_rust(arguments[1]), 0))
+
+
+@compiles("regexp_instr")
+def _place_of_match(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Compiles regexp_instr. Polars returns a byte position, so the characters before it are counted."""
+    value = arguments[0].value
+    place = value.str.find(_rust(arguments[1]))
+    before = value.cast(pl.Binary).bin.slice(0, place).cast(pl.String)
+    found = pl.when(place.is_not_null()).then(before.str.len_chars() + 1).otherwise(0).cast(pl.Int32)
+    return strict(call, arguments, pl.when(value.is_not_null()).then(found))
+
+
+@compiles("split")
+def _split(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.str.split(_rust(arguments[1]), literal=False))
+
+
+@compiles("like", "ilike")
+def _like(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Compiles LIKE. The usual patterns (`x%`, `%x`, `%x%`, no wildcard) need no regular expression."""
+    value, pattern, escape = arguments[0].value, str(arguments[1].constant), str(arguments[2].constant)
+    if call.function == "ilike":
+        value, pattern, escape = value.str.to_lowercase(), pattern.lower(), escape.lower()
+    plain = _PLAIN_LIKE.fullmatch(pattern) if escape == "\\" else None
+    if plain is None or not plain[2]:
+        return strict(call, arguments, value.str.contains(derive_like_regex(pattern, escape)))
+    first, text, last = plain.groups()
+    if first and last:
+        return strict(call, arguments, value.str.contains(text, literal=True))
+    if last:
+        return strict(call, arguments, value.str.starts_with(text))
+    return strict(call, arguments, value.str.ends_with(text) if first else value == text)
+
+
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_CONTEXT = Context(prec=800, rounding=ROUND_HALF_UP)
+_DIGITS = {"x": "x", "X": "X", "o": "o"}
+
+
+@compiles("format_string")
+def _format(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    pieces = derive_format(str(arguments[0].constant))
+    kinds = [one.type.kind for one in arguments[1:]]
+
+    def each(*values: Any) -> str:
+        parts = [
+            _formatted(piece, values[piece.argument], kinds[piece.argument]) if piece.conversion else piece.text
+            for piece in pieces
+        ]
+        text = "".join(parts)
+        text_within_limit(text)
+        return text
+
+    return by_row(call, arguments[1:] or arguments, each, FailureKind.RESULT_TOO_LARGE, needed=0)
+
+
+def _formatted(piece: Piece, value: Any, kind: str) -> str:
+    if piece.conversion in "sSb" or value is None:
+        text = "false" if piece.conversion == "b" and value is None else _text(value, kind)
+        text = text if piece.precision is None else _cut(text, piece.precision)
+        return _padded(piece, text.upper() if piece.conversion in "SX" else text)
+    if piece.conversion in _DIGITS:
+        number = format(value & ((1 << _BITS[kind]) - 1), _DIGITS[piece.conversion])
+        return number.zfill(piece.width) if "0" in piece.flags else _padded(piece, number)
+    if isinstance(value, float) and not math.isfinite(value):
+        return _padded(piece, _not_finite(piece, value))
+    return _signed(piece, *_number(piece, value))
+
+
+def _text(value: Any, kind: str) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        return java_float(value) if kind == "float" else java_double(value)
+    return str(value)
+
+
+def _cut(text: str, units: int) -> str:
+    """Returns the first characters. Java counts UTF-16 units, and half a character becomes `?`."""
+    if text.isascii():
+        return text[:units]
+    cut = text.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "replace")
+    return cut[:-1] + "?" if cut.endswith("\ufffd") and not text.startswith(cut) else cut
+
+
+def _padded(piece: Piece, text: str) -> str:
+    more = 0 if text.isascii() else len(text.encode("utf-16-le")) // 2 - len(text)
+    return text.ljust(piece.width - more) if "-" in piece.flags else text.rjust(piece.width - more)
+
+
+def _not_finite(piece: Piece, value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if value < 0:
+        return "(Infinity)" if "(" in piece.flags else "-Infinity"
+    return next((sign for sign in "+ " if sign in piece.flags), "") + "Infinity"
+
+
+def _number(piece: Piece, value: Any) -> tuple[bool, str]:
+    """Returns whether the number is negative, and its digits."""
+    grouped = "," if "," in piece.flags else ""
+    if piece.conversion == "d":
+        return value < 0, format(abs(value), f"{grouped}d")
+    shortest = Decimal(java_double(abs(value)))  # a float is formatted as a double, as in Java
+    digits = 6 if piece.precision is None else piece.precision
+    negative = math.copysign(1, value) < 0
+    if piece.conversion == "f":
+        rounded = shortest.quantize(Decimal(1).scaleb(-digits), context=_CONTEXT)
+        return negative, format(rounded, f"{grouped}.{digits}f")
+    if not shortest:
+        return negative, ("0." + "0" * digits if digits else "0") + "e+00"
+    rounded = Context(prec=digits + 1, rounding=ROUND_HALF_UP).create_decimal(shortest)
+    mantissa, _, exponent = format(rounded, f".{digits}e").partition("e")
+    return negative, f"{mantissa}e{int(exponent):+03d}"
+
+
+def _signed(piece: Piece, negative: bool, digits: str) -> str:
+    front, back = ("(", ")") if negative and "(" in piece.flags else ("-", "") if negative else ("", "")
+    if not negative:
+        front = next((sign for sign in "+ " if sign in piece.flags), "")
+    if "0" in piece.flags:
+        digits = digits.rjust(piece.width - len(front) - len(back), "0")
+    return _padded(piece, front + digits + back)

@@ -9,7 +9,7 @@ import polars as pl
 from tidegate.datatypes import TIMESTAMP as MOMENT
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.calendar import DAY, days_of, is_date, outside_calendar
-from tidegate.expressions.date_patterns import VARIABLE, ZONES, Part
+from tidegate.expressions.patterns import VARIABLE, ZONES, Part
 from tidegate.expressions.text_values import DATE, OFFSET_MINUTES_MAX
 from tidegate.expressions.text_values import TIMESTAMP as TIMESTAMP_TEXT
 from tidegate.formats.columns import TIMESTAMP, polars_type

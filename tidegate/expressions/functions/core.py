@@ -19,9 +19,17 @@ from tidegate.datatypes import (
     DataType,
     holds_kind,
 )
+from tidegate.expressions.decimal_types import decimal_for, derive_result
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Lambda, Literal, text_of
-from tidegate.expressions.typing_rules import NUMERIC, common_type, derive_cast_remedy, with_type
+from tidegate.expressions.typing_rules import (
+    INTEGRAL,
+    NUMERIC,
+    common_type,
+    derive_cast_remedy,
+    literal_as_decimal,
+    with_type,
+)
 
 _ATOMIC = (*NUMERIC, "decimal", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "void")
 _TARGETS = {
@@ -244,3 +252,25 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
                 "other side as text",
             )
     return tuple(with_type(argument.start, argument.expression, kind) for argument in arguments)
+
+
+def decimal_operand(argument: Argument, other: Argument) -> Argument:
+    """Converts an integer literal next to a decimal to the smallest decimal that holds it, except a tinyint literal."""
+    found = argument.expression
+    if other.type.kind != "decimal" or argument.type.kind not in INTEGRAL[1:] or not argument.is_literal:
+        return argument
+    assert isinstance(found, Literal)
+    return Argument(literal_as_decimal(found), argument.start)
+
+
+def decimal_arithmetic(name: str, left: Argument, right: Argument) -> Call:
+    """Types `+ - * / % div pmod` of two numbers, of which one is a decimal and none a float or double."""
+    operands = (_as_decimal(left, right), _as_decimal(right, left))
+    kind = BIGINT if name == "div" else derive_result(name, operands[0].type, operands[1].type)
+    return Call(name, operands, kind)
+
+
+def _as_decimal(argument: Argument, other: Argument) -> Expression:
+    argument = decimal_operand(argument, other)
+    kind = other.type if argument.type.kind == "void" else argument.type
+    return with_type(argument.start, argument.expression, decimal_for(kind))

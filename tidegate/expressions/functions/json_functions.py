@@ -9,7 +9,7 @@ from tidegate.datatypes import INT, STRING, DataType
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
-from tidegate.expressions.json_paths import PathRefused, derive_path
+from tidegate.expressions.patterns import PatternRefused, derive_path
 
 _NESTED = ("struct", "array", "map")
 _READ = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "date", "timestamp")
@@ -21,7 +21,7 @@ def _get(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     path = site.fixed_text(arguments[1])
     try:
         derive_path(str(path.value) if isinstance(path, Literal) else "")
-    except PathRefused as refused:
+    except PatternRefused as refused:
         remedy = "write it like $.order.lines[0].price; for wildcards use from_json and transform"
         raise ExpressionRefusal(arguments[1].start, f"the path {refused}", remedy) from refused
     return Call("get_json_object", (site.text(arguments[0]), path), STRING)

@@ -6,8 +6,7 @@ from tidegate.datatypes import BIGINT, DOUBLE, INT, MAX_PRECISION
 from tidegate.expressions.decimal_types import derive_rounded, derive_whole
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
-from tidegate.expressions.functions.core import Argument, Function, Site, check_count, simple, unify
-from tidegate.expressions.functions.decimals import decimal_arithmetic
+from tidegate.expressions.functions.core import Argument, Function, Site, check_count, decimal_arithmetic, simple, unify
 from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
 
 MAX_DIGITS = 15  # ten to this power and everything it scales is exact in a double

@@ -17,8 +17,17 @@ from tidegate.datatypes import (
 )
 from tidegate.expressions.errors import ExpressionRefusal, with_article
 from tidegate.expressions.expression import Call, Cast, Expression, Literal, text_of
-from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
-from tidegate.expressions.functions.decimals import decimal_arithmetic, decimal_operand
+from tidegate.expressions.functions.core import (
+    Argument,
+    Function,
+    Resolve,
+    Site,
+    check_count,
+    decimal_arithmetic,
+    decimal_operand,
+    simple,
+    unify,
+)
 from tidegate.expressions.functions.intervals import TIME_KINDS, negate_interval, scale_interval, time_arithmetic
 from tidegate.expressions.text_values import date_of_text, timestamp_of_text
 from tidegate.expressions.typing_rules import (

@@ -1,11 +1,14 @@
-"""Typing rules of functions of strings and bytes, and the check for unsupported patterns."""
+"""Typing rules of functions on text, of patterns in it, and of `format_string`. Patterns must be literals."""
 
 from __future__ import annotations
+
+import re
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, INT, STRING, DataType
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
+from tidegate.expressions.patterns import KINDS, PatternRefused, derive_format
 from tidegate.expressions.remarks import GROUP
 from tidegate.expressions.typing_rules import with_type
 from tidegate.formats.java_regex import (
@@ -224,6 +227,67 @@ def _sha2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     return Call("sha2", (site.bytes(arguments[0]), bits), STRING)
 
 
+_PLACES = re.compile(r"\\[AzbB]")
+"""Parts of a translated pattern that depend on the text around a match."""
+
+
+def _of_pattern(name: str, result: DataType) -> Resolve:
+    """Types a function of a text and a pattern that cannot match the empty string and has no `$`."""
+
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 2, 2)
+        pattern, _ = fixed_pattern(site, arguments[1], nullable=False, ends=False)
+        return Call(name, (site.text(arguments[0]), pattern), result)
+
+    return resolve
+
+
+def _extract_all(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 3)
+    group = site.fixed_integer(arguments[2]) if len(arguments) == 3 else Literal(1, INT)
+    number = int(group.value or 0) if isinstance(group, Literal) else 0
+    pattern, found = fixed_pattern(site, arguments[1], nullable=False, ends=False)
+    if not 0 <= number <= found.groups:
+        raise ExpressionRefusal(
+            arguments[1].start,
+            f"the pattern has {found.groups} groups, so no group {number}",
+            "add brackets or ask for group 0",
+        )
+    if number and _PLACES.search(found.pattern):
+        raise ExpressionRefusal(
+            arguments[1].start,
+            rf"`^`, `\b` and the like are not supported in `{site.function}` with a group",
+            "ask for group 0, or write the characters around it",
+        )
+    return Call("regexp_extract_all", (site.text(arguments[0]), pattern, group), DataType("array", element=STRING))
+
+
+def _format(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, None)
+    literal = site.fixed_text(arguments[0])
+    try:
+        pieces = derive_format(str(literal.value) if isinstance(literal, Literal) else "")
+    except PatternRefused as refused:
+        raise ExpressionRefusal(
+            arguments[0].start,
+            f"the format has {refused}, which is not supported",
+            "use %d %x %X %o %e %f %s %S %b %% %n",
+        ) from refused
+    for piece in pieces:
+        if not piece.conversion:
+            continue
+        if piece.argument + 1 >= len(arguments):
+            raise ExpressionRefusal(
+                arguments[0].start, f"the format needs {piece.argument + 1} values", "add what is missing"
+            )
+        argument = arguments[piece.argument + 1]
+        if argument.type.kind not in (*KINDS[piece.conversion], "void"):
+            raise ExpressionRefusal(
+                argument.start, f"`%{piece.conversion}` does not take {argument.type}", "cast it, to a string for %s"
+            )
+    return Call("format_string", (literal, *(site.any(argument) for argument in arguments[1:])), STRING)
+
+
 FUNCTIONS = (
     Function("upper", "text", "upper(s)", "In upper case.", _text("upper"), ("ucase",)),
     Function("lower", "text", "lower(s)", "In lower case.", _text("lower"), ("lcase",)),
@@ -367,4 +431,40 @@ FUNCTIONS = (
         "sha1", "hashes", "sha1(s)", "SHA-1 of the bytes in hexadecimal.", simple("sha1", "bytes", STRING), ("sha",)
     ),
     Function("sha2", "hashes", "sha2(s, bits)", "SHA-224, 256 (also 0), 384 or 512 in hexadecimal.", _sha2),
+    Function(
+        "regexp_extract_all",
+        "text",
+        "regexp_extract_all(s, pattern [, group])",
+        "A group (default 1) of every match, an array.",
+        _extract_all,
+    ),
+    Function(
+        "regexp_count",
+        "text",
+        "regexp_count(s, pattern)",
+        "How many matches there are.",
+        _of_pattern("regexp_count", INT),
+    ),
+    Function(
+        "regexp_substr",
+        "text",
+        "regexp_substr(s, pattern)",
+        "The first match; NULL when there is none.",
+        _of_pattern("regexp_substr", STRING),
+    ),
+    Function(
+        "regexp_instr",
+        "text",
+        "regexp_instr(s, pattern)",
+        "The place of the first match from 1, 0 when there is none.",
+        _of_pattern("regexp_instr", INT),
+    ),
+    Function(
+        "format_string",
+        "text",
+        "format_string('%05d %s', a, b, ...)",
+        "Values in a format of Java's: %d %x %X %o %e %f %s %S %b %% %n, with flags, width and precision.",
+        _format,
+        ("printf",),
+    ),
 )

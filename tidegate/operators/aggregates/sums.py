@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 
 from tidegate.datatypes import BIGINT, BINARY, DOUBLE, EXACT, decimal_of_units, units_of
-from tidegate.expressions.decimals import derive_sum_type, divide_average
+from tidegate.expressions.decimal_types import derive_sum_type, divide_average
 from tidegate.expressions.expression import AggregateCall
 from tidegate.native.running import TotalFunction
 from tidegate.operators.aggregates.contract import (
