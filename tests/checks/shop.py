@@ -15,7 +15,7 @@ import msgspec
 
 from tests.support.clusters import alone
 from tidegate.checks.pipeline_file import check_file, plan_file
-from tidegate.cli.connect import find_problems
+from tidegate.cli.doctor import find_problems
 from tidegate.cli.run import run_pipeline
 from tidegate.config.load import read_pipeline
 from tidegate.coordinator.entries import Writer

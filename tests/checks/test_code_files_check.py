@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.user_code import describe_here
 from tests.user_code.made_wheels import make_wheel
-from tidegate.checks.pipeline_file import check_file, plan_file
-from tidegate.checks.user_code import probe
+from tidegate.checks.pipeline_file import check_file, plan_file, probe
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import read_pipeline
 from tidegate.plan.build import build_plan

@@ -23,8 +23,8 @@ from tidegate.checks.findings import (
     prevent_start,
     render_checks_table,
 )
-from tidegate.checks.render import render_findings
 from tidegate.checks.uses import derive_unattended_ms
+from tidegate.cli.doctor import render_findings
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 
 PAGE = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text("utf-8")

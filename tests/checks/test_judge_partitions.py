@@ -6,7 +6,7 @@ import pytest
 
 from tests.plan.test_build import HEAD
 from tidegate.checks.facts import SeenTopic
-from tidegate.checks.judge_partitions import judge_partitions
+from tidegate.checks.judge_start import judge_partitions
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import MAIN_CLUSTER
 from tidegate.kafka.facts import TopicFacts

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import SessionBroker, TopicMaker
 from tests.support import clients
 from tidegate.checks.findings import Severity, is_kept
-from tidegate.cli.connect import find_findings, find_problems
+from tidegate.cli.doctor import find_findings, find_problems
 from tidegate.cli.main import run_command
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.daemon.restore_point import NO_OPTIONS

@@ -16,8 +16,7 @@ from tests.support.registry import FakeRegistry, answer_with
 from tidegate.checks import registry
 from tidegate.checks import schemas as start_schemas
 from tidegate.checks.findings import Severity
-from tidegate.checks.registrations import check_registrations, register_schemas
-from tidegate.checks.registry import open_registry
+from tidegate.checks.registry import check_registrations, open_registry, register_schemas
 from tidegate.checks.schemas import Ask, resolve_schemas
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline

@@ -229,7 +229,7 @@ def test_X17_a_broker_that_is_not_there_is_waited_for_with_a_word_and_an_end(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tidegate.daemon.service.BROKERS_S", 2.5)
-    monkeypatch.setattr("tidegate.cli.connect.PATIENCE_S", 1.0)
+    monkeypatch.setattr("tidegate.cli.doctor.PATIENCE_S", 1.0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -16,8 +16,8 @@ from tidegate.checks import survey
 from tidegate.checks.facts import ClusterFacts, Comparison
 from tidegate.checks.findings import Finding, Severity, derive_problems
 from tidegate.checks.judge_start import judge_error
-from tidegate.checks.render import render_findings
 from tidegate.checks.uses import derive_needs
+from tidegate.cli.doctor import render_findings
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import EMPTY
 from tidegate.coordinator.recovery import RestoreRefused

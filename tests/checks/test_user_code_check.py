@@ -7,9 +7,8 @@ from typing import Final
 
 import pytest
 
-from tidegate.checks import user_code
-from tidegate.checks.pipeline_file import check_file, plan_file
-from tidegate.checks.user_code import probe
+from tidegate.checks import pipeline_file
+from tidegate.checks.pipeline_file import check_file, plan_file, probe
 from tidegate.config.errors import ConfigErrors
 
 pytestmark = pytest.mark.slow
@@ -32,7 +31,7 @@ sinks:
 
 @pytest.fixture
 def _in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_code, "probe", CHILD)
+    monkeypatch.setattr(pipeline_file, "probe", CHILD)
 
 
 def write(directory: Path, geo: str) -> Path:
@@ -97,7 +96,7 @@ WAITING = "import threading\nstarted = threading.Event()\n"
 
 @pytest.mark.usefixtures("_in_a_child")
 def test_a_module_that_does_not_end_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_code, "TIME_LIMIT_S", 1.0)
+    monkeypatch.setattr(pipeline_file, "CODE_LIMIT_S", 1.0)
     path = write(tmp_path, f"{WAITING}started.wait()\n")
     _, (found,) = check_file(path, {})
     assert "the import of the module `lookup.geo` has not ended within 1 s; a module must do nothing that" in str(found)

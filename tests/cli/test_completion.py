@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.waiting import PATIENCE_S
-from tidegate.cli.completion import SHELLS, VARIABLE
-from tidegate.cli.main import COMMANDS, tidegate
+from tidegate.cli.main import COMMANDS, SHELLS, VARIABLE, tidegate
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -47,7 +47,7 @@ def test_connect_asks_with_the_options_of_the_run(
         asked.append(target._options)
         return []
 
-    monkeypatch.setattr("tidegate.cli.connect.survey", check)
+    monkeypatch.setattr("tidegate.cli.doctor.survey", check)
     file = tmp_path / "shop.yaml"
     head = HEAD.replace("/nowhere/shop", str(tmp_path / "checkpoints"))
     file.write_text(f"{head}http: {{port: 0}}\n{TOTALS}", encoding="utf-8")
@@ -68,7 +68,7 @@ def test_connect_reads_a_journal_with_a_gap_as_its_run_does(tmp_path: Path, monk
             refused.append(error.message)
         return []
 
-    monkeypatch.setattr("tidegate.cli.connect.survey", check)
+    monkeypatch.setattr("tidegate.cli.doctor.survey", check)
     directory = tmp_path / "checkpoints"
     journal = Journal(LocalStorage(str(directory)), ME, retained=2, id_reserve=5)
     journal.take_over(IDENTITY, 1)

@@ -7,7 +7,7 @@ import io
 import msgspec
 from rich.console import Console
 
-from tidegate.cli.operator_table import find_busiest, find_early, render_diagnoses, render_operators
+from tidegate.cli.progress import find_busiest, find_early, render_diagnoses, render_operators
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, OperatorStatus
 from tidegate.ids import OperatorName
 

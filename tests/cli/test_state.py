@@ -15,7 +15,7 @@ import pytest
 from tests.storage.stores import opener_of
 from tests.support.command import tidegate
 from tests.support.object_server import BUCKET, ObjectServer
-from tidegate.cli.state.output import write_rows
+from tidegate.cli.state import write_rows
 from tidegate.datatypes import BIGINT, STRING, DataType
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"

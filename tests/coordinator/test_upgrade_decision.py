@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.coordinator.values import IDENTITY, completed, handle, positions
-from tidegate.cli.start_options import read_directives
+from tidegate.cli.options import read_directives
 from tidegate.coordinator.applied_directives import WORDS_MAX
 from tidegate.coordinator.clusters import derive_identity
 from tidegate.coordinator.entries import Identity

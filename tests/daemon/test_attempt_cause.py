@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.daemon.attempt_cause import SlotError, SlotRefused, derive_cause, derive_slot_error
+from tidegate.daemon.attempt_slots import SlotError, SlotRefused, derive_cause, derive_slot_error
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import FailureKind, RecordFailure, RecordPlace
 from tidegate.slot.faults import derive_failure

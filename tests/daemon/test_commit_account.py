@@ -16,7 +16,7 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.daemon.commit_account import CommitAccount
+from tidegate.daemon.checkpoint_figures import CommitAccount
 from tidegate.daemon.commit_listed import commit_listed
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.recovery_stages import StateVerified
@@ -72,7 +72,7 @@ def test_a_transaction_that_kafka_says_again_is_committed_is_counted_once() -> N
 
 
 def test_what_is_remembered_of_ended_transactions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.daemon.commit_account.ENDED_MAX", 1)
+    monkeypatch.setattr("tidegate.daemon.checkpoint_figures.ENDED_MAX", 1)
     account = CommitAccount()
     assert account.end([FIRST, SECOND]) == 2
     assert account.end([SECOND]) == 0, "the newest ones are"

@@ -9,12 +9,12 @@ from tests.daemon.http.orders import ORDER, Daemon, post
 from tidegate.coordinator.events import DeclineReceived, Event, SavepointWritten, SubtaskRunning, TriggerRequested
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.types import Decline
-from tidegate.daemon.attempt_cause import derive_slot_error
-from tidegate.daemon.event_log import DETAIL_CHARACTERS_MAX, EVENTS_MAX, EventKind, EventLog, PipelineEvent
-from tidegate.daemon.hold_metrics import SourceHold
+from tidegate.daemon.attempt_slots import derive_slot_error
 from tidegate.daemon.http.redaction import redact_events
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.pipeline_history import DETAIL_CHARACTERS_MAX, EVENTS_MAX, EventKind, EventLog, PipelineEvent
+from tidegate.daemon.source_holds import SourceHold
 from tidegate.daemon.status import PipelineState
 from tidegate.ids import Attempt, CheckpointId, OperatorName
 from tidegate.process.logs import set_secrets

@@ -8,9 +8,8 @@ import pytest
 
 from tests.daemon.test_metrics import FIRST, ORDERS, SECOND, TOTALS, value
 from tests.support.clocks import HandClock
-from tidegate.daemon.event_time import STALL_S, derive_holder, derive_watermark, render_moment
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.operator_accounts import OperatorAccounts
+from tidegate.daemon.operator_accounts import STALL_S, OperatorAccounts, derive_holder, derive_watermark, render_moment
 from tidegate.daemon.status import OperatorStatus
 from tidegate.ids import OperatorName
 from tidegate.operators.runtime import END_OF_TIME

@@ -11,8 +11,8 @@ import msgspec
 from tests.testing.pipelines import HEAD
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.config.sample import SAMPLE
-from tidegate.daemon.file_resources import make_file_resources
 from tidegate.daemon.http.resources import ResourceQuery
+from tidegate.daemon.resources import make_file_resources
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 

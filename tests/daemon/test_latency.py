@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.latency import SAMPLES_MAX, RecordTimes
+from tidegate.daemon.source_progress import SAMPLES_MAX, RecordTimes
 from tidegate.ids import MAIN_CLUSTER, OperatorName, TopicPartition
 
 PART, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)

@@ -44,7 +44,7 @@ def test_a_source_goes_on_after_what_is_lost_and_says_so_once(caplog: pytest.Log
             dict(one.next_offsets)[PART] for one in world.completed[-1].positions if PART in dict(one.next_offsets)
         ]
         world.kafka.removed = {1: before + 5}
-        with caplog.at_level(logging.ERROR, "tidegate.daemon.lost_input"):
+        with caplog.at_level(logging.ERROR, "tidegate.daemon.start_offsets"):
             await world.kill(0)
             newest = world._services.journal.state.newest_checkpoint
             assert newest is not None

@@ -30,12 +30,12 @@ TOOLS = (
     *(
         "tidegate.sources.dead_letter_topic",
         "tidegate.cli.docs",
-        "tidegate.cli.daemon_address",
+        "tidegate.cli.control_client",
         "tidegate.checks.dry_run",
         "tidegate.spark.state_source",
         "tidegate.spark.class_archive",
         "tidegate.daemon.checkpoint_requests",
-        "tidegate.daemon.savepoints",
+        "tidegate.daemon.checkpoint_requests",
     ),
 )
 """Rooms whose errors end a command, in whose terminal the message is, or are in an answer that a command reports."""

@@ -18,11 +18,11 @@ from tests.support.clocks import HandClock
 from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.daemon.broker_watch import Sign
-from tidegate.daemon.hold_metrics import SourceHold
 from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
 from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.rates import CounterWindow
+from tidegate.daemon.source_holds import SourceHold
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, PipelineState
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import (

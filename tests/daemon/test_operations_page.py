@@ -16,7 +16,7 @@ import pytest
 import tidegate
 from tests.tidy.tree import PACKAGE, python_files
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord, HistorySummary, SubtaskPhases
-from tidegate.daemon.checkpoint_summary import PHASES
+from tidegate.daemon.checkpoint_figures import PHASES
 from tidegate.daemon.diagnosis.rules import render_rules_table
 from tidegate.daemon.http.commands import COMMANDS
 from tidegate.daemon.http.server import ALIASES, BEAT_LIMIT_S, PATHS

@@ -6,7 +6,7 @@ from tests.support.clocks import HandClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.operator_accounts import OperatorAccounts
-from tidegate.daemon.partitions import LINES_MAX, PartitionReport, PartitionStatus, derive_partitions
+from tidegate.daemon.source_progress import LINES_MAX, PartitionReport, PartitionStatus, derive_partitions
 from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition
 from tidegate.task.report import OperatorCounts, SlotReport
 

@@ -14,11 +14,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
-from tidegate.daemon.event_log import EVENTS_MAX, EventKind, PipelineEvent
 from tidegate.daemon.http.commands import API, COMMANDS
 from tidegate.daemon.http.openapi import make_openapi
 from tidegate.daemon.http.resources import Resource, parse_query
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.pipeline_history import EVENTS_MAX, EventKind, PipelineEvent
 from tidegate.daemon.resources import make_resources
 from tidegate.daemon.tap_resource import TapService
 from tidegate.daemon.time_series import INTERVAL_S, STEPS_MAX, History, PipelineSeries, StepSeries

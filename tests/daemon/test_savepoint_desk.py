@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.savepoints import (
+from tidegate.daemon.checkpoint_requests import (
     DirectoryRefused,
     SavepointDone,
     SavepointNotWritten,
@@ -172,7 +172,7 @@ class SlowCopy:
             assert self.may_end.wait(PATIENCE_S)
             return write(*arguments)
 
-        monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", slow)
+        monkeypatch.setattr("tidegate.daemon.checkpoint_requests.write_savepoint", slow)
 
 
 @pytest.mark.parametrize("whole", [True, False])

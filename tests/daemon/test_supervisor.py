@@ -20,7 +20,7 @@ from tidegate.coordinator.discovery import TopicFound
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.journal_state import EMPTY
 from tidegate.coordinator.restart import RestartStrategy
-from tidegate.daemon.attempt_cause import SlotError
+from tidegate.daemon.attempt_slots import SlotError
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor

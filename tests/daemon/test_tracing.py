@@ -10,8 +10,7 @@ import pytest
 
 from tests.waiting import wait_until
 from tidegate.coordinator.history import CheckpointKind, CheckpointRecord, CheckpointResult, SubtaskPhases
-from tidegate.daemon.spans import SUBTASKS_MAX, Span, derive_spans
-from tidegate.daemon.tracing import Tracing, find_header_secrets, start_tracing
+from tidegate.daemon.tracing import SUBTASKS_MAX, Span, Tracing, derive_spans, find_header_secrets, start_tracing
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, VertexId
 from tidegate.process.logs import redact, set_secrets
 

@@ -15,9 +15,8 @@ from tests.task.fakes import Row
 from tests.waiting import PATIENCE_S
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.history import CheckpointKind, CheckpointResult, FollowedBy
-from tidegate.daemon.checkpoint_requests import CheckpointUnavailable
+from tidegate.daemon.checkpoint_requests import CheckpointUnavailable, SavepointUnavailable
 from tidegate.daemon.control_server import SlotLost
-from tidegate.daemon.savepoints import SavepointUnavailable
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
@@ -248,7 +247,7 @@ def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_cop
         assert may_end.wait(PATIENCE_S)
         raise StorageError("cut off")
 
-    monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", copy)
+    monkeypatch.setattr("tidegate.daemon.checkpoint_requests.write_savepoint", copy)
     monkeypatch.setattr("tidegate.daemon.instructions.CLOSE_TIMEOUT_S", 0.0)
 
     async def scene(world: Loopback) -> None:
@@ -299,7 +298,7 @@ def test_what_is_open_in_kafka_does_not_wait_for_the_copy_of_a_savepoint(
         fenced.set()
         return []
 
-    monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", copy)
+    monkeypatch.setattr("tidegate.daemon.checkpoint_requests.write_savepoint", copy)
 
     async def scene(world: Loopback) -> None:
         try:

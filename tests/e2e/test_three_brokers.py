@@ -12,7 +12,7 @@ from tests.e2e.conftest import RigMaker
 from tests.support.broker_cluster import BrokerCluster
 from tests.waiting import wait_until
 from tidegate.checks.pipeline_file import plan_file
-from tidegate.cli.connect import find_problems
+from tidegate.cli.doctor import find_problems
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 

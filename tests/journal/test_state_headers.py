@@ -11,8 +11,7 @@ from tests.state.driving import declare
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.coordinator.upgrade import WrittenState
 from tidegate.ids import OperatorName, StateName
-from tidegate.journal.state_files import derive_head
-from tidegate.journal.state_headers import read_stored
+from tidegate.journal.state_files import derive_head, read_stored
 from tidegate.state.declaration import StateDeclaration, declare_list
 from tidegate.state.snapshot import EncodedGroup, assemble_snapshot
 from tidegate.storage.checksum import seal

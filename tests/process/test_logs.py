@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
-from tidegate.daemon.checkpoint_summary import checkpoint_line
+from tidegate.daemon.checkpoint_figures import checkpoint_line
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.process.logs import (

@@ -13,7 +13,7 @@ from tests.sinks.driving import DrivenSink, rows, sink_operator
 from tests.support import clients
 from tests.support.certificates import Authority
 from tests.support.secured_broker import Right, SecuredBroker
-from tidegate.cli.connect import find_problems
+from tidegate.cli.doctor import find_problems
 from tidegate.config.load import parse_pipeline
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.diagnosis import diagnose

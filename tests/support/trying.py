@@ -9,9 +9,8 @@ from typing import Self
 from unittest import mock
 
 from tests.support.user_code import describe_modules
-from tidegate.checks import pipeline_file, user_code
-from tidegate.checks.pipeline_file import ExpressionCheck
-from tidegate.checks.user_code import Found
+from tidegate.checks import pipeline_file
+from tidegate.checks.pipeline_file import ExpressionCheck, Found
 from tidegate.expressions.expression import Expression
 from tidegate.user_code.probe import ProbeRequest
 
@@ -40,6 +39,6 @@ def tried_here() -> Iterator[None]:
     """Replaces both checks within the block."""
     with (
         mock.patch.object(pipeline_file, "ExpressionCheck", TriedHere),
-        mock.patch.object(user_code, "probe", _probe_here),
+        mock.patch.object(pipeline_file, "probe", _probe_here),
     ):
         yield

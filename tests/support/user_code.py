@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.checks.user_code import find_references
+from tidegate.checks.pipeline_file import find_references
 from tidegate.config.load import LoadedPipeline
 from tidegate.user_code.describe import CodeDescription, CodeProblem, UserCode, describe
 from tidegate.user_code.files import read_code_files

@@ -22,8 +22,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.journal.savepoint import METADATA, check_whole, read_savepoint
 from tidegate.journal.savepoint_maintenance import examine_savepoint
-from tidegate.journal.state_files import read_state
-from tidegate.journal.state_headers import read_stored
+from tidegate.journal.state_files import read_state, read_stored
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.build import build_plan

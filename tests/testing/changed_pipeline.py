@@ -23,7 +23,7 @@ from tidegate.coordinator.recovery import RestorePlan, decide_restore, refuse_un
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName, TopicPartition
-from tidegate.journal.state_headers import read_stored
+from tidegate.journal.state_files import read_stored
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan

@@ -19,7 +19,7 @@ from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
-from tidegate.cli.dead_letters import replay
+from tidegate.cli import replay
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
 from tidegate.daemon.http.resources import ResourceQuery

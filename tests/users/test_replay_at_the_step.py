@@ -14,7 +14,7 @@ import pytest
 
 from tests.users.user import User
 from tests.waiting import wait_until
-from tidegate.cli.dead_letters import replay
+from tidegate.cli import replay
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
 from tidegate.sources.dead_letter_topic import DeadLetterTopic, find_place

@@ -1,6 +1,6 @@
 """Judges what concerns only a start: missing topics, offsets of `start`, errors of brokers and the journal.
 
-It also judges what the pipeline would continue from. Pure.
+It also judges what the pipeline would continue from, and sinks that keep the partitions of what they copy. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tidegate.checks.facts import BATCH_BYTES, DIRECTORY, ClusterFacts, Comparison, SeenTopic, Use, place_servers
 from tidegate.checks.findings import Finding, prevent_start, warn_of_start
 from tidegate.checks.judge_machine import judge_storage_error
-from tidegate.checks.judge_partitions import judge_partitions
 from tidegate.checks.uses import derive_uses, place_source
 from tidegate.config.clusters import place_of, properties_of
 from tidegate.config.errors import Problem
@@ -20,12 +19,15 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreRefused, merge_positions
 from tidegate.coordinator.upgrade import UpgradeRefusal
 from tidegate.errors import TidegateError
+from tidegate.formats.registry import FORMATS
 from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator, find_unfit
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.retry import RETRY
 from tidegate.plan.graph import Plan
+from tidegate.plan.state_fingerprints import derive_lineages
 from tidegate.sources.positions import describe_out_of_range
 from tidegate.sources.start_offsets import AHEAD, AHEAD_REMEDY
 from tidegate.storage.base import StorageError
@@ -194,3 +196,54 @@ def _find_place(loaded: LoadedPipeline, name: object) -> Path:
         if step.name == name:
             return ("steps", index, "name")
     return DIRECTORY
+
+
+Topics = Mapping[ClusterName, Mapping[str, SeenTopic]]
+"""The topics of each cluster that could be asked."""
+
+
+def judge_partitions(plan: Plan, topics: Topics) -> Iterator[Finding]:
+    """Refuse a sink whose topic has fewer partitions than a source whose partition numbers it writes to.
+
+    Later, partitions may be added to either topic. A row without a partition is a bad record then.
+    """
+    sinks = [sink for sink in plan.operators(SinkOperator) if sink.partition is not None]
+    sources = {source.name: source for source in plan.operators(SourceOperator)}
+    lineages = derive_lineages(plan) if sinks else {}
+    for sink in sinks:
+        for one in lineages[sink.name]:
+            source = sources.get(OperatorName(one.origin))
+            if source is not None and _keeps(sink.partition, "partition", one.columns, source):
+                yield from _compare(sink, source, _find_pairs(sink, source, one.columns), topics)
+
+
+def _keeps(column: str | None, part: str, digests: Mapping[str, str], source: SourceOperator) -> bool:
+    """Return whether a column of a sink is this part of the source's records, unchanged."""
+    own = {one.part: one.name for one in source.metadata}.get(part) or FORMATS[source.format].part_columns.get(part)
+    (lineage,) = source.lineage(())
+    return own is not None and column is not None and digests.get(column) == lineage.columns.get(own)
+
+
+def _find_pairs(sink: SinkOperator, source: SourceOperator, digests: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the topics that are read, each with the topic that its records are written to, as far as it is known."""
+    if isinstance(sink.topic, str):
+        return [(topic, sink.topic) for topic in source.topics]
+    if _keeps(sink.topic.column, "topic", digests, source):
+        return [(topic, topic) for topic in source.topics if topic in sink.topics]
+    return []
+
+
+def _compare(
+    sink: SinkOperator, source: SourceOperator, pairs: list[tuple[str, str]], topics: Topics
+) -> Iterator[Finding]:
+    for read, written in pairs:
+        wanted, there = _count(topics, source.cluster, read), _count(topics, sink.cluster, written)
+        if wanted is not None and there is not None and wanted > there:
+            found = f"the topic `{written}` has {there} partitions, and `{read}`, whose partitions it keeps, {wanted}"
+            remedy = f"add partitions to `{written}`, or remove `partition`: then the key decides"
+            yield prevent_start(("sinks", sink.name, "partition"), found, remedy)
+
+
+def _count(topics: Topics, cluster: ClusterName, topic: str) -> int | None:
+    seen = topics.get(cluster, {}).get(topic)
+    return None if seen is None or seen.facts is None else seen.facts.partitions

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,16 +18,98 @@ from typing import Final, Self
 import msgspec
 
 from tidegate.checks.schemas import Ask, resolve_schemas
-from tidegate.checks.user_code import resolve_code
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.expressions.expression import Expression
+from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import CheckedPipeline, check_pipeline
 from tidegate.plan.graph import Plan
+from tidegate.user_code.describe import CodeDescription, CodeProblem, UserCode
+from tidegate.user_code.files import read_code_files
+from tidegate.user_code.modules import UserCodeProblem, read_modules, split_reference
+from tidegate.user_code.probe import ProbeAnswer, ProbeRequest
+from tidegate.user_code.shipping import NoRoomForCode, local_code
 
-PROBE: Final = "tidegate.expressions.compiled.probe"
-TIME_LIMIT_S: Final = 120.0
-_REMEDY: Final = "write it otherwise: `tidegate docs expressions` says what is supported"
+CODE_PROBE: Final = "tidegate.user_code.probe"
+CODE_LIMIT_S: Final = 60.0
+_CODE_REMEDY: Final = "a module must do nothing that lasts or ends the process when it is imported"
+
+Found = dict[str, CodeDescription | CodeProblem]
+
+
+def resolve_code(loaded: LoadedPipeline) -> LoadedPipeline:
+    """Add `code` to a pipeline file. What cannot be used is reported by the steps that name it."""
+    references, paths = find_references(loaded), loaded.settings.code
+    if not references and not paths:
+        return loaded
+    directory = Path(loaded.file).parent
+    files, refused = read_code_files(directory, paths)
+    problems = [loaded.problem(("code", place), one.message, one.remedy) for place, one in refused.items()]
+    try:
+        wheels = local_code(files).wheels
+    except NoRoomForCode as error:
+        problems.append(loaded.problem(("code",), error.message, "set TMPDIR to a directory with room"))
+        wheels = ()
+    code = _describe(directory, references, wheels)
+    return replace(
+        loaded,
+        code=msgspec.structs.replace(code, files=files),
+        problems=tuple(sorted({*loaded.problems, *problems})),
+    )
+
+
+def _describe(directory: Path, references: tuple[str, ...], wheels: Iterable[Path]) -> UserCode:
+    try:
+        modules = read_modules(directory, references)
+    except UserCodeProblem as problem:
+        return UserCode({}, dict.fromkeys(references, CodeProblem(problem.message, problem.remedy)))
+    if not references:
+        return UserCode(modules)
+    return UserCode(modules, probe(ProbeRequest(modules, references, tuple(map(str, wheels)))))
+
+
+def find_references(loaded: LoadedPipeline) -> tuple[str, ...]:
+    """Return the user code of all steps, each once."""
+    steps = loaded.settings.steps
+    return tuple(dict.fromkeys(one for step in steps for one in choose_step_kind(step).code(step).values()))
+
+
+def probe(request: ProbeRequest) -> Found:
+    """Import and describe user code in a child process."""
+    # -P: no file in the current directory may shadow a module.
+    child = [sys.executable, "-P", "-m", CODE_PROBE]
+    try:
+        ended = subprocess.run(
+            child, input=msgspec.json.encode(request), capture_output=True, timeout=CODE_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired as expired:
+        return _complete(request, expired.stdout or b"", f"has not ended within {CODE_LIMIT_S:g} s")
+    last = (ended.stderr.decode(errors="replace").splitlines() or [""])[-1]
+    said = f": {last}" if last and ended.returncode else ""
+    return _complete(request, ended.stdout, f"ended the process with code {ended.returncode}{said}")
+
+
+def _complete(request: ProbeRequest, lines: bytes, reason: str) -> Found:
+    """Return what was answered, and for every other reference the reason that concerns the first of them."""
+    found: Found = dict(_read(lines.splitlines()))
+    left = [reference for reference in request.references if reference not in found]
+    if left:
+        module, _ = split_reference(left[0])
+        found |= dict.fromkeys(left, CodeProblem(f"the import of the module `{module}` {reason}", _CODE_REMEDY))
+    return found
+
+
+def _read(lines: Iterable[bytes]) -> Iterator[tuple[str, CodeDescription | CodeProblem]]:
+    for line in lines:
+        one = msgspec.json.decode(line, type=ProbeAnswer)
+        found = one.description or one.problem
+        assert found is not None
+        yield one.reference, found
+
+
+EXPRESSION_PROBE: Final = "tidegate.expressions.compiled.probe"
+EXPRESSION_LIMIT_S: Final = 120.0
+_EXPRESSION_REMEDY: Final = "write it otherwise: `tidegate docs expressions` says what is supported"
 
 
 class ExpressionCheck:
@@ -36,7 +118,7 @@ class ExpressionCheck:
     def __enter__(self) -> Self:
         # -P: no file in the current directory may shadow a module.
         self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", PROBE],
+            [sys.executable, "-P", "-m", EXPRESSION_PROBE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -55,10 +137,10 @@ class ExpressionCheck:
         checked = check_pipeline(loaded)
         tried = self._try([one.expression for one in checked.expressions])
         if isinstance(tried, str):
-            found = [loaded.problem(("steps",), tried, _REMEDY)]
+            found = [loaded.problem(("steps",), tried, _EXPRESSION_REMEDY)]
         else:
             found = [
-                loaded.problem_inside(one.path, one.text, 1, 1, problem, _REMEDY)
+                loaded.problem_inside(one.path, one.text, 1, 1, problem, _EXPRESSION_REMEDY)
                 for one, problem in zip(checked.expressions, tried, strict=True)
                 if problem
             ]
@@ -69,9 +151,9 @@ class ExpressionCheck:
         if not expressions:
             return []
         try:
-            answer, said = self._child.communicate(msgspec.json.encode(expressions), TIME_LIMIT_S)
+            answer, said = self._child.communicate(msgspec.json.encode(expressions), EXPRESSION_LIMIT_S)
         except subprocess.TimeoutExpired:
-            return f"trying the expressions has not ended within {TIME_LIMIT_S:g} s"
+            return f"trying the expressions has not ended within {EXPRESSION_LIMIT_S:g} s"
         if self._child.returncode:
             last = (said.decode(errors="replace").splitlines() or [""])[-1]
             return f"trying the expressions ended with code {self._child.returncode}: {last}"

@@ -24,7 +24,7 @@ from tidegate.checks.judge_machine import judge_machine, judge_storage_error
 from tidegate.checks.judge_start import judge_broker_error, judge_comparison, judge_error, judge_start
 from tidegate.checks.judge_topics import judge_topics
 from tidegate.checks.machine import read_machine
-from tidegate.checks.registrations import check_registrations
+from tidegate.checks.registry import check_registrations
 from tidegate.checks.runtime_check import find_runtime_problems
 from tidegate.checks.uses import derive_uses
 from tidegate.config.clusters import derive_clusters

@@ -14,8 +14,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestoreFacts, refuse_unfit
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.coordinator.upgrade import Upgrade
-from tidegate.journal.state_files import read_head, read_state
-from tidegate.journal.state_headers import read_stored
+from tidegate.journal.state_files import read_head, read_state, read_stored
 from tidegate.plan.graph import Plan
 from tidegate.state.snapshot import read_entries, read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage

@@ -26,8 +26,7 @@ from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.errors import BEGIN_ANEW, TidegateError
 from tidegate.ids import CheckpointId, OperatorName, StateName, is_checkpoint_number
 from tidegate.journal.savepoint import COPY_AGAIN, read_savepoint
-from tidegate.journal.state_files import find_cut, read_state
-from tidegate.journal.state_headers import read_stored
+from tidegate.journal.state_files import find_cut, read_state, read_stored
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Plan

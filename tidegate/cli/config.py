@@ -11,8 +11,7 @@ import click
 
 from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.checks.schemas import Ask
-from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.start_options import add_place, add_start_options, read_directives, read_start
+from tidegate.cli.options import PIPELINE_FILE, add_place, add_start_options, read_directives, read_start
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.plan.build import build_plan
@@ -59,7 +58,7 @@ def validate(
         loaded, code = read_pipeline(file, os.environ), away.exit_code
         problems = (loaded.problem(("registry", "url"), away.message, "is it running, and is this its address?"),)
     if connect and not code and loaded is not None:
-        from tidegate.cli.connect import find_problems
+        from tidegate.cli.doctor import find_problems
 
         found, code = find_problems(loaded, _plan(loaded, options), options)
         problems = tuple(sorted((*problems, *found)))

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from tidegate.cli.control_client import (
     ANSWER_S,
-    FORM,
-    TOKEN,
     AnswerLate,
+    ConnectOptions,
+    DaemonAddress,
     DaemonGone,
     DaemonUnreachable,
     OrderFailed,
@@ -25,14 +25,14 @@ from tidegate.cli.control_client import (
     ask_own_status,
     ask_status,
     decode_answer,
+    derive_reach,
     find_order_token,
     find_read_token,
+    http_options,
 )
-from tidegate.cli.daemon_address import ConnectOptions, DaemonAddress, derive_reach, http_options
-from tidegate.cli.operator_table import find_early, find_waiting, render_diagnoses, render_operators
+from tidegate.cli.options import FORM, PIPELINE_FILE, TOKEN
 from tidegate.cli.output import echo_json, render_moment
-from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.progress import render_status
+from tidegate.cli.progress import find_early, find_waiting, render_diagnoses, render_operators, render_status
 from tidegate.cli.savepoints import describe_directory, take_savepoint
 from tidegate.config.fields.counts import render_count
 from tidegate.config.load import read_sections

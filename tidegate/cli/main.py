@@ -6,10 +6,10 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from tidegate import __version__
 from tidegate.cli.streams import open_streams, printing, reporting
@@ -42,11 +42,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "tidegate.cli.daemon_commands", "checkpoints", "List retained checkpoints and savepoints."
     ),
     "upgrade": LazyCommand("tidegate.cli.upgrade", "upgrade", "Show what a changed file would do with the state."),
-    "state": LazyCommand(
-        "tidegate.cli.state.command", "state", "Read or write the state in checkpoints and savepoints."
-    ),
+    "state": LazyCommand("tidegate.cli.state", "state", "Read or write the state in checkpoints and savepoints."),
     "dead-letters": LazyCommand(
-        "tidegate.cli.dead_letters.command", "dead_letters", "List, show and write again what could not be processed."
+        "tidegate.cli.dead_letters", "dead_letters", "List, show and write again what could not be processed."
     ),
     "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
     "doctor": LazyCommand(
@@ -63,7 +61,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "tidegate.dev.demo", "demo", "Run the example on a real broker, kill a worker, verify the output."
     ),
     "docs": LazyCommand("tidegate.cli.docs", "docs", "Print the documentation of this version."),
-    "completion": LazyCommand("tidegate.cli.completion", "completion", "Print the completion of commands for a shell."),
+    "completion": LazyCommand("tidegate.cli.main", "completion", "Print the completion of commands for a shell."),
     "prepare": LazyCommand("tidegate.dev.prepare", "prepare", "Let Spark start in half the CPU time on this machine."),
     "simulate": LazyCommand(
         "tidegate.simulation.command",
@@ -155,3 +153,27 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
             click.echo(error.message if error.exit_code == 2 else f"tidegate: {error.code}: {error.message}", err=True)
         return error.exit_code
     return result if isinstance(result, int) else 0
+
+
+SHELLS: Final = ("bash", "zsh", "fish")
+PROGRAM: Final = "tidegate"
+VARIABLE: Final = "_TIDEGATE_COMPLETE"
+"""The environment variable through which the shell requests completions."""
+HELP: Final = """Print the completion of commands and options for SHELL.
+
+\b
+bash:  eval "$(tidegate completion bash)"             in ~/.bashrc
+zsh:   eval "$(tidegate completion zsh)"              in ~/.zshrc
+fish:  tidegate completion fish > ~/.config/fish/completions/tidegate.fish
+"""
+"""Contains click's mark, a backspace, before lines that click must not rewrap."""
+
+
+@click.command(help=HELP)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion of commands and options for SHELL."""
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows all of them"
+    click.echo(kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())

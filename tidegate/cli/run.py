@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate import __version__
-from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.start_options import add_place, add_start_options, read_directives, read_start
+from tidegate.cli.options import PIPELINE_FILE, add_place, add_start_options, read_directives, read_start
 from tidegate.cli.streams import reporting
 from tidegate.errors import TidegateError
 

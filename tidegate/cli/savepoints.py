@@ -14,28 +14,27 @@ import click
 import msgspec
 
 from tidegate.cli.control_client import (
-    FORM,
-    OF,
-    TOKEN,
     AnswerLate,
+    ConnectOptions,
+    DaemonAddress,
     DaemonUnreachable,
     OrderFailed,
     ask_daemon,
     decode_answer,
+    derive_reach,
     find_order_token,
+    http_options,
 )
-from tidegate.cli.daemon_address import ConnectOptions, DaemonAddress, derive_reach, http_options
+from tidegate.cli.options import FORM, OF, PIPELINE_FILE, TOKEN, require_utf8
 from tidegate.cli.output import echo_json, render_moment, render_table
-from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.start_options import require_utf8
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.units import derive_duration_ms
 from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
 from tidegate.coordinator.entries import JournalRefused
+from tidegate.daemon.checkpoint_requests import SavepointDone
 from tidegate.daemon.http.commands import ControlRequest
-from tidegate.daemon.savepoints import SavepointDone
 from tidegate.ids import ClusterName
 from tidegate.journal.reading import list_entries
 from tidegate.journal.savepoint import COPY_AGAIN, SavepointRefused, read_savepoint

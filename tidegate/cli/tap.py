@@ -12,15 +12,16 @@ import click
 
 from tidegate.cli.control_client import (
     ANSWER_S,
-    TOKEN,
+    ConnectOptions,
     ask_daemon,
     ask_own_status,
     decode_answer,
+    derive_reach,
     find_order_token,
+    http_options,
 )
-from tidegate.cli.daemon_address import ConnectOptions, derive_reach, http_options
+from tidegate.cli.options import PIPELINE_FILE, TOKEN
 from tidegate.cli.output import printable, render_table
-from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.fields.counts import render_count
 from tidegate.config.load import read_sections
 from tidegate.daemon.tap_resource import ROWS, ROWS_MAX, TapAnswer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import click
 
 from tidegate.checks.pipeline_file import plan_file
-from tidegate.cli.pipeline_file import PIPELINE_FILE
+from tidegate.cli.options import PIPELINE_FILE
 from tidegate.config.load import LoadedPipeline
 from tidegate.formats.schemas import NO_OPTIONS, SchemaText
 

@@ -14,9 +14,8 @@ from tidegate.checks.dry_run import Migrated
 from tidegate.checks.judge_start import place_refusal
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.upgrade_check import Report, Target, check_upgrade, find_target, find_upgrade
+from tidegate.cli.options import PIPELINE_FILE, add_start_options, read_directives
 from tidegate.cli.output import render_table
-from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.start_options import add_start_options, read_directives
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.base import Path as SettingPath
 from tidegate.config.fields.counts import render_count

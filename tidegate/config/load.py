@@ -57,7 +57,7 @@ class LoadedPipeline:
     schemas: Mapping[Path, SchemaText] = field(default_factory=dict)
     """Schemas from files and the registry that could be read, by the path of the `schema` that names them."""
     code: UserCode | None = None
-    """The user code that steps name; None before it is resolved (`checks/user_code.py`)."""
+    """The user code that steps name; None before it is resolved (`checks/pipeline_file.py`)."""
     sections: tuple[tuple[str, Problem], ...] = ()
     """Problems that `read_pipeline` has found, with the top-level key that they concern; empty: the whole file."""
 

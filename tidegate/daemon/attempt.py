@@ -24,16 +24,14 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.triggers import AttemptPhase
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.attempt_cause import derive_cause
 from tidegate.daemon.attempt_settings import AttemptSettings
-from tidegate.daemon.attempt_slots import AttemptSlots
-from tidegate.daemon.checkpoint_requests import CheckpointDone
+from tidegate.daemon.attempt_slots import AttemptSlots, derive_cause
+from tidegate.daemon.checkpoint_requests import CheckpointDone, SavepointDone
 from tidegate.daemon.control_server import Listener, SlotLost
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.instructions import CoordinatorFailed, InstructionExecutor
 from tidegate.daemon.recovery_stages import Recovered
 from tidegate.daemon.release_transactions import leave
-from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.taps import TappedRows

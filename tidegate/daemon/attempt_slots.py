@@ -8,23 +8,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
+
+import msgspec
 
 from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, OpenTransaction, SubtaskRunning
 from tidegate.coordinator.recovery import RestorePlan
-from tidegate.daemon.attempt_cause import derive_slot_error
-from tidegate.daemon.control_server import SlotConnection
+from tidegate.daemon.control_server import SlotConnection, SlotLost
 from tidegate.daemon.services import Services
 from tidegate.daemon.slot_metrics import LoopAge
 from tidegate.daemon.source_holds import SourceHolds
 from tidegate.daemon.taps import SlotTaps
-from tidegate.errors import AttemptFailed, TidegateError
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.formats.failures import RecordPlace
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.logs import emit_slot_record
+from tidegate.slot.faults import ExecutorLacksModule, lacking_module
+from tidegate.spark.job_errors import SparkJobEnded
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
 from tidegate.task.dead_letter_limit import DeadLetterRateLimit, TooManyDeadLetters
@@ -49,6 +53,56 @@ from tidegate.task.messages import (
     Stop,
     Stopped,
 )
+
+
+class SlotError(AttemptFailed):
+    """A slot failed for a reason that another attempt may resolve."""
+
+    code = "slot-failed"
+
+
+class SlotRefused(PipelineStopped):
+    """A slot failed for a reason that every further attempt would meet again."""
+
+    code = "slot-refused"
+
+
+def derive_cause(errors: Sequence[TidegateError]) -> TidegateError:
+    """Returns the most informative error; among bad records of several slots, the first one of the lowest partition."""
+    cause = min(errors, key=_rank)
+    others = [error for error in errors if _rank(error) == _rank(cause) and "offset" in error.fields]
+    return min(others, key=_place) if cause in others else cause
+
+
+def _place(error: TidegateError) -> tuple[object, ...]:
+    return tuple(error.fields[name] for name in RecordPlace.__struct_fields__)
+
+
+def _rank(error: TidegateError) -> int:
+    """Ranks errors that need a person first, and a lost slot before the errors of its peers."""
+    if not error.retriable:
+        return 0
+    if isinstance(error, SlotLost):
+        return 1
+    if isinstance(error, SlotError) and error.fields.get("code") in {"peer-lost", "control-lost"}:
+        return 4
+    return 3 if isinstance(error, SparkJobEnded) else 2
+
+
+def derive_slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError:
+    """Turns a slot's failure report into an error that is retriable or not."""
+    if failed.code == StorageNotShared.code:
+        return StorageNotShared(failed.message)
+    if failed.code == ExecutorLacksModule.code:
+        return lacking_module(f"{slot} cannot run", failed.message)
+    kind = SlotError if failed.retriable else SlotRefused
+    text = f"{slot}: {failed.message}" if failed.retriable else failed.message
+    place = {} if failed.record is None else msgspec.structs.asdict(failed.record)
+    error = kind(text, code=failed.code, fault=failed.fault, **place)
+    if failed.traceback:
+        error.add_note(failed.traceback)
+    return error
+
 
 logger = logging.getLogger(__name__)
 

@@ -37,12 +37,11 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.checkpoint_requests import CheckpointRequests
-from tidegate.daemon.checkpoint_summary import checkpoint_line, derive_duration_s
+from tidegate.daemon.checkpoint_figures import checkpoint_line, derive_duration_s
+from tidegate.daemon.checkpoint_requests import CheckpointRequests, SavepointService
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.progress_lines import CheckpointLines
-from tidegate.daemon.savepoints import SavepointService
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import CheckpointId, ClusterName, TransactionalId

@@ -27,19 +27,22 @@ from tidegate.coordinator.history import CheckpointRecord, FailureRecord
 from tidegate.coordinator.recovery import Offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
-from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes
-from tidegate.daemon.commit_account import CommitAccount
+from tidegate.daemon.checkpoint_figures import (
+    PHASES,
+    CommitAccount,
+    Freshness,
+    TimedCheckpoint,
+    derive_duration_s,
+    derive_state_bytes,
+)
 from tidegate.daemon.diagnosis.facts import BrokerSilence, Conditions, Observation
-from tidegate.daemon.event_log import EventKind, PipelineEvent
-from tidegate.daemon.freshness import Freshness, TimedCheckpoint
-from tidegate.daemon.hold_metrics import SourceHold
-from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition
-from tidegate.daemon.metric_series import MetricSeries
+from tidegate.daemon.metric_catalogue import MetricSeries
 from tidegate.daemon.operator_accounts import OperatorAccounts
-from tidegate.daemon.partitions import PartitionStatus, derive_partitions
-from tidegate.daemon.pipeline_history import PipelineHistory
+from tidegate.daemon.pipeline_history import EventKind, PipelineEvent, PipelineHistory
 from tidegate.daemon.rates import LabelBound
 from tidegate.daemon.slot_metrics import LagMetrics, LoopAge, SlotMetrics
+from tidegate.daemon.source_holds import SourceHold
+from tidegate.daemon.source_progress import NO_CLUSTERS, Clusters, PartitionStatus, ReadPartition, derive_partitions
 from tidegate.daemon.status import Diagnosis, PipelineState, Status, decide_state
 from tidegate.daemon.time_series import History
 from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition

@@ -31,7 +31,7 @@ from tidegate.daemon.stores import Stores
 from tidegate.errors import PipelineStopped, TidegateError
 from tidegate.ids import ClusterName, OperatorName
 from tidegate.journal.journal import Used
-from tidegate.journal.state_headers import read_stored
+from tidegate.journal.state_files import read_stored
 from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.clusters import derive_sink_clusters, derive_sink_topics, derive_source_clusters

@@ -40,8 +40,7 @@ from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, OperatorName, is_checkpoint_number
 from tidegate.journal.journal import NOTHING_USED, Used
 from tidegate.journal.savepoint import check_whole, import_states, mark_of, read_savepoint
-from tidegate.journal.state_files import find_damage
-from tidegate.journal.state_headers import read_stored
+from tidegate.journal.state_files import find_damage, read_stored
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.storage.base import Storage, StorageError

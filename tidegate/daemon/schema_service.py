@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checks.registrations import KEY, VALUE, WrittenSchemas
+from tidegate.checks.registry import KEY, VALUE, WrittenSchemas
 from tidegate.errors import TidegateError
 from tidegate.formats.schemas import FormatOptions, SchemaText
 from tidegate.ids import OperatorName

@@ -21,8 +21,7 @@ from typing import Final, NoReturn
 
 from tidegate.checks.findings import StartRefused, derive_warnings, find_preventing
 from tidegate.checks.judge_machine import judge_storage_error
-from tidegate.checks.registrations import register_schemas
-from tidegate.checks.registry import open_registry
+from tidegate.checks.registry import open_registry, register_schemas
 from tidegate.checks.survey import survey
 from tidegate.clock import Clock, wall_offset_ms
 from tidegate.config.encryption import decide_encryption
@@ -32,7 +31,14 @@ from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Writer
 from tidegate.daemon.attempt_settings import derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
-from tidegate.daemon.checkpoint_requests import CheckpointDone, CheckpointUnavailable
+from tidegate.daemon.checkpoint_requests import (
+    SAVEPOINTS,
+    CheckpointDone,
+    CheckpointUnavailable,
+    SavepointDone,
+    SavepointUnavailable,
+    check_directory,
+)
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.diagnosis.facts import derive_limits, derive_plan_facts
@@ -42,7 +48,6 @@ from tidegate.daemon.kafka_clusters import open_clusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.restore_point import StartOptions
-from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
 from tidegate.daemon.schema_service import SchemaService
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.start_target import StoredTarget, open_checkpoints

@@ -14,12 +14,11 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.hold_metrics import HoldMetrics
-from tidegate.daemon.latency import NO_CLUSTERS, Clusters, ReadPartition, RecordTimes
-from tidegate.daemon.metric_series import MetricSeries
+from tidegate.daemon.metric_catalogue import MetricSeries
 from tidegate.daemon.operator_accounts import OPERATOR_COUNTERS, OperatorAccounts
-from tidegate.daemon.partitions import PartitionReport
 from tidegate.daemon.rates import RATE_WINDOW_SECONDS, CounterWindow, LabelBound, ReportCounts
+from tidegate.daemon.source_holds import HoldMetrics
+from tidegate.daemon.source_progress import NO_CLUSTERS, Clusters, PartitionReport, ReadPartition, RecordTimes
 from tidegate.ids import ClusterName, OperatorName, TopicPartition
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.task.report import SlotReport

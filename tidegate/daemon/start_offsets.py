@@ -1,6 +1,9 @@
-"""Fixes the starting offsets of sources before an attempt reads anything: looked up once and appended to the journal.
+"""Fixes the starting offsets of sources before an attempt reads anything, and skips input that retention has removed.
 
-The decisions are in `coordinator/start_offsets.py`, the lookups in `sources/start_offsets.py`.
+Starting offsets are looked up once and appended to the journal (`coordinator/start_offsets.py`,
+`sources/start_offsets.py`). With `on_lost_input: continue`, a loss is also looked up, appended and reported
+(`coordinator/lost_input.py`). A slot that meets removed input while it reads ends its attempt (`sources/reader.py`),
+and the next recovery handles it here.
 """
 
 from __future__ import annotations
@@ -12,15 +15,17 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.recovery import RestorePlan, decide_restore, merge_positions
+from tidegate.coordinator.lost_input import derive_lost, derive_positions, derive_skipped
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore, merge_positions
 from tidegate.coordinator.start_offsets import UnassignedSource, derive_begun, derive_moved_starts, derive_unplaced
-from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
-from tidegate.daemon.lost_input import skip_lost_input
+from tidegate.coordinator.types import CompletedCheckpoint, LostRange, SourcePositions
+from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.recovery_stages import OffsetsAssigned, RestorePointAppended
 from tidegate.daemon.services import Services
 from tidegate.errors import BEGIN_ANEW
-from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.ids import ClusterName, OperatorName, TopicPartition
+from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOperator
+from tidegate.plan.clusters import derive_source_clusters
 from tidegate.plan.graph import Plan
 from tidegate.sources.start_offsets import lies_ahead
 
@@ -130,3 +135,53 @@ def _tell_moved(checkpoint: CompletedCheckpoint, starts: dict[OperatorName, str]
             fixed,
             BEGIN_ANEW,
         )
+
+
+async def find_lost_input(
+    plan: Plan, kafka: KafkaClusters, restore: RestorePlan, *, continuing: bool
+) -> tuple[LostRange, ...]:
+    """Finds input that is already lost, either of sources that continue without it or of those that do not.
+
+    Raises BrokerUnavailable, KafkaRefused.
+    """
+    sources = {
+        one.name for one in plan.operators(SourceOperator) if (one.on_lost_input == ON_LOST_CONTINUE) == continuing
+    }
+    positions, clusters = derive_positions(restore, sources), derive_source_clusters(plan)
+    partitions: dict[ClusterName, set[TopicPartition]] = {}
+    for source, one in positions.items():
+        partitions.setdefault(clusters[source], set()).update(part for part, _ in one.next_offsets)
+    if not any(partitions.values()):
+        return ()
+    first = await kafka.first_offsets({name: parts for name, parts in partitions.items() if parts})
+    return derive_lost(positions, {source: first.get(clusters[source], {}) for source in positions})
+
+
+async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
+    """Skips lost input and records that; returns `restore` unchanged if nothing is lost.
+
+    Raises BrokerUnavailable, KafkaRefused, and what the journal raises.
+    """
+    lost = await find_lost_input(plan, services.kafka, restore, continuing=True)
+    if not lost:
+        return restore
+    journal = services.journal
+    skipped = derive_skipped(journal.state, facts.identity, lost, restore.upgrade)
+    now_ms = services.clock.now_ms()
+    await services.in_journal_thread(lambda: journal.append_restored(restore, skipped, now_ms))
+    fixed = journal.state.newest_checkpoint
+    assert fixed is not None
+    for one in lost:
+        services.metrics.lost_input(one.source, one.offsets)
+        logger.error(
+            "source %s: %s: offsets %d up to and not including %d, %d in all, were removed by retention before they "
+            "were read; on_lost_input is continue: it continues at %d, which checkpoint %d says",
+            one.source,
+            one.partition,
+            one.from_offset,
+            one.to_offset,
+            one.offsets,
+            one.to_offset,
+            fixed.id,
+        )
+    return decide_restore(journal.state, facts)

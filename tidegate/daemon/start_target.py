@@ -12,10 +12,9 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.upgrade import Upgrade, UpgradeOutcome
-from tidegate.daemon.lost_input import find_lost_input
 from tidegate.daemon.preflight import run_preflight
 from tidegate.daemon.restore_point import StartOptions
-from tidegate.daemon.start_offsets import find_ahead
+from tidegate.daemon.start_offsets import find_ahead, find_lost_input
 from tidegate.daemon.stores import Stores
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import Storage

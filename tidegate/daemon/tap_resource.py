@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.daemon.http.masking import MaskedRow, mask_json
+from tidegate.daemon.http.redaction import MaskedRow, mask_json
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.taps import TapEnd, TappedRows
 from tidegate.errors import TidegateError

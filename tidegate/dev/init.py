@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidegate.cli.topic_name import require_topic
+from tidegate.cli.options import require_topic
 from tidegate.config.draft import DeletedRows, Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.fields.counts import render_count
 from tidegate.config.sample import SAMPLE

@@ -1,7 +1,7 @@
 """Reads state objects in storage and verifies them against the handles in a checkpoint.
 
 Whatever is read is verified: a whole object, its head, or some key groups. The handle has the checksum of the head,
-which contains those of the key groups.
+which contains those of the key groups. The upgrade decision is made from the headers alone (`read_stored`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from tidegate.coordinator.types import StateHandle, StateKind
+from tidegate.coordinator.upgrade import StoredStates, WrittenState
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, SlotIndex, StateName
+from tidegate.state.declaration import StateForm
 from tidegate.state.parts import PART_BYTES, PartDamaged, cut_part, derive_runs, measure_head
 from tidegate.state.snapshot import read_header
-from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageReader
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageReader
 from tidegate.storage.checksum import unseal
 
 
@@ -139,3 +141,37 @@ def find_cut(storage: StorageReader, states: Iterable[StateHandle]) -> str:
             has = "more" if tail else "less"
             return f"{storage.location}/{handle.path} has {has} than the {handle.size_bytes:,} bytes that were written"
     return ""
+
+
+def read_stored(storage: Storage, handles: Iterable[StateHandle], *, every: bool = False) -> StoredStates:
+    """Reads the headers of state files, by operator and state.
+
+    With `every` all files are read and keys are counted. Otherwise the smallest file of each state suffices, because
+    all have the shape of the definition that wrote them. Damaged files are skipped: the recovery looks for damage, and
+    for a way around it. Raises StateUnreadable, StorageError.
+    """
+    own = [handle for handle in handles if not handle.in_flight]
+    sizes: dict[tuple[OperatorName, StateName], int] = {}
+    found: dict[tuple[OperatorName, StateName], WrittenState] = {}
+    for handle in own if every else _smallest(own):
+        try:
+            header, _ = read_header(read_head(storage, handle))
+        except (ObjectCorrupt, ObjectMissing):
+            continue
+        owner = (handle.operator, header.state)
+        sizes[owner] = sizes.get(owner, 0) + handle.size_bytes
+        keys = sum(group.entries for group in header.groups)
+        before = found[owner].keys or 0 if owner in found else 0
+        counted = every and header.shape.form is StateForm.KEYED
+        found[owner] = WrittenState(header.shape, before + keys if counted else None, sizes[owner])
+    return found
+
+
+def _smallest(handles: Iterable[StateHandle]) -> list[StateHandle]:
+    """Returns the smallest file of each state."""
+    smallest: dict[tuple[OperatorName, StateName], StateHandle] = {}
+    for handle in handles:
+        owner = (handle.operator, handle.state)
+        if owner not in smallest or handle.size_bytes < smallest[owner].size_bytes:
+            smallest[owner] = handle
+    return list(smallest.values())

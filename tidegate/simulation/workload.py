@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidegate.checks.user_code import find_references
+from tidegate.checks.pipeline_file import find_references
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.triggers import FIRST_TRIGGER_MS, CheckpointPolicy
 from tidegate.ids import MAIN_CLUSTER, TopicPartition

@@ -15,8 +15,8 @@ from tidegate.coordinator.history import (
     FollowedBy,
     SubtaskPhases,
 )
-from tidegate.daemon.diagnosis.diagnoser import Diagnoser
 from tidegate.daemon.diagnosis.facts import CheckpointLimits, Conditions, Observation, PlanFacts, Recorder
+from tidegate.daemon.diagnosis.watch import Diagnoser
 from tidegate.daemon.status import Diagnosis, OperatorStatus, PipelineState, SlotStatus, Status, SubtaskStatus
 from tidegate.ids import MAIN_CLUSTER, Attempt, CheckpointId, OperatorName, SlotIndex, VertexId
 

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from tests.waiting import PATIENCE_S
-from tidegate.daemon.checkpoint_requests import CheckpointDone
+from tidegate.daemon.checkpoint_requests import CheckpointDone, SavepointDone
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON
 from tidegate.daemon.http.server import HttpServer
-from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.status import Status
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId

@@ -21,12 +21,16 @@ from tidegate.cli.daemon_commands import checkpoint, checkpoints, read_rows, sta
 from tidegate.cli.savepoints import savepoint
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.restore_target import derive_chosen, find_retained
-from tidegate.daemon.checkpoint_requests import CheckpointUnavailable
+from tidegate.daemon.checkpoint_requests import (
+    CheckpointUnavailable,
+    DirectoryRefused,
+    SavepointDone,
+    SavepointUnavailable,
+)
 from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.http.commands import COMMANDS, JSON, ORDERS_MAX
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
 from tidegate.daemon.status import Status
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, OperatorName

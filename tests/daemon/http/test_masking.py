@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from tidegate.daemon.http.masking import mask
+from tidegate.daemon.http.redaction import mask
 from tidegate.process.logs import set_secrets
 
 

@@ -11,10 +11,10 @@ import pytest
 from tests.daemon.http.orders import ORDER, TOKEN, Daemon, post
 from tests.waiting import PATIENCE_S
 from tidegate.cli.main import run_command
+from tidegate.daemon.checkpoint_requests import SavepointUnavailable
 from tidegate.daemon.control_token import provide_read_token
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.server import ALIASES, PATHS, PROBES, HttpServer
-from tidegate.daemon.savepoints import SavepointUnavailable
 
 
 def get(server: HttpServer, path: str, token: str = "") -> int:

@@ -13,8 +13,8 @@ from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tests.daemon.http.orders import Daemon, ending
 from tidegate.cli.daemon_commands import stop
 from tidegate.cli.savepoints import savepoint
+from tidegate.daemon.checkpoint_requests import DirectoryRefused, SavepointNotWritten, SavepointUnavailable
 from tidegate.daemon.http.server import HttpServer
-from tidegate.daemon.savepoints import DirectoryRefused, SavepointNotWritten, SavepointUnavailable
 from tidegate.errors import TidegateError
 from tidegate.journal.journal import Journal
 from tidegate.storage.local import LocalStorage

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.daemon.http.tls_handshake import TlsHandshake
+from tidegate.daemon.http.tls import TlsHandshake
 
 
 class RecordedPlace:

@@ -16,12 +16,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from aiohttp import web
 
-from tidegate.daemon.checkpoint_requests import CheckpointDone
+from tidegate.daemon.checkpoint_requests import CheckpointDone, SavepointDone
 from tidegate.daemon.http.admission import ELSEWHERE, HttpRefusal, decide_order
-from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.connection_limiter import Places
-from tidegate.daemon.http.tls import ServerTls
-from tidegate.daemon.savepoints import SavepointDone
+from tidegate.daemon.http.tls import ServerTls, find_caller
 from tidegate.errors import UNDECODABLE, TidegateError
 from tidegate.process.logs import redact
 from tidegate.storage.base import StorageError

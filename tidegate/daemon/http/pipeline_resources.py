@@ -10,11 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord
-from tidegate.daemon.event_log import EventList
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_events, redact_failures, redact_status
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.partitions import PartitionsAnswer
+from tidegate.daemon.pipeline_history import EventList
+from tidegate.daemon.source_progress import PartitionsAnswer
 from tidegate.daemon.status import Status
 from tidegate.daemon.time_series import History
 from tidegate.ids import OperatorName

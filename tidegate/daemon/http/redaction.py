@@ -1,15 +1,22 @@
-"""Removes the secrets of the pipeline file from what the HTTP port returns: error messages may contain them."""
+"""Removes secrets and masked columns from what the HTTP port returns. Pure.
+
+Error messages and texts of rows may contain secrets of the pipeline file, which are replaced like in the log. Masked
+are the columns of `http.redact` and those made with `secret()`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
+from tidegate.config.fields.secrets import REDACTED
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord
-from tidegate.daemon.event_log import EventList, PipelineEvent
+from tidegate.daemon.pipeline_history import EventList, PipelineEvent
 from tidegate.daemon.status import Diagnosis, Status
+from tidegate.formats.plain import parse_json, render_json
 from tidegate.process.logs import redact
 
 TEXT_CHARACTERS_MAX: Final = 2000
@@ -50,3 +57,41 @@ def _redact_diagnosis(one: Diagnosis) -> Diagnosis:
 
 def _shorten(text: str) -> str:
     return redact(text)[:TEXT_CHARACTERS_MAX]
+
+
+MaskedRow = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
+"""A row as the JSON object of an answer, rendered from text so that its numbers keep all their digits."""
+
+
+def mask_json(row: str | bytes, columns: Collection[str]) -> MaskedRow:
+    """Masks a row that is a JSON object. Raises ValueError if it is none, RecursionError if it is nested too deeply."""
+    fields = parse_json(row)
+    if not isinstance(fields, dict):
+        raise ValueError("a row is a JSON object")  # noqa: TRY004 - the text is wrong, not its type
+    return msgspec.Raw(render_json(mask(fields, columns)).encode())
+
+
+def mask(row: Mapping[str, object], columns: Collection[str]) -> dict[str, object]:
+    """Returns the row with `***` instead of each value whose name is one of `columns`, at any depth.
+
+    Upper and lower case do not matter, as in expressions. Keys of maps count as names. NULL is masked as well.
+    """
+    return _mask_fields(row, frozenset(name.casefold() for name in columns))
+
+
+def _mask_fields(row: Mapping[str, object], folded: Collection[str]) -> dict[str, object]:
+    return {
+        redact(name): REDACTED if name.casefold() in folded else _mask_value(value, folded)
+        for name, value in row.items()
+    }
+
+
+def _mask_value(value: Any, folded: Collection[str]) -> Any:
+    match value:
+        case str():
+            return redact(value)
+        case dict():
+            return _mask_fields(value, folded)
+        case list() | tuple():
+            return [_mask_value(item, folded) for item in value]
+    return value

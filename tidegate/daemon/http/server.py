@@ -27,15 +27,13 @@ from aiohttp.typedefs import Handler, Middleware
 
 from tidegate.config.fields.serving import HttpTlsSettings
 from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, decide_reader, is_loopback
-from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.commands import COMMANDS, JSON, CommandHandlers, answer_refusal
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places, make_client_logger
 from tidegate.daemon.http.openapi import make_openapi_resource
 from tidegate.daemon.http.page import INDEX, PREFIX, add_security_headers, answer_file, answer_static, is_page
 from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
 from tidegate.daemon.http.resources import Resource, ResourceHandlers
-from tidegate.daemon.http.tls import ServerTls
-from tidegate.daemon.http.tls_handshake import TlsHandshake
+from tidegate.daemon.http.tls import ServerTls, TlsHandshake, find_caller
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError

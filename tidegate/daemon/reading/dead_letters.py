@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.config.load import LoadedPipeline
-from tidegate.daemon.http.masking import MaskedRow, mask_json
+from tidegate.daemon.http.redaction import MaskedRow, mask_json
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.reading.child import ChildReader
 from tidegate.daemon.reading.read_dead_letters import PART_MAX, NewestLetter, NewestLetters, NewestRequest

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final
 
 import click
 
-from tidegate.cli.topic_name import require_topic
+from tidegate.cli.options import require_topic
 from tidegate.config.fields.counts import render_count
 from tidegate.dev.topics.client import TopicReader, TopicWriter, create_topic, find_topic, read_topics
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties

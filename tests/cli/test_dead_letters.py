@@ -11,8 +11,8 @@ import confluent_kafka as ck
 import pytest
 from click.testing import CliRunner
 
-from tidegate.cli.dead_letters import command
-from tidegate.cli.dead_letters.replay import Replayed
+from tidegate.cli import dead_letters as command
+from tidegate.cli.replay import Replayed
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, make_mark

@@ -13,11 +13,10 @@ import msgspec
 
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.schemas import Ask
-from tidegate.cli.dead_letters.replay import Replayed, ReplayOrder, render_places, render_repeating
-from tidegate.cli.dead_letters.replay import replay as replay_dead_letters
+from tidegate.cli.options import FORM, PIPELINE_FILE, require_topic
 from tidegate.cli.output import echo_json, printable, render_table
-from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.topic_name import require_topic
+from tidegate.cli.replay import Replayed, ReplayOrder, render_places, render_repeating
+from tidegate.cli.replay import replay as replay_dead_letters
 from tidegate.clock import describe_stamp
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.fields.counts import render_count
@@ -28,9 +27,6 @@ from tidegate.ids import ClusterName, SourceTopic
 from tidegate.plan.replays import Replays
 from tidegate.sources.dead_letter_topic import DeadLettersRefused, DeadLetterTopic, Marks, dead_letter_of, find_place
 
-_FORM = click.option(
-    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
-)
 _KIND = click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only these kinds; may be repeated.")
 _STEP = click.option("--step", "steps", multiple=True, metavar="NAME", help="Only of these steps; may be repeated.")
 
@@ -102,7 +98,7 @@ def dead_letters() -> None:
     show_default=True,
     help="So many letters, the newest, are listed one by one; all are counted.",
 )
-@_FORM
+@FORM
 def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], limit: int, style: str) -> None:
     """Count the dead letters of the pipeline of FILE by step, kind and topic, and list the newest of them.
 
@@ -202,7 +198,7 @@ def _dead_letter_lines(letters: list[ListedDeadLetter]) -> list[str]:
 @PIPELINE_FILE
 @click.option("--partition", type=click.IntRange(0), required=True, help="Of the dead-letter topic.")
 @click.option("--offset", type=click.IntRange(0), required=True, help="Of the letter in that partition.")
-@_FORM
+@FORM
 def show(file: Path, partition: int, offset: int, style: str) -> None:
     """Show one dead letter of the pipeline of FILE: place, reason, headers and value."""
     with DeadLetterTopic(find_place(_read(file))) as topic:

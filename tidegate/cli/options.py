@@ -1,14 +1,16 @@
-"""Options of a start: where it begins (`--restore` and others), and what happens to state of another definition
-(`--keep`, `--reset`, `--drop`).
-"""
+"""Arguments and options that several commands share: FILE, topic names, where a start begins, upgrade directives."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from pydantic_core import PydanticCustomError
 
+from tidegate.config.fields.types import check_topic
 from tidegate.config.interpolate import is_utf8
 from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import CheckpointId, OperatorName
@@ -16,6 +18,27 @@ from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from tidegate.daemon.restore_point import StartOptions
+
+FORM: Final = click.option(
+    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
+)
+OF: Final = click.option(
+    "--of",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An address is reached as `checkpoints.storage` of this pipeline file says, not as the environment does.",
+)
+TOKEN: Final = click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="File with the command token; default: http.token_file of FILE, else the one that the daemon keeps here.",
+)
+PIPELINE_FILE: Final = click.argument("file", type=click.Path(readable=False, path_type=Path))
+"""Click does not check the file. An unreadable file is reported as a problem like all others, also with `--format
+json`.
+"""
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -115,3 +138,16 @@ def _with_notes(word: str, given: tuple[str, ...]) -> dict[OperatorName, str]:
             raise click.UsageError(f"--{word} {name} is given twice")
         found[OperatorName(name)] = note
     return found
+
+
+def require_topic(name: str, place: str = "") -> str:
+    """Returns the name. Raises UsageError, prefixed with `place`, if it cannot be a topic name, without asking a
+    broker.
+    """
+    try:
+        return check_topic(name)
+    except PydanticCustomError as error:
+        remedy = (error.context or {}).get("remedy", "")
+        if re.fullmatch(r"[\w.-]+:\d+", name):
+            remedy = "write the number of partitions as --partitions; only `tidegate broker` takes NAME:PARTITIONS"
+        raise click.UsageError(f"{place}{error}{'; ' if remedy else ''}{remedy}") from error

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from tests.support import clients
-from tidegate.cli.dead_letters import replay
-from tidegate.cli.dead_letters.replay import OWN, derive_replay_properties
+from tidegate.cli import replay
+from tidegate.cli.replay import OWN, derive_replay_properties
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter

@@ -1,1 +1,0 @@
-"""`tidegate state`: the contents of checkpoints and savepoints as tables."""
