@@ -95,14 +95,11 @@ def quiet() -> Iterator[None]:
     """Disables log messages and makes garbage collection rare while many schedules run."""
     before, thresholds = logging.root.manager.disable, gc.get_threshold()
     logging.disable(logging.CRITICAL)
-    gc.collect()
-    gc.freeze()
     gc.set_threshold(*GARBAGE)
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
         logging.disable(before)
 
 
@@ -152,6 +149,7 @@ def prepare() -> None:
 def _begin_chunks() -> None:
     """Prepares a process that only plays chunks."""
     prepare()
+    gc.freeze()  # the collector need not walk the modules
     _PLAYING.enter_context(quiet())
 
 
