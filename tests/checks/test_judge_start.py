@@ -117,7 +117,7 @@ def test_no_right_is_had_on_a_topic_that_this_user_may_not_see() -> None:
     ("unfit", "words"),
     [
         ({"cleanup.policy": "compact"}, "is compacted"),
-        ({"max.message.bytes": "10000"}, "takes records of 10000 bytes at most"),
+        ({"max.message.bytes": "10000"}, "accepts records of at most 10000 bytes"),
         ({}, ""),
         ({"cleanup.policy": "delete", "max.message.bytes": "1048588"}, ""),
     ],

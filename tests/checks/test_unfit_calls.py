@@ -116,7 +116,7 @@ def test_rows_without_a_column_that_is_needed_now_are_refused(storage: LocalStor
 def test_every_file_is_looked_at(storage: LocalStorage) -> None:
     """The first one has been written by a subtask that had no rows of the older definition."""
     checkpoint = written(storage, **{ROW_KIND: [None, UPDATE_BEFORE]})
-    with pytest.raises(StateUnreadable, match="2 rows in flight of priced hold what updates take back"):
+    with pytest.raises(StateUnreadable, match="2 rows in flight of priced contain retractions"):
         check(storage, plan_of(), checkpoint, plan_of())
 
 
@@ -156,4 +156,4 @@ def test_validate_and_upgrade_say_it_at_the_step(tmp_path: Path, capsys: pytest.
     assert run_command(["upgrade", "--format", "json", str(file)]) == 4
     (refusal,) = json.loads(capsys.readouterr().out)["refusals"]
     assert refusal["name"] == "priced"
-    assert refusal["remedy"].startswith("Start with the old definition, end it with SIGTERM")
+    assert refusal["remedy"].startswith("Start with the old definition, stop it with SIGTERM")

@@ -187,7 +187,7 @@ def test_X08_what_waits_for_a_second_look_is_looked_at_soon_and_reported_only_wh
     assert not caplog.records
     assert scene.state() is PipelineState.RUNNING
     scene.turn(1)
-    assert "could not be written: leaders move. It is tried again at every check" in caplog.text
+    assert "could not be written: leaders move. Writing is retried at every check" in caplog.text
     assert scene.state() is PipelineState.DEGRADED
     scene.answer = MENDED
     scene.turn(2)

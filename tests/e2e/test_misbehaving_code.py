@@ -33,7 +33,7 @@ def test_what_user_code_does_to_its_slot_is_answered_and_the_output_is_exact(
     daemon = DaemonProcess(write(tmp_path, broker.bootstrap, source, target), tmp_path / "daemon.log")
     try:
         daemon.start()
-        daemon.wait_for(r"the code of visits \(misbehaving.py:\d+ in blocks\) has held its slot up for 10 s")
+        daemon.wait_for(r"the code of visits \(misbehaving.py:\d+ in blocks\) has blocked its slot for 10 s")
         assert len(daemon.slots()) == 1
         kill(daemon.slots()[0])
         (tmp_path / "released").touch()

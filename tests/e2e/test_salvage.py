@@ -70,7 +70,7 @@ def test_F01_transactions_that_the_broker_aborted_are_salvaged_while_there_is_so
     wait_aborted(rig)
     delete_outputs(rig)
     told = rig.refused()
-    assert "nothing is left in Kafka of a transaction of a completed checkpoint" in told
+    assert "Kafka has no trace left of a transaction of a completed checkpoint" in told
     assert re.search(r"--accept-gone \d+, which counts", told)
     assert "sink paid_orders" in told or "sink sku_totals" in told
     assert "offsets " in told

@@ -221,12 +221,12 @@ def test_a_broker_that_lets_us_in_is_no_obstacle() -> None:
         (
             [SaslHandshakeResponse(error_code=33, mechanisms=["GSSAPI", "SCRAM-SHA-256"])],
             "sasl.mechanism",
-            ("it does not take `PLAIN`", "it takes GSSAPI, SCRAM-SHA-256"),
+            ("it does not accept `PLAIN`", "it accepts GSSAPI, SCRAM-SHA-256"),
         ),
         (
             [SaslHandshakeResponse(error_code=34, mechanisms=[])],
             "security.protocol",
-            ("this port takes no passwords (SASL)", "is this its port for `security.protocol: sasl_plaintext`?"),
+            ("this port does not accept logins (SASL)", "is this its port for `security.protocol: sasl_plaintext`?"),
         ),
         (
             [OFFERED, SaslAuthenticateResponse(error_code=58, error_message="wrong", auth_bytes=b"")],

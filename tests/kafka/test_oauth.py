@@ -149,7 +149,7 @@ def test_an_endpoint_that_is_no_address_is_the_property_to_correct(server: Token
     obstacle = diagnose(login(server, **{"sasl.oauthbearer.token.endpoint.url": url}), 1.0)
     assert obstacle is not None
     assert (obstacle.property, obstacle.final) == ("sasl.oauthbearer.token.endpoint.url", True)
-    assert obstacle.text == f"{url} is no address of HTTP"
+    assert obstacle.text == f"{url} is not an HTTP URL"
 
 
 class _BreaksOff(LoopbackHandler):

@@ -95,7 +95,7 @@ def test_what_others_wrote_until_a_broker_aborted_is_read_past_however_long_that
         assert client.outcome(WRITTEN, OURS, timeout_s=10) is Marker.ABORT
     assert clock.now_s > 1030
     assert [record.message for record in caplog.records] == [
-        f"looking through out[0] from offset 1 on: {reached} of 63 is reached" for reached in (21, 41, 61)
+        f"searching out[0] from offset 1 on: {reached} of 63 is reached" for reached in (21, 41, 61)
     ]
 
 

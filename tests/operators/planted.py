@@ -127,7 +127,7 @@ IN_A_PLAN: Final = (
     ),
     Mistake(
         "state_by_readers",
-        "states() goes by what is read of it",
+        "states() depends on what is read of it",
         _instead_of(_VALUES, "return tuple(StateField(name, kind) for name, kind in self.pruned_columns())\n"),
     ),
 )

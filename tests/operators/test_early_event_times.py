@@ -30,14 +30,14 @@ def test_a_number_may_be_in_seconds_and_the_remedy_is_taken(text: str) -> None:
 
 
 def test_a_timestamp_may_have_been_made_by_another_unit() -> None:
-    assert remedy_of("at") == "`at` is a timestamp: correct the unit that it is read or computed with, or the producer"
+    assert remedy_of("at") == "`at` is a timestamp: correct the unit in which it is read or computed, or the producer"
     assert remedy_of("timestamp_seconds(id)").startswith("`timestamp_seconds(id)` is a timestamp: ")
 
 
 def test_a_kafka_timestamp_is_the_producers() -> None:
     found = operators(plan_of(ORDERS + SINK))["orders"]
     assert isinstance(found, SourceOperator)
-    assert derive_remedy(found).startswith("name what has the time by `event_time`, or correct the producer")
+    assert derive_remedy(found).startswith("set `event_time` to the column that has the time, or correct the producer")
 
 
 def test_the_line_says_how_many() -> None:

@@ -195,7 +195,7 @@ def test_times_of_another_expression_are_forgotten(caplog: pytest.LogCaptureFixt
     assert watermarks(tasks) == []
     tasks.process(frame((3, 100, 0)))
     assert stamps(tasks)[-1] == (30, 0, 0)
-    assert "its event time is now at * 10 and was at: watermarks begin again" in caplog.text
+    assert "its event time is now at * 10 and was at: its watermarks start anew" in caplog.text
     tasks.close()
 
 

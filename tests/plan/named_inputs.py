@@ -137,7 +137,7 @@ def a_state_that_goes_by_what_is_read_is_a_mistake() -> None:
         try:
             plan_of()
         except OperatorMistake as mistake:
-            assert "states() goes by what is read of it" in str(mistake)
+            assert "states() depends on what is read of it" in str(mistake)
         else:
             raise AssertionError("it is a mistake")
 

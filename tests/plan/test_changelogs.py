@@ -252,15 +252,15 @@ def test_rows_of_other_sources_have_no_kinds() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("min(id)", "first(id)", "`first` cannot take rows back: the rows of a table have no order"),
-        ("min(id)", "'last(id) ignore nulls'", "`last` cannot take rows back: the rows of a table have no order"),
-        ("count(*)", "last(at)", "`last` cannot take rows back: the rows of a table have no order"),
-        ("}}", "}, emit: each}", "half an update has no total of its own"),
-        ("}}", "}, ttl: 30d}", "a change may take back what has ended long ago"),
+        ("min(id)", "first(id)", "`first` cannot retract rows: the rows of a table have no order"),
+        ("min(id)", "'last(id) ignore nulls'", "`last` cannot retract rows: the rows of a table have no order"),
+        ("count(*)", "last(at)", "`last` cannot retract rows: the rows of a table have no order"),
+        ("}}", "}, emit: each}", "an update is two rows, and there is no total between them"),
+        ("}}", "}, ttl: 30d}", "a change may retract a row whose total has expired"),
         ("least:", "_deleted:", "`_deleted` is a column of totals of changes already"),
-        ("count(*)", "collect_set(id)", "`collect_set` cannot take rows back: of changes this is not supported yet"),
-        ("count(*)", "'max_by(id, at)'", "`max_by` cannot take rows back: of changes this is not supported yet"),
-        ("count(*)", "stddev(id)", "`stddev_samp` cannot take rows back: of changes this is not supported yet"),
+        ("count(*)", "collect_set(id)", "`collect_set` cannot retract rows: this is not supported yet"),
+        ("count(*)", "'max_by(id, at)'", "`max_by` cannot retract rows: this is not supported yet"),
+        ("count(*)", "stddev(id)", "`stddev_samp` cannot retract rows: this is not supported yet"),
     ],
 )
 def test_what_totals_of_changes_cannot_do(old: str, new: str, message: str) -> None:
@@ -356,7 +356,7 @@ def test_what_a_source_of_changes_in_avro_cannot_say(said: str, message: str) ->
 def test_calls_without_order_would_swap_changes(order: str, count: int) -> None:
     call = f"async: f.py:look, output: {{x: string}}, order: {order}"
     found = problems_of(f"steps:\n  - {{name: last, from: customers, {call}}}\n")
-    message = "needs `order: ordered`: an older change would overtake a newer one"
+    message = "needs `order: ordered`: otherwise an older change could overtake a newer one"
     assert [one.endswith(message) for _, one in found] == [True] * count
 
 

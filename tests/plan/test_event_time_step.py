@@ -65,7 +65,7 @@ def test_what_only_a_source_can_do_is_refused() -> None:
     (problem,) = check(written("at", "{idle: never}")).problems
     assert (problem.path, problem.remedy) == (
         "steps.timed.watermark.idle",
-        "write it at the source, whose partitions are idle or not",
+        "set it at the source: its partitions can be idle",
     )
 
 

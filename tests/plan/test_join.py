@@ -77,9 +77,9 @@ def meaning_of(*changes: tuple[str, str]) -> StateFingerprint:
         (
             "{id: order_id}",
             "{order_id: id}",
-            "on.order_id: columns of `order` come first, without its name; write {id: ord",
+            "on.order_id: the left column must be one of `order`, without the alias; write {id: ord",
         ),
-        ("{id: order_id}", "{order.id: payment.order_id}", "come first, without its name; write {id: order_id}"),
+        ("{id: order_id}", "{order.id: payment.order_id}", "without the alias; write {id: order_id}"),
         ("{order: orders", "{order-1: orders", "join: `order-1.id` would be a subtraction; name the side `order_1`"),
         ("{id: order_id}", "{id: order}", "on.id: there is no column `order`; did you mean `order_id`?"),
         (

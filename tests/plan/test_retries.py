@@ -149,7 +149,7 @@ def letter_of(
     [
         (letter_of("sums"), ""),
         (letter_of("sums", {**ROW, "x": 1}, {**TYPES, "x": "date"}), ""),
-        (letter_of("gone"), "there is no step or sink `gone` with dead letters any more"),
+        (letter_of("gone"), "`gone` is no longer a step or sink with dead letters"),
         (
             letter_of("sums", {"id": 1}, {"id": "bigint"}),
             "`sums` needs the column `n` int, which the row does not have",
@@ -163,14 +163,14 @@ def letter_of(
             "`sums` needs event time, which the row does not have",
         ),
         (letter_of("sums", port=None), "its row is a result of `sums`, which cannot be computed again"),
-        (letter_of("sums", port=b"4"), "`sums` has no input 4 any more"),
+        (letter_of("sums", port=b"4"), "`sums` no longer has an input 4"),
         (
             letter_of("sums", None, None, b"0", (letters.ROW_MASKED, b"1")),
             "its row contained a secret, which is replaced",
         ),
         (
             letter_of("big", {**ROW, "at": None}, {**TYPES, "at": "timestamp"}, b"0", (letters.TOPIC, b"old")),
-            "`big` has no rows of topic old any more, only of orders",
+            "`big` no longer has rows of topic old, only of orders",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_row_returns_only_where_rows_of_its_topic_come_from_its_cluster() -> N
     row, types = {**ROW, "at": None}, {**TYPES, "at": "timestamp"}
     assert not retry.fit(letter_of("big", row, types)).obstacle
     far = letter_of("big", row, types, b"0", (letters.CLUSTER, b"us"))
-    assert retry.fit(far).obstacle == "`big` has no rows of topic orders in us any more, only of orders"
+    assert retry.fit(far).obstacle == "`big` no longer has rows of topic orders in us, only of orders"
     assert Replays(plan).route(letter_of("sums")) == Route("again"), "the retry topic is in the cluster of the letters"
 
 

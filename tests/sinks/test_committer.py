@@ -140,7 +140,7 @@ def test_a_lost_transaction_is_told_with_place_size_reason_and_remedy() -> None:
         "sink totals, checkpoint 4, subtask 1, 10 records",
         "out[0] offsets 10..19, out[1] offsets 10..19",
         "opened at 2023-11-14T22:13:20Z with a timeout of 60 s",
-        "times it out from 2023-11-14T22:14:20Z on; if that is still to come",
+        "times it out from 2023-11-14T22:14:20Z on. If that time has not come yet",
         "does another pipeline of the same name run?",
         "read_uncommitted",
         "checkpoints.transaction_timeout",

@@ -290,6 +290,6 @@ def test_a_broker_that_takes_connections_and_does_not_answer_is_told(more: Prope
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         obstacle = diagnose({"bootstrap.servers": address, **more}, 0.2)
     assert obstacle is not None
-    assert obstacle.text == f"{address}: it accepts connections and does not answer"
+    assert obstacle.text == f"{address}: it accepts connections but does not answer"
     assert "it hangs or is overloaded" in obstacle.remedy
     assert not obstacle.final

@@ -82,7 +82,7 @@ def test_nothing_is_put_behind_records_of_a_later_checkpoint(
 
 
 def test_every_lost_transaction_is_compared() -> None:
-    with pytest.raises(TransactionLost, match=r"checkpoint 5 of the same sink is committed already in out\[0\]"):
+    with pytest.raises(TransactionLost, match=r"checkpoint 5 of the same sink is already committed in out\[0\]"):
         decide_order([lost(committable(5)), lost(committable(4))], [committable(5, (3,)), committable(5)])
 
 

@@ -345,7 +345,7 @@ def test_records_that_have_become_too_old_for_their_topic_are_written_once_it_le
     lose(cluster, one)
     found = Committer(cluster.client).settle(permit([one]))
     allow_age(cluster, topic, 3_600_000, of_2020=False)
-    with pytest.raises(TransactionLost, match=r"takes no record that is older than 1h .*set it back to 3600000"):
+    with pytest.raises(TransactionLost, match=r"accepts no record older than 1h .*set it back to 3600000"):
         make_salvager(cluster, found.lost).prepare()
     allow_age(cluster, topic, UNLIMITED_MS, of_2020=True)
     before = committed(cluster, topic)

@@ -97,7 +97,7 @@ def test_a_sink_waits_as_long_as_its_link_asks_for_and_says_so_beyond(
     tools.clock.now += 1.0  # another sink is closed first
     sink.close()
     assert tools.clock.now == limit_s
-    assert "sink out: helper threads still run after their time limit" in caplog.text
+    assert "sink out: helper threads are still running after their time limit" in caplog.text
 
 
 def test_a_sink_whose_threads_end_in_time_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -209,7 +209,7 @@ def test_all_copies_together_are_bounded(tmp_path: Path, caplog: pytest.LogCaptu
     ours.keep(name(8), bytes(500))
     ours.keep(name(9), bytes(400))
     assert [ours.has(one) for one in (name(7), name(8), name(9))] == [False, False, True]
-    assert caplog.text.count("copies of state have 1,000 bytes on this machine") == 1, "once is enough"
+    assert caplog.text.count("copies of state use 1,000 bytes on this machine") == 1, "once is enough"
 
 
 def test_another_slot_may_remove_a_copy_while_they_are_counted(

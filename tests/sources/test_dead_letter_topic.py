@@ -106,7 +106,10 @@ def test_a_partition_that_stops_answering_is_given_up_although_others_get_new_le
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batches = ([dead(offset)] for offset in itertools.count())
-    with open_topic(monkeypatch, batches) as found, pytest.raises(DeadLettersRefused, match="no record came for 30 s"):
+    with (
+        open_topic(monkeypatch, batches) as found,
+        pytest.raises(DeadLettersRefused, match="no record arrived for 30 s"),
+    ):
         list(found.read({0: (0, 2), 1: (0, 2)}))
 
 

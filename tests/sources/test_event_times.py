@@ -110,7 +110,7 @@ def test_watermarks_begin_again_where_the_event_time_is_read_from_something_else
     with Scripted(AT, restored) as one:
         assert one.source.positions() == SourcePositions(NAME, ((P0, 1), (P1, 1)), event_time="at")
         assert stamps(one.read((P0, order(3, 90)))) == [(90, 0)]
-    assert "its event time is now at and was the Kafka timestamp: watermarks begin again" in caplog.text
+    assert "its event time is now at and was the Kafka timestamp: its watermarks start anew" in caplog.text
 
 
 def test_batches_of_one_row_give_the_same_as_one_batch() -> None:

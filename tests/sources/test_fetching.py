@@ -125,7 +125,7 @@ def test_why_records_are_not_read_in_place_is_logged_once(
     for _ in range(2):
         assert isinstance(open_fetcher(consumer, forget), MessageFetcher)
     assert [record.getMessage() for record in caplog.records] == [
-        f"records are read by message objects, at more CPU time than in place: {reason}"
+        f"records are read as message objects, which takes more CPU time: {reason}"
     ]
 
 

@@ -57,8 +57,8 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_an_error_that_waiting_may_cure_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     line = told_when_it_lasts(DISK, caplog)
     assert line == (
-        f"source orders: nothing was read of orders[0] for 30 s, at offset 17: {DISK.str()}; it is tried again until "
-        "it succeeds"
+        f"source orders: nothing was read from orders[0] for 30 s, at offset 17: {DISK.str()}; reading is retried "
+        "until it succeeds"
     )
     assert levels(caplog) == ["WARNING"]
 
@@ -69,9 +69,9 @@ def test_a_damaged_batch_is_an_error_with_its_place_and_stops_nothing(
 ) -> None:
     line = told_when_it_lasts(error, caplog)
     assert line.startswith(
-        f"source orders: orders[0]: the batch at offset 17 could not be read for 30 s: {error.str()}; its partition "
-        "is blocked there, and everything else goes on; make a replica the leader that has it whole; or, once a "
-        "checkpoint has come up to the batch (`tidegate checkpoint`), delete the records"
+        f"source orders: orders[0]: the batch at offset 17 could not be read for 30 s: {error.str()}; this "
+        "partition is blocked, all others continue; make an intact replica the leader. Or take a checkpoint that "
+        "reaches the batch (`tidegate checkpoint`), delete the records"
     )
     assert levels(caplog) == ["ERROR"]
 
@@ -95,8 +95,8 @@ def test_every_place_is_told_and_partitions_are_told_apart(caplog: pytest.LogCap
     one.last(GZIP, offset=18)
     one.last(GZIP, LASTING_SECONDS - 1, offset=19)
     assert [text.split(": ", 1)[1][:58] for text in told(caplog)] == [
-        "nothing was read of orders[0] for 30 s, at offset 17: Fetc",
-        "nothing was read of orders[0] for 30 s, at its position: F",
+        "nothing was read from orders[0] for 30 s, at offset 17: Fetc",
+        "nothing was read from orders[0] for 30 s, at its position: F",
         "orders[0]: the batch at offset 18 could not be read for 30",
     ]
 

@@ -94,8 +94,8 @@ def test_F04_restored_positions_of_this_subtask_and_unknown_partitions() -> None
         (10, "orders[0]: offset 10 is gone, the log now starts at 30: 20 offsets were removed"),
         (99, "orders[0]: offset 99 is past the end of the log (30 to 50)"),
         (51, "orders[0]: offset 51 is past the end of the log (30 to 50)"),
-        (50, "orders[0]: offset 50 was past the end of the log, which is 30 to 50 by now: it was cut off, and has "),
-        (30, "orders[0]: offset 30 was past the end of the log, which is 30 to 50 by now"),
+        (50, "orders[0]: offset 50 was past the end of the log, which is 30 to 50 now: it was truncated and has "),
+        (30, "orders[0]: offset 30 was past the end of the log, which is 30 to 50 now"),
     ],
 )
 def test_lost_input_is_told_with_its_range(wanted: int, message: str) -> None:

@@ -315,7 +315,7 @@ def test_files_that_are_being_replaced_are_waited_for(
     reading.start()
     try:
         with (
-            pytest.raises(SourceFailed, match="source orders: the Kafka client refuses its settings")
+            pytest.raises(SourceFailed, match="source orders: the Kafka client rejects its settings")
             if refused
             else contextlib.nullcontext()
         ):

@@ -154,7 +154,7 @@ def test_settings_without_files_that_the_client_refuses_are_tried_once() -> None
     one = Rounds()
     tools: Any = one.tools
     tools.consumer = refuse
-    with pytest.raises(SourceFailed, match=r"^source orders: the Kafka client refuses its settings"):
+    with pytest.raises(SourceFailed, match=r"^source orders: the Kafka client rejects its settings"):
         one.reader._open()
     assert one.condition.waits == []
 
@@ -650,7 +650,7 @@ def test_a_log_that_was_cut_off_stops_the_source_and_is_no_lost_input(
     one.client.first[P0] = 6
     words += ck.KafkaError(ck.KafkaError._LOG_TRUNCATION).str()
     cut = FetchEvent(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET, words))
-    told = re.escape("source orders: orders[0]: its log was cut off before the position of this source: ")
+    told = re.escape("source orders: orders[0]: its log was truncated before the position of this source: ")
     with pytest.raises(SourceFailed, match=f"^{told}.*{re.escape(words)}"):
         one.reader._errors.take_events(one.client, [cut])
     assert one.client.asked == []

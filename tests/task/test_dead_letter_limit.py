@@ -21,7 +21,7 @@ def test_more_than_the_limit_within_a_minute_stop_with_the_counts_by_kind() -> N
         count.add(ONE, KIND, 59_900.0)
     assert "more than 3 dead letters" in stop.value.message
     assert "3 WRONG_TYPE in one, 1 DIVIDE_BY_ZERO in other" in stop.value.message
-    assert "nothing was lost" in stop.value.message
+    assert "Nothing was lost" in stop.value.message
     assert (stop.value.exit_code, stop.value.retriable) == (4, False)
 
 
@@ -62,7 +62,7 @@ def test_the_error_names_ten_kinds_of_letters(kinds: int, rest: str) -> None:
         for number in range(kinds):
             count.add(OperatorName(f"step{number}"), KIND, 0.0)
     named = ", ".join(f"1 WRONG_TYPE in step{number}" for number in range(10))
-    assert f": {named}{rest}; nothing was lost" in stop.value.message
+    assert f": {named}{rest}. Nothing was lost" in stop.value.message
 
 
 def test_without_a_limit_nothing_stops() -> None:

@@ -100,7 +100,7 @@ def test_an_edge_that_has_changed_is_refused_by_the_header_alone() -> None:
     data = capture(batch((1, 1))).encode()
     refuse_other_edges("f", data, SHAPES)
     changed = msgspec.structs.replace(SHAPES[0], columns=(*SHAPES[0].columns, ("more", STRING)))
-    with pytest.raises(InflightUnreadable, match=r"f holds rows in flight on .* with columns \(\w+ \w+"):
+    with pytest.raises(InflightUnreadable, match=r"f has rows in flight on .* with columns \(\w+ \w+"):
         refuse_other_edges("f", data, {0: changed})
 
 

@@ -489,7 +489,7 @@ def test_the_last_extreme_of_changes_can_only_be_given_up_with_the_whole_state()
     with pytest.raises(RestoreRefused, match=told) as refused:
         Life(none, begun)
     assert "state: reset" in refused.value.message
-    assert "and the other steps continue; nothing is taken back" in refused.value.message
+    assert "and the other steps continue; nothing is retracted" in refused.value.message
     assert "drop" not in refused.value.message
     with pytest.raises(RestoreRefused, match="state: reset"):
         Life(changed(none, ("n: count(*)}", "n: count(*)}, state: {drop: [least, most]}")), begun)

@@ -517,15 +517,15 @@ LOOKUP = "  - {name: e, from: orders, lookup: customer, on: {customer: id}, add:
     [
         ("lookup: customer", "lookup: customers", "`customers` is no step with `table`; did you mean `customer`?"),
         ("lookup: customer", "lookup: orders", "`orders` is no step with `table`; "),
-        ("customer: id}", "customer: segment}", "the key of `customer` is id: a row is found by its whole key"),
+        ("customer: id}", "customer: segment}", "the key of `customer` is id: a lookup needs all of it"),
         ("customer: id}", "customer: id, id: segment}", "write `on: {customer: id}`"),
         ("customer: id}", "orders.customer: customer.id}", "write `on: {customer: id}`"),
         ("customer: id}", "id: customer}", "the column of the stream comes first, then that of the table"),
         ("{customer: id}", "{amount: id}", "`amount` is double"),
         ("customer.segment", "customer.segmnt", "`customer` has no column `segmnt`; did you mean `segment`?"),
-        ("customer.segment", "customer._deleted", "`_deleted` is no column of the table's rows"),
-        ("{s: ", "{amount: ", "the stream has a column `amount` already"),
-        ("from: orders", "from: [orders, customers]", "a lookup reads one input besides the table"),
+        ("customer.segment", "customer._deleted", "`_deleted` is not a column of the table's rows"),
+        ("{s: ", "{amount: ", "the stream already has a column `amount`"),
+        ("from: orders", "from: [orders, customers]", "a lookup reads one input and the table"),
         (
             "from: orders",
             "from: customer",
@@ -604,7 +604,7 @@ def test_tombstones_need_the_column_that_marks_them() -> None:
     rows = "  - {name: rows, from: customers, select: {id: id, segment: upper(segment)}}\n"
     sources = SOURCES.replace("from: customers, table", "from: rows, table") + rows
     told = refused(LOOKUP.replace("MORE", ""), sources)
-    assert "tombstones of `customers` would be rows of NULLs: their `_deleted` does not arrive" in told
+    assert "tombstones of `customers` would become rows of NULLs: `_deleted` does not reach this step" in told
     assert "add `_deleted: _deleted` to the `select` before this step" in told
 
 

@@ -45,7 +45,9 @@ def test_a_silent_device_is_reported_again_until_it_is_back() -> None:
 
 def test_a_late_record_is_no_arrival() -> None:
     given = [record("a", 0), record("b", 20), record("a", 10)]
-    reason = "_reason: 'late: whether its key was quiet has been decided', _watermark: 2026-01-01T00:00:14.999Z"
+    reason = (
+        "_reason: 'late: the result of its key for this time has been decided', _watermark: 2026-01-01T00:00:14.999Z"
+    )
     missed = f"{{value: {{device: a, at: 2026-01-01T00:00:10Z, {reason}}}}}"
     expected = f"expect: {{alerts: [{alert('a', True, 0)}], missed: [{missed}]}}"
     result = run_one(f"given: {{readings: [{', '.join(given)}]}}, {expected}", PIPELINE)

@@ -43,7 +43,7 @@ def test_a_link_is_read_where_it_leads_and_has_its_own_name(tmp_path: Path) -> N
         (["model.bin", "libs/model.bin"], r"`model\.bin` is called `model\.bin` as well"),
         (
             ["a/Shop_Scores-1-py3-none-any.whl", "b/shop.scores-2-py3-none-any.whl"],
-            "is a wheel of `shop-scores` as well",
+            "is also a wheel of `shop-scores`",
         ),
         (["libs/shop-1-cp312-cp312-linux_x86_64.whl"], "is not pure Python"),
     ],

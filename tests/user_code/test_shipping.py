@@ -127,7 +127,7 @@ def test_a_file_that_changes_while_the_daemon_runs_is_never_put_under_its_former
     with pytest.raises(ObjectMissing):
         executor.fetch(storage, model.file).path("model.bin")
     model.path.unlink()
-    with pytest.raises(CodeFileChanged, match="cannot be read any more"):
+    with pytest.raises(CodeFileChanged, match="can no longer be read"):
         put_code(storage, [model])
     model.path.write_bytes(TEXT)
     put_code(storage, [model])

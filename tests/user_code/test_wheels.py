@@ -73,9 +73,9 @@ def test_a_wheel_is_judged_by_its_tags(name: str, said: str, tmp_path: Path) -> 
     ("files", "said"),
     [
         ({"shop/fast.cpython-312-x86_64-linux-gnu.so": b"\x7fELF"}, "has a compiled part: shop/fast"),
-        ({"queue.py": ""}, "would stand for Python's own `queue`"),
-        ({"polars/__init__.py": ""}, "would stand for the `polars` that Tidegate itself uses"),
-        ({"tidegate/more.py": ""}, "would stand for the `tidegate`"),
+        ({"queue.py": ""}, "would replace Python's own `queue`"),
+        ({"polars/__init__.py": ""}, "would replace the `polars` that Tidegate itself uses"),
+        ({"tidegate/more.py": ""}, "would replace the `tidegate`"),
         ({"../escape.py": ""}, "unsafe entry"),
         ({"/escape.py": ""}, "unsafe entry"),
         ({"a\\..\\escape.py": ""}, "unsafe entry"),

@@ -33,7 +33,7 @@ GROUP_NOT_AUTHORIZED: Final = 30
 CLUSTER_NOT_AUTHORIZED: Final = 31
 NOT_AUTHORIZED: Final[Mapping[int, str]] = {
     TOPIC_NOT_AUTHORIZED: "grant READ on the topic to this user, and WRITE on a sink's",
-    GROUP_NOT_AUTHORIZED: "grant READ on that group to this user: lag tools look there",
+    GROUP_NOT_AUTHORIZED: "grant READ on that group to this user: lag tools read it",
     CLUSTER_NOT_AUTHORIZED: "grant it to this user on the cluster",
     53: "grant WRITE to this user on the transactional ids that begin with the pipeline's name and a dot",
 }
@@ -97,7 +97,7 @@ class BrokerConnection:
         """Retries until a response is final; `attempt` receives the remaining seconds."""
         from kafka import errors
 
-        deadline, pause, last = self._clock.monotonic() + timeout_s, BACKOFF_S, "no try was made"
+        deadline, pause, last = self._clock.monotonic() + timeout_s, BACKOFF_S, "no attempt was made"
         while True:
             remaining = deadline - self._clock.monotonic()
             try:
@@ -227,7 +227,7 @@ class BrokerConnection:
         topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         answer = self.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), None, timeout_s)
         if not answer.brokers:
-            raise AskAgain("a broker that has just started knows of no brokers yet")
+            raise AskAgain("a broker that has just started does not know the other brokers yet")
         return answer
 
     def by_leader(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[int, dict[TopicPartition, int]]:

@@ -101,7 +101,7 @@ def _reach(server: str, host: str, port: int, timeout_s: float) -> socket.socket
     try:
         return socket.create_connection((host, port), timeout_s)
     except socket.gaierror as error:
-        text, remedy = f"the host name `{host}` is not known here", "correct it, or the name service"
+        text, remedy = f"the host name `{host}` cannot be resolved here", "correct it, or the name service"
         raise _Stopped(Obstacle(text, remedy, "bootstrap.servers", final=False)) from error
     except OSError as error:
         text, remedy = f"{server}: {error.strerror or error}", "start the broker, or correct address and port"
@@ -131,7 +131,7 @@ class _Way:
                 text, remedy = f"its certificate is for another name: {why}", "use a name that the certificate has"
                 raise self._stop(text, remedy, "bootstrap.servers", final=True) from error
             if error.verify_code == _EXPIRED:
-                text = f"its certificate, or that of its authority, is not valid any more: {why}"
+                text = f"its certificate, or that of its authority, is no longer valid: {why}"
                 remedy = "renew it; if it is the authority's, name the new one with `ssl.ca.location` or `ssl.ca.pem`"
                 raise self._stop(text, remedy, "ssl.ca.location", final=True) from error
             remedy = "name the certificate of its authority with `ssl.ca.location` (on every machine) or `ssl.ca.pem`"
@@ -171,9 +171,9 @@ class _Way:
         answer = self._exchange(SaslHandshakeRequest(mechanism=name), SaslHandshakeResponse, 1, remedy)
         if answer.error_code == _SASL_UNSUPPORTED:
             offered = ", ".join(answer.mechanisms)
-            raise self._stop(f"it does not take `{name}`", f"it takes {offered}", "sasl.mechanism", final=True)
+            raise self._stop(f"it does not accept `{name}`", f"it accepts {offered}", "sasl.mechanism", final=True)
         if answer.error_code == _SASL_UNEXPECTED:
-            raise self._stop("this port takes no passwords (SASL)", remedy, "security.protocol", final=True)
+            raise self._stop("this port does not accept logins (SASL)", remedy, "security.protocol", final=True)
         mechanism = get_sasl_mechanism(name)(host=host, **arguments)
         by_token = name == MECHANISM
         refusal = f"it refuses the {'token' if by_token else f'user `{user}`'} ({name})"
@@ -239,7 +239,7 @@ class _Way:
         return self._stop(text, remedy, "security.protocol", final=True)
 
     def _silent(self) -> _Stopped:
-        text = "it accepts connections and does not answer"
+        text = "it accepts connections but does not answer"
         remedy = f"it hangs or is overloaded, or its port is not for `security.protocol: {self._protocol}`"
         return self._stop(text, remedy, "security.protocol", final=False)
 

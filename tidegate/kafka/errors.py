@@ -13,7 +13,7 @@ _OWN_ERRORS: Final[Mapping[str, str]] = {
     "KafkaTimeoutError": "the broker did not answer in time",
     "MetadataEmptyBrokerList": "no broker is known yet",
     "NodeNotReadyError": "there is no connection to the broker yet",
-    "UnknownBrokerIdError": "the broker is not in the cluster any more",
+    "UnknownBrokerIdError": "the broker is no longer in the cluster",
 }
 """Descriptions of the client's own errors, by class name."""
 

@@ -76,7 +76,7 @@ class LogReader:
             left = deadline - now
             if end is not None and now >= report_at:
                 report_at = now + REPORT_S
-                logger.info("looking through %s from offset %d on: %d of %d is reached", partition, start, offset, end)
+                logger.info("searching %s from offset %d on: %d of %d is reached", partition, start, offset, end)
             if left <= 0 and end is not None:  # brokers respond, but there is too much to read
                 raise BrokerUnavailable(
                     f"reading {partition} from offset {start} took too long: offset {offset} of {end} was reached"
@@ -160,7 +160,10 @@ class LogReader:
         if answer.high_watermark < reach:
             known = min(reach, self._ends(partition, timeout_s))
             if answer.high_watermark < known:
-                raise AskAgain(f"{partition} is committed to {known}, the leader read to {answer.high_watermark} only")
+                raise AskAgain(
+                    f"{partition} is committed up to {known}, but the leader answered up to "
+                    f"{answer.high_watermark} only"
+                )
         return answer
 
     def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int, timeout_s: float) -> Any:

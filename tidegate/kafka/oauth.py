@@ -142,7 +142,7 @@ def fetch_token(kafka: Mapping[str, str]) -> Grant:
     url = kafka[ENDPOINT]
     form = {"grant_type": "client_credentials"} | ({"scope": kafka[SCOPE]} if SCOPE in kafka else {})
     if not _is_http(url):
-        raise _unavailable(f"{url[:100]} is no address of HTTP", "write https://host/path", ENDPOINT, final=True)
+        raise _unavailable(f"{url[:100]} is not an HTTP URL", "write https://host/path", ENDPOINT, final=True)
     login = base64.b64encode(f"{kafka[CLIENT]}:{kafka[SECRET]}".encode()).decode("ascii")
     try:
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
@@ -189,7 +189,7 @@ def read_grant(body: bytes, url: str) -> Grant:
         _, payload, _ = answer.access_token.split(".")
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
     except (*UNDECODABLE, ValueError, binascii.Error) as error:
-        text = f"{url} gives no JSON web token with its time (`exp`)"
+        text = f"{url} returned no JSON web token with its expiry (`exp`)"
         raise _unavailable(text, "is it the token endpoint of OpenID Connect?", ENDPOINT, final=False) from error
     lifetime_s = _read_seconds(answer.expires_in)
     if lifetime_s is None:

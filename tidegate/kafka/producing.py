@@ -299,4 +299,4 @@ def open_producing(producer: KafkaProducer) -> Producing:
 @cache
 def _log_reason(reason: str) -> None:
     """Logs the reason once per process: not a defect, but it explains the CPU time."""
-    _LOG.info("records are written by calls of the client, at more CPU time than in C: %s", reason)
+    _LOG.info("records are written by calls of the client, which takes more CPU time than in C: %s", reason)

@@ -96,8 +96,8 @@ def write_offsets(
         code = _first_error(answer)
         if code == _HAS_MEMBERS:
             raise KafkaRefused(
-                f"no positions can be mirrored, because the consumer group {group} has members: somebody else reads "
-                "with the pipeline's name as `group.id`; give them another name"
+                f"no positions can be mirrored, because the consumer group {group} has members: another consumer "
+                f"uses the pipeline's name as its `group.id`; give it another name"
             )
         broker.refuse(code, f"mirroring positions to the consumer group {group}")
 

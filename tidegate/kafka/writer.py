@@ -198,7 +198,7 @@ class TransactionWriter:
         except BrokerUnavailable as error:
             return error.message
         state = "nothing" if found is None else f"{found.state.value}, with epoch {found.producer.epoch}"
-        return f"{self.transactional_id} was not initialised, its coordinator knows of it: {state}"
+        return f"{self.transactional_id} was not initialised; its coordinator reports: {state}"
 
     def _learn_topics(self, deadline: float, stopping: Callable[[], bool]) -> None:
         """Learns all topics, so that records never wait for metadata, which would put their order at risk."""
@@ -255,7 +255,7 @@ class TransactionWriter:
             except (KafkaException, TypeError, ValueError) as error:
                 if stopping() or self._clock.monotonic() >= patient_until:
                     raise SinkRefused(
-                        f"sink {self._sink}: the Kafka client refuses its settings: {error}", sink=self._sink
+                        f"sink {self._sink}: the Kafka client rejects its settings: {error}", sink=self._sink
                     ) from error
             self._clock.sleep(RETRY_PAUSE_S)
 

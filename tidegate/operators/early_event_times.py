@@ -15,12 +15,15 @@ def derive_remedy(source: SourceOperator) -> str:
     """Returns the remedy that fits the origin of the source's event time."""
     one = source.event_time
     if one is None or not one.text:
-        return "name what has the time by `event_time`, or correct the producer: a Kafka timestamp is in ms since 1970"
+        return (
+            "set `event_time` to the column that has the time, or correct the producer: a Kafka timestamp is in "
+            "ms since 1970"
+        )
     kind = dict(source.columns)[one.column] if one.column is not None else one.expression and one.expression.type
     if kind != TIMESTAMP:
         remedy = f"`event_time: timestamp_seconds({one.written or quote_column(one.column or '')})`"
         return f"`{one.text}` is read as ms since 1970: if it is in seconds, write {remedy}"
-    return f"`{one.text}` is a timestamp: correct the unit that it is read or computed with, or the producer"
+    return f"`{one.text}` is a timestamp: correct the unit in which it is read or computed, or the producer"
 
 
 def describe_early(source: OperatorName, count: int, remedy: str) -> str:

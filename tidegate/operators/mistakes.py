@@ -50,7 +50,7 @@ def check_specs(specs: Collection[type[Operator]]) -> None:
             mistakes.append(f"has the tag `{tag}` of {by_tag[tag].__name__}: give it one of its own")
         by_tag.setdefault(tag, spec)
         if "bad_records" not in spec.__struct_fields__:
-            mistakes.append("has no field `bad_records`: what happens to rows that fail in it is unknown")
+            mistakes.append("has no field `bad_records`, which decides what happens to rows that fail in it")
         if issubclass(spec, StepOperator) and spec.open is StepOperator.open:
             mistakes.append("has no `open`: nothing would run")
         if mistakes:
@@ -117,8 +117,8 @@ def check_given(operator: Operator, given: Mapping[str, Mapping[str, DataType]])
     for output, columns in given.items():
         emitted = dict(operator.output_columns(output))
         what = f"output `{output}`" if output else "the step"
-        mistakes += [f"{what} gives `{name}`, which the operator does not emit" for name in columns.keys() - emitted]
-        mistakes += [f"the operator emits `{name}`, which {what} does not give" for name in emitted.keys() - columns]
+        mistakes += [f"{what} declares `{name}`, which the operator does not emit" for name in columns.keys() - emitted]
+        mistakes += [f"the operator emits `{name}`, which {what} does not declare" for name in emitted.keys() - columns]
         mistakes += [
             f"`{name}` of {what} is {columns[name]}, and the operator emits {emitted[name]}"
             for name in columns.keys() & emitted
@@ -158,7 +158,7 @@ def _find_state_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
     yield from (f"declares the state `{name}` twice" for name in sorted({n for n in states if states.count(n) > 1}))
     unread = msgspec.structs.replace(operator, planned=Planned(outputs={}))
     if _shapes(unread) != _shapes(operator):
-        yield "states() goes by what is read of it (`pruned_columns`): keep the columns that the step itself names"
+        yield ("states() depends on what is read of it (`pruned_columns`): keep the columns that the step itself names")
     for one in declared:
         if not one.keyed:
             continue

@@ -21,7 +21,7 @@ Lasts = str | Mapping[str, str] | None
 
 def _refuse_use(*_: object) -> NoReturn:
     raise RuntimeError(
-        "state and timers are those of a key: declare them in the class, not in `__init__`, and use them in `process` "
+        "state and timers belong to a key: declare them in the class, not in `__init__`, and use them in `process` "
         "or `on_timer`, as attributes of `self`"
     )
 

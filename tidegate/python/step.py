@@ -166,7 +166,7 @@ class Step:
     @property
     def _running(self) -> StepScope:
         if self._scope is None:
-            raise RuntimeError("this step does not run: only Tidegate can run it")
+            raise RuntimeError("only Tidegate can run a step")
         return self._scope
 
     def open(self, settings: Settings) -> None:

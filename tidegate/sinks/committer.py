@@ -274,12 +274,12 @@ class Committer:
             return TransactionLost(self._tell_loss(committable, answer), **fields)
         if outcome is CommitOutcome.GONE:
             return TransactionGone(
-                f"nothing is left in Kafka of a transaction of a completed checkpoint, so nothing there says whether "
-                f"it was committed: {_place(committable)}. {self._tell_answer(committable, answer)}; retention or "
-                f"somebody has removed its records and markers. The choices: when its readers had them, or can do "
-                f"without, start with --accept-gone {permit.checkpoint}, which counts as committed what is gone of the "
-                f"transactions that checkpoint {permit.checkpoint} lists, and nothing later; or restore a savepoint "
-                f"into a new `checkpoints.directory` (--restore PATH --repeat-output)",
+                f"Kafka has no trace left of a transaction of a completed checkpoint, so it is unknown whether it "
+                f"was committed: {_place(committable)}. {self._tell_answer(committable, answer)}. Retention or a "
+                f"deletion of records has removed its records and markers. If its readers received them, or can do "
+                f"without, start with --accept-gone {permit.checkpoint}, which counts the missing part of the "
+                f"transactions that checkpoint {permit.checkpoint} lists as committed, and nothing later. "
+                f"Otherwise restore a savepoint into a new `checkpoints.directory` (--restore PATH --repeat-output)",
                 **fields,
             )
         found = ", ".join(
@@ -288,18 +288,18 @@ class Committer:
         return TransactionUndecidable(
             f"a transaction of a completed checkpoint was committed in one partition and aborted in another: "
             f"{_place(committable)}. {self._tell_answer(committable, answer)}; markers in the partitions: {found}. "
-            f"Kafka has lost a marker, or somebody has written one: compare the output at these offsets with what is "
-            f"expected before the pipeline is started again.",
+            f"Either Kafka has lost a marker, or a marker was written by other means. Compare the output at these "
+            f"offsets with the expected output before you start the pipeline again.",
             **fields,
         )
 
     def _tell_loss(self, committable: Committable, answer: EndAnswer) -> str:
         return (
-            f"a transaction of a completed checkpoint was aborted by the broker, its records are missing from the "
-            f"output: {_place(committable)}. {_why_aborted(committable)} {self._tell_answer(committable, answer)}. "
-            f"The aborted records stay in the log, to be read with isolation.level=read_uncommitted at these offsets, "
-            f"until retention or compaction removes them. Raise checkpoints.transaction_timeout above the longest time "
-            f"this pipeline may be down."
+            f"a transaction of a completed checkpoint was aborted by the broker, and its records are missing from "
+            f"the output: {_place(committable)}. {_why_aborted(committable)} "
+            f"{self._tell_answer(committable, answer)}. The aborted records stay in the log until retention or "
+            f"compaction removes them; read them with isolation.level=read_uncommitted at these offsets. Raise "
+            f"checkpoints.transaction_timeout above the longest time this pipeline may be down."
         )
 
     def _tell_answer(self, committable: Committable, answer: EndAnswer) -> str:
@@ -325,7 +325,7 @@ def _why_aborted(committable: Committable) -> str:
     opened = datetime.fromtimestamp(committable.opened_at_ms / 1000, UTC)
     limit = datetime.fromtimestamp((committable.opened_at_ms + committable.timeout_ms) / 1000, UTC)
     return (
-        f"It was opened at {opened:%Y-%m-%dT%H:%M:%SZ} with a timeout of {committable.timeout_ms / 1000:g} s, so the "
-        f"broker times it out from {limit:%Y-%m-%dT%H:%M:%SZ} on; if that is still to come, somebody has initialised "
-        f"its transactional id: does another pipeline of the same name run?"
+        f"It was opened at {opened:%Y-%m-%dT%H:%M:%SZ} with a timeout of {committable.timeout_ms / 1000:g} s, so "
+        f"the broker times it out from {limit:%Y-%m-%dT%H:%M:%SZ} on. If that time has not come yet, another "
+        f"producer has initialised its transactional id: does another pipeline of the same name run?"
     )

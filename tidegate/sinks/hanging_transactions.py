@@ -241,31 +241,31 @@ def tell_left(left: UnresolvedTransaction, bootstrap: str) -> str:
             )
             return (
                 f"{stuck}: {_place(one)} is committed, but its marker is missing and could not be written: "
-                f"{left.why}. {grant if left.forbidden else 'It is tried again at every check'}. Do not use "
-                f"`kafka-transactions.sh abort`: it would take committed records away"
+                f"{left.why}. {grant if left.forbidden else 'Writing is retried at every check'}. Do not use "
+                f"`kafka-transactions.sh abort`: it would remove committed records from the output"
             )
         case HangingVerdict.ABORT:
             return (
                 f"{stuck}: {_place(one)} is aborted, but its marker is missing and could not be written: {left.why}. "
-                f"{'' if left.forbidden else 'It is tried again at every check. '}Write it with: {abort}"
+                f"{'' if left.forbidden else 'Writing is retried at every check. '}Write it with: {abort}"
             )
         case HangingVerdict.UNSURE:
             return (
-                f"{stuck}: {_place(one)} is open there, and its coordinator no longer says how it ended. "
-                f"Compare the output after that offset with what is expected; only when these records are there a "
-                f"second time: {abort}"
+                f"{stuck}: {_place(one)} is open there, and its coordinator no longer knows how it ended. Compare "
+                f"the output after that offset with the expected output. Only if it contains these records a "
+                f"second time, run: {abort}"
             )
         case HangingVerdict.FOREIGN:
             return (
-                f"{stuck}: {_place(one)}, which is not of this pipeline, is open there, and its coordinator does not "
-                f"know it as open. Its owner has to say whether it was committed ({listing} describe "
-                f"--transactional-id {one.transactional_id}); if not: {abort}"
+                f"{stuck}: {_place(one)}, which does not belong to this pipeline, is open there, and its "
+                f"coordinator does not list it as open. Ask its owner whether it was committed ({listing} describe "
+                f"--transactional-id {one.transactional_id}); if not, run: {abort}"
             )
         case _:
             return (
-                f"{stuck}: {_place(one)} is open there, and no transactional id that this user may see owns it. Ask "
-                f"for its owner ({listing} list; {listing} describe-producers --topic {found.partition.topic} "
-                f"--partition {found.partition.partition}); if it has none and was not committed: {abort}"
+                f"{stuck}: {_place(one)} is open there, and no transactional id that this user may see owns it. "
+                f"Find its owner ({listing} list; {listing} describe-producers --topic {found.partition.topic} "
+                f"--partition {found.partition.partition}). If it has none and was not committed, run: {abort}"
             )
 
 

@@ -248,7 +248,7 @@ class KafkaSink:
         self._producers.close()
         self._outage.close()
         if not ended:
-            logger.warning("sink %s: helper threads still run after their time limit", self._operator.name)
+            logger.warning("sink %s: helper threads are still running after their time limit", self._operator.name)
 
     def _take_results(self) -> bool:
         """Takes over the results of the helper threads. Returns whether there were any."""

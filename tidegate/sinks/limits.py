@@ -28,8 +28,8 @@ def refuse_keyless(operator: SinkOperator, topic: str, limits: TopicLimits) -> N
         _refuse_for_letters(operator, topic, limits)
     elif limits.compacted and operator.key is None:
         raise SinkRefused(
-            f"sink {operator.name} writes records without a key, and topic {topic} is compacted: it takes "
-            "none of them; set `key` of the sink, or change the topic's cleanup.policy",
+            f"sink {operator.name} writes records without a key, which the compacted topic {topic} does not "
+            f"accept; set `key` of the sink, or change the topic's cleanup.policy",
             sink=operator.name,
             topic=topic,
         )

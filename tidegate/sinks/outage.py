@@ -119,6 +119,6 @@ class SinkOutage:
         if watch.is_stalled(writer, writer.queued):
             raise SinkFailed(
                 f"sink {self._operator.name}: the client has delivered none of its {writer.queued} records for "
-                f"{STALL_S:g} s, although brokers answer; another attempt writes them with another client",
+                f"{STALL_S:g} s, although brokers answer; the next attempt writes them with a new client",
                 sink=self._operator.name,
             )

@@ -202,9 +202,9 @@ class SinkProducers:
         """Tries the id again after other producers have been opened. Raises SinkFailed after ENDED_TIMEOUT_S."""
         if self._clock.monotonic() - blocked.since > ENDED_TIMEOUT_S:
             raise SinkFailed(
-                f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint {last.checkpoint}, "
-                f"but {', '.join(map(str, unended))} had no marker of it {ENDED_TIMEOUT_S:g} s later; its id cannot be "
-                f"used again, so another attempt continues with new ones",
+                f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint "
+                f"{last.checkpoint}, but {', '.join(map(str, unended))} had no marker of it after "
+                f"{ENDED_TIMEOUT_S:g} s; its id cannot be used again, so the next attempt uses new ones",
                 sink=self._operator.name,
                 transactional_id=last.transactional_id,
             )

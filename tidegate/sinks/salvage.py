@@ -126,10 +126,10 @@ def decide_order(lost: Sequence[LostTransaction], committed: Sequence[Committabl
             shared = sorted(partitions & {part.partition for part in later.written})
             if shared:
                 raise one.refused(
-                    f"checkpoint {later.checkpoint} of the same sink is committed already in "
-                    f"{', '.join(map(str, shared))}, so records of checkpoint {one.committable.checkpoint} would come "
-                    f"after newer ones of their keys; nothing was written. Decide whether readers can live with that "
-                    f"order, produce them by hand, and continue from a new checkpoint directory"
+                    f"checkpoint {later.checkpoint} of the same sink is already committed in "
+                    f"{', '.join(map(str, shared))}, so records of checkpoint {one.committable.checkpoint} would "
+                    f"follow newer ones of their keys; nothing was written. If readers can accept that order, "
+                    f"write them by other means, and continue from a new checkpoint directory"
                 )
 
 
@@ -150,18 +150,18 @@ def decide_found(
     counted = sum(part.records for part in found)
     if counted > records:
         raise one.refused(
-            f"{partition} holds {counted} records of its producer where it wrote {records}; nothing was written: keep "
-            f"the topic as it is, and report this"
+            f"{partition} has {counted} records of its producer where it wrote {records}; nothing was written: "
+            f"keep the topic as it is, and report this"
         )
     if counted == records or accept_gone == listed_by:
         return records - counted
     raise one.refused(
-        f"{partition} holds {counted} of its {records} records; retention, compaction, a deletion of records, or a "
-        f"leader whose log was cut off has removed the rest; nothing was written. The choices: when readers can do "
-        f"without the rest, or somebody has written it by hand, start with --accept-gone {listed_by}, which writes "
-        f"what is left again and counts the rest of what checkpoint {listed_by} lists as committed, and nothing later; "
-        f"add --restore N --repeat-output of an older checkpoint to write all output after that one again; or restore "
-        f"a savepoint into a new `checkpoints.directory` (--restore PATH --repeat-output)"
+        f"{partition} has {counted} of its {records} records; retention, compaction, a deletion of records, or a "
+        f"leader whose log was truncated has removed the rest; nothing was written. The choices: if readers can do "
+        f"without the rest, or it was written by other means, start with --accept-gone {listed_by}, which writes "
+        f"what is left again and counts the rest of what checkpoint {listed_by} lists as committed, and nothing "
+        f"later; add --restore N --repeat-output of an older checkpoint to write all output after that one again; "
+        f"or restore a savepoint into a new `checkpoints.directory` (--restore PATH --repeat-output)"
     )
 
 
@@ -174,9 +174,9 @@ def refuse_old(group: Group, oldest_ms: int, before_ms: int | None) -> Transacti
     limit = "it allows" if before_ms is None else render_duration(before_ms)
     former = "its former value" if before_ms is None else str(before_ms)
     return group.lost[0].refused(
-        f"topic {group.topic} takes no record that is older than {limit} ({BEFORE}, before Kafka 4.0 {DIFFERENCE}), "
-        f"and the oldest of these is of {describe_stamp(oldest_ms)}; nothing was committed. Set that limit of the "
-        f"topic to {UNLIMITED_MS}, start again, and set it back to {former} once this start has come through"
+        f"topic {group.topic} accepts no record older than {limit} ({BEFORE}, before Kafka 4.0 {DIFFERENCE}), and "
+        f"the oldest of these is of {describe_stamp(oldest_ms)}; nothing was committed. Set that limit of the "
+        f"topic to {UNLIMITED_MS}, start again, and set it back to {former} once this start has succeeded"
     )
 
 

@@ -204,7 +204,7 @@ class Salvager:
                         yield message
                 if wanted and self._clock.monotonic() - heard > SILENCE_S:
                     raise BrokerUnavailable(
-                        f"{partition} gave no record for {SILENCE_S:g} s ({problem}), {wanted} are missing"
+                        f"{partition} delivered no record for {SILENCE_S:g} s ({problem}), {wanted} are missing"
                     )
         finally:
             consumer.close()
@@ -219,7 +219,7 @@ class Salvager:
             except (ck.KafkaException, TypeError, ValueError) as error:
                 if self._clock.monotonic() >= patient_until:
                     text = (
-                        f"lost records cannot be read again: the Kafka client refuses the settings in `kafka:`: {error}"
+                        f"lost records cannot be read again: the Kafka client rejects the settings in `kafka:`: {error}"
                     )
                     raise KafkaRefused(text) from error
             self._clock.sleep(PAUSE_S)

@@ -166,5 +166,5 @@ class ControlLink:
     @staticmethod
     def _end_process(reason: str) -> None:
         """Ends the process. Not an exception: the loop may be stuck, and this process must not write any more."""
-        print(f"tidegate slot {os.getpid()} ends itself: {reason}", file=sys.__stderr__, flush=True)
+        print(f"tidegate slot {os.getpid()} exits: {reason}", file=sys.__stderr__, flush=True)
         os._exit(LEASE_EXIT_CODE)

@@ -198,13 +198,13 @@ class LocalCopies(Copies):
         held = sum(map(_size_of, self._walk()))
         if held + size > self._bytes_max:
             self._report(
-                f"copies of state have {self._bytes_max:,} bytes on this machine: not all files are kept, and a "
-                "restart fetches the others; raise `state.local_copies_max` if there is room"
+                f"copies of state use {self._bytes_max:,} bytes on this machine, the limit: further files are not "
+                f"kept, and a restart fetches them; raise `state.local_copies_max` if there is room"
             )
             return False
         disk = shutil.disk_usage(self._folder)
         if disk.free - size < disk.total * FREE_SHARE:
-            self._report(f"no more copies of state are kept: {self.location} is nearly full")
+            self._report(f"copies of state are no longer kept: {self.location} is nearly full")
             return False
         return True
 

@@ -48,7 +48,9 @@ class RestoredFiles:
                     yield part
             except StorageError as damage:
                 problem = damage.fields.get("problem", damage.message)
-                logger.warning("a copy of state is removed and %s is read instead: %s", self._storage.location, problem)
+                logger.warning(
+                    "a copy of state is removed, and %s is read instead: %s", self._storage.location, problem
+                )
                 self._copies.drop(handle.path)
             else:
                 return

@@ -79,7 +79,7 @@ class ConsumerErrors:
         try:
             low, high = read_bounds(consumer, part)
         except ck.KafkaException as refused:
-            text = f"{part}: offset {offset} is not in the log, and nobody says where that begins"
+            text = f"{part}: offset {offset} is not in the log, and the start of the log is not known"
             raise SourceUnavailable(f"source {self._operator.name}: {text}: {refused.args[0].str()}") from refused
         text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
         if offset < low and self._operator.on_lost_input == ON_LOST_CONTINUE:

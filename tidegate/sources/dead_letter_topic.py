@@ -74,9 +74,9 @@ def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
     obstacle = diagnose(kafka, STEP_S)
     if obstacle is None:
         text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
-        return DeadLettersRefused(f"the cluster answers, but not to this: {text}")
+        return DeadLettersRefused(f"the cluster answers, but this request failed: {text}")
     kind = LoginRefused if obstacle.final else BrokerUnavailable
-    return kind(f"no broker can be asked: {obstacle.text}; {obstacle.remedy}")
+    return kind(f"no broker can be reached: {obstacle.text}; {obstacle.remedy}")
 
 
 class DeadLetterTopic:
@@ -137,9 +137,9 @@ class DeadLetterTopic:
         while self._consumer.get_watermark_offsets(part, ANSWER_S)[1] < end:
             if time.monotonic() > deadline:
                 raise DeadLettersRefused(
-                    f"a transaction has been open in {part.topic}[{part.partition}] for {OPEN_S:g} s, and what is "
-                    "after it is not known: try again when the pipeline has completed a checkpoint, or was started "
-                    "again",
+                    f"a transaction has been open in {part.topic}[{part.partition}] for {OPEN_S:g} s, and the "
+                    f"records after it cannot be read: try again when the pipeline has completed a checkpoint or "
+                    f"has been started again",
                     partition=part.partition,
                 )
             time.sleep(WAIT_S)
@@ -167,7 +167,7 @@ class DeadLetterTopic:
                     if offset >= bounds[number][1] - (message.error() is None):
                         left.discard(number)
             if left and time.monotonic() - heard_s > STALL_S:
-                raise explain(self.kafka, f"no record came for {STALL_S:g} s")
+                raise explain(self.kafka, f"no record arrived for {STALL_S:g} s")
 
     def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[DeadLetter]:
         """Yields the dead letters of this pipeline, because others may write to the topic as well.

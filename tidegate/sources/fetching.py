@@ -241,4 +241,4 @@ def open_fetcher(client: FetchClient, on_error: Callable[[ck.KafkaError], None])
 @cache
 def _report(reason: str) -> None:
     """Logs the reason once per process: not a defect, but it explains the CPU time."""
-    _LOG.info("records are read by message objects, at more CPU time than in place: %s", reason)
+    _LOG.info("records are read as message objects, which takes more CPU time: %s", reason)

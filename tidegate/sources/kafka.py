@@ -351,7 +351,7 @@ def _watermarks_by(text: str, restored: SourcePositions) -> dict[TopicPartition,
     """Returns the stored watermarks, unless the event time is now read from another field."""
     if restored.watermarks and restored.event_time != text:
         _LOG.warning(
-            "source %s: its event time is now %s and was %s: watermarks begin again",
+            "source %s: its event time is now %s and was %s: its watermarks start anew",
             restored.source,
             text or "the Kafka timestamp",
             restored.event_time or "the Kafka timestamp",

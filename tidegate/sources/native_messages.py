@@ -127,7 +127,7 @@ class NativeMessages(Records):
     def _columns(self) -> Columns:
         """The columns, for reading librdkafka's memory. Raises RuntimeError after the client's end."""
         if any(one.ended for one in self._kept):
-            raise RuntimeError("records were looked at after the end of the client that has read them")
+            raise RuntimeError("records were used after the client that read them had been closed")
         return self._all
 
     @property

@@ -79,7 +79,7 @@ class Outage:
             return
         raise SourceUnavailable(
             f"source {self._source}: {self.last}; its certificates were replaced after its client had read them: "
-            "another attempt takes the new ones",
+            f"the next attempt reads the new ones",
             source=self._source,
         )
 

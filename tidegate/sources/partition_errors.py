@@ -42,14 +42,14 @@ _DAMAGED: Final = {
 }
 """The client reads the same batch again: this cures damage in transit, but not damage in the log."""
 _REMEDY: Final = (
-    "make a replica the leader that has it whole; or, once a checkpoint has come up to the batch (`tidegate "
-    "checkpoint`), delete the records of this partition up to the batch's end (kafka-delete-records.sh), and accept "
-    "the loss by `on_lost_input: continue`; without that checkpoint records in front of the batch would be lost as well"
+    "make an intact replica the leader. Or take a checkpoint that reaches the batch (`tidegate checkpoint`), "
+    "delete the records of this partition up to the batch's end (kafka-delete-records.sh), and accept the loss by "
+    "`on_lost_input: continue`; without that checkpoint, records before the batch would be lost as well"
 )
 _UNKNOWN_REMEDY: Final = (
-    f"the client library (librdkafka {ck.libversion()[0]}) does not know its format or codec; it knows the formats 0 "
-    "to 2 and the codecs gzip, snappy, lz4 and zstd: update it, or have the records written again with one of these "
-    "codecs; they may well be whole, so do not delete them"
+    f"the client library (librdkafka {ck.libversion()[0]}) does not know its format or codec; it knows the formats "
+    f"0 to 2 and the codecs gzip, snappy, lz4 and zstd. Update it, or have the records written again with one of "
+    f"these codecs. Do not delete the records: they may be intact"
 )
 
 
@@ -99,12 +99,12 @@ class RepeatedErrors:
         at = f"at offset {offset}" if offset >= 0 else "at its position"
         if error.code() in _DAMAGED:
             text = (
-                "source %s: %s: the batch %s could not be read for %.0f s: %s; its partition is blocked there, and "
-                "everything else goes on; %s"
+                "source %s: %s: the batch %s could not be read for %.0f s: %s; this partition is blocked, all "
+                "others continue; %s"
             )
             _LOG.error(text, self._source, part, at, seconds, error.str(), _REMEDY)
         else:
-            text = "source %s: nothing was read of %s for %.0f s, %s: %s; it is tried again until it succeeds"
+            text = "source %s: nothing was read from %s for %.0f s, %s: %s; reading is retried until it succeeds"
             _LOG.warning(text, self._source, part, seconds, at, error.str())
 
     def _place(self, part: TopicPartition, offset: int) -> _Place:

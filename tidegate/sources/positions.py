@@ -117,7 +117,7 @@ def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int
         )
     if wanted <= high:
         return (
-            f"{part}: offset {wanted} was past the end of the log, which is {low} to {high} by now: it was cut off, "
+            f"{part}: offset {wanted} was past the end of the log, which is {low} to {high} now: it was truncated "
             f"and has grown again; {_NO_WAY_ON}"
         )
     return (
@@ -129,6 +129,6 @@ def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int
 def describe_cut_off(part: TopicPartition, told: str) -> str:
     """Describes a log that ends before the source's position, with the client's message."""
     return (
-        f"{part}: its log was cut off before the position of this source: a broker without the last records has become "
-        f"its leader, or the topic was recreated ({told}); {_NO_WAY_ON}"
+        f"{part}: its log was truncated before the position of this source: a broker without the last records has "
+        f"become its leader, or the topic was recreated ({told}); {_NO_WAY_ON}"
     )

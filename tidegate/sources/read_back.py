@@ -138,7 +138,7 @@ class RecordReader(Caller):
         self._thread.submit(self._end)
         self._thread.stop()
         if not self._thread.join(CLOSE_S):
-            _LOG.warning("%s: its reader did not end within %g s: abandoned", self._name, CLOSE_S)
+            _LOG.warning("%s: its reader did not end within %g s, and is abandoned", self._name, CLOSE_S)
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 

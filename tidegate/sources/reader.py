@@ -288,7 +288,8 @@ class ConsumerThread:
             self._changed.notify_all()
         self._thread.stop()
         if not self._thread.join(seconds):
-            _LOG.warning("source %s: its reader did not end within %g s: abandoned", self._operator.name, seconds)
+            text = "source %s: its reader did not end within %g s, and is abandoned"
+            _LOG.warning(text, self._operator.name, seconds)
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
@@ -332,7 +333,7 @@ class ConsumerThread:
                 return self._tools.consumer(self._config, self._outage.on_error)
             except (ck.KafkaException, ValueError, TypeError) as error:
                 if self._stopping or self._tools.clock.monotonic() >= patient_until:
-                    text = f"source {name}: the Kafka client refuses its settings: {error}"
+                    text = f"source {name}: the Kafka client rejects its settings: {error}"
                     raise SourceFailed(text, source=name) from error
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)

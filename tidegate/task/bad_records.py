@@ -11,9 +11,8 @@ from tidegate.errors import PipelineStopped
 from tidegate.formats.failures import RecordFailure, RecordPlace
 
 _REMEDY = (
-    "nothing was lost: correct the record's producer, the expression or the topic's settings, or set "
-    "bad_records: dead-letter to write such records to a topic of their own, or bad_records: skip to leave them out "
-    "(they are counted)"
+    "nothing was lost. Correct the record's producer, the expression or the topic's settings. Or set bad_records: "
+    "dead-letter to write such records to a topic of their own, or bad_records: skip to omit and count them"
 )
 
 

@@ -68,7 +68,7 @@ def describe_many(counts: Counter[tuple[OperatorName, FailureKind]], per_minute_
     named = [f"{count} {kind} in {operator}" for (operator, kind), count in counts.most_common(SHOWN_MAX)]
     more = ", and others" if len(counts) > SHOWN_MAX else ""
     return (
-        f"more than {per_minute_max} dead letters in a minute (dead_letters.max_per_minute): {', '.join(named)}{more}; "
-        "nothing was lost: what is not in a completed checkpoint is read again. Correct the producer, the schema or "
-        "the expression, or raise the limit, then start again"
+        f"more than {per_minute_max} dead letters in a minute (dead_letters.max_per_minute): "
+        f"{', '.join(named)}{more}. Nothing was lost: records that are in no completed checkpoint are read again. "
+        f"Correct the producer, the schema or the expression, or raise the limit, then start again"
     )

@@ -41,8 +41,8 @@ FORMAT_VERSION: Final = 1
 _MAGIC = b"TGIF"
 _PREFIX = struct.Struct(">4sHI")
 _REMEDY: Final = (
-    "put the old definition back, end the pipeline once with SIGTERM (its final checkpoint leaves nothing in flight), "
-    "then change it"
+    "restore the old definition, stop the pipeline once with SIGTERM (its final checkpoint leaves nothing in "
+    "flight), then change it"
 )
 
 
@@ -170,13 +170,13 @@ def _refuse_changed(name: str, header: InflightHeader, shapes: Mapping[int, Edge
         shape = wanted.get(written.name, written)
         if written != msgspec.structs.replace(shape, timed=written.timed):
             raise InflightUnreadable(
-                f"{name} holds rows in flight on {shape.name} with columns {_describe(written)}, the pipeline now "
-                f"sends {_describe(shape)}: {_REMEDY}"
+                f"{name} has rows in flight on {shape.name} with columns {_describe(written)}, but the pipeline "
+                f"now sends {_describe(shape)}: {_REMEDY}"
             )
         if shape.timed and not written.timed:
             raise InflightUnreadable(
-                f"{name} holds rows in flight on {shape.name} without event time, by which a step goes now that they "
-                f"reach: {_REMEDY}"
+                f"{name} has rows in flight on {shape.name} without event time, which a downstream step now needs: "
+                f"{_REMEDY}"
             )
 
 
@@ -202,11 +202,11 @@ def read_replay(
 
 def _read_header(name: str, data: bytes) -> tuple[InflightHeader, int]:
     if len(data) < _PREFIX.size or not data.startswith(_MAGIC):
-        raise InflightUnreadable(f"{name} does not begin with TGIF: it is damaged or not ours")
+        raise InflightUnreadable(f"{name} does not begin with TGIF: it is damaged, or not a file of Tidegate")
     _, version, length = _PREFIX.unpack_from(data)
     if version != FORMAT_VERSION:
         raise InflightUnreadable(
-            f"{name} has format {version}, this release reads {FORMAT_VERSION}: use the release that wrote it"
+            f"{name} has format {version}, but this release reads {FORMAT_VERSION}: use the release that wrote it"
         )
     start = _PREFIX.size + length
     try:

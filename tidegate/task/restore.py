@@ -109,9 +109,9 @@ def group_by_state(handles: Iterable[StateHandle]) -> dict[StateName, list[State
 def unknown_state(operator: OperatorName, name: str, known: Iterable[str]) -> StateUnreadable:
     """Returns the error for state that the operator does not have."""
     return StateUnreadable(
-        f"the checkpoint holds state {name} of {operator}, a step that has no such state now (it has: "
-        f"{', '.join(sorted(known)) or 'none'}): put the old definition of the step back, or use the release that "
-        "wrote the checkpoint",
+        f"the checkpoint has state {name} of {operator}, a step that has no such state now (it has: "
+        f"{', '.join(sorted(known)) or 'none'}): restore the old definition of the step, or use the release that "
+        f"wrote the checkpoint",
         operator=operator,
         state=name,
     )

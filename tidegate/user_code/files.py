@@ -118,7 +118,7 @@ def _check_names(path: str, others: Sequence[str]) -> None:
     name = Path(path).name
     for other in others:
         if Path(other).name == name:
-            raise UserCodeProblem(f"`{other}` is called `{name}` as well", "rename one: steps open it by this name")
+            raise UserCodeProblem(f"`{other}` has the same name, `{name}`", "rename one: steps open it by this name")
         both = name.endswith(SUFFIX) and other.endswith(SUFFIX)
         if both and distribution_of(name) == distribution_of(Path(other).name):
-            raise UserCodeProblem(f"`{other}` is a wheel of `{distribution_of(name)}` as well", "list one of them")
+            raise UserCodeProblem(f"`{other}` is also a wheel of `{distribution_of(name)}`", "list one of them")

@@ -99,7 +99,7 @@ def _files_of(directory: Path, top: str) -> Sequence[Path]:
     if not files or (not whole and _is_installed(top)):
         return []
     if top in sys.stdlib_module_names:
-        raise UserCodeProblem(f"`{top}` next to the pipeline file would stand for Python's own `{top}`", "rename it")
+        raise UserCodeProblem(f"`{top}` next to the pipeline file would replace Python's own `{top}`", "rename it")
     return files
 
 
@@ -215,7 +215,7 @@ def load(reference: str) -> Any:
     except SystemExit as error:
         raise UserCodeProblem(
             f"the module `{module_name}` ends the process when it is imported: {name_error(error)}",
-            "a module must do nothing that lasts or ends the process when it is imported",
+            "importing a module must not end the process, nor start anything lasting",
         ) from error
     except Exception as error:
         raise UserCodeProblem(

@@ -102,8 +102,8 @@ class BlockingWatch:
         if seconds >= self._report_at_s:
             self._report_at_s *= 2
             logger.warning(
-                "the code of %s has held its slot up for %.0f s: other steps, barriers and checkpoints wait until it "
-                "returns; calls that wait belong in an `async` step",
+                "the code of %s has blocked its slot for %.0f s: other steps, barriers and checkpoints wait until "
+                "it returns. Move calls that wait into an `async` step",
                 where,
                 seconds,
             )

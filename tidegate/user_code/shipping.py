@@ -97,7 +97,7 @@ def _put(storage: Storage, one: LocalFile, names: Sequence[str]) -> None:
                     raise _changed(one, "has changed since the start")
                 storage.put(name, data)
     except OSError as error:
-        raise _changed(one, f"cannot be read any more: {error.strerror or error}") from error
+        raise _changed(one, f"can no longer be read: {error.strerror or error}") from error
 
 
 def _changed(one: LocalFile, what: str) -> CodeFileChanged:

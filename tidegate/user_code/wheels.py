@@ -59,10 +59,10 @@ def check_wheel(path: Path) -> None:
         raise UserCodeProblem(f"`{path.name}` has a compiled part: {compiled}", _IMAGE)
     for top in sorted(_top_levels(members)):
         if top in sys.stdlib_module_names:
-            raise UserCodeProblem(f"`{top}` of `{path.name}` would stand for Python's own `{top}`", "rename it")
+            raise UserCodeProblem(f"`{top}` of `{path.name}` would replace Python's own `{top}`", "rename it")
         if top in _used_by_tidegate():
             raise UserCodeProblem(
-                f"`{top}` of `{path.name}` would stand for the `{top}` that Tidegate itself uses", "leave it out"
+                f"`{top}` of `{path.name}` would replace the `{top}` that Tidegate itself uses", "leave it out"
             )
 
 

@@ -48,7 +48,7 @@ def test_half_a_character_in_an_answer_makes_its_own_row_bad_and_no_other(
     assert decoded.frame.height == 3
     (failure,) = decoded.failures
     assert (failure.row, failure.kind) == (1, FailureKind.WRONG_TYPE)
-    assert failure.message.startswith("lookup.find gave a text with half a character")
+    assert failure.message.startswith("lookup.find returned a string with a lone surrogate")
     failure.message.encode()
 
 

@@ -172,7 +172,7 @@ def test_answers_that_do_not_fit_are_failures_with_column_value_and_remedy() -> 
         (
             2,
             FailureKind.WRONG_TYPE,
-            f"{name} gave a dict without `text`: return every column of `output`, None for NULL",
+            f"{name} returned a dict without `text`: return every column of `output`, None for NULL",
         ),
     ]
 
@@ -306,9 +306,9 @@ def test_rows_in_flight_without_event_time_are_refused_where_a_step_downstream_n
 @pytest.mark.parametrize(
     ("held", "changes", "reason"),
     [
-        (None, True, "1 rows in flight of look do not say what updates take back"),
+        (None, True, "1 rows in flight of look have no row kind"),
         (None, None, ""),  # of another source in a union, or with totals beside the step only
-        (UPDATE_BEFORE, False, "1 rows in flight of look hold what updates take back"),
+        (UPDATE_BEFORE, False, "1 rows in flight of look contain retractions"),
         (UPDATE_BEFORE, None, ""),
         (UPDATE_BEFORE, True, ""),
         (UPDATE_AFTER, False, ""),  # a row like any other

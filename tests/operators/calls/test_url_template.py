@@ -33,7 +33,7 @@ def test_a_null_asks_for_nothing() -> None:
 def test_a_value_that_is_no_part_of_a_path_fails_its_row(value: str) -> None:
     failure = parse_url("http://h/v1/{a}/x").fill([value])
     assert isinstance(failure, CallFailure)
-    assert failure.message == f"`a` is {value!r}, which is no part of a path: filter such records out"
+    assert failure.message == f"`a` is {value!r}, which cannot be part of a path: filter out such records"
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_rows_that_wait_are_refused_where_a_column_cannot_be_what_it_is_now(kind
 
 def test_rows_that_wait_are_refused_where_a_column_may_have_another_name_now() -> None:
     step = restart_with_late((("k", STRING), ("y", INT)))
-    with pytest.raises(StateUnreadable, match=r"have no y, and x is no column .* let the step have x as well until"):
+    with pytest.raises(StateUnreadable, match=r"have no y, and x is no longer a column .* keep x in the step until"):
         step.feed(Step(watermark=END_OF_TIME))
 
 

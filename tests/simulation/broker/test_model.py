@@ -138,7 +138,7 @@ def test_an_id_that_cannot_be_initialised_is_reported_with_what_its_coordinator_
     stage.prepared("a", topic, [1])
     until = int(OPEN_TIMEOUT_S + CALL_TIMEOUT_S / 2) * 1000
     stage.broker.coordinator_away(stage.clock.now_ms(), stage.clock.now_ms() + until, Code.NOT_COORDINATOR)
-    with pytest.raises(SinkFailed, match=r"_TIMED_OUT.* was not initialised, its coordinator knows of it: Empty"):
+    with pytest.raises(SinkFailed, match=r"_TIMED_OUT.* was not initialised; its coordinator reports: Empty"):
         stage.writer("a", topic)
 
 

@@ -25,7 +25,7 @@ def functions_for(use: AggregateUse) -> frozenset[str]:
 def make_aggregate(name: str, call: AggregateCall, use: AggregateUse) -> Aggregate:
     """Creates the aggregate of a call over plain columns. `name` is that of its result."""
     if call.argument is not None and not isinstance(call.argument, ColumnReference):
-        raise TypeError(f"{call.argument} is no plain column")
+        raise TypeError(f"{call.argument} is not a plain column")
     return find_functions()[call.function][use](name, call, use)
 
 

@@ -311,7 +311,9 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         lines = [f"metadata: {', '.join(texts)}"] if texts else []
         lines += [f"records without value: {self.on_null}"] if self.on_null else []
         lines += ["carries headers: a sink passes them on"] if self.carries_headers else []
-        return lines + (["an update is two rows: what it takes back, and what it adds"] if "changes" in found else [])
+        return lines + (
+            ["an update is two rows: the old one, retracted, and the new one"] if "changes" in found else []
+        )
 
     def _explain_time(self) -> dict[str, Any] | None:
         one = self.timing

@@ -49,16 +49,16 @@ class DictDecoder:
         if answer is None:
             return {}
         if not isinstance(answer, Mapping):
-            wrong[row] = f"{self._what} gave {_shown(answer)}: return a dict, or None for NULLs"
+            wrong[row] = f"{self._what} returned {_shown(answer)}: return a dict, or None for NULLs"
             return {}
         try:
             value = {name: answer[name] for name in self._declared if name in answer}
         except Exception as error:  # noqa: BLE001  # as above
-            wrong[row] = f"{self._what} gave {_shown(answer)}, which cannot be read: {name_error(error)}"
+            wrong[row] = f"{self._what} returned {_shown(answer)}, which cannot be read: {name_error(error)}"
             return {}
         if len(value) < len(self._declared):
             names = ", ".join(f"`{name}`" for name in self._declared if name not in value)
-            wrong[row] = f"{self._what} gave a dict without {names}: return every column of `output`, None for NULL"
+            wrong[row] = f"{self._what} returned a dict without {names}: return every column of `output`, None for NULL"
             return {}
         return value
 
@@ -68,11 +68,11 @@ class DictDecoder:
             self._decoder.decode_values([value])  # type: ignore[list-item]  # as above
         except UnicodeEncodeError:  # for a lone surrogate, which `json.loads` makes of half an emoji
             return (
-                f"{self._what} gave a text with half a character, which no text can hold: {_shown(value)}; "
-                "return whole ones, for instance text.encode('utf-8', 'replace').decode()"
+                f"{self._what} returned a string with a lone surrogate, which is not valid text: {_shown(value)}; "
+                f"return valid text, for instance text.encode('utf-8', 'replace').decode()"
             )
         except Exception as error:  # noqa: BLE001  # from the user's objects, such as a time zone
-            return f"{self._what} gave {_shown(value)}, of which no columns can be made: {name_error(error)}"
+            return f"{self._what} returned {_shown(value)}, which cannot be converted to columns: {name_error(error)}"
         return ""
 
     def _explained(self, decoded: Decoded, values: Sequence[Mapping[str, object]], wrong: Mapping[int, str]) -> Decoded:
@@ -92,10 +92,10 @@ class DictDecoder:
         name = "" if place is None else place[1]
         kind: DataType | None = self._declared.get(name)
         if kind is None:
-            return RecordFailure(failure.row, failure.kind, f"{self._what} gave {_shown(value)}: {failure.message}")
+            return RecordFailure(failure.row, failure.kind, f"{self._what} returned {_shown(value)}: {failure.message}")
         message = (
-            f"{self._what} gave {_shown(value.get(name))} for `{name}`, which is {kind}: return a value of that type, "
-            "or change `output`"
+            f"{self._what} returned {_shown(value.get(name))} for `{name}`, which is {kind}: return a value of "
+            f"that type, or change `output`"
         )
         return RecordFailure(failure.row, failure.kind, f"{message} ({failure.message})")
 

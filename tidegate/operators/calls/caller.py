@@ -98,8 +98,8 @@ class CallWatch:
     def _tell_blocked(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._watched.ident or 0)  # noqa: SLF001  # the only way to inspect another thread
         logger.warning(
-            "a call of %s has blocked all calls of its slot for %g s%s: nothing is answered, and no limit of time "
-            "counts, until it returns; await what takes long, or hand it to `asyncio.to_thread`",
+            "a call of %s has blocked all calls of its slot for %g s%s. No answer and no timeout is handled until "
+            "it returns. Await long operations, or run them with `asyncio.to_thread`",
             self._name,
             seconds,
             _at(find_stack_place(frame)),
@@ -114,8 +114,8 @@ class CallWatch:
             return
         self._named.update(late)
         logger.warning(
-            "%d of the calls of %s %s not ended %s after their budget of %s%s: what ignores its cancellation keeps its "
-            "place until the attempt ends; let `CancelledError` pass",
+            "%d of the calls of %s %s not ended %s after their budget of %s%s. A call that ignores its "
+            "cancellation keeps its place until the attempt ends. Let `CancelledError` pass",
             len(late),
             self._name,
             "has" if len(late) == 1 else "have",
@@ -276,7 +276,7 @@ class ThreadCaller(Caller):
                 logger.debug("the calls of %s had ended before they were closed", self._name)
             self._thread.join(JOIN_TIMEOUT_S)
         if self._thread.is_alive():
-            logger.warning("calls of %s do not end when they are cancelled: they are left alone", self._name)
+            logger.warning("calls of %s did not end when they were cancelled, and are abandoned", self._name)
 
     # -- on the thread -------------------------------------------------------------------------------------------------
 

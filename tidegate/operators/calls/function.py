@@ -27,7 +27,7 @@ class FunctionTarget(CallTarget):
         try:
             self._object: Any = found() if isinstance(found, type) else found
         except Exception as error:
-            raise CallsFailed(f"{reference} cannot be made: {describe_failure(error)}") from error
+            raise CallsFailed(f"{reference} cannot be instantiated: {describe_failure(error)}") from error
         self._ask = cast("Callable[[object], Awaitable[object]]", self._object)
 
     @override

@@ -174,9 +174,9 @@ class HttpTarget(CallTarget):
             except aiohttp.ClientError as error:
                 raise Unavailable(f"{_shown(here)}: {name_error(error)}") from error
             if there.origin() != here.origin():
-                raise Refused(f"{_shown(here)} leads to another host, {there.origin()}: write that one into `url`")
+                raise Refused(f"{_shown(here)} redirects to another host, {there.origin()}: write that one into `url`")
             here = there
-        raise Refused(f"{_shown(URL(url, encoded=True))} leads from one address to another more than {REDIRECTS_MAX}x")
+        raise Refused(f"{_shown(URL(url, encoded=True))} redirects more than {REDIRECTS_MAX} times")
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
         status = response.status

@@ -34,8 +34,9 @@ from tidegate.operators.async_queue import (
     make_queue,
 )
 from tidegate.operators.calls.caller import CallTarget, ThreadCaller
-from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator, fit_rows
+from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
 from tidegate.operators.calls.url_template import UrlTemplate, derive_requests
+from tidegate.operators.calls.waiting_rows import fit_rows
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import Field
@@ -13,19 +13,11 @@ from tidegate.config.fields.types import StepOutput, choice, duration, integer
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BINARY, DataType
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
-from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.event_time import TIME
-from tidegate.operators.runtime import system_columns
-from tidegate.operators.spec import Columns, Requirement, StepOperator, render_columns, texts_of
+from tidegate.operators.spec import Columns, StepOperator, render_columns, texts_of
 from tidegate.operators.step import StepContext
 from tidegate.state.declaration import StateDeclaration, StateField, StateForm, declare_list
-from tidegate.state.errors import StateUnreadable
-
-if TYPE_CHECKING:
-    import polars as pl
 
 CAPACITY_MAX: Final = 10_000
 VALUE_BYTES: Final = 4096
@@ -45,7 +37,7 @@ IN_FLIGHT: Final = declare_list(
 
 def order_refusal(order: str) -> str:
     """Returns why rows with this order of answers may not be changes of a table; empty: they may."""
-    return "" if order == "ordered" else "needs `order: ordered`: an older change would overtake a newer one"
+    return "" if order == "ordered" else "needs `order: ordered`: otherwise an older change could overtake a newer one"
 
 
 class CallSettings(Settings):
@@ -137,6 +129,7 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
     def _verify(self, value: tuple[Any, ...]) -> None:
         """Raises StateUnreadable for rows that the current step could not request again."""
         from tidegate.formats.arrow import decode_frame
+        from tidegate.operators.calls.waiting_rows import fit_rows
 
         _, _, rows = value
         fit_rows(self, decode_frame(rows))
@@ -187,40 +180,10 @@ def derive_output(step: CallSettings, context: StepContext) -> dict[str, DataTyp
     for name in answers:
         if name in context.columns:
             sound = False
-            message = f"the column `{name}` arrives already"
-            context.problem(("output", name), message, "give the column of the answer another name", at_key=True)
+            message = f"there is already a column `{name}`"
+            context.problem(("output", name), message, "give the answer's column another name", at_key=True)
     if step.budget_ms < step.timeout_ms:
         sound = False
         remedy = "make it at least as long as `timeout`: it is the limit of all attempts together"
         context.problem(("budget",), "is less than `timeout`", remedy)
     return {**context.columns, **answers} if sound else None
-
-
-_REMEDY = (
-    "start with the old definition, end it with SIGTERM (its final checkpoint leaves nothing in flight), then change it"
-)
-
-
-def fit_rows(operator: CallOperator, frame: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows in flight of a checkpoint with the columns that the step has now. Raises StateUnreadable."""
-    kept = operator.kept_rows()
-    wrong = [
-        f"have no column {name} {kind}"
-        for name, kind in kept
-        if name not in frame.columns or frame[name].dtype != polars_type(kind)
-    ]
-    planned = operator.planned
-    if Requirement.EVENT_TIME in planned.carries and TIME not in frame.columns:
-        wrong.append("have no event time, which a step downstream needs now")
-    if Requirement.ROW_KIND in planned.carries and ROW_KIND not in frame.columns:
-        wrong.append("do not say what updates take back, which a step downstream needs now")
-    elif not planned.some_kinds and ROW_KIND in frame.columns and (frame[ROW_KIND] == UPDATE_BEFORE).any():
-        wrong.append("hold what updates take back, which no step downstream does now")
-    if wrong:
-        raise StateUnreadable(
-            f"{frame.height} rows in flight of {operator.name} {wrong[0]} (they have "
-            f"{render_columns(frame.schema.items())}); {_REMEDY}",
-            operator=operator.name,
-            state=IN_FLIGHT.name,
-        )
-    return frame.select([name for name, _ in kept] + system_columns(frame))

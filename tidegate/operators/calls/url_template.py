@@ -49,7 +49,9 @@ class UrlTemplate(msgspec.Struct, frozen=True):
                 return None
             text = _text_of(value)
             if place < self.in_path and text.strip(".") == "":
-                message = f"`{self.columns[place]}` is {text!r}, which is no part of a path: filter such records out"
+                message = (
+                    f"`{self.columns[place]}` is {text!r}, which cannot be part of a path: filter out such records"
+                )
                 return CallFailure(FailureKind.CALL_FAILED, message)
             parts += (quote(text, safe=""), self.texts[place + 1])
         return "".join(parts)
@@ -64,7 +66,7 @@ def parse_url(text: str) -> UrlTemplate:
     pieces = _PLACEHOLDER.split(text)
     texts, columns = tuple(pieces[::2]), tuple(pieces[1::2])
     if any("{" in part or "}" in part for part in texts) or "" in columns:
-        raise UrlProblem("a placeholder is `{column}`", "write a brace that is none as %7B or %7D")
+        raise UrlProblem("a placeholder is `{column}`", "write any other brace as %7B or %7D")
     if any(not part.isprintable() or " " in part or not part.isascii() for part in texts):
         raise UrlProblem("a URL has no spaces and only ASCII characters", "percent-encode others: a space is %20")
     try:
@@ -77,11 +79,13 @@ def parse_url(text: str) -> UrlTemplate:
     if not can_be_host(split.hostname):
         raise UrlProblem(f"`{split.hostname[:60]}` is not a host", REMEDY)
     if columns and not split.path and not split.query:
-        raise UrlProblem("a column cannot be part of the host", "put it after the first `/`: a record chooses no host")
+        raise UrlProblem(
+            "a column cannot be part of the host", "put it after the first `/`: a record must not choose the host"
+        )
     if split.username is not None or split.password is not None:
-        raise UrlProblem("has a user or password in it", "put them into `headers`: {Authorization: ...}")
+        raise UrlProblem("contains a user or password", "put them into `headers`: {Authorization: ...}")
     if any("#" in part for part in texts):
-        raise UrlProblem("has a fragment, which no server gets", "remove `#` and what follows")
+        raise UrlProblem("has a fragment, which clients never send", "remove `#` and what follows")
     in_path = next((place for place, part in enumerate(texts) if "?" in part), len(columns))
     return UrlTemplate(texts, columns, in_path)
 

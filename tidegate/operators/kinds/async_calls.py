@@ -138,7 +138,7 @@ def _is_callable(code: CodeDescription, context: StepContext) -> bool:
     if code.is_step:
         context.problem((WORD,), f"`{name}` is a step", f"write `python: {code.reference}`")
     elif not code.is_async:
-        remedy = f"write `async def {name}(row)`: what blocks would stop all calls"
+        remedy = f"write `async def {name}(row)`: a function that blocks would stop all calls"
         context.problem((WORD,), f"`{name}` is not async", remedy)
     elif code.takes_settings:
         context.problem((WORD,), f"`{name}` needs two arguments", "it gets one argument, the row as a dict")

@@ -194,7 +194,7 @@ def _usable(name: str, context: StepContext) -> bool:
     if kind is None:
         context.problem(path, f"there is no column `{name}`", derive_suggestion(name, context.columns))
     elif kind.kind not in KINDS:
-        context.problem(path, f"`{name}` is {kind}, which has no text of its own", "cast it to string in a `select`")
+        context.problem(path, f"`{name}` is {kind}, which cannot be part of a URL", "cast it to string in a `select`")
     return kind is not None and kind.kind in KINDS
 
 
@@ -208,7 +208,7 @@ def _headers_sound(lookup: HttpLookup, context: StepContext) -> bool:
             context.problem(path, f"`{name[:60]}` is not the name of a header", "letters, digits and `-`", at_key=True)
         elif not (plain.isprintable() and plain.isascii()):
             sound = False
-            context.problem(path, "the value is no text of one line in ASCII", "correct it, or the file that it is in")
+            context.problem(path, "the value is not one line of ASCII text", "correct it, or the file that contains it")
     return sound
 
 

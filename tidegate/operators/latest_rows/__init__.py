@@ -22,7 +22,9 @@ from tidegate.state.keygroups import KEY_HASH
 ROWS: Final = "rows"
 """The part after the step's name in the name of the operator that emits the rows of a table."""
 LATEST: Final = StateName("rows")
-_RESET_REMARK: Final = "its table is empty, and what the topic held before is not read again: see `tidegate docs joins`"
+_RESET_REMARK: Final = (
+    "its table is empty, and older records of the topic are not read again: see `tidegate docs joins`"
+)
 PARTITION: Final = "__tidegate_partition"
 TOPIC: Final = "__tidegate_topic"
 PLACE: Final = (StateField(PARTITION, INT, nullable=False), StateField(TOPIC, STRING, nullable=False))

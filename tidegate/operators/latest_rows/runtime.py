@@ -189,7 +189,9 @@ def _failure(row: int, held: Value, value: Value) -> RecordFailure:
     return RecordFailure(
         row,
         FailureKind.KEY_IN_TWO_PARTITIONS,
-        f"the table has a row of this key from {places[0]}, and this one is from {places[1]}: rows of one key in two "
-        "partitions have no order; write each key to one partition, and after a change of their number write the "
-        "topic anew and let the step begin with empty state (`state: reset`)",
+        (
+            f"the table has a row of this key from {places[0]}, and this one is from {places[1]}: rows of one key in "
+            f"two partitions have no order; write each key to one partition. After a change of the number of "
+            f"partitions, write the topic anew and let the step start with empty state (`state: reset`)"
+        ),
     )

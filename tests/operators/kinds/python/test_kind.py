@@ -80,7 +80,7 @@ def operator_of(checked: CheckedPipeline) -> PythonOperator:
         ("python: visits:Plain, rows: left", "`left` is for `join`"),
         ("python: visits:Batch", "the class `Batch` has no `process`"),
         ("python: visits:Other", "`Other` is async"),
-        ("python: visits:Plain, outputs: {late: {user: string}}", "`late` is an output of Tidegate's own"),
+        ("python: visits:Plain, outputs: {late: {user: string}}", "the name `late` is reserved"),
     ],
 )
 def test_what_does_not_go_together_is_refused(step: str, message: str) -> None:

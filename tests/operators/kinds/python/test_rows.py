@@ -60,7 +60,7 @@ def test_a_row_that_raises_writes_and_emits_nothing() -> None:
             "WrongValue: `clicks` of the state is bigint, and 'one' is not (Expected `integer | null`, got",
         ),
         ("none", "TypeError: `clicks` has a default, and cannot be None: use `clear()`"),
-        ("half", "WrongValue: the state has a text with half a character, which no text can hold: '\\ud83d'"),
+        ("half", "WrongValue: the state has a string with a lone surrogate, which is not valid text: '\\ud83d'"),
         ("wrong", "WrongValue: `user` of the output is string, and 1 is not (Expected `string | null`, got `integer`"),
         ("missing", "WrongValue: the output has no `clicks`: give every column, None for NULL"),
         ("output", "ValueError: there is no output 'nowhere': declare it under `outputs` (there: none)"),
@@ -188,7 +188,7 @@ def test_a_function_that_returns_anything_else_fails_its_rows() -> None:
     tasks = Subtasks(operator("wrong", ()), ())
     tasks.process(rows(("a", 1)))
     remedy = "return a mapping, a list of mappings, or None"
-    assert messages(tasks) == [(0, f"TypeError: the function gave 'a': {remedy}")]
+    assert messages(tasks) == [(0, f"TypeError: the function returned 'a': {remedy}")]
     tasks.close()
 
 

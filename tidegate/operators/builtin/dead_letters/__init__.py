@@ -107,10 +107,10 @@ class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
 def find_unfit(*, compacted: bool, batch_bytes: int | None) -> tuple[str, str] | None:
     """Returns why a topic cannot take every letter, and the remedy, or None. `batch_bytes` is as in TopicLimits."""
     if compacted:
-        reason = "is compacted: letters without a key have no place in it, and others would be removed"
+        reason = "is compacted: dead letters without a key are refused, and older ones with a key are removed"
         return reason, "set its cleanup.policy to delete"
     if batch_bytes is not None and batch_bytes < DEAD_LETTER_BYTES_MIN:
-        reason = f"takes records of {batch_bytes} bytes at most, and a letter may have {DEAD_LETTER_BYTES_MIN}"
+        reason = f"accepts records of at most {batch_bytes} bytes, and a dead letter may have {DEAD_LETTER_BYTES_MIN}"
         return reason, "raise its max.message.bytes to that of the sources' topics"
     return None
 

@@ -79,4 +79,4 @@ class _Nothing(CallTarget, AnswerDecoder):
 
     @override
     def decode(self, answers: Sequence[object]) -> Decoded:
-        raise NotImplementedError(f"{len(answers)} answers are no columns")
+        raise NotImplementedError(f"{len(answers)} answers cannot be converted to columns")

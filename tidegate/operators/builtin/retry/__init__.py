@@ -76,7 +76,7 @@ class RetryInput(msgspec.Struct, frozen=True):
         if Requirement.ROW_KIND in self.carries and row.get(ROW_KIND) is None:
             return f"{self._place} needs the kind of change, which the row does not have"
         if row.get(ROW_KIND) == UPDATE_BEFORE and not self.has_kinds:
-            return f"the row retracts an earlier one, which {self._place} no longer does"
+            return f"the row is a retraction, which {self._place} no longer processes"
         if Requirement.HEADERS in self.carries and letter.known != ORIGINAL:
             return f"{self._place} passes on headers, which the dead letter does not have ({letter.known})"
         return ""
@@ -86,7 +86,7 @@ class RetryInput(msgspec.Struct, frozen=True):
             return f"{self._place} needs rows of single records, and this one is the result of several"
         if letter.source_partition is not None and self.topics and letter.source_topic not in self.topics:
             now = ", ".join(map(str, self.topics))
-            return f"{self._place} has no rows of topic {letter.source_topic} any more, only of {now}"
+            return f"{self._place} no longer has rows of topic {letter.source_topic}, only of {now}"
         return ""
 
     @property
@@ -145,17 +145,19 @@ class RetryOperator(SourceOperator, frozen=True, tag="retry"):
             return Fitting(None, {}, f"its row cannot be read: {error}")
         found = [one for one in self.inputs if letter.step in (one.step, one.was)]
         if not found:
-            return Fitting(None, row, f"there is no step or sink `{letter.step}` with dead letters any more")
+            return Fitting(None, row, f"`{letter.step}` is no longer a step or sink with dead letters")
         wanted = next((one for one in found if one.port == letter.port), None)
         if wanted is None:
-            return Fitting(None, row, f"`{letter.step}` has no input {letter.port} any more")
+            return Fitting(None, row, f"`{letter.step}` no longer has an input {letter.port}")
         obstacle = wanted.find_obstacle(letter, row, types)
         return Fitting(None if obstacle else wanted, row, obstacle)
 
 
 def _find_unreplayable(letter: DeadLetter) -> str:
     if letter.row is None:
-        return "its row was left out, as it is too large" if letter.row_size else "it has no row of a step"
+        return (
+            "its row was omitted because it is too large" if letter.row_size else "it does not contain a row of a step"
+        )
     if letter.port is None:
         return f"its row is a result of `{letter.step}`, which cannot be computed again"
     if letter.row_masked:

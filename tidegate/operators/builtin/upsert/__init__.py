@@ -57,8 +57,8 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
     @override
     def describes(self) -> list[str]:
         if self.deleted is None:
-            return ["drops what an update takes back"]
-        return [f"what an update takes back by {', '.join(self.place)} and adds nowhere is a tombstone"]
+            return ["drops the retracted row of an update"]
+        return [f"writes a tombstone if an update changes {', '.join(self.place)}"]
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:

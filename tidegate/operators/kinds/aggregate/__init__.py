@@ -56,8 +56,8 @@ TOTALS: Final = StateName("totals")
 GROUPS: Final = StateName("groups")
 """The state of totals of changes: the number of rows in each group, and the accumulators of their values."""
 _RESET_REMARK: Final = (
-    "nothing is taken back: totals that were given stay in steps and topics after this one, and a row that was counted "
-    "before is INCONSISTENT_CHANGE when it is taken back; see `tidegate docs changes`"
+    "nothing is retracted: totals that were emitted stay in later steps and topics, and a retraction of a row that "
+    "was counted before fails as INCONSISTENT_CHANGE; see `tidegate docs changes`"
 )
 
 
@@ -237,7 +237,7 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
 
     @override
     def describes(self) -> list[str]:
-        return [*super().describes(), "takes rows back; a group without rows is deleted"]
+        return [*super().describes(), "retracts rows; a group without rows is deleted"]
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
@@ -313,12 +313,12 @@ def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], con
     """Returns True if these totals can be computed over changes. Reports those that cannot."""
     sound = True
     if step.emit == EACH:
-        remedy = "remove it: of changes there is one total per key and batch"
-        context.problem(("emit",), "half an update has no total of its own", remedy)
+        remedy = "remove it: over changes, there is one total per key and batch"
+        context.problem(("emit",), "an update is two rows, and there is no total between them", remedy)
         sound = False
     if step.ttl is not None:
         remedy = "remove it: a group ends when its last row is deleted"
-        context.problem(("ttl",), "a change may take back what has ended long ago", remedy, at_key=True)
+        context.problem(("ttl",), "a change may retract a row whose total has expired", remedy, at_key=True)
         sound = False
     for column, call in calls.items():
         if call.function not in functions_for(AggregateUse.CHANGES):
@@ -335,14 +335,14 @@ def _why_not(call: AggregateCall) -> tuple[str, str]:
     if call.function in ("first", "last"):
         reason, remedy = "the rows of a table have no order", f"use one of {names}, or read a topic of rows"
     elif call.function in ("collect_list", "collect_set"):
-        reason = "of changes this is not supported yet"
-        remedy = "add what is collected to `key`: then each value is a row, which comes and goes by itself"
+        reason = "this is not supported yet"
+        remedy = "add the collected column to `key`: then each value has a row of its own"
     elif call.function in ("min_by", "max_by"):
-        reason = "of changes this is not supported yet"
+        reason = "this is not supported yet"
         remedy = "use min or max of a text with both in it: max(concat(lpad(y, 20, '0'), ' ', x))"
     else:
-        reason, remedy = "of changes this is not supported yet", f"use one of {names}"
-    return f"`{call.function}` cannot take rows back: {reason}", remedy
+        reason, remedy = "this is not supported yet", f"use one of {names}"
+    return f"`{call.function}` cannot retract rows: {reason}", remedy
 
 
 def read_aggregates(
@@ -364,7 +364,7 @@ def read_aggregates(
             usable = False
         elif own and (total := next((one for one in texts if key.startswith(f"{one}.")), "")):
             remedy = "rename the key in a `select` before, or the total"
-            context.problem(("key", index), f"`{key}` is how a part of the total `{total}` may be called", remedy)
+            context.problem(("key", index), f"`{key}` is reserved for a part of the total `{total}`", remedy)
             usable = False
         else:
             usable = context.key(("key", index), key) and usable
@@ -373,7 +373,7 @@ def read_aggregates(
         path = ("aggregate", column)
         if column in keys or column in own:
             what = "a key" if column in keys else f"a column of {'every window' if windowed else 'totals of changes'}"
-            context.problem(path, f"`{column}` is {what} already", "give the total another name", at_key=True)
+            context.problem(path, f"`{column}` is already {what}", "give the total another name", at_key=True)
             continue
         call = context.aggregate(path, text, windowed=windowed or bool(own))
         if call is not None:

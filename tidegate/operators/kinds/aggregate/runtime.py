@@ -244,9 +244,9 @@ def _without(frame: pl.DataFrame, rows: Sequence[int]) -> pl.DataFrame:
     return frame[[row for row in range(frame.height) if row not in left_out]]
 
 
-UNKNOWN: Final = "the row that is taken back was never added to its group, or was taken back already"
-INCOMPLETE: Final = "the last row of its group is taken back with other values than it was added with"
-_REMEDY: Final = "changes are missing, came twice or lack columns: begin again with a new snapshot of the table"
+UNKNOWN: Final = "the retracted row was never added to its group, or was already retracted"
+INCOMPLETE: Final = "the last row of its group is retracted with other values than it was added with"
+_REMEDY: Final = "changes are missing, are duplicated or lack columns: start again with a new snapshot of the table"
 
 
 _UNCOUNTED: Final = object()

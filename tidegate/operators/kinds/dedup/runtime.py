@@ -30,7 +30,7 @@ from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
 
-REASON: Final = "late: what it would be compared with may be forgotten"
+REASON: Final = "late: the keys that it would be compared with may have been removed"
 FORGOTTEN_AT_ONCE: Final = 2000
 """The number of expired entries to remove in one turn; more if more were added since the last one."""
 

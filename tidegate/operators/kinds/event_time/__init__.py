@@ -196,7 +196,7 @@ class EventTimeKind(StepKind):
 
     @override
     def refuses_changes(self, step: Any) -> str:
-        return "could give the two rows of an update times of which only one is late"
+        return "could assign different times to the two rows of an update, of which only one is late"
 
     @override
     def build(self, step: EventTimeSettings, context: StepContext) -> None:
@@ -204,7 +204,7 @@ class EventTimeKind(StepKind):
         context.declare_columns(context.columns)
         watermark = step.watermark or StepWatermarkSettings()
         if watermark.idle is Idle.NEVER:
-            remedy = "write it at the source, whose partitions are idle or not"
+            remedy = "set it at the source: its partitions can be idle"
             context.problem(("watermark", "idle"), "a step is idle when its input is", remedy)
             return
         text = step.event_time

@@ -251,7 +251,7 @@ class EventTimeRuntime(Runtime, OperatorRuntime):
         others = {text for text, *_ in (*self._times.values, *self._marks.values)} - {written}
         if others:
             logger.warning(
-                "step %s: its event time is now %s and was %s: watermarks begin again",
+                "step %s: its event time is now %s and was %s: its watermarks start anew",
                 self._operator.name,
                 written,
                 ", ".join(sorted(others)),

@@ -50,8 +50,8 @@ def _explode(value: object) -> Explode:
         raise refusal(f"expected a mapping, got {describe_value(value)}", _REMEDY)
     columns = [str(key) for key in value if key not in _WORDS]
     if len(columns) != 1:
-        message = "there is no column to take apart" if not columns else f"`{columns[1][:60]}` is one column too many"
-        remedy = f"{_REMEDY}; one step takes one column apart, besides it there are only {', '.join(_WORDS)}"
+        message = "there is no column to explode" if not columns else f"`{columns[1][:60]}` is one column too many"
+        remedy = f"{_REMEDY}; a step explodes one column, and its only options are {', '.join(_WORDS)}"
         raise refusal(message, remedy, at="" if not columns else columns[1])
     for word in ("outer", "keep"):
         if not isinstance(value.get(word, False), bool):
@@ -206,7 +206,7 @@ class ExplodeKind(StepKind):
         others = {name: of for name, of in context.columns.items() if one.keep or name != one.column}
         for name in (name for name in made if name in others):
             remedy = "choose another name, or leave the other column out by a `select` before this step"
-            context.problem(("explode",), f"there is a column `{name}` already", remedy)
+            context.problem(("explode",), f"there is already a column `{name}`", remedy)
         if made and not others.keys() & made.keys():
             columns = others | made
             context.declare_columns(columns)
@@ -217,7 +217,7 @@ def _derive_made(one: Explode, kind: DataType, path: Path, context: StepContext)
     """Returns the new columns, or none after reporting what is wrong."""
     position = {one.position: INT} if one.position else {}
     if kind.kind not in ("array", "map") or kind.element is None:
-        context.problem(path, f"`{one.column}` is {kind}", "only an array or a map can be taken apart", at_key=True)
+        context.problem(path, f"`{one.column}` is {kind}", "only an array or a map can be exploded", at_key=True)
         return {}
     if kind.kind == "map" and kind.key is not None:
         if len(one.made) == 2:

@@ -322,7 +322,9 @@ def _match_keys(step: Any, context: StepContext, aliases: tuple[str, ...], rows:
     remedies = {("on", left): _exchanged(left, right, context, aliases) for left, right in step.on.items()}
     for path, remedy in remedies.items():
         if remedy:
-            context.problem(path, f"columns of `{aliases[0]}` come first, without its name", remedy, at_key=True)
+            context.problem(
+                path, f"the left column must be one of `{aliases[0]}`, without the alias", remedy, at_key=True
+            )
     if any(remedies.values()):
         return None
     preserved = {alias for port, alias in enumerate(aliases) if rows.preserves(port)}

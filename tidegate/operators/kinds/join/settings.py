@@ -114,7 +114,7 @@ class WithinSettings(Settings):
     @classmethod
     def _check_form(cls, value: object) -> object:
         if not isinstance(value, Mapping):
-            remedy = "write {before: 5m, after: 1h} for a join; of `dedup` it is inside: {key: id, within: 1h}"
+            remedy = "write {before: 5m, after: 1h} for a join; for `dedup` it belongs inside: {key: id, within: 1h}"
             raise refusal(f"expected `before` and `after`, got {describe_value(value)}", remedy)
         return value
 

@@ -271,7 +271,7 @@ class KeepKind(StepKind):
         if step.late is not None and emit != ON_CLOSE:
             what = "`emit: each`" if emit else "`keep: last`"
             remedy = "remove it" + (", or write `emit: on close`" if emit else "")
-            context.problem(("late",), f"{what} takes every record: none is late", remedy, at_key=True)
+            context.problem(("late",), f"{what} accepts every record, so none is late", remedy, at_key=True)
             return
         late = derive_late(step, context)
         if not keep.places:
@@ -284,7 +284,10 @@ class KeepKind(StepKind):
         if emit == ON_CLOSE and not keep.emit and foreign:
             context.warn(
                 ("keep",),
-                f"no window has made this `{foreign[0]}`, by which rows of one event time are ranked, `on close`",
+                (
+                    f"`{foreign[0]}` is not that of a window, and `on close`, the default with it, ranks records of "
+                    f"one event time"
+                ),
                 "write `emit: each`; or `emit: on close`, if all rows of a key have one event time",
                 at_key=True,
             )
@@ -299,11 +302,11 @@ class KeepKind(StepKind):
         kind = context.column(("keep", "by"), by)
         nested = kind is not None and kind.kind in NESTED
         if nested:
-            remedy = "take a field of it by a `select` before this step"
-            context.problem(("keep", "by"), f"`{by}` is {kind}: it has no order", remedy)
+            remedy = "select one of its fields with a `select` before this step"
+            context.problem(("keep", "by"), f"`{by}` is {kind}, which has no order", remedy)
         if RANK in context.columns:
             context.problem(
-                ("keep",), f"there is a column `{RANK}` already", "rename it by a `select` before this step"
+                ("keep",), f"there is already a column `{RANK}`", "rename it with a `select` before this step"
             )
         return kind is not None and not nested and RANK not in context.columns
 

@@ -296,14 +296,14 @@ class LookupKind(StepKind):
 
     @override
     def refuses_changes(self, step: Any) -> str:
-        return "is not supported yet: a row could not be taken back as it was"
+        return "is not supported yet: a retraction might not match the row that was emitted"
 
     @override
     def build(self, step: Any, context: StepContext) -> None:
         stream_name, table_name = step.from_[0], step.lookup
         if len(step.from_) > 1:
-            remedy = "bring them together in a step of its own: `{name: all, from: [a, b]}`"
-            context.problem(("from",), "a lookup reads one input besides the table", remedy, at_key=True)
+            remedy = "combine them in a step of their own: `{name: all, from: [a, b]}`"
+            context.problem(("from",), "a lookup reads one input and the table", remedy, at_key=True)
             return
         if stream_name == table_name:
             return  # the stream is changes of the table, which is reported
@@ -351,10 +351,10 @@ def _add(step: LookupSettings, stream: InputContext, context: StepContext) -> di
     for name, text in (step.add or {}).items():
         expression = context.qualified(("add", name), text, (step.lookup or "",))
         if name in stream.columns:
-            context.problem(("add", name), f"the stream has a column `{name}` already", "choose another", at_key=True)
+            context.problem(("add", name), f"the stream already has a column `{name}`", "choose another", at_key=True)
         elif expression is not None and DELETED in {one.rpartition(".")[2] for one in columns_of(expression)}:
             remedy = "use another column of the table: rows that are deleted match nothing"
-            context.problem(("add", name), f"`{DELETED}` is no column of the table's rows", remedy)
+            context.problem(("add", name), f"`{DELETED}` is not a column of the table's rows", remedy)
         elif expression is not None:
             found[name] = expression
     return found if len(found) == len(step.add or {}) else None
@@ -371,9 +371,7 @@ def _match_table_key(step: LookupSettings, key: tuple[str, ...], context: StepCo
     if {*on} == {*key}:
         message, found = "the column of the stream comes first, then that of the table", dict(on)
     else:
-        message = (
-            f"the key of `{step.lookup}` is {', '.join(key)}: a row is found by its whole key, and by nothing else"
-        )
+        message = f"the key of `{step.lookup}` is {', '.join(key)}: a lookup needs all of it, and no other column"
         spare = [column.rpartition(".")[2] for column, of_table in on.items() if of_table not in key]
         found = {name: pairs.get(name) or (spare.pop(0) if spare else "column") for name in key}
     example = ", ".join(f"{column}: {name}" for name, column in found.items())

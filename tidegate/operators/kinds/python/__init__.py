@@ -55,7 +55,7 @@ def find_problems(step: Any, description: CodeDescription) -> Iterator[Problem]:
     if description.is_async:
         yield _CODE, f"`{name}` is async", "a step with `async: ...` calls it, or write `def` without `async`"
     elif description.is_class and not description.is_step:
-        yield _CODE, f"the class `{name}` is no step", "derive it from `tidegate.python.Step`"
+        yield _CODE, f"the class `{name}` is not a step", "derive it from `tidegate.python.Step`"
     else:
         yield from _find_key_problems(name, step, description)
         yield from _find_output_problems(name, step, description)
@@ -74,10 +74,10 @@ def _find_key_problems(name: str, step: Any, description: CodeDescription) -> It
 def _find_output_problems(name: str, step: Any, description: CodeDescription) -> Iterator[Problem]:
     for output in step.outputs:
         if output in RESERVED:
-            yield ("outputs", output), f"`{output}` is an output of Tidegate's own", "choose another name"
+            yield ("outputs", output), f"the name `{output}` is reserved", "choose another name"
     if step.outputs and not description.is_class:
         remedy = "write a class derived from `tidegate.python.Step`, which emits to it with `out.to(...)`"
-        yield ("outputs",), f"the function `{name}` has one output only: what it returns", remedy
+        yield ("outputs",), f"the function `{name}` has only one output, its return value", remedy
 
 
 def _find_settings_problems(name: str, step: Any, description: CodeDescription) -> Iterator[Problem]:

@@ -119,7 +119,7 @@ def _within_calendar(result: Result) -> Result | None:
     return result if result.at_ms <= LAST_MS else None
 
 
-REASON: Final = "late: whether its key was quiet has been decided"
+REASON: Final = "late: the result of its key for this time has been decided"
 RESULTS_AT_ONCE: Final = 2000
 """The maximum number of timers that fire in one call, and of results that they give."""
 

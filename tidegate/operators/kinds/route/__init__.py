@@ -127,7 +127,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
     def describes(self) -> list[str]:
         lines = [f"{name}: {text}" for name, text in self.explains()["route"].items()]
         dropped = self.outputs[-1].condition is not None
-        return [*lines, *(["what none of them takes is dropped"] if dropped else [])]
+        return [*lines, *(["records that match none of them are dropped"] if dropped else [])]
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
@@ -159,14 +159,12 @@ class RouteKind(StepKind):
         for place, (name, text) in enumerate(step.route.items(), start=1):
             context.declare_columns(context.columns, name)
             if name in RESERVED:
-                context.problem(
-                    ("route", name), f"`{name}` is an output of Tidegate's own", "choose another name", at_key=True
-                )
+                context.problem(("route", name), f"the name `{name}` is reserved", "choose another name", at_key=True)
             elif text != ELSE:
                 condition = _condition(("route", name), text, context)
                 conditions |= {} if condition is None else {name: condition}
             elif place < len(step.route) or place == 1:
-                message = "`else` takes what no condition before it takes"
+                message = "`else` takes the records that match no condition before it"
                 context.problem(("route", name), message, "put it last, after at least one condition")
             else:
                 conditions[name] = None

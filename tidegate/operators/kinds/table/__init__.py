@@ -220,16 +220,19 @@ class TableKind(StepKind):
         origins = context.origins(*keys)
         for one in origins:
             if one.source is not None and one.source.on_null == TOMBSTONE and DELETED not in context.columns:
-                message = f"tombstones of `{one.source.name}` would be rows of NULLs: their `{DELETED}` does not arrive"
+                message = (
+                    f"tombstones of `{one.source.name}` would become rows of NULLs: `{DELETED}` does not "
+                    f"reach this step"
+                )
                 context.problem(("table",), message, f"add `{DELETED}: {DELETED}` to the `select` before this step")
         in_place = all(_is_record_key(one) and not one.chosen for one in origins)
         both_rows = context.changes and not in_place
         if any(one.chosen for one in origins) and not both_rows:
             remedy = (
-                f"compute `{DELETED}` from the condition in a `select` instead, or put the condition behind what reads "
-                "the table"
+                f"compute `{DELETED}` from the condition in a `select` instead, or move the condition to the steps "
+                f"that read the table"
             )
-            message = "a row that a step before the table drops leaves the older row of its key there"
+            message = "if a step before the table drops a row, the older row of its key stays in the table"
             context.warn(("table",), message, remedy, at_key=True)
         event = CHANGE_COLUMNS - {DELETED} if context.changes else ()
         columns = tuple(one for one in context.columns.items() if one[0] not in event)

@@ -130,7 +130,7 @@ def _timestamps(name: str, instants_ms: pl.Series) -> pl.Series:
     return instants_ms.cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP).alias(name)
 
 
-REASON: Final = "late: what it would be joined with may be removed"
+REASON: Final = "late: the rows that it would be joined with may have been removed"
 FIRED_MAX: Final = 1_500
 """The number of rows that come out unmatched in one call. Rows of one position and key come out together."""
 ALONE_AT_ONCE: Final = 500

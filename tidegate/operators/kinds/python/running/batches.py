@@ -175,7 +175,7 @@ class BatchOut(Out):
     def to(self, output: str, row: Any = None, /, **columns: Any) -> None:
         if output not in self._outputs or not output:
             names = ", ".join(f"`{name}`" for name in self._outputs if name) or "none"
-            raise ValueError(f"there is no output {output!r}: declare it under `outputs` (there: {names})")
+            raise ValueError(f"there is no output {output!r}: declare it under `outputs` (declared: {names})")
         self._add(output, row, columns)
 
     def _add(self, output: str, frame: Any, columns: Mapping[str, Any]) -> None:
@@ -202,7 +202,7 @@ class BatchesRuntime(CodeRuntime):
         self._open(self._values)
 
     def _open_value(self, declared: DeclaredState) -> BatchValue:
-        assert self._keys is not None, "a step without key has no state"
+        assert self._keys is not None, "a step without a key has no state"
         return BatchValue(declared, self._state_of(declared.name), self._keys, self._scope)
 
     @override

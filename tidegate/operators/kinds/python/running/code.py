@@ -151,10 +151,10 @@ def close_step(name: str, step: Step) -> None:
         try:
             step.close()
         except BaseException as error:  # noqa: BLE001  # of the user's code: the attempt ends anyway
-            logger.warning("`close` of step %s has failed: %s", name, describe_failure(error))
+            logger.warning("`close` of step %s failed: %s", name, describe_failure(error))
 
     thread = threading.Thread(target=run, name=f"close of {name}", daemon=True)
     thread.start()
     thread.join(CLOSE_S)
     if thread.is_alive():
-        logger.warning("`close` of step %s has not ended after %g s, and is left behind", name, CLOSE_S)
+        logger.warning("`close` of step %s has not ended after %g s, and is abandoned", name, CLOSE_S)

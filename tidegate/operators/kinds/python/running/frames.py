@@ -168,9 +168,9 @@ def _describe_no_frame(value: object) -> str:
 def _derive_remedy(found: pl.DataType, kind: DataType, otherwise: str) -> str:
     """Returns how a user makes the column one of the declared type."""
     if kind.kind == "timestamp" and isinstance(found, pl.Datetime):
-        return '`.dt.replace_time_zone("UTC")` says that it is in UTC'
+        return '`.dt.replace_time_zone("UTC")` declares it to be in UTC'
     if kind.kind == "timestamp_ntz" and isinstance(found, pl.Datetime):
-        return "`.dt.replace_time_zone(None)` takes its time zone away"
+        return "`.dt.replace_time_zone(None)` removes its time zone"
     if kind.kind == "decimal" and isinstance(found, pl.Decimal):
         return f"`.round({kind.scale}).cast({_type_name(polars_type(kind))})` rounds it"
     return f"add `.cast({_type_name(polars_type(kind))})`, {otherwise}"

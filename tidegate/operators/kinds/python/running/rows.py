@@ -112,7 +112,7 @@ class RowOut(Out):
         found = self._outputs.get(output) if output else None
         if found is None:
             known = ", ".join(f"`{name}`" for name in self._outputs if name) or "none"
-            raise ValueError(f"there is no output {show(output)}: declare it under `outputs` (there: {known})")
+            raise ValueError(f"there is no output {show(output)}: declare it under `outputs` (declared: {known})")
         found.add(columns if row is None else _join(row, columns))
 
     def emit_all(self, found: Any) -> None:
@@ -125,7 +125,7 @@ class RowOut(Out):
             for one in found:
                 self.emit(one)
         else:
-            raise TypeError(f"the function gave {show(found)}: return a mapping, a list of mappings, or None")
+            raise TypeError(f"the function returned {show(found)}: return a mapping, a list of mappings, or None")
 
     def drop(self) -> None:
         """Drops what the current row has emitted."""
@@ -141,7 +141,7 @@ class RowOut(Out):
 
 def _join(row: Any, columns: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(row, dict | Mapping):
-        raise TypeError(f"{show(row)} is no row: emit a mapping, or the columns as keywords")
+        raise TypeError(f"{show(row)} is not a row: emit a mapping, or the columns as keywords")
     return {**row, **columns} if columns or not isinstance(row, dict) else row
 
 

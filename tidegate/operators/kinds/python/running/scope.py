@@ -83,8 +83,8 @@ class RunningScope(StepScope):
         """Raises RuntimeError for a use outside a call of the step's code."""
         if self.thread:
             raise RuntimeError(
-                "state, timers and outputs belong to the thread that calls `process`: give other threads values, and "
-                "use what they return here"
+                "state, timers and outputs belong to the thread that calls `process`: pass values to other "
+                "threads, and use their results here"
             )
         raise RuntimeError("state, timers and outputs can be used only in `process` and `on_timer`, while they run")
 

@@ -178,7 +178,7 @@ class RecordConverter:
             names = ", ".join(f"`{name}`" for name in missing)
             return f"{self._where} has no {names}: give every column, None for NULL"
         if isinstance(error, UnicodeEncodeError):
-            return f"{self._where} has a text with half a character, which no text can hold: {show(error.object)}"
+            return f"{self._where} has a string with a lone surrogate, which is not valid text: {show(error.object)}"
         reason = in_words(str(error)) if isinstance(error, msgspec.ValidationError) else name_error(error)
         place = _PLACE.search(str(error))
         kind = None if place is None else self._columns.get(place[1])

@@ -77,8 +77,8 @@ class WaitingRows:
         new = [name for name in names if name not in frame.columns]
         gone = [name for name in frame.columns if name not in names and not is_reserved(name)]
         if new and gone:
-            remedy = f"let the step have {gone[0]} as well until they are out"
-            raise self._unfit(frame, f"have no {new[0]}, and {gone[0]} is no column of the step any more", remedy)
+            remedy = f"keep {gone[0]} in the step until they have been emitted"
+            raise self._unfit(frame, f"have no {new[0]}, and {gone[0]} is no longer a column of the step", remedy)
         fitted = []
         for name, kind in self._columns:
             wanted = polars_type(kind)
