@@ -23,8 +23,7 @@ from tests.support.object_server import ObjectServer
 from tidegate.coordinator.types import StateHandle
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
 from tidegate.journal.state_files import derive_head
-from tidegate.slot.copies import NO_COPIES, LocalCopies
-from tidegate.slot.restored_files import RestoredFiles
+from tidegate.slot.copies import NO_COPIES, LocalCopies, RestoredFiles
 from tidegate.state.base import Share
 from tidegate.storage.base import Storage
 from tidegate.storage.checksum import seal

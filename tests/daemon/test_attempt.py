@@ -21,7 +21,7 @@ from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt, OperatorName, SlotIndex
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator, make_sink
-from tidegate.task.dead_letter_limit import TooManyDeadLetters
+from tidegate.task.bad_records import TooManyDeadLetters
 from tidegate.task.messages import Heartbeat, Hello, RowsTapped
 from tidegate.task.report import SlotReport
 

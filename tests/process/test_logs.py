@@ -31,7 +31,7 @@ from tidegate.process.logs import (
     redact,
     set_secrets,
 )
-from tidegate.slot.worker_logs import SlotLogHandler
+from tidegate.slot.logs import SlotLogHandler
 from tidegate.task.messages import LogRecord
 
 logger = logging.getLogger("tidegate.test")

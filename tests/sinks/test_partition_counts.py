@@ -17,8 +17,8 @@ from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts, TopicLimits
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.sinks.kafka import SinkPlacement
+from tidegate.sinks.limits import LOOK_S, PartitionCounts
 from tidegate.sinks.runtime import SinkRuntime
-from tidegate.sinks.topic_limits import LOOK_S, PartitionCounts
 
 COPY = SinkOperator(
     OperatorName("out"), "orders", "raw", (("value", BINARY),), None, None, BadRecordPolicy.SKIP, {}, partition="p"

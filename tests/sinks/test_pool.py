@@ -9,8 +9,7 @@ import pytest
 
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.ids import CheckpointId, TransactionalId
-from tidegate.sinks.life import LIFE, TransactionState, TransactionStep
-from tidegate.sinks.pool import IdPool, derive_pool_size, derive_warm
+from tidegate.sinks.pool import LIFE, IdPool, TransactionState, TransactionStep, derive_pool_size, derive_warm
 
 A, B = TransactionalId("a"), TransactionalId("b")
 

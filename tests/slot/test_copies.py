@@ -21,8 +21,7 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.ids import CheckpointId
 from tidegate.slot import copies as module
-from tidegate.slot.copies import NO_COPIES, PREFIX, Copies, LocalCopies, open_copies, sweep_copies
-from tidegate.slot.restored_files import RestoredFiles
+from tidegate.slot.copies import NO_COPIES, PREFIX, Copies, LocalCopies, RestoredFiles, open_copies, sweep_copies
 from tidegate.state import parts
 from tidegate.state.base import Share
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageError

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tidegate.process.logs import MESSAGE_CHARACTERS_MAX
-from tidegate.slot.printed_lines import PrintedLines, log_printed_lines
+from tidegate.slot.logs import PrintedLines, log_printed_lines
 from tidegate.user_code.running import RUNNING
 
 

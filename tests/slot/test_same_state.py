@@ -29,8 +29,7 @@ from tidegate.datatypes import BIGINT, DATE, STRING
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, StateName, SubtaskId, VertexId
 from tidegate.journal.journal import Journal
 from tidegate.plan.assignment import key_group_range
-from tidegate.slot.copies import LocalCopies
-from tidegate.slot.restored_files import RestoredFiles
+from tidegate.slot.copies import LocalCopies, RestoredFiles
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape

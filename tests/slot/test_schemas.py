@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from tidegate.formats.schemas import SchemaKind, SchemaText, UnknownSchema
-from tidegate.slot.schemas import ID_MAX, UNKNOWN_MAX, UNKNOWN_S, WAITING_MAX, SlotSchemas
+from tidegate.slot.deployment import ID_MAX, UNKNOWN_MAX, UNKNOWN_S, WAITING_MAX, SlotSchemas
 from tidegate.task.messages import SchemaAnswer, SchemasWanted, SchemaUnfit, SlotMessage
 
 FIRST = SchemaText(SchemaKind.AVRO, '"int"', id=1)

@@ -13,7 +13,7 @@ from tidegate.config.fields.event_time import Idle
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId
 from tidegate.operators.builtin.kafka_source import EventTime
-from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX, Out, Runtime
+from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX, OperatorRuntime, Out
 from tidegate.task.elements import Barrier
 from tidegate.task.loop import SlotLoop
 from tidegate.task.messages import Acknowledged, SlotMessage, SourceFinished, Trigger
@@ -23,7 +23,7 @@ from tidegate.task.vertex import VertexTask
 AT = EventTime("at", 0)
 
 
-class Witness(Runtime):
+class Witness(OperatorRuntime):
     """Notes all that it is given."""
 
     def __init__(self) -> None:

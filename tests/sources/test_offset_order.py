@@ -11,8 +11,8 @@ from tests.sources.scripted import NAME, P0, P1
 from tidegate.ids import TopicPartition
 from tidegate.sources.errors import SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
-from tidegate.sources.offset_order import find_last_offsets
 from tidegate.sources.positions import Positions
+from tidegate.sources.waiting_records import find_last_offsets
 
 
 def last(*places: tuple[int, int]) -> dict[TopicPartition, int]:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.sources.scripted import P0, P1
 from tests.support.clocks import SetClock
+from tidegate.sources.consumer_errors import AGAIN_SECONDS, LASTING_SECONDS, RepeatedErrors
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import NO_OFFSET
-from tidegate.sources.partition_errors import AGAIN_SECONDS, LASTING_SECONDS, RepeatedErrors
 
 DISK = ck.KafkaError(ck.KafkaError.UNKNOWN, "Fetch from broker 1 failed: Unknown broker error")
 GZIP = ck.KafkaError(ck.KafkaError._BAD_COMPRESSION, "Decompression (codec 0x1) failed")

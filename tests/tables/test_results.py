@@ -15,8 +15,7 @@ from tidegate.expressions.expression import ColumnReference
 from tidegate.expressions.parse import parse_aggregate
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.aggregates.columnar.running import run_counted
-from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, derive_columns
-from tidegate.operators.aggregates.filtering import derive_choice
+from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, derive_choice, derive_columns
 from tidegate.operators.aggregates.registry import make_aggregate
 from tidegate.state.declaration import StateField
 from tidegate.tables.results import derive_result

@@ -22,7 +22,7 @@ from tidegate.ids import (
     TopicPartition,
     TransactionalId,
 )
-from tidegate.operators.runtime import ROWS_MAX, OperatorState, Out, Runtime
+from tidegate.operators.runtime import ROWS_MAX, OperatorRuntime, OperatorState, Out
 from tidegate.state.increments import Capture
 from tidegate.task.ports import Prepared, StateCapture
 
@@ -64,7 +64,7 @@ class Trace:
         self.events.append(event)
 
 
-class FakeSource(Runtime):
+class FakeSource(OperatorRuntime):
     """Returns the given batches; its position is the number of rows returned."""
 
     def __init__(self, name: str, slot: int, batches: Iterable[Sequence[Row]] = (), *, bounded: bool = False) -> None:
@@ -140,7 +140,7 @@ def overflow(row: int, number: int) -> RecordFailure:
     return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, f"of {number}")
 
 
-class FakeFilter(Runtime):
+class FakeFilter(OperatorRuntime):
     """Passes everything on except numbers that are said to be bad or unwanted."""
 
     def __init__(self, bad: Iterable[int] = (), unwanted: Iterable[int] = ()) -> None:
@@ -155,7 +155,7 @@ class FakeFilter(Runtime):
         out.emit(batch.filter(~pl.col("n").is_in(list(self.bad | self.unwanted))))
 
 
-class FakeTotals(Runtime):
+class FakeTotals(OperatorRuntime):
     """Keyed state: the numbers seen, per key. The capture sees the state as it was at the barrier (F23)."""
 
     def __init__(self, trace: Trace) -> None:
@@ -192,7 +192,7 @@ class FakeTotals(Runtime):
         self.told.append(("abandoned", checkpoint))
 
 
-class FakeSink(Runtime):
+class FakeSink(OperatorRuntime):
     """Keeps the promises of a transactional sink: one transaction per interval, repeated until confirmed."""
 
     def __init__(self, name: str, slot: int, trace: Trace, attempt: Attempt = ATTEMPT) -> None:

@@ -11,7 +11,7 @@ from tests.task.fakes import ATTEMPT, FakeSource, VirtualClock
 from tests.task.test_states import GROUPS, OPERATOR, World
 from tests.task.topologies import filter_node, source_node, totals_node, vertex
 from tidegate.ids import SlotIndex, SubtaskId
-from tidegate.operators.runtime import Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.plan.assignment import key_group_range
 from tidegate.state.backends import choose_backend
@@ -44,7 +44,7 @@ class Script(FakeSource):
         return True
 
 
-class Collecting(Runtime):
+class Collecting(OperatorRuntime):
     """What reaches the end: rows and watermarks, in order."""
 
     def __init__(self) -> None:

@@ -17,8 +17,7 @@ from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordPlace
 from tidegate.ids import MAIN_CLUSTER, SourceTopic, VertexId
 from tidegate.operators.spec import DEAD, Operator
 from tidegate.plan.graph import Edge, OutputPath
-from tidegate.task.bad_records import BadRecord, FatalRecords
-from tidegate.task.dead_letter_limit import DeadLetterCount, TooManyDeadLetters
+from tidegate.task.bad_records import BadRecord, DeadLetterCount, FatalRecords, TooManyDeadLetters
 from tidegate.task.elements import Batch
 
 

@@ -16,16 +16,16 @@ from tidegate.expressions.expression import Literal
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.kinds.filter import FilterOperator
-from tidegate.operators.runtime import ROWS_MAX, Out, Runtime
+from tidegate.operators.runtime import ROWS_MAX, OperatorRuntime, Out
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.graph import Edge, Node, OutputPath
 from tidegate.plan.growth import BatchLimits
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.task.elements import BYTES_MAX, Batch
-from tidegate.task.pace import CALL_MS, TRIAL, BatchPacer
+from tidegate.task.operator_chain import CALL_MS, TRIAL, BatchPacer
 
 
-class Splitter(Runtime):
+class Splitter(OperatorRuntime):
     """Even numbers go on, odd ones to `odd`, and those from 100 on to an output that nobody reads."""
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
@@ -71,7 +71,7 @@ def test_side_outputs_are_cut_into_vertices_like_main_ones() -> None:
     assert (edges[0].upstream, edges[0].downstream, edges[0].keys) == (VertexId("read"), VertexId("keyed"), ("k",))
 
 
-class Joined(Runtime):
+class Joined(OperatorRuntime):
     """Notes on which input each row arrived."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ def test_a_batch_is_processed_with_the_input_that_its_edge_feeds() -> None:
     assert sorted(joined.arrived) == [(0, [(7, 1)]), (1, [(7, 2)])]
 
 
-class Alarm(Runtime):
+class Alarm(OperatorRuntime):
     """Emits what it kept when its time has come, one row a call."""
 
     def __init__(self, due_ms: int = 1_000_500) -> None:
@@ -183,7 +183,7 @@ def test_an_operator_whose_time_has_come_waits_for_room_and_nothing_turns_meanwh
     assert first.calls == []
 
 
-class Answers(Runtime):
+class Answers(OperatorRuntime):
     """Something outside answers."""
 
     def __init__(self) -> None:
@@ -254,7 +254,7 @@ def test_an_operator_that_never_emits_by_itself_is_not_asked_each_turn(monkeypat
     def poll(*_: object) -> bool:
         raise AssertionError("asked")
 
-    monkeypatch.setattr(Runtime, "poll", poll)
+    monkeypatch.setattr(OperatorRuntime, "poll", poll)
     one = vertex(source_node("read", children=(1,)), filter_node("pass", children=(2,)), sink_node("write"))
     rig = Rig(plan_of(1, [one]), batches=lambda name, slot: [[(1, 1)]])
     rig.settle()
@@ -325,7 +325,7 @@ def test_what_rows_take_is_told_from_what_a_call_takes_without_them() -> None:
     assert 500 < pace.rows < 833
 
 
-class Slow(Runtime):
+class Slow(OperatorRuntime):
     """Needs a millisecond a row, or more."""
 
     def __init__(self, row_ms: int = 1) -> None:

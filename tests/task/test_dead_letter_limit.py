@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName
-from tidegate.task.dead_letter_limit import DeadLetterCount, DeadLetterRateLimit, TooManyDeadLetters
+from tidegate.task.bad_records import DeadLetterCount, DeadLetterRateLimit, TooManyDeadLetters
 
 ONE, OTHER = OperatorName("one"), OperatorName("other")
 KIND, ELSE = FailureKind.WRONG_TYPE, FailureKind.DIVIDE_BY_ZERO

@@ -16,7 +16,7 @@ from tests.task.rig import Rig, RigSlot
 from tests.task.small_rigs import barrier, batch, turn
 from tests.task.topologies import edge, filter_node, plan_of, shuffle_plan, sink_node, source_node, vertex
 from tidegate.ids import CheckpointId, VertexId
-from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, Out, Runtime
+from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, Out
 from tidegate.plan.graph import Edge, Node, OutputPath
 from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.elements import (
@@ -39,7 +39,7 @@ UNALIGNED_MS = 0
 Note = Row | Watermark | StreamStatus | str
 
 
-class Noted(Runtime):
+class Noted(OperatorRuntime):
     """Passes everything on, and notes what it was given, in order."""
 
     def __init__(self) -> None:
@@ -396,7 +396,7 @@ def test_F16_states_are_captured_after_before_snapshot_and_rows_come_not_between
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
-class Closing(Runtime):
+class Closing(OperatorRuntime):
     """Keeps its rows until the end of time, and then emits one a turn."""
 
     def __init__(self) -> None:

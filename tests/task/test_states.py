@@ -24,7 +24,7 @@ from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_rest
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKind
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName, SlotIndex, StateName, SubtaskId
-from tidegate.operators.runtime import Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.plan.assignment import key_group_range
 from tidegate.slot.uploads import derive_handle
 from tidegate.state.base import Share
@@ -59,7 +59,7 @@ def groups_of(rows: Sequence[tuple[Any, ...]]) -> list[int]:
     return [group_of(row[0]) for row in rows]
 
 
-class Counter(Runtime):
+class Counter(OperatorRuntime):
     """An operator with four states."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import derive_retry_headers
 from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, SourceTopic, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
-from tidegate.task.dead_letter_limit import DeadLetterCount, TooManyDeadLetters
+from tidegate.task.bad_records import DeadLetterCount, TooManyDeadLetters
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock

@@ -31,7 +31,7 @@ from tidegate.slot.faults import ExecutorLacksModule, lacking_module
 from tidegate.spark.job_errors import SparkJobEnded
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
-from tidegate.task.dead_letter_limit import DeadLetterRateLimit, TooManyDeadLetters
+from tidegate.task.bad_records import DeadLetterRateLimit, TooManyDeadLetters
 from tidegate.task.messages import (
     Acknowledged,
     Begin,

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from tidegate.coordinator.pending import NEXT
 from tidegate.coordinator.triggers import PHASES
-from tidegate.sinks.life import LIFE
+from tidegate.sinks.pool import LIFE
 
 S = TypeVar("S", bound=Enum)
 C = TypeVar("C", bound=Enum)
@@ -30,7 +30,7 @@ def render_page() -> str:
         HEAD,
         _section("An attempt, as the coordinator sees it", "coordinator/triggers.py", _by_step(PHASES)),
         _section("A checkpoint or savepoint in progress", "coordinator/pending.py", _without_steps(NEXT)),
-        _section("A transactional id in a sink subtask", "sinks/life.py", _by_step(LIFE)),
+        _section("A transactional id in a sink subtask", "sinks/pool.py", _by_step(LIFE)),
     ])  # fmt: skip
 
 

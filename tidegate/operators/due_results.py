@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing_extensions import override
 
 from tidegate.operators.event_time import EventClock
-from tidegate.operators.runtime import ROWS_MAX, Out, Runtime
+from tidegate.operators.runtime import ROWS_MAX, OperatorRuntime, Out
 
 
-class DueResultsRuntime(Runtime):
+class DueResultsRuntime(OperatorRuntime):
     """Emits what a watermark makes due, in several calls if it is much, before it passes the watermark on (W20).
 
     A subclass implements `emit_due`, and sets `_clock`.

@@ -13,13 +13,13 @@ from typing_extensions import override
 
 from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.failures import RecordFailure, gather_failures
-from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out
 
 Apply = Callable[[pl.DataFrame], tuple[pl.DataFrame, list[RecordFailure]]]
 """Maps rows to rows, in order, and to the failed rows by index."""
 
 
-class RowWise(Runtime, OperatorRuntime):
+class RowWise(OperatorRuntime):
     """The runtime of filter and select: applies `apply` to every batch. A row that makes it raise fails by itself."""
 
     def __init__(self, apply: Apply) -> None:

@@ -6,8 +6,8 @@ barrier never comes between `process` and the last of its results, so a snapshot
 all (C33).
 
 A barrier waits for at most one call, so no call may take longer than about 50 ms. The loop sizes batches by the
-duration of recent calls (`task/pace.py`). An operator with more work than a batch, such as timers or external answers,
-keeps the rest in its state and returns True from `poll` or `on_time` until it is finished.
+duration of recent calls (`task/operator_chain.py`). An operator with more work than a batch, such as timers or external
+answers, keeps the rest in its state and returns True from `poll` or `on_time` until it is finished.
 
 Event time passes through every operator. The operator first emits what a watermark makes due and then passes the
 watermark on (W20). If that takes longer than one call may, it keeps the watermark, continues in `poll` (True while
@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from typing_extensions import override
 
 from tidegate.datatypes import is_reserved
 from tidegate.errors import AttemptFailed
@@ -90,7 +88,12 @@ class Out(Protocol):
 
 
 class OperatorRuntime(Protocol):
-    """One subtask of an operator. `Runtime` implements everything except `process`."""
+    """One subtask of an operator. Only `process` has no default: the others fit an operator without state, time or
+    external calls.
+    """
+
+    late_rows: int = 0
+    """How many rows it has dropped because their window or state was already closed. It only grows."""
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         """Processes rows that arrived on an input (0 unless the operator declares several).
@@ -104,9 +107,11 @@ class OperatorRuntime(Protocol):
         """Accepts the promise that no row up to this event time, ms since 1970, arrives unless it is late. It only
         grows.
         """
+        out.watermark(watermark_ms)
 
     def on_status(self, idle: bool, out: Out) -> None:
         """Accepts a change of status: all inputs are idle, or one is active again."""
+        out.status(idle)
 
     def on_caught_up(self, out: Out) -> bool:
         """Accepts that all rows that the sources held when the attempt started have arrived, and passes it on behind
@@ -114,106 +119,52 @@ class OperatorRuntime(Protocol):
 
         Returns False if it has to be called again, after `poll`.
         """
-
-    def on_time(self, now_ms: int, out: Out) -> bool:
-        """Runs what is due at `next_deadline_ms`. Returns True if more is due; it is then called again in the next
-        turn.
-        """
-
-    def poll(self, rows_max: int, out: Out) -> bool:
-        """Emits at most `rows_max` rows of what has arrived from outside. Returns False if there was nothing."""
-
-    @property
-    def room(self) -> int:
-        """How many rows it takes without queueing them itself; 0 while it is full."""
-
-    @property
-    def next_deadline_ms(self) -> int | None:
-        """When `on_time` is due, ms since 1970; None while nothing waits."""
-
-    @property
-    def settled(self) -> bool:
-        """True once everything that its input has made due is emitted. A final barrier waits for it."""
-
-    @property
-    def late_rows(self) -> int:
-        """How many rows it has dropped because their window or state was already closed. It only grows."""
-
-    @property
-    def gauges(self) -> Mapping[str, int]:
-        """Current sizes under a few fixed names: `open_windows`, `timers`. Read by a thread other than the loop's."""
-
-    @property
-    def states(self) -> Mapping[StateName, OperatorState]:
-        """The contents of its snapshots, by the names that its spec declares; restored before the first batch."""
-
-    def before_snapshot(self) -> None:
-        """Copies what is held elsewhere into the states, which are captured next. Emits nothing (C33)."""
-
-    def close(self) -> None:
-        """Frees its resources within a bounded time. The owner that opened its states closes them."""
-
-
-class Runtime(OperatorRuntime):
-    """Defaults for an operator without state, time or external calls. Subclasses override what they need."""
-
-    late_rows: int = 0
-    """Late rows so far; 0 unless a subclass counts them."""
-
-    @property
-    @override
-    def gauges(self) -> Mapping[str, int]:
-        return {}
-
-    @override
-    def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        out.watermark(watermark_ms)
-
-    @override
-    def on_status(self, idle: bool, out: Out) -> None:
-        out.status(idle)
-
-    @override
-    def on_caught_up(self, out: Out) -> bool:
         if self.settled:
             out.caught_up()
         return self.settled
 
-    @override
-    def on_time(self, now_ms: int, out: Out) -> bool:
+    def on_time(self, now_ms: int, out: Out) -> bool:  # noqa: ARG002  # for overrides
+        """Runs what is due at `next_deadline_ms`. Returns True if more is due; it is then called again in the next
+        turn.
+        """
         return False
 
-    @override
-    def poll(self, rows_max: int, out: Out) -> bool:
+    def poll(self, rows_max: int, out: Out) -> bool:  # noqa: ARG002  # for overrides
+        """Emits at most `rows_max` rows of what has arrived from outside. Returns False if there was nothing."""
         return False
 
     @property
-    @override
     def room(self) -> int:
+        """How many rows it takes without queueing them itself; 0 while it is full."""
         return ROWS_MAX
 
     @property
-    @override
     def next_deadline_ms(self) -> int | None:
+        """When `on_time` is due, ms since 1970; None while nothing waits."""
         return None
 
     @property
-    @override
     def settled(self) -> bool:
+        """True once everything that its input has made due is emitted. A final barrier waits for it."""
         return True
 
     @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
+    def gauges(self) -> Mapping[str, int]:
+        """Current sizes under a few fixed names: `open_windows`, `timers`. Read by a thread other than the loop's."""
         return {}
 
-    @override
-    def before_snapshot(self) -> None:
-        pass
+    @property
+    def states(self) -> Mapping[StateName, OperatorState]:
+        """The contents of its snapshots, by the names that its spec declares; restored before the first batch."""
+        return {}
 
-    @override
+    def before_snapshot(self) -> None:
+        """Copies what is held elsewhere into the states, which are captured next. Emits nothing (C33)."""
+        return  # an empty body would be abstract, as that of `process` is
+
     def close(self) -> None:
-        pass
+        """Frees its resources within a bounded time. The owner that opened its states closes them."""
+        return
 
 
 def system_columns(frame: pl.DataFrame) -> list[str]:

@@ -3,7 +3,7 @@
 Every record may have these keys in `extra`: `attempt`, `checkpoint`, `subtask`, `code`, `fields`, or `error` (a
 TidegateError, which provides code and fields). This module imports no library that would not be imported anyway.
 docs/operations/monitoring.md lists the fields of a line. A thread writes the lines (log_lines.py). The slots' side is
-tidegate.slot.worker_logs.
+tidegate.slot.logs.
 """
 
 from __future__ import annotations

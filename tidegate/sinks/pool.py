@@ -2,18 +2,63 @@
 
 A producer serves one transaction, so every transaction gets a freshly initialised one. An id may be initialised again
 only when the outcome of its last transaction is on record: initialising aborts an open transaction, and makes a
-committed one look fenced. The steps are those of `life.py`.
+committed one look fenced. `LIFE` has the steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Final
 
 from tidegate.coordinator.story import Story
 from tidegate.ids import CheckpointId, TransactionalId
-from tidegate.sinks.life import HELD, LIFE, TransactionState, TransactionStep
+
+
+class TransactionState(StrEnum):
+    """The state of a transactional id, from its first producer to its release.
+
+    The pool tracks the state of every id by the table `LIFE`; `kafka.py` is the edge that carries out the steps.
+    docs/states.md shows the table as a diagram generated from it.
+    """
+
+    FREE = "no producer has the id"
+    OPENING = "a producer is being initialised"
+    WARM = "its producer waits for records"
+    WRITING = "records go into its transaction"
+    FLUSHING = "its barrier has come, and it is flushed and proven whole"
+    PREPARED = "its transaction is a committable whose end is not on record"
+
+
+class TransactionStep(StrEnum):
+    """A step that moves an id to another state."""
+
+    TAKEN = "a producer is wanted"
+    OPENED = "the producer is initialised"
+    REOPENED = "it was idle for so long that it is reopened"
+    BEGUN = "records begin"
+    BARRIER = "the barrier comes"
+    PROVEN = "the brokers have counted all records"
+    RELEASED = "a later checkpoint completed without it"
+
+
+LIFE: Final[dict[tuple[TransactionState, TransactionStep], TransactionState]] = {
+    (TransactionState.FREE, TransactionStep.TAKEN): TransactionState.OPENING,
+    (TransactionState.OPENING, TransactionStep.OPENED): TransactionState.WARM,
+    (TransactionState.WARM, TransactionStep.REOPENED): TransactionState.OPENING,
+    (TransactionState.WARM, TransactionStep.BEGUN): TransactionState.WRITING,
+    (TransactionState.WRITING, TransactionStep.BARRIER): TransactionState.FLUSHING,
+    (TransactionState.FLUSHING, TransactionStep.PROVEN): TransactionState.PREPARED,
+    (TransactionState.PREPARED, TransactionStep.RELEASED): TransactionState.FREE,
+}
+"""Any missing pair is impossible and raises ProtocolBroken. A transaction that cannot be proven ends the attempt, and
+with it the table.
+"""
+
+HELD: Final = frozenset({TransactionState.FLUSHING, TransactionState.PREPARED})
+"""States in which the id takes no records until it is released."""
+
 
 POOL_SIZE: Final = 4
 """One id each for writing, prepared, ending and warming."""

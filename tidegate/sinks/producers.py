@@ -20,9 +20,9 @@ from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.writer import OPEN_TIMEOUT_S
 from tidegate.sinks.hanging_transactions import BlockedPartition, derive_blocked, find_unended
 from tidegate.sinks.helper_threads import SinkThreads, taken
+from tidegate.sinks.limits import SinkTopics
 from tidegate.sinks.outage import SinkOutage
 from tidegate.sinks.pool import IdPool
-from tidegate.sinks.topic_limits import SinkTopics
 
 if TYPE_CHECKING:
     from tidegate.kafka.transactions import TransactionClient

@@ -19,7 +19,7 @@ from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
-from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.sinks.kafka import KafkaSink, SinkPlacement
 
 _Parts = tuple[list[tuple[int, OutputRecords]], list[Raising]]
@@ -28,7 +28,7 @@ _SHOWN_MAX: Final = 60
 """Characters of a value shown in a message, since the value may be anything."""
 
 
-class SinkRuntime(KafkaSink, Runtime, OperatorRuntime):
+class SinkRuntime(KafkaSink, OperatorRuntime):
     """A `Sink` of the slot loop. `masked` are secrets that dead letters must not contain."""
 
     def __init__(

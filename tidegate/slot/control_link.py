@@ -16,11 +16,12 @@ import ssl
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from tidegate.errors import AttemptFailed
-from tidegate.slot.wake_pipe import WakePipe
 from tidegate.task.messages import (
     LENGTH,
     MESSAGE_BYTES_MAX,
@@ -31,6 +32,37 @@ from tidegate.task.messages import (
     decode_driver_message,
     encode_message,
 )
+
+
+class WakePipe:
+    """A pipe to register with a selector. It closes with its last reference, so that no thread writes into a closed
+    one.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        weakref.finalize(self, _close, self._read, self._write)
+
+    def fileno(self) -> int:
+        """Returns the end that becomes readable."""
+        return self._read
+
+    def wake(self) -> None:
+        """Makes it readable; a full pipe already is."""
+        with suppress(BlockingIOError):
+            os.write(self._write, b"!")
+
+    def drain(self) -> None:
+        """Makes it unreadable. Call it only when it is readable."""
+        os.read(self._read, 65536)
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
 
 LEASE_EXIT_CODE: Final = 75
 """Exit code of a slot process that heard nothing from its daemon for the length of the lease."""

@@ -2,7 +2,7 @@
 
     TMPDIR/tidegate-copies-<user id>/<of one pipeline>/<checkpoint>-<digest of the object's name>
 
-Nothing depends on them: every reader compares a copy with the checksums of the checkpoint (`restored_files.py`), so it
+Nothing depends on them: every reader compares a copy with the checksums of the checkpoint (`RestoredFiles`), so it
 may be missing, damaged or half written. All slots of a pipeline on one machine share a folder.
 
 The copies that the newest completed checkpoint lists are kept. A slot removes the copies it has written or restored
@@ -20,16 +20,20 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from typing_extensions import override
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.coordinator.types import StateHandle
 from tidegate.ids import CheckpointId
-from tidegate.storage.base import StorageError
+from tidegate.journal.state_files import read_parts, read_state
+from tidegate.storage.base import StorageError, StorageReader
+from tidegate.storage.checksum import unseal
 from tidegate.storage.files import read_all, read_range, write_all
 from tidegate.storage.names import checkpoint_of_state
 from tidegate.storage.problems import describe_failure
@@ -263,3 +267,47 @@ def _checkpoint_of(name: str) -> CheckpointId:
     """Returns the checkpoint that a copy was written for; 0, which is never used, for any other file."""
     digits = name.partition("-")[0]
     return CheckpointId(int(digits) if digits.isdecimal() else 0)
+
+
+class RestoredFiles:
+    """A reader of state files that verifies them against their handles. Reads and raises as
+    `journal/state_files.py`.
+    """
+
+    def __init__(self, storage: StorageReader, copies: Copies) -> None:
+        self._storage = storage
+        self._copies = copies
+        self.copied_bytes = 0
+        """Bytes read from copies."""
+        self.fetched_bytes = 0
+        """Bytes read from the storage."""
+
+    def read_state(self, handle: StateHandle) -> bytes:
+        """Returns the whole file, unsealed."""
+        (body,) = self._read(handle, lambda place: [unseal(handle.path, read_state(place, handle))])
+        return body
+
+    def read_parts(self, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
+        """Yields the parts of the file within these key groups, as one or more files."""
+        return self._read(handle, lambda place: read_parts(place, handle, key_groups))
+
+    def _read(self, handle: StateHandle, read: Callable[[StorageReader], Iterable[bytes]]) -> Iterator[bytes]:
+        """Falls back to the storage if a copy is damaged. Both have the same parts, so none is yielded twice."""
+        given = 0
+        if self._copies.has(handle.path):
+            try:
+                for part in read(self._copies):
+                    given += 1
+                    self.copied_bytes += len(part)
+                    yield part
+            except StorageError as damage:
+                problem = damage.fields.get("problem", damage.message)
+                logger.warning(
+                    "a copy of state is removed, and %s is read instead: %s", self._storage.location, problem
+                )
+                self._copies.drop(handle.path)
+            else:
+                return
+        for part in islice(read(self._storage), given, None):
+            self.fetched_bytes += len(part)
+            yield part

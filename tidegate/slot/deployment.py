@@ -6,30 +6,108 @@ Imported only in slots and where they are forked from, since it imports Polars a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.expressions.secrets import reveal_secrets
+from tidegate.formats.schemas import Schemas, SchemaText, UnknownSchema
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.plan.origins import derive_origins
+from tidegate.slot.copies import RestoredFiles
 from tidegate.slot.parts import SlotParts
 from tidegate.slot.reporting import SlotReporter
-from tidegate.slot.restored_files import RestoredFiles
-from tidegate.slot.schemas import SlotSchemas
 from tidegate.slot.subtasks import Subtasks
 from tidegate.slot.wiring import Wiring
 from tidegate.storage.shared import Proof
-from tidegate.task.dead_letter_limit import DeadLetterCount
+from tidegate.task.bad_records import DeadLetterCount
 from tidegate.task.inflight import derive_shapes
 from tidegate.task.loop import LoopClock, SlotLoop
-from tidegate.task.messages import Acknowledged, Completed, Deploy, SlotMessage
+from tidegate.task.messages import (
+    Acknowledged,
+    Completed,
+    Deploy,
+    SchemaAnswer,
+    SchemasWanted,
+    SchemaUnfit,
+    SlotMessage,
+)
 from tidegate.user_code.modules import install_modules
 from tidegate.user_code.wheels import install_wheels
+
+WAITING_MAX: Final = 100
+"""Ids requested at the same time; others follow once these are answered. Records may name any number."""
+ID_MAX: Final = 2**31 - 1
+"""No registry assigns higher ids; some answer such a request as if for an unknown path."""
+UNKNOWN_MAX: Final = 10_000
+UNKNOWN_S: Final = 60.0
+"""Seconds for which an id counts as unknown to the registry, since its last use while other ids are pending.
+
+A batch is decoded once all of its ids are known or unknown, and the first ones must not be requested again meanwhile.
+"""
+
+
+class SlotSchemas(Schemas):
+    """The schemas of one slot, for the loop's thread; `send` returns at once."""
+
+    def __init__(
+        self,
+        known: Iterable[SchemaText],
+        send: Callable[[SlotMessage], None],
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`known` are the schemas in the plan."""
+        self._known: dict[int | str, SchemaText] = {one.id: one for one in known if one.id}
+        self._send = send
+        self._elapsed = elapsed
+        self._waiting: set[int | str] = set()
+        self._unknown: OrderedDict[int | str, float] = OrderedDict()
+        self._unfit: set[int | str] = set()
+
+    @override
+    def get(self, schema_id: int | str, /) -> SchemaText | None:
+        found = self._known.get(schema_id)
+        if found is not None:
+            return found
+        if isinstance(schema_id, int) and not 0 < schema_id <= ID_MAX:
+            raise UnknownSchema(schema_id)
+        since = self._unknown.get(schema_id)
+        if since is not None:
+            now = self._elapsed()
+            if now - since < UNKNOWN_S:
+                if self._waiting:
+                    self._unknown[schema_id] = now
+                    self._unknown.move_to_end(schema_id)
+                raise UnknownSchema(schema_id)
+            del self._unknown[schema_id]
+        if schema_id not in self._waiting and len(self._waiting) < WAITING_MAX:
+            self._waiting.add(schema_id)
+            self._send(SchemasWanted((schema_id,)))
+        return None
+
+    @override
+    def refuse(self, schema_id: int | str, why: str, /) -> None:
+        if schema_id not in self._unfit and len(self._unfit) < UNKNOWN_MAX:
+            self._unfit.add(schema_id)
+            self._send(SchemaUnfit(schema_id, why))
+
+    def on_answer(self, answer: SchemaAnswer) -> None:
+        """Handles the daemon's answer."""
+        self._waiting.discard(answer.id)
+        if answer.schema is not None:
+            self._known[answer.id] = answer.schema
+            return
+        self._unknown[answer.id] = self._elapsed()
+        while len(self._unknown) > UNKNOWN_MAX:
+            self._unknown.popitem(last=False)
+
 
 logger = logging.getLogger(__name__)
 

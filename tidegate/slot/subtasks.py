@@ -23,8 +23,8 @@ from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Node, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.sinks.runtime import SinkRuntime
+from tidegate.slot.copies import RestoredFiles
 from tidegate.slot.parts import SlotParts
-from tidegate.slot.restored_files import RestoredFiles
 from tidegate.slot.wiring import Wiring
 from tidegate.sources.runtime import SourceRuntime
 from tidegate.state.base import Share

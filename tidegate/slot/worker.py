@@ -28,13 +28,11 @@ from tidegate.process.limits import raise_descriptor_limit
 from tidegate.process.parent import die_with_parent
 from tidegate.slot import POLARS_THREADS
 from tidegate.slot.channel_sockets import EncryptedSockets
-from tidegate.slot.control_link import ControlLink
+from tidegate.slot.control_link import ControlLink, WakePipe
 from tidegate.slot.faults import ForkServerFrozen, derive_failure, is_of_the_work
 from tidegate.slot.fork_guard import FROZEN, read_state
-from tidegate.slot.printed_lines import log_printed_lines
+from tidegate.slot.logs import SlotLogHandler, log_printed_lines
 from tidegate.slot.transport import SOCKETS, DataTransport
-from tidegate.slot.wake_pipe import WakePipe
-from tidegate.slot.worker_logs import SlotLogHandler
 from tidegate.state.local_directory import sweep
 from tidegate.task.messages import (
     Abandoned,

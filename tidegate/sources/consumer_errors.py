@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import confluent_kafka as ck
+import msgspec
 
 from tidegate.clock import Clock
 from tidegate.ids import TopicPartition
@@ -12,9 +15,112 @@ from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOper
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import FetchEvent
 from tidegate.sources.outage import Outage
-from tidegate.sources.partition_errors import RepeatedErrors
 from tidegate.sources.positions import describe_cut_off, describe_out_of_range
 from tidegate.sources.tools import Consumer, read_bounds
+
+_LOG = logging.getLogger("tidegate.sources")
+
+LASTING_SECONDS: Final = 30.0
+AGAIN_SECONDS: Final = 600.0
+"""Seconds after which a lasting error is logged again."""
+APART_SECONDS: Final = 60.0
+"""An error this long after the client's next retry is a different one, since an idle partition stays at its position.
+
+Errors are queued behind records, so it cannot be shorter.
+"""
+_BACKOFF: Final = "fetch.error.backoff.ms"
+_BACKOFF_DEFAULT: Final = "500"
+
+# The client's own codes begin with an underscore; they are public all the same.
+_UNKNOWN_FORMAT: Final = ck.KafkaError._NOT_IMPLEMENTED  # noqa: SLF001  # see above
+"""Unknown format or codec of a batch. The client skips some of them."""
+_CHECKSUM: Final = ck.KafkaError._BAD_MSG  # noqa: SLF001  # see above
+"""Only with `check.crcs`. The client skips the batch, or moves elsewhere."""
+_DAMAGED: Final = {
+    ck.KafkaError._BAD_COMPRESSION,  # noqa: SLF001  # see above
+    ck.KafkaError.INVALID_MSG,  # a broker's report about its own log: CORRUPT_MESSAGE
+}
+"""The client reads the same batch again: this cures damage in transit, but not damage in the log."""
+_REMEDY: Final = (
+    "make an intact replica the leader. Or take a checkpoint that reaches the batch (`tidegate checkpoint`), "
+    "delete the records of this partition up to the batch's end (kafka-delete-records.sh), and accept the loss by "
+    "`on_lost_input: continue`; without that checkpoint, records before the batch would be lost as well"
+)
+_UNKNOWN_REMEDY: Final = (
+    f"the client library (librdkafka {ck.libversion()[0]}) does not know its format or codec; it knows the formats "
+    f"0 to 2 and the codecs gzip, snappy, lz4 and zstd. Update it, or have the records written again with one of "
+    f"these codecs. Do not delete the records: they may be intact"
+)
+
+
+def derive_apart_seconds(kafka: Mapping[str, str]) -> float:
+    """Returns the gap in seconds beyond which errors at one offset count as separate. From librdkafka's properties.
+    Pure.
+    """
+    return int(kafka.get(_BACKOFF, _BACKOFF_DEFAULT)) / 1000 + APART_SECONDS
+
+
+class _Place(msgspec.Struct):
+    offset: int
+    since: float
+    last: float
+    told: float | None = None
+
+
+class RepeatedErrors:
+    """The errors of one source that stop one partition at an offset, while librdkafka retries forever.
+
+    Most of them can be repaired: an unreadable disk, a leader that moves. A batch damaged in the log stays damaged, but
+    blocks only its partition: the records before it are committed, and the other partitions continue. So a lasting
+    error is logged and stops nothing. The source stops only if the client would skip a batch.
+    """
+
+    def __init__(self, source: str, kafka: Mapping[str, str], clock: Clock) -> None:
+        self._source = source
+        self._apart_seconds = derive_apart_seconds(kafka)
+        self._clock = clock
+        self._places: dict[TopicPartition, _Place] = {}
+
+    def on_error(self, part: TopicPartition, offset: int, error: ck.KafkaError) -> None:
+        """Records that a partition cannot be read at this offset; a negative one is unknown. Logs lasting errors
+        periodically.
+
+        Raises SourceFailed for a batch that the client does not support, and SourceUnavailable for one that must be
+        read again but would be skipped.
+        """
+        where = f"source {self._source}: {part}: the batch at offset {offset}"
+        if error.code() == _CHECKSUM:
+            raise SourceUnavailable(f"{where} is damaged: {error.str()}; {_REMEDY}", partition=str(part), offset=offset)
+        if error.code() == _UNKNOWN_FORMAT:
+            text = f"{where} cannot be read: {error.str()}; {_UNKNOWN_REMEDY}"
+            raise SourceFailed(text, partition=str(part), offset=offset)
+        place, now = self._place(part, offset), self._clock.monotonic()
+        seconds = now - place.since
+        if seconds >= LASTING_SECONDS and (place.told is None or now - place.told >= AGAIN_SECONDS):
+            place.told = now
+            self._tell(part, offset, seconds, error)
+
+    def _tell(self, part: TopicPartition, offset: int, seconds: float, error: ck.KafkaError) -> None:
+        at = f"at offset {offset}" if offset >= 0 else "at its position"
+        if error.code() in _DAMAGED:
+            text = (
+                "source %s: %s: the batch %s could not be read for %.0f s: %s; this partition is blocked, all "
+                "others continue; %s"
+            )
+            _LOG.error(text, self._source, part, at, seconds, error.str(), _REMEDY)
+        else:
+            text = "source %s: nothing was read from %s for %.0f s, %s: %s; reading is retried until it succeeds"
+            _LOG.warning(text, self._source, part, seconds, at, error.str())
+
+    def _place(self, part: TopicPartition, offset: int) -> _Place:
+        """Returns the place of failure, whatever the errors are: brokers may answer in turn."""
+        now = self._clock.monotonic()
+        place = self._places.get(part)
+        if place is None or place.offset != offset or now - place.last > self._apart_seconds:
+            place = self._places[part] = _Place(offset, now, now)
+        place.last = now
+        return place
+
 
 _NEW_TOPIC_SECONDS = 5.0
 

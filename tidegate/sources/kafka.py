@@ -27,12 +27,11 @@ from tidegate.operators.lateness import measure_behind
 from tidegate.sources.caught_up import Due
 from tidegate.sources.event_times import EventTimes, Rows, choose
 from tidegate.sources.messages import Records
-from tidegate.sources.offset_order import find_last_offsets
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.record_parts import PartsDecoder, derive_skipped_values, open_decoder
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
-from tidegate.sources.waiting_records import HeldRecords
+from tidegate.sources.waiting_records import HeldRecords, find_last_offsets
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.task.elements import BYTES_MAX
 

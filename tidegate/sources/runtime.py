@@ -13,7 +13,7 @@ from tidegate.formats.failures import BadRecordPolicy, RecordFailure, RecordPlac
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.runtime import Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.operators.spec import DEAD
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.record_parts import PartsDecoder
@@ -29,7 +29,7 @@ BadRecord = Callable[[OperatorName, BadRecordPolicy, RecordPlace, str, RecordFai
 """(operator, policy, place, place as text, failure)."""
 
 
-class SourceRuntime(KafkaSource, Runtime):
+class SourceRuntime(KafkaSource, OperatorRuntime):
     """A `Source` of the slot loop."""
 
     def __init__(

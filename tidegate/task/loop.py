@@ -22,9 +22,8 @@ from tidegate.ids import Attempt, CheckpointId, OperatorName, SourceTopic, State
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.event_time import TIMER
 from tidegate.operators.spec import Operator as PlanOperator
-from tidegate.task.bad_records import FatalRecords
+from tidegate.task.bad_records import DeadLetterCount, FatalRecords
 from tidegate.task.barriers.handler import AbortReason, Notify
-from tidegate.task.dead_letter_limit import DeadLetterCount
 from tidegate.task.inflight import EdgeShape, Recording
 from tidegate.task.messages import (
     Abandoned,

@@ -26,7 +26,7 @@ from tidegate.plan.graph import Plan
 from tidegate.slot.deployment import Deployment
 from tidegate.sources.caught_up import STAYS_SECONDS
 from tidegate.storage.shared import Proof
-from tidegate.task.dead_letter_limit import DeadLetterCount
+from tidegate.task.bad_records import DeadLetterCount
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import (
     Acknowledged,

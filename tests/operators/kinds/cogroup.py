@@ -18,7 +18,7 @@ from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.fingerprint import Lineage, Lineages, StateFingerprint, combine_digests, combine_times, digest
-from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out
 from tidegate.operators.spec import ANY_ORDER, Columns, Emits, InputOrder, Requirement, Slot, StepOperator
 from tidegate.operators.step import NamedInput, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
@@ -126,7 +126,7 @@ def _row_of(columns: Columns) -> DataType:
     return DataType("struct", fields=(("time_ms", BIGINT), *columns))
 
 
-class CogroupRuntime(Runtime):
+class CogroupRuntime(OperatorRuntime):
     """Looks up the other side once per batch, then keeps the rows on its own."""
 
     def __init__(self, operator: CogroupOperator, slot: Slot) -> None:

@@ -31,7 +31,7 @@ from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.operators.lateness import measure_behind
-from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.operators.spec import Slot
 from tidegate.plan.graph import Edge, Node, Plan
 from tidegate.sources.watermarks import SourceWatermarks
@@ -124,7 +124,7 @@ class EventSource(FakeSource):
         return SourcePositions(OperatorName(TOPIC), offsets, watermarks=self._watermarks.snapshot())
 
 
-class Committed(Runtime):
+class Committed(OperatorRuntime):
     """Rows by the checkpoint that commits them, and the late rows that the step in front of it had counted by then."""
 
     def __init__(self, step: OperatorRuntime) -> None:

@@ -1,6 +1,6 @@
 """Aggregate functions: one module per family, and one contract (`contract.py`) for running totals, windows and changes.
 
 `registry.py` finds the families. They share `exact.py` (sums), `values.py` (orders of values),
-`counted_values.py` (values that are kept one by one), `columnar/` (Polars), and `filtering.py` (FILTER and IGNORE
+`columnar/` (Polars), and `contract.py` (FILTER and IGNORE
 NULLS).
 """

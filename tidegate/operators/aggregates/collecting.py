@@ -28,10 +28,10 @@ from tidegate.operators.aggregates.contract import (
     argument_type,
     blank,
 )
-from tidegate.operators.aggregates.counted_values import CountedValues
 from tidegate.operators.aggregates.counting import COUNT
 from tidegate.operators.aggregates.values import (
     FLOATING,
+    CountedValues,
     equal_key,
     kept_key,
     key_type,

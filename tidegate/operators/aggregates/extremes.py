@@ -23,9 +23,8 @@ from tidegate.operators.aggregates.contract import (
     Reduction,
     Value,
 )
-from tidegate.operators.aggregates.counted_values import CountedValues
 from tidegate.operators.aggregates.counting import COUNT, CountedBooleans
-from tidegate.operators.aggregates.values import from_order_key, order_key, plain_from_key, plain_key
+from tidegate.operators.aggregates.values import CountedValues, from_order_key, order_key, plain_from_key, plain_key
 from tidegate.state.order import Row
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, Out, system_columns
 from tidegate.operators.spec import Columns, Slot, StepOperator
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class UnionOperator(StepOperator, frozen=True, tag="union"):
         return _UnionRuntime([name for name, _ in self.pruned_columns()])
 
 
-class _UnionRuntime(Runtime):
+class _UnionRuntime(OperatorRuntime):
     def __init__(self, columns: list[str]) -> None:
         self._columns = columns
 

@@ -37,7 +37,7 @@ from tidegate.operators.calls.caller import CallTarget, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
 from tidegate.operators.calls.url_template import UrlTemplate, derive_requests
 from tidegate.operators.calls.waiting_rows import fit_rows
-from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList
 
@@ -57,7 +57,7 @@ class AnswerDecoder(Protocol):
         """Returns the rows of the good answers in order, and the bad ones."""
 
 
-class CallRuntime(Runtime, OperatorRuntime):
+class CallRuntime(OperatorRuntime):
     """Queues rows, starts their calls, and emits rows with their answers."""
 
     def __init__(

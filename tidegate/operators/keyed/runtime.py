@@ -11,7 +11,7 @@ from typing_extensions import override
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.keyed import KeyedOperator
-from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.base import Key, KeyedState
 from tidegate.state.keygroups import key_groups_of_keys
@@ -21,7 +21,7 @@ from tidegate.state.snapshot import Value
 Spec = TypeVar("Spec", bound=KeyedOperator)
 
 
-class KeyedRuntime(Runtime, Generic[Spec]):
+class KeyedRuntime(OperatorRuntime, Generic[Spec]):
     """The base of runtimes of steps with keys. A subclass implements `process`."""
 
     def __init__(self, operator: Spec, slot: Slot) -> None:

@@ -18,8 +18,14 @@ from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.columns import make_column, plain_values, polars_type
 from tidegate.native.library import loaded
 from tidegate.native.running import NativeTotals, TotalDeclaration, TotalFunction, TotalInput
-from tidegate.operators.aggregates.contract import Aggregate, AggregateField, Numbers, argument_type, blank
-from tidegate.operators.aggregates.filtering import derive_choice
+from tidegate.operators.aggregates.contract import (
+    Aggregate,
+    AggregateField,
+    Numbers,
+    argument_type,
+    blank,
+    derive_choice,
+)
 from tidegate.operators.runtime import BatchTooLarge
 
 OVERFLOW: Final = "a running sum leaves the range of bigint"

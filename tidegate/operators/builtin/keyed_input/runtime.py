@@ -12,13 +12,13 @@ from typing_extensions import override
 from tidegate.expressions.compiled import compile_projection
 from tidegate.operators.builtin.keyed_input import UNMATCHED, KeyedInputOperator
 from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, Out, system_columns
 
 if TYPE_CHECKING:
     from tidegate.formats.failures import RecordFailure
 
 
-class KeyedInputRuntime(Runtime, OperatorRuntime):
+class KeyedInputRuntime(OperatorRuntime):
     """Computes the keys and separates the rows with a NULL key."""
 
     def __init__(self, operator: KeyedInputOperator) -> None:

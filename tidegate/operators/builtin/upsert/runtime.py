@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.operators.builtin.upsert import UpsertOperator
-from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out
 
 _RECORD: Final = ("__tidegate_topic", "__tidegate_partition", "__tidegate_offset")
 """The columns that identify the source record of a row."""
@@ -22,7 +22,7 @@ _ROW: Final = "__tidegate_row"
 """The place of a row in its batch. No column of a file has this name."""
 
 
-class UpsertRuntime(Runtime, OperatorRuntime):
+class UpsertRuntime(OperatorRuntime):
     """Drops retracted rows, or turns them into tombstones."""
 
     def __init__(self, operator: UpsertOperator) -> None:

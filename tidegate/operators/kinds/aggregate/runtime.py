@@ -23,9 +23,8 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.row_kinds import DELETE, INSERT, RETRACTING, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.columnar.running import Accumulators, KeyedRows, RunningTotals
-from tidegate.operators.aggregates.contract import Aggregate
+from tidegate.operators.aggregates.contract import Aggregate, derive_choice
 from tidegate.operators.aggregates.contract import Value as Accumulator
-from tidegate.operators.aggregates.filtering import derive_choice
 from tidegate.operators.aggregates.values import plain_key
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.event_time import BEHIND, TIME
@@ -37,7 +36,6 @@ from tidegate.operators.runtime import (
     OperatorRuntime,
     OperatorState,
     Out,
-    Runtime,
     system_columns,
 )
 from tidegate.operators.spec import Slot
@@ -94,7 +92,7 @@ Results = tuple[list[pl.Series], NumberedKeys]
 """Result columns and the keys of the rows."""
 
 
-class AggregateRuntime(Runtime, OperatorRuntime):
+class AggregateRuntime(OperatorRuntime):
     """Adds rows to the totals of their keys and emits the results."""
 
     def __init__(self, operator: AggregateOperator, slot: Slot) -> None:
@@ -286,7 +284,7 @@ class _Change(NamedTuple):
     row: int
 
 
-class ChangesRuntime(Runtime, OperatorRuntime):
+class ChangesRuntime(OperatorRuntime):
     """Updates groups and emits the changes of their totals.
 
     Totals of changes: rows are added to their groups and retracted from them; the results are changes of totals.

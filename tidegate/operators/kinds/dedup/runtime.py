@@ -24,7 +24,7 @@ from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.dedup import DedupOperator
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out, Runtime, system_columns
+from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out, system_columns
 from tidegate.operators.spec import LATE, Slot
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
@@ -35,7 +35,7 @@ FORGOTTEN_AT_ONCE: Final = 2000
 """The number of expired entries to remove in one turn; more if more were added since the last one."""
 
 
-class DedupRuntime(Runtime, OperatorRuntime):
+class DedupRuntime(OperatorRuntime):
     """Passes rows that are neither late nor duplicates."""
 
     def __init__(self, operator: DedupOperator, slot: Slot) -> None:

@@ -21,7 +21,7 @@ from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.event_time import MARKS, PARTITION, TIMES, TOPIC, EventTimeOperator
 from tidegate.operators.lateness import FIRST_MS, LAST_MS, measure_behind
 from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out, Runtime, system_columns
+from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out, system_columns
 from tidegate.state.operator_list import OperatorList
 
 PAIRS_MAX: Final = 1000
@@ -94,7 +94,7 @@ Origin = tuple[str, int]
 """Topic, empty if there is only one, and partition."""
 
 
-class EventTimeRuntime(Runtime, OperatorRuntime):
+class EventTimeRuntime(OperatorRuntime):
     """One subtask. Its own watermark begins at the lowest in every attempt, as those that arrive do."""
 
     def __init__(self, operator: EventTimeOperator) -> None:

@@ -19,7 +19,7 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import count_rows_within, size_of
 from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime, Out, Runtime, system_columns
+from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime, Out, system_columns
 
 if TYPE_CHECKING:
     from tidegate.operators.kinds.explode import ExplodeOperator
@@ -30,7 +30,7 @@ _MADE: Final = "__tidegate_made"
 _POSITION: Final = "__tidegate_position"
 
 
-class ExplodeRuntime(Runtime, OperatorRuntime):
+class ExplodeRuntime(OperatorRuntime):
     """Splits records into rows. Emits at most `rows_max` rows and about `bytes_max` bytes at a time."""
 
     def __init__(self, spec: ExplodeOperator, rows_max: int, bytes_max: int) -> None:

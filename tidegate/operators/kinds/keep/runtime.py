@@ -17,7 +17,7 @@ from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.keep import RANK, LastOperator, RankingOperator
 from tidegate.operators.kinds.keep.ranking import Ranking
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, system_columns
+from tidegate.operators.runtime import OperatorState, Out, system_columns
 from tidegate.operators.spec import LATE, Columns, Slot
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
@@ -59,7 +59,7 @@ def _weigh(value: Any) -> int:
     return sum(ELEMENT_BYTES + _weigh(part) for part in value) if isinstance(value, tuple) else 0
 
 
-class LastRuntime(KeyedRuntime[LastOperator], OperatorRuntime):
+class LastRuntime(KeyedRuntime[LastOperator]):
     """Passes a row if its event time is not before the last one of its key. Of equal times, the last arrival wins.
 
     Rows of a key are emitted with event times that never decrease, so the last record of a key in a compacted topic is
@@ -85,7 +85,7 @@ class LastRuntime(KeyedRuntime[LastOperator], OperatorRuntime):
 EMITTED_AT_ONCE: Final = 5000
 
 
-class UpdatingRuntime(KeyedRuntime[RankingOperator], OperatorRuntime):
+class UpdatingRuntime(KeyedRuntime[RankingOperator]):
     """Updates rankings. A row that gets a rank is emitted, with all rows that it moves down.
 
     The newest row of a key and rank is the valid one. What is emitted for a row does not depend on batches.
@@ -134,7 +134,7 @@ _FIRST_RANKINGS: Final = 16
 """How many rankings are taken from the state before the size of their rows is known."""
 
 
-class ClosingRuntime(DueResultsRuntime, OperatorRuntime):
+class ClosingRuntime(DueResultsRuntime):
     """Ranks the rows of each key and event time once: when the watermark passes the time, no further rows follow.
 
     It is made for the results of windows, whose event time is the end of their window less 1 ms. Rows behind the

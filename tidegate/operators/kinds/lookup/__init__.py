@@ -13,8 +13,20 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.ttl import Ttl
-from tidegate.config.fields.types import Column, ExpressionText, MatchingColumns, StepName, choice
+from tidegate.config.fields.types import (
+    Column,
+    ExpressionText,
+    MatchingColumns,
+    StepName,
+    ValueCheck,
+    choice,
+    duration,
+    refusal,
+    require_text,
+)
+from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BINARY
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import ColumnReference, Expression, can_fail, columns_of, text_of
@@ -23,7 +35,6 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest, digest_expression
-from tidegate.operators.kinds.lookup.missing import DROP, FAIL, WAIT, Missing, MissingMode
 from tidegate.operators.latest_rows import ROWS, declare_latest, derive_place, digest_latest, requires_of
 from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement, Rest, Slot, StepOperator, texts_of
 from tidegate.operators.step import InputContext, NamedInput, StepContext, StepKind
@@ -33,6 +44,50 @@ from tidegate.state.keygroups import KEY_HASH
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime
+
+NULL: Final = "null"
+DROP: Final = "drop"
+FAIL: Final = "fail"
+WAIT: Final = "wait"
+_WORDS: Final = (NULL, DROP, FAIL)
+_REMEDY: Final = 'write "null", drop, fail or wait 30s'
+_DURATION: Final = duration("10ms", "1h")
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """One of the words, and how long a row waits for a row of the table."""
+
+    word: str = NULL
+    wait_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.word} {render_duration(self.wait_ms)}" if self.word == WAIT else self.word
+
+
+def _missing(value: object) -> Missing:
+    text = require_text(value, '"null", drop, fail or wait 30s', _REMEDY)
+    word, _, time = text.partition(" ")
+    if word == WAIT and time:
+        return Missing(WAIT, _DURATION.check(time.strip()))
+    if text not in _WORDS:
+        near = derive_suggestion(text, _WORDS)
+        remedy = near if near.startswith("did you mean") else _REMEDY
+        raise refusal(f"`{text[:60]}` is not one of the choices", remedy)
+    return Missing(text)
+
+
+MissingMode = Annotated[
+    Missing,
+    ValueCheck(
+        _missing,
+        {
+            "type": "string",
+            "pattern": "^(null|drop|fail|wait +([0-9]+(ms|s|m|h))+)$",
+            "examples": [*_WORDS, "wait 30s"],
+        },
+    ),
+]
+
 
 STREAM: Final = 0
 TABLE: Final = 1

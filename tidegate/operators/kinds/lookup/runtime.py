@@ -23,8 +23,7 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME
-from tidegate.operators.kinds.lookup import STREAM, TABLE, LookupOperator
-from tidegate.operators.kinds.lookup.missing import DROP, FAIL
+from tidegate.operators.kinds.lookup import DROP, FAIL, STREAM, TABLE, LookupOperator
 from tidegate.operators.latest_rows import PARTITION, TOPIC
 from tidegate.operators.latest_rows.runtime import FIRST, LatestRows, RowChange, check_size, read_keys
 from tidegate.operators.rowwise import apply_to_rows
@@ -35,7 +34,6 @@ from tidegate.operators.runtime import (
     OperatorRuntime,
     OperatorState,
     Out,
-    Runtime,
     system_columns,
 )
 from tidegate.operators.spec import Slot
@@ -220,7 +218,7 @@ def _time_of(carried: dict[str, Any]) -> int | None:
     return None if carried.get(BEHIND) or TIME not in carried else carried[TIME]
 
 
-class LookupRuntime(Runtime, OperatorRuntime):
+class LookupRuntime(OperatorRuntime):
     """The rows of the table for the keys of one subtask."""
 
     def __init__(self, operator: LookupOperator, slot: Slot) -> None:

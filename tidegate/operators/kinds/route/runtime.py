@@ -12,12 +12,12 @@ from tidegate.expressions.compiled import compile_projection
 from tidegate.expressions.expression import Expression
 from tidegate.formats.failures import RecordFailure
 from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, Out, system_columns
 
 _CHOICE: Final = "__tidegate_choice"
 
 
-class RouteRuntime(Runtime, OperatorRuntime):
+class RouteRuntime(OperatorRuntime):
     """Distributes rows. `choice` is the index of a row's output. Each output gets its rows in the order of arrival."""
 
     def __init__(self, choice: Expression, outputs: Sequence[tuple[str, list[str]]]) -> None:

@@ -20,13 +20,13 @@ from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.table import TableOperator, TableRowsOperator
 from tidegate.operators.latest_rows.runtime import FIRST, LatestRows, RowChange
-from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, Out, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.base import Key
 from tidegate.state.snapshot import Value
 
 
-class TableRowsRuntime(Runtime, OperatorRuntime):
+class TableRowsRuntime(OperatorRuntime):
     """Checks keys and marks rows that delete theirs.
 
     The row before an update deletes its key unless the row after it has the same one, as in a topic of upserts.
@@ -61,7 +61,7 @@ class _Row(NamedTuple):
     """The row of the batch that caused it."""
 
 
-class TableRuntime(KeyedRuntime[TableOperator], OperatorRuntime):
+class TableRuntime(KeyedRuntime[TableOperator]):
     """The rows of the keys of one subtask."""
 
     def __init__(self, operator: TableOperator, slot: Slot) -> None:

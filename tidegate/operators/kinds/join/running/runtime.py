@@ -32,7 +32,7 @@ from tidegate.operators.kinds.join.running.side import Kept, Pair, Side
 from tidegate.operators.kinds.join.settings import JoinRows, Matching
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out
+from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorState, Out
 from tidegate.operators.spec import LATE, Slot
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.state.keygroups import key_groups_of_keys
@@ -139,7 +139,7 @@ REMOVED_AT_ONCE: Final = 2_000
 """The number of entries of a side to remove in one turn; more if more were written since the last one."""
 
 
-class JoinRuntime(DueResultsRuntime, OperatorRuntime):
+class JoinRuntime(DueResultsRuntime):
     """Pairs rows of two sides."""
 
     def __init__(self, operator: JoinOperator, slot: Slot) -> None:

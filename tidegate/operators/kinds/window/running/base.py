@@ -25,7 +25,7 @@ from tidegate.operators.due_results import DueResultsRuntime
 from tidegate.operators.event_time import TIME, EventClock
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out
+from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out
 from tidegate.operators.spec import LATE, Columns
 from tidegate.state.base import KeyedState
 from tidegate.state.keygroups import key_groups_of_keys
@@ -206,7 +206,7 @@ FOLDED_MAX: Final = 2_000
 REASON: Final = "late: its windows were closed"
 
 
-class WindowRuntime(DueResultsRuntime, OperatorRuntime):
+class WindowRuntime(DueResultsRuntime):
     """The base of all runtimes of windows."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:

@@ -20,11 +20,12 @@ from tidegate.operators.aggregates.contract import (
     Aggregate,
     AggregateUse,
     Reduction,
+    RowChoice,
     Value,
     derive_accumulators,
+    derive_choice,
     derive_columns,
 )
-from tidegate.operators.aggregates.filtering import RowChoice, derive_choice
 from tidegate.operators.aggregates.registry import make_aggregate
 
 
