@@ -30,7 +30,6 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP
 from tidegate.formats.contract import Decoded, Headers, Messages, ValueMemory
-from tidegate.formats.flat_headers import flatten_headers
 from tidegate.formats.kinds.avro.columns import schema_text
 from tidegate.formats.kinds.avro.decoder import AvroDecoder
 from tidegate.formats.kinds.avro.schema import parse_schema
@@ -38,6 +37,7 @@ from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
 from tidegate.formats.kinds.protobuf.fit import WORDS
 from tidegate.formats.kinds.protobuf.schema import find_message
+from tidegate.formats.part_values import flatten_headers
 from tidegate.formats.record_parts import HeaderRules, RecordParts
 from tidegate.formats.records import RecordEncoder
 from tidegate.formats.registry import FORMATS

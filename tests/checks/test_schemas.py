@@ -27,7 +27,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.registry import transport
-from tidegate.registry.errors import RegistryUnavailable
+from tidegate.registry.transport import RegistryUnavailable
 
 ORDER = json.dumps({"type": "record", "name": "shop.Order", "fields": [{"name": "id", "type": "long"}]})
 AWAY = answer_with(503, "")

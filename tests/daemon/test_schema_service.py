@@ -15,8 +15,7 @@ from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.daemon.schema_service import PAUSE_S_MAX, SchemaService
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.registry import transport
-from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import SchemaRegistry
+from tidegate.registry.client import SchemaCopies, SchemaRegistry
 from tidegate.registry.transport import Transport
 from tidegate.task.messages import SchemaAnswer
 

@@ -134,7 +134,7 @@ CHANGING = (
     Refused("monotonically_increasing_id()"),
     Refused("unix_timestamp()"),
 )
-"""Functions that give another value each time."""
+"""Functions that give another value at each call."""
 
 TOTALS = (
     Refused(

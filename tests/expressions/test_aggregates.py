@@ -112,11 +112,20 @@ def test_what_a_clause_names_is_read() -> None:
         ),
         (
             "array_agg(name) respect nulls",
-            "1:17: `array_agg` with RESPECT NULLS is not supported: it never has NULLs; leave it out, or collect",
+            "1:17: `array_agg` does not take RESPECT NULLS: its result never contains NULLs; leave it out, or collect",
         ),
-        ("last(name, 1)", "1:12: `last` needs true or false here: whether it ignores NULLs; write `last(x, true)`"),
-        ("last(name, null)", "1:12: `last` needs true or false here: whether it ignores NULLs; write `last(x, true)`"),
-        ("last(name, paid)", "1:12: `last` needs true or false here: whether it ignores NULLs; write `last(x, true)`"),
+        (
+            "last(name, 1)",
+            "1:12: `last` takes true or false as second argument: whether NULLs are ignored; write `last(x, true)`",
+        ),
+        (
+            "last(name, null)",
+            "1:12: `last` takes true or false as second argument: whether NULLs are ignored; write `last(x, true)`",
+        ),
+        (
+            "last(name, paid)",
+            "1:12: `last` takes true or false as second argument: whether NULLs are ignored; write `last(x, true)`",
+        ),
         ("last(name, true, 1)", "1:1: `last` takes 1 to 2 arguments, not 3; see `tidegate docs expressions`"),
         (
             "sum(qty) filter (where qty)",
@@ -125,7 +134,7 @@ def test_what_a_clause_names_is_read() -> None:
         ("sum(qty) filter (where null)", "1:24: FILTER needs a boolean, not void; compare it with something"),
         ("sum(qty) filter (qty > 1)", "1:18: unexpected `qty`; write sum(...) filter (where condition)"),
         ("sum(qty) filter (where none > 1)", "1:24: there is no column `none`; the columns are"),
-        ("sum(qty) filter (where count(*) > 1)", "1:24: the aggregate function `count` cannot stand here"),
+        ("sum(qty) filter (where count(*) > 1)", "1:24: the aggregate function `count` is not allowed here"),
         ("sum(qty) filter qty > 1", "1:10: unexpected `filter`; write it after the call of an aggregate function: sum"),
         (
             "last(name) ignore nulls filter (where paid)",
@@ -133,7 +142,7 @@ def test_what_a_clause_names_is_read() -> None:
         ),
         ("name ignore nulls", "1:6: unexpected `ignore`; write it after the call: last(x) ignore nulls"),
         ("last(name) ignore nulls over (order by id)", "1:1: the window function `last(...) over` is not supported"),
-        ("upper(name) filter (where paid)", "1:1: this is not one call of an aggregate function"),
+        ("upper(name) filter (where paid)", "1:1: this is not a single call of an aggregate function"),
         ("count_if(paid)", "1:1: there is no aggregate function `count_if`; use `count(*) filter (where condition)`"),
     ],
 )
@@ -147,10 +156,10 @@ def test_a_clause_that_does_not_fit_is_refused_with_a_remedy(text: str, message:
 def test_only_aggregate_functions_have_clauses(clause: str) -> None:
     for parse in (lambda text: parse_expression(text, COLUMNS), lambda text: check_alone(text, aggregate=True)):
         with pytest.raises(
-            ExpressionError, match="`upper` takes no FILTER and no IGNORE NULLS; only aggregate functions"
+            ExpressionError, match="`upper` does not take FILTER or IGNORE NULLS; only aggregate functions"
         ):
             parse(f"upper(name) {clause}")
-    with pytest.raises(ExpressionError, match="the aggregate function `sum` cannot stand here"):
+    with pytest.raises(ExpressionError, match="the aggregate function `sum` is not allowed here"):
         parse_expression(f"sum(qty) {clause}", COLUMNS)
 
 
@@ -178,7 +187,7 @@ def test_an_aggregate_of_a_window_has_sparks_type(text: str, expected: Aggregate
     "text", [text for text, call in WINDOWED if call.function not in functions_for(AggregateUse.RUNNING)]
 )
 def test_an_aggregate_without_running_totals_asks_for_a_window(text: str) -> None:
-    with pytest.raises(ExpressionError, match=r"needs a window.*add `window`"):
+    with pytest.raises(ExpressionError, match=r"only in windows.*add `window`"):
         parse_aggregate(text, COLUMNS)
 
 
@@ -202,14 +211,14 @@ def test_a_function_whose_package_is_missing_says_how_to_install_it(monkeypatch:
     ("text", "problem"),
     [
         ("percentile_approx(qty, 1.5)", "1.5 is not between 0 and 1"),
-        ("percentile_approx(qty, amount)", "needs a number from 0 to 1"),
-        ("percentile_approx(qty, true)", "needs a number from 0 to 1"),
+        ("percentile_approx(qty, amount)", "needs a literal from 0 to 1"),
+        ("percentile_approx(qty, true)", "needs a literal from 0 to 1"),
         ("percentile_approx(at, 0.5)", "needs a whole number, a float or a double, not timestamp"),
         ("min_by(name)", "takes 2 arguments, not 1"),
         ("max_by(name, tags)", "needs values that have an order"),
-        ("collect_list(address)", "state keeps plain values"),
+        ("collect_list(address)", "state holds plain values"),
         ("count(distinct id, name)", "takes 1 argument, not 2"),
-        ("count(distinct *)", r"`\*` stands only in count\(\*\)"),
+        ("count(distinct *)", r"`\*` is only allowed in count\(\*\)"),
         ("count()", "takes an argument"),
         ("bool_and(qty)", "needs a boolean, not int"),
         ("variance(day)", "needs a number, not date"),
@@ -245,8 +254,8 @@ def test_what_is_not_one_aggregate_call_is_refused(text: str) -> None:
         ("summ(amount)", "there is no aggregate function `summ`", "did you mean `sum`?"),
         ("cuont(*)", "there is no aggregate function `cuont`", "did you mean `count`?"),
         ("zzz(amount)", "there is no aggregate function `zzz`", "use one of count, sum, "),
-        ("upper(name)", "this is not one call of an aggregate function", "use one of count, sum, "),
-        ("sum(amount) + 1", "this is not one call of an aggregate function", "use one of count, sum, "),
+        ("upper(name)", "this is not a single call of an aggregate function", "use one of count, sum, "),
+        ("sum(amount) + 1", "this is not a single call of an aggregate function", "use one of count, sum, "),
     ],
 )
 def test_what_is_no_aggregate_is_refused_with_what_was_meant(text: str, problem: str, remedy: str) -> None:

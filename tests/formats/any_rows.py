@@ -12,7 +12,7 @@ import polars as pl
 from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns
-from tidegate.native.json_writer import WRITTEN_KINDS
+from tidegate.native.json import WRITTEN_KINDS
 
 COLUMNS: Final[Columns] = [
     (name, DataType(kind)) for kind in sorted(WRITTEN_KINDS) for name in (kind, f'"{kind}" of\n\\ a ü')

@@ -25,10 +25,10 @@ from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import Schema
 from tidegate.formats.columns import plain_values, polars_type
 from tidegate.formats.contract import Decoded, FormatRefusal, Headers, Messages, ValueMemory
-from tidegate.formats.flat_headers import flatten_headers
-from tidegate.formats.kinds.cloudevents import FORMAT, in_memory
+from tidegate.formats.kinds.cloudevents import FORMAT
+from tidegate.formats.kinds.cloudevents import reader as event_reader
 from tidegate.formats.kinds.json import reader
-from tidegate.formats.part_values import header_pairs
+from tidegate.formats.part_values import flatten_headers, header_pairs
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, UnknownFields
 
 Event = tuple[bytes | None, Headers]
@@ -286,7 +286,7 @@ def test_of_repeated_headers_the_last_one_counts() -> None:
 @pytest.mark.parametrize("make", [binary, structured], ids=["binary", "structured"])
 def test_ordinary_events_are_decoded_where_they_are(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the comparisons above would compare one way with itself."""
-    for module in (reader, in_memory):
+    for module in (reader, event_reader):
         monkeypatch.setattr(module, "loaded", Loaded)
 
     class Unread(InPlace):

@@ -41,8 +41,7 @@ from tidegate.formats.kinds.avro.resolution import fit_columns
 from tidegate.formats.kinds.avro.schema import parse_schema
 from tidegate.kafka.producing import NativeProducing
 from tidegate.native.arrow import ArrowFunctions
-from tidegate.native.json import MSGPACK, RecordDecoder
-from tidegate.native.json_writer import JsonWriter
+from tidegate.native.json import MSGPACK, JsonWriter, RecordDecoder
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
 from tidegate.native.records import Arrangement

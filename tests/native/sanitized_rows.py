@@ -9,8 +9,7 @@ from array import array
 import polars as pl
 
 from tests.state.test_keygroups import draw_frame
-from tidegate.native.event_times import measure_in_c
-from tidegate.native.key_groups import distribute, find_groups
+from tidegate.native.key_groups import distribute, find_groups, measure_in_c
 from tidegate.native.library import Library
 
 ROWS = 300

@@ -217,15 +217,15 @@ def test_the_columns_of_a_computed_event_time_survive_pruning_and_go_no_further(
     [
         ("5", 17, "`5` is the same for all records", "compute the event time from columns of the source"),
         ("timestamp_seconds(5)", 17, "is the same for all records", "compute the event time from columns"),
-        ("qty", 17, "`qty` is int", "of seconds `timestamp_seconds(qty)`"),
-        ("amount", 17, "`amount` is double", "of seconds `cast(amount as timestamp)`"),
+        ("qty", 17, "`qty` is int", "for seconds write `timestamp_seconds(qty)`"),
+        ("amount", 17, "`amount` is double", "for seconds write `cast(amount as timestamp)`"),
         ("customer", 17, "`customer` is string", "`to_timestamp(customer, 'dd/MM/yyyy HH:mm')` with its pattern"),
         ("cast(at as date)", 17, "is date", "`cast(cast(at as date) as timestamp)`"),
         ("id > 5", 17, "`id > 5` is boolean", "use a timestamp, or a bigint in ms since 1970"),
         ("sent", 17, "there is no column `sent`", "the columns are amount, at, customer, id, qty"),
         ("timestamp_seconds(sent)", 35, "there is no column `sent`", "the columns are"),
-        ("max(at)", 17, "the aggregate function `max` cannot stand here", ""),
-        ("crc32(aes_encrypt(customer, secret('k')))", 17, "encrypts, or needs a secret", "that are not encrypted"),
+        ("max(at)", 17, "the aggregate function `max` is not allowed here", ""),
+        ("crc32(aes_encrypt(customer, secret('k')))", 17, "is encrypted, or needs a secret", "that are not encrypted"),
     ],
 )
 def test_what_is_no_event_time_is_refused_at_its_place(text: str, column: int, message: str, remedy: str) -> None:

@@ -13,10 +13,15 @@ from tests.support.registry import FakeRegistry, answer_with
 from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.registry import transport
-from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import REFERENCES_MAX, SchemaRegistry
-from tidegate.registry.errors import RegistryRefused, RegistryUnavailable, SchemaIncompatible, SchemaMissing
-from tidegate.registry.transport import BODY_BYTES_MAX, Transport
+from tidegate.registry.client import REFERENCES_MAX, SchemaCopies, SchemaRegistry
+from tidegate.registry.transport import (
+    BODY_BYTES_MAX,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaIncompatible,
+    SchemaMissing,
+    Transport,
+)
 
 T = TypeVar("T")
 

@@ -16,10 +16,8 @@ from tests.support.certificates import Authority, Identity
 from tests.support.registry import FakeRegistry
 from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.registry import transport
-from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import SchemaRegistry
-from tidegate.registry.errors import RegistryRefused, RegistryUnavailable
-from tidegate.registry.transport import Transport
+from tidegate.registry.client import SchemaCopies, SchemaRegistry
+from tidegate.registry.transport import RegistryRefused, RegistryUnavailable, Transport
 
 
 @pytest.fixture(scope="module")

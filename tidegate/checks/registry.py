@@ -23,9 +23,8 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import SchemaRegistry
-from tidegate.registry.errors import RegistryRefused, RegistryUnavailable, SchemaMissing
+from tidegate.registry.client import SchemaCopies, SchemaRegistry
+from tidegate.registry.transport import RegistryRefused, RegistryUnavailable, SchemaMissing
 from tidegate.spark.cache import cache_directory
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import SchemaText
 from tidegate.registry.client import SCHEMA_BYTES_MAX, SchemaRegistry
-from tidegate.registry.errors import RegistryRefused, RegistryUnavailable
+from tidegate.registry.transport import RegistryRefused, RegistryUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
 from tidegate.plan.upgrade_directives import give_up_columns
-from tidegate.registry.errors import RegistryUnavailable
+from tidegate.registry.transport import RegistryUnavailable
 
 if TYPE_CHECKING:
     from tidegate.daemon.restore_point import StartOptions

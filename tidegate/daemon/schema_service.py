@@ -22,7 +22,7 @@ from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.repeated_messages import Complaints
 from tidegate.registry.client import SchemaRegistry
-from tidegate.registry.errors import SchemaMissing
+from tidegate.registry.transport import SchemaMissing
 from tidegate.task.messages import SchemaAnswer
 
 logger = logging.getLogger(__name__)

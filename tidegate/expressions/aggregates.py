@@ -54,7 +54,7 @@ def resolve_aggregate(name: str, start: int, arguments: tuple[Argument, ...], *,
     if not (windowed or function.running):
         raise ExpressionRefusal(
             start,
-            f"`{function.signature}` needs a window: there are no running totals of it",
+            f"`{function.signature}` is available only in windows",
             f"add `window`, or use one of {derive_aggregate_names(windowed=False)}",
         )
     if function.package and find_spec(function.package) is None:
@@ -76,7 +76,7 @@ def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -
         if ignore:
             return call
         remedy = f"leave it out, or collect another value: `{name}(coalesce(x, 'none'))`"
-        raise ExpressionRefusal(start, f"`{name}` with RESPECT NULLS is not supported: it never has NULLs", remedy)
+        raise ExpressionRefusal(start, f"`{name}` does not take RESPECT NULLS: its result never contains NULLs", remedy)
     if not ignore:
         return call
     if call.function in _PICKING:
@@ -99,8 +99,8 @@ def _plain(site: Site, argument: Argument) -> Expression:
     if argument.type.kind in NESTED:
         raise ExpressionRefusal(
             argument.start,
-            f"`{site.function}` of {argument.type} is not supported yet: state keeps plain values",
-            f"take the fields that are needed: {site.function}(x.field)",
+            f"`{site.function}` of {argument.type} is not supported: state holds plain values only",
+            f"aggregate the fields that you need: {site.function}(x.field)",
         )
     return argument.expression
 
@@ -187,7 +187,7 @@ def _pick(name: str) -> Resolve:
         call = AggregateCall(name, _plain(site, value), value.type)
         for flag in flags:
             if not (flag.is_literal and flag.type == BOOLEAN):
-                problem = f"`{site.function}` needs true or false here: whether it ignores NULLs"
+                problem = f"`{site.function}` takes true or false as second argument: whether NULLs are ignored"
                 raise ExpressionRefusal(flag.start, problem, f"write `{site.function}(x, true)`")
             assert isinstance(flag.expression, Literal)
             call = msgspec.structs.replace(call, ignore_nulls=bool(flag.expression.value))
@@ -204,7 +204,7 @@ def _percentile(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
     found = share.expression
     if not isinstance(found, Literal) or found.value is None or found.type.kind not in (*NUMERIC, "decimal"):
         raise ExpressionRefusal(
-            share.start, f"`{site.function}` needs a number from 0 to 1 here", "write the number itself, such as 0.95"
+            share.start, f"`{site.function}` needs a literal from 0 to 1 here", "write the number itself, such as 0.95"
         )
     fraction = with_type(share.start, found, DOUBLE)
     assert isinstance(fraction, Literal)
@@ -216,42 +216,53 @@ def _percentile(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
 
 
 _FUNCTIONS = (
-    AggregateFunction("count", "count(*), count(x)", "Rows; rows in which x is not NULL.", _count, (), running=True),
+    AggregateFunction(
+        "count",
+        "count(*), count(x)",
+        "The number of rows, or of rows in which x is not NULL.",
+        _count,
+        (),
+        running=True,
+    ),
     AggregateFunction(
         "sum",
         "sum(x)",
-        "A bigint for integers, `decimal(p + 10, s)` for decimals, which fail their row when they overflow, else a "
-        "double.",
+        "The sum: a bigint for integers, `decimal(p + 10, s)` for decimals, else a double. A sum of decimals that "
+        "overflows fails its row.",
         one_argument(_sum, "sum"),
         running=True,
     ),
     AggregateFunction(
         "avg",
         "avg(x)",
-        "A double, of decimals `decimal(p + 4, s + 4)`.",
+        "The average: `decimal(p + 4, s + 4)` for decimals, else a double.",
         one_argument(_average, "avg"),
         ("mean",),
         running=True,
     ),
     AggregateFunction(
-        "min", "min(x)", "The smallest value; NaN is above all numbers.", one_argument(_ordered, "min"), running=True
+        "min",
+        "min(x)",
+        "The smallest value. NaN is greater than any number.",
+        one_argument(_ordered, "min"),
+        running=True,
     ),
     AggregateFunction("max", "max(x)", "The greatest value.", one_argument(_ordered, "max"), running=True),
     AggregateFunction(
         "first",
         "first(x)",
-        "The value of the first row, which may be NULL: by event time in a window (of rows of one time the smallest "
-        "value, NULL first), else in order of arrival. `first(x, true)` and `first(x) ignore nulls`: of the first row "
-        "in which x is not NULL.",
+        "The value of the first row, which may be NULL. A window orders rows by event time, and rows of the same time "
+        "by value, NULL first. Running totals order them by arrival. `first(x, true)` and `first(x) ignore nulls` take "
+        "the first row in which x is not NULL.",
         _pick("first"),
         ("first_value", "any_value"),
         running=True,
     ),
-    AggregateFunction("last", "last(x)", "The same for the last row.", _pick("last"), ("last_value",), running=True),
+    AggregateFunction("last", "last(x)", "Like first, for the last row.", _pick("last"), ("last_value",), running=True),
     AggregateFunction(
         "bool_and",
         "bool_and(c)",
-        "Whether c is true in all rows in which it is not NULL.",
+        "True if c is true in all rows in which it is not NULL.",
         one_argument(_boolean, "bool_and"),
         ("every",),
         running=True,
@@ -259,7 +270,7 @@ _FUNCTIONS = (
     AggregateFunction(
         "bool_or",
         "bool_or(c)",
-        "Whether c is true in a row.",
+        "True if c is true in at least one row.",
         one_argument(_boolean, "bool_or"),
         ("some", "any"),
         running=True,
@@ -267,30 +278,33 @@ _FUNCTIONS = (
     AggregateFunction(
         "count distinct",
         "count(distinct x)",
-        "Different values, without NULL; all zeros and all NaN are one.",
+        "The number of distinct values, without NULL. All zeros are equal, and so are all NaN.",
         one_argument(_as_bigint, "count_distinct"),
     ),
     AggregateFunction(
         "collect_list",
         "collect_list(x)",
-        "The values that are not NULL as an array, by event time, then by value.",
+        "An array of the values that are not NULL, ordered by event time, then by value.",
         one_argument(_as_array, "collect_list"),
         ("array_agg",),
     ),
     AggregateFunction(
         "collect_set",
         "collect_set(x)",
-        "The different values as an array, in their order.",
+        "A sorted array of the distinct values.",
         one_argument(_as_array, "collect_set"),
     ),
     AggregateFunction(
         "min_by",
         "min_by(x, y)",
-        "The x of the row with the smallest y; of several the smallest x, NULL first.",
+        "The x of the row with the smallest y. Of several such rows, the smallest x, NULL first.",
         _by("min_by"),
     ),
     AggregateFunction(
-        "max_by", "max_by(x, y)", "The x of the row with the greatest y; of several the greatest x.", _by("max_by")
+        "max_by",
+        "max_by(x, y)",
+        "The x of the row with the greatest y. Of several such rows, the greatest x.",
+        _by("max_by"),
     ),
     AggregateFunction(
         "stddev_samp",
@@ -303,7 +317,7 @@ _FUNCTIONS = (
     AggregateFunction(
         "stddev_pop",
         "stddev_pop(x)",
-        "Standard deviation of all values.",
+        "Standard deviation of a population.",
         one_argument(as_double, "stddev_pop"),
         running=True,
     ),
@@ -316,12 +330,12 @@ _FUNCTIONS = (
         running=True,
     ),
     AggregateFunction(
-        "var_pop", "var_pop(x)", "Variance of all values.", one_argument(as_double, "var_pop"), running=True
+        "var_pop", "var_pop(x)", "Variance of a population.", one_argument(as_double, "var_pop"), running=True
     ),
     AggregateFunction(
         "approx_count_distinct",
         "approx_count_distinct(x)",
-        "About how many different values: exact to 4,096, then with a standard error of 1.6 %. Needs "
+        "The approximate number of distinct values: exact up to 4,096, then with a standard error of 1.6 %. Needs "
         "`pip install 'tidegate[sketches]'`.",
         one_argument(_as_bigint, "approx_count_distinct"),
         package="datasketches",
@@ -329,7 +343,7 @@ _FUNCTIONS = (
     AggregateFunction(
         "percentile_approx",
         "percentile_approx(x, 0.95)",
-        "A value that this share of the values does not exceed.",
+        "The value of this percentile: 0.5 is the median.",
         _percentile,
         ("approx_percentile",),
     ),

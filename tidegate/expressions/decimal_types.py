@@ -117,7 +117,7 @@ def divide_average(units: int, scale: int, count: int, result: DataType) -> Deci
     """
     rounded = round_half_up(units * 10 ** (result.scale - scale), count)
     if not -(10**result.precision) < rounded < 10**result.precision:
-        raise OverflowError(f"an average leaves the range of {result}")
+        raise OverflowError(f"the average does not fit into {result}")
     return decimal_of_units(rounded, result.scale)
 
 

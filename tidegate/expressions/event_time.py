@@ -22,18 +22,19 @@ def find_event_time_problem(found: Expression, text: str, *, is_column: bool, of
     if found.type.kind not in ("timestamp", "bigint"):
         return f"`{text}` is {found.type}", _remedy(found.type, inside)
     if is_random(found) or any(find_secrets(found)):
-        return f"`{text}` encrypts, or needs a secret", f"{from_columns} that are not encrypted"
+        return f"`{text}` is encrypted, or needs a secret", f"{from_columns} that are not encrypted"
     return None
 
 
 def _remedy(kind: DataType, text: str) -> str:
     either = "use a timestamp, or a bigint in ms since 1970"
     if kind.kind in _INTEGERS:
-        return f"{either}: of seconds `timestamp_seconds({text})`"
+        return f"{either}; for seconds write `timestamp_seconds({text})`"
     if kind.kind in _CAST_AS_SECONDS:
-        return f"{either}: of seconds `cast({text} as timestamp)`"
+        return f"{either}; for seconds write `cast({text} as timestamp)`"
     if kind.kind == "string":
-        return f"{either}: `cast({text} as timestamp)`, or `to_timestamp({text}, 'dd/MM/yyyy HH:mm')` with its pattern"
+        parsed = f"`to_timestamp({text}, 'dd/MM/yyyy HH:mm')` with its pattern"
+        return f"{either}; write `cast({text} as timestamp)`, or {parsed}"
     if kind.kind in _CAST:
-        return f"{either}: `cast({text} as timestamp)`"
+        return f"{either}; write `cast({text} as timestamp)`"
     return either

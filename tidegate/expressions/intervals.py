@@ -42,14 +42,14 @@ def interval_literal(start: int, text: str) -> tuple[DataType, int]:
     words = text.split()
     if not words or len(words) % 2:
         raise ExpressionRefusal(
-            start, "an interval needs a number and a unit each time", "write `interval 1 day 2 hours`"
+            start, "an interval consists of pairs of a number and a unit", "write `interval 1 day 2 hours`"
         )
     micros, months = Decimal(0), Decimal(0)
     kinds, units = set(), set()
     for amount, unit in zip(words[::2], words[1::2], strict=True):
         name = unit.lower().removesuffix("s")
         if not _NUMBER.fullmatch(amount):
-            raise ExpressionRefusal(start, f"`{amount}` is not the number of an interval", "write `interval 1 day`")
+            raise ExpressionRefusal(start, f"`{amount}` is not a number", "write `interval 1 day`")
         number = Decimal(amount)
         if name not in MICROSECONDS and name not in _MONTHS:
             known = ", ".join([*MICROSECONDS, *_MONTHS])
@@ -105,7 +105,7 @@ def range_literal(start: int, *words: str) -> tuple[DataType, int]:
             )
         return _fitting(start, MONTHS, sign * (int(found[1]) * 12 + int(found[2])))
     if first not in _PARTS or last not in _PARTS or _PARTS.index(first) >= _PARTS.index(last):
-        raise ExpressionRefusal(start, f"there is no interval of {first} to {last}", example)
+        raise ExpressionRefusal(start, f"an interval of {first} to {last} is not supported", example)
     units = _PARTS[_PARTS.index(first) : _PARTS.index(last) + 1]
     pattern = ":".join(_RANGE_PARTS[unit] for unit in units)
     if units[0] == "day":

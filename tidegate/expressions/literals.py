@@ -49,9 +49,7 @@ def number_literal(token: Token, start: int, *, negative: bool = False) -> Const
     Raises ExpressionRefusal for an unknown suffix, or a number that does not fit the type of its suffix.
     """
     if len(token.text) > MAX_DIGITS:
-        raise ExpressionRefusal(
-            start, f"a number of more than {MAX_DIGITS} characters", "no type holds it: use a smaller number"
-        )
+        raise ExpressionRefusal(start, f"the number has more than {MAX_DIGITS:,} characters", "use a smaller number")
     text = ("-" if negative else "") + token.text
     digits = text.rstrip("LlSsYyDdFfBb")
     suffix = text[len(digits) :].upper()
@@ -83,7 +81,9 @@ def _decimal_literal(start: int, text: str, number: Decimal) -> Constant:
     kind = decimal_of_literal(number)
     if kind is None:
         raise ExpressionRefusal(
-            start, f"`{text}` has more than {MAX_PRECISION} digits, the most of a decimal", "write `1.5D` for a double"
+            start,
+            f"`{text}` has more than {MAX_PRECISION} digits, the maximum of a decimal",
+            "write `1.5D` for a double",
         )
     return Constant(start, format(number or number.copy_abs(), "f"), kind)  # Java's decimals have no negative zero
 
@@ -111,7 +111,7 @@ def decimal_type(start: int, digits: list[str]) -> DataType:
     if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
         raise ExpressionRefusal(
             start,
-            f"there is no decimal({', '.join(text[:40] for text in digits)})",
+            f"there is no type decimal({', '.join(text[:40] for text in digits)})",
             f"write `decimal(18,2)`: 18 digits (at most {MAX_PRECISION}), 2 of them after the point",
         )
     return decimal_of(precision, scale)

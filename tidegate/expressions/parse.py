@@ -78,7 +78,7 @@ ELSEWHERE = {
     "format_number": "`format_string('%,.2f', d)`, which rounds half up",
     "json_tuple": "`get_json_object(s, '$.name')` for each",
     "schema_of_json": "`from_json(s, 'a int, b string')` with the schema that you know",
-    "try_parse_url": "`parse_url(s, 'HOST')`, which fails the record for what is no URL",
+    "try_parse_url": "`parse_url(s, 'HOST')`, which fails the record for text that is not a URL",
     "pi": "`acos(-1)`",
     "zeroifnull": "`coalesce(a, 0)`",
     "hash": "`xxhash64(a, b)`",
@@ -213,7 +213,7 @@ def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
 
 def _not_qualified(start: int, name: str) -> ExpressionRefusal:
     remedy = "only aggregate functions take them: leave it out"
-    return ExpressionRefusal(start, f"`{name}` takes no FILTER and no IGNORE NULLS", remedy)
+    return ExpressionRefusal(start, f"`{name}` does not take FILTER or IGNORE NULLS", remedy)
 
 
 def _bounded(start: int, expression: Expression) -> Expression:
@@ -273,7 +273,7 @@ class _Scope:
             case CastTo(start=start, operand=operand, type=kind, attempt=attempt, span=span):
                 return with_source(with_type(start, self.typed(operand), kind, attempt=attempt), self._source(span))
             case Star(start=start):
-                raise ExpressionRefusal(start, "`*` stands only in count(*)", "name the columns")
+                raise ExpressionRefusal(start, "`*` is only allowed in count(*)", "name the columns")
             case Apply(start=start, function=name, arguments=arguments, span=span):
                 function = REGISTRY.get(name)
                 if function is None:
@@ -288,7 +288,7 @@ class _Scope:
                     raise _not_qualified(start, call.function)
                 raise _unknown_function(call.start, call.function)
             case Arrow(start=start):
-                raise ExpressionRefusal(start, "a lambda function cannot stand here", "name a column")
+                raise ExpressionRefusal(start, "a lambda function is not allowed here", "name a column")
 
     def _source(self, span: tuple[int, int]) -> str:
         """Returns the text of a span on one line."""
@@ -327,7 +327,7 @@ class _Scope:
                 base.start, message, f"the column `{base.name}.{name}` has a dot: write it in backticks"
             )
         if _is_known(name, self._columns):
-            raise ExpressionRefusal(base.start, message, f"write `{name}`: nothing stands before the name of a column")
+            raise ExpressionRefusal(base.start, message, f"write `{name}`: the name of a column has no prefix")
 
     def _argument(self, function: Function, tree: Syntax) -> Argument:
         if isinstance(tree, Constant):
@@ -336,14 +336,16 @@ class _Scope:
             return Argument(self.typed(tree), tree.start)
         if not function.lambdas:
             raise ExpressionRefusal(
-                tree.start, f"`{function.name}` takes no lambda function", "see `tidegate docs expressions`"
+                tree.start, f"`{function.name}` does not take a lambda function", "see `tidegate docs expressions`"
             )
 
         def bind(kinds: tuple[DataType, ...]) -> Lambda:
             """Returns the lambda function over parameters of these types. It may omit the last ones."""
             if len(tree.parameters) > len(kinds):
                 raise ExpressionRefusal(
-                    tree.start, f"`{function.name}` gives {len(kinds)} parameters", f"see {function.signature}"
+                    tree.start,
+                    f"`{function.name}` has {len(kinds)} parameters for its lambda function",
+                    f"see {function.signature}",
                 )
             own = dict(zip(tree.parameters, kinds, strict=False))
             hidden = {name.lower() for name in own}
@@ -372,9 +374,9 @@ def _refuse_intervals(start: int, name: str, call: Call) -> None:
     """Rejects intervals of other units than microseconds, except as arguments of the few functions that take them."""
     for argument in call.arguments:
         if argument.type.kind in INTERVAL_ARGUMENTS and call.function not in INTERVAL_ARGUMENTS[argument.type.kind]:
-            what = "an interval of months" if argument.type == MONTHS else "what `make_interval` gives"
+            what = "an interval of months" if argument.type == MONTHS else "a result of `make_interval`"
             remedy = f"add it to a date or a timestamp: `ts + {text_of(argument)}`"
-            raise ExpressionRefusal(start, f"{what} has no place in `{name}`", remedy)
+            raise ExpressionRefusal(start, f"{what} cannot be used in `{name}`", remedy)
 
 
 def _field(start: int, base: Expression, name: str) -> Expression:
@@ -386,7 +388,7 @@ def _field(start: int, base: Expression, name: str) -> Expression:
         remedy = (
             f"write `{text_of(base)}['{name}']` for the value of a key"
             if base.type.kind == "map"
-            else "only a struct has fields"
+            else "only structs have fields"
         )
         raise ExpressionRefusal(start, f"{base.type} has no fields, so no `{name}`", remedy)
     fields = dict(base.type.fields)
@@ -400,7 +402,7 @@ def _find(start: int, name: str, known: Collection[str], what: str) -> str:
         return name
     folded = [one for one in known if one.lower() == name.lower()]
     if len(folded) > 1:
-        raise ExpressionRefusal(start, f"`{name}` may be any of {', '.join(sorted(folded))}", "write it exactly")
+        raise ExpressionRefusal(start, f"`{name}` may be any of {', '.join(sorted(folded))}", "write the exact name")
     if folded:
         return folded[0]
     raise ExpressionRefusal(start, f"there is no {what} `{name}`", _did_you_mean(name, known, f"the {what}s are"))
@@ -413,15 +415,15 @@ def _is_known(name: str, known: Iterable[str]) -> bool:
 def _unknown_function(start: int, name: str) -> ExpressionRefusal:
     if name in AGGREGATES:
         return ExpressionRefusal(
-            start, f"the aggregate function `{name}` cannot stand here", "use a step with `key` and `aggregate`"
+            start, f"the aggregate function `{name}` is not allowed here", "use a step with `key` and `aggregate`"
         )
     if name in CHANGING:
         return ExpressionRefusal(
-            start, f"`{name}` gives another value each time, so a replay would differ", CHANGING[name]
+            start, f"`{name}` returns another value at each call, so a replay would differ", CHANGING[name]
         )
     if name in TOTALS_ELSEWHERE:
         remedy = f"use {TOTALS_ELSEWHERE[name]} in `aggregate` of a step with `key`"
-        return ExpressionRefusal(start, f"the aggregate function `{name}` cannot stand here", remedy)
+        return ExpressionRefusal(start, f"the aggregate function `{name}` is not allowed here", remedy)
     return ExpressionRefusal(start, f"there is no function `{name}`", _other_function(name))
 
 
@@ -448,7 +450,7 @@ def _did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     return (
         f"{otherwise} {', '.join(shown)}{' ...' if len(folded) > len(shown) else ''}"
         if shown
-        else "nothing is known here"
+        else "there are none here"
     )
 
 
@@ -460,7 +462,7 @@ def _no_aggregate(tree: Syntax, *, windowed: bool) -> ExpressionRefusal:
         if tree.function in TOTALS_ELSEWHERE:
             remedy = f"use {TOTALS_ELSEWHERE[tree.function]}"
         return ExpressionRefusal(tree.start, f"there is no aggregate function `{tree.function}`", remedy)
-    return ExpressionRefusal(tree.start, "this is not one call of an aggregate function", f"use one of {names}")
+    return ExpressionRefusal(tree.start, "this is not a single call of an aggregate function", f"use one of {names}")
 
 
 def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) -> AggregateCall:
@@ -475,10 +477,12 @@ def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) ->
             typed = _bounded(argument.start, scope.typed(argument))
             arguments.append(Argument(typed, argument.start, is_literal=isinstance(argument, Constant)))
         elif call.function != "count" or len(call.arguments) > 1:
-            raise ExpressionRefusal(argument.start, "`*` stands only in count(*)", f"name a column: {call.function}(x)")
+            raise ExpressionRefusal(
+                argument.start, "`*` is only allowed in count(*)", f"name a column: {call.function}(x)"
+            )
     if not call.arguments:
         raise ExpressionRefusal(
-            call.start, f"`{call.function}` takes an argument", "name what it is about, or write `count(*)`"
+            call.start, f"`{call.function}` takes an argument", "add an argument, or write `count(*)`"
         )
     found = resolve_aggregate(call.function, call.start, tuple(arguments), windowed=windowed)
     if not isinstance(tree, Qualified):

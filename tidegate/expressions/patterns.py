@@ -78,14 +78,14 @@ def check_parsing(parts: tuple[Part, ...]) -> None:
     """
     letters = {part.field[:1] for part in parts}
     if "E" in letters:
-        raise PatternRefused("the name of a day, which says nothing besides the date; skip it by substring")
+        raise PatternRefused("the name of a day, which the date implies; cut it off with substring")
     if ("h" in letters) != ("a" in letters) or {"h", "H"} <= letters:
         raise PatternRefused("`h` without `a`, or `a` without `h`; use both or `HH`")
     numbers = {*WIDTHS, *VARIABLE}
     for part, following in itertools.pairwise(parts):
         if {part.field, following.field} <= numbers and {part.field, following.field} & set(VARIABLE):
             raise PatternRefused(
-                f"`{part.field}` beside `{following.field}`; write {part.field * 2}{following.field * 2}"
+                f"`{part.field}` next to `{following.field}`; write {part.field * 2}{following.field * 2}"
             )
         if part.field.startswith("SS") and following.field in numbers:
             raise PatternRefused(f"`{following.field}` after a fraction; write a character between them")

@@ -58,14 +58,14 @@ def derive_syntax(text: str) -> Syntax:
     tokens = derive_tokens(text)
     first, last = tokens[0], tokens[max(0, len(tokens) - 2)]
     if (last.kind, last.text) == ("operator", "*") and (len(tokens) == 2 or tokens[-3].text == "."):
-        raise ExpressionRefusal(last.start, "unexpected `*`", 'all columns are `select: {"*": all}`')
+        raise ExpressionRefusal(last.start, "unexpected `*`", 'write `select: {"*": all}` for all columns')
     reader = _Reader(tokens)
     tree = reader.expression()
     if reader.peek.kind != "end":
-        remedy = _OTHER_SIGNS.get(reader.peek.text.lower(), "the expression ends before it")
+        remedy = _OTHER_SIGNS.get(reader.peek.text.lower(), "remove it, or put an operator before it")
         if first.text.lower() in _CLAUSES and isinstance(tree, Name):
             raise ExpressionRefusal(
-                first.start, f"unexpected `{first.text}`", "leave it out: this is an expression alone"
+                first.start, f"unexpected `{first.text}`", "leave it out: this is an expression, not a statement"
             )
         raise reader.unexpected(remedy)
     return tree
@@ -266,7 +266,7 @@ class _Reader(TokenReader):
         if word == "interval" and self.peek.kind in ("name", "quoted") and is_unit(self._after().text):
             number, unit = self.peek.text, self._after().text
             raise ExpressionRefusal(
-                token.start, "the number of an interval is a literal", f"write `{number} * interval 1 {unit}`"
+                token.start, "the number of an interval must be a literal", f"write `{number} * interval 1 {unit}`"
             )
         if word in _ENDS_OF_TERMS:
             self._at -= 1
@@ -275,7 +275,7 @@ class _Reader(TokenReader):
             )
         if self.peek.kind == "operator" and self.peek.text == "->":
             raise ExpressionRefusal(
-                token.start, "a lambda function stands only as an argument", "write `transform(a, x -> x + 1)`"
+                token.start, "a lambda function is only allowed as an argument", "write `transform(a, x -> x + 1)`"
             )
         return Name(token.start, token.text)
 
@@ -303,7 +303,7 @@ class _Reader(TokenReader):
             if self._word("distinct"):
                 if word != "count":
                     raise ExpressionRefusal(
-                        start, f"DISTINCT is not supported in `{word}`", "it is for `count(distinct x)`"
+                        start, f"DISTINCT is not supported in `{word}`", "use it only in `count(distinct x)`"
                     )
                 word = "count distinct"
             arguments = self._arguments()

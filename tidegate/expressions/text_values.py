@@ -27,7 +27,7 @@ SIGNED_NAN: Final = ("+NaN", "-NaN")
 """Only in exactly this spelling."""
 TRUE: Final = ("t", "true", "y", "yes", "1")
 FALSE: Final = ("f", "false", "n", "no", "0")
-"""In lower case."""
+"""The text in lower case."""
 
 _JAVA_INT_LIMIT: Final = 1 << 31
 DIGITS_MAX: Final = 30

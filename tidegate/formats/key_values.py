@@ -17,14 +17,14 @@ from tidegate.datatypes import DataType
 from tidegate.formats import keys
 from tidegate.formats.columns import type_of
 from tidegate.formats.contract import WaitingForSchema
-from tidegate.formats.expressions import key_bytes
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.json_text import json_text
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, decode_json
-from tidegate.formats.kinds.json.unexpected_values import describe_unexpected_value
+from tidegate.formats.kinds.json.types import describe_unexpected_value
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import KEY, KeySchemas, record_options
 from tidegate.formats.schemas import FormatOptions, Schemas
+from tidegate.formats.text import key_bytes
 
 
 class ReadKeys(NamedTuple):

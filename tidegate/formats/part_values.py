@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -10,13 +11,13 @@ import polars as pl
 
 from tidegate.formats import keys
 from tidegate.formats.columns import polars_type
-from tidegate.formats.contract import Encoded, Encoder, Headers
-from tidegate.formats.expressions import ExpressionEncoder
+from tidegate.formats.contract import Encoded, Encoder, FlatHeaders, Headers
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.key_values import SchemaKeyWriter, key_writer
-from tidegate.formats.lists import cut_lists, join_lists
+from tidegate.formats.nested import cut_lists, join_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE, HeaderRules, RecordParts
 from tidegate.formats.schema_ids import bare_options
+from tidegate.formats.text import ExpressionEncoder
 
 _PARTITION_MAX: Final = 2**31 - 1
 
@@ -189,3 +190,10 @@ def header_size(headers: pl.Series) -> int:
     flat = headers.explode(empty_as_null=False, keep_nulls=False)
     names, values = flat.struct.field("key").str.len_bytes().sum(), flat.struct.field("value").bin.size().sum()
     return int(names or 0) + int(values or 0)
+
+
+def flatten_headers(headers: Sequence[Headers]) -> FlatHeaders:
+    """Returns the headers of all messages in sequence."""
+    parts = list(chain.from_iterable(chain.from_iterable(headers)))
+    names, values = pl.Series("key", parts[::2], dtype=pl.String), pl.Series("value", parts[1::2], dtype=pl.Binary)
+    return FlatHeaders(pl.Series(list(map(len, headers)), dtype=pl.Int64), names, values)

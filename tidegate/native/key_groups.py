@@ -1,4 +1,4 @@
-"""Key groups of rows, and the rows of each subtask, in C (`key_groups.c`)."""
+"""Key groups of rows, the rows of each subtask, and how far rows are behind watermarks, in C (`key_groups.c`)."""
 
 from __future__ import annotations
 
@@ -59,3 +59,18 @@ def distribute(library: Library, groups: array[int], owners: array[int], subtask
         library.arrow.fixed_column("rows", at + 4 * begin, end - begin, pl.UInt32)
         for begin, end in zip(begins, ends, strict=True)
     ]
+
+
+def measure_in_c(
+    library: Library, name: str, times: pl.Series, origins: Sequence[int], marks: list[int], lag_ms: int
+) -> pl.Series:
+    """Does the same as `measure_behind` of `operators/lateness.py`."""
+    import polars as pl
+
+    count, lent = len(times), Lent(times.cast(pl.Int64))
+    reached, behind = array("q", marks), array("q", bytes(8 * count))
+    numbers = origins if isinstance(origins, array) else array("i", origins)
+    places = None if len(marks) == 1 else numbers.buffer_info()[0]
+    library.free.tg_behind(lent.address, count, places, reached.buffer_info()[0], lag_ms, behind.buffer_info()[0])
+    marks[:] = reached
+    return library.arrow.fixed_column(name, behind.buffer_info()[0], count, pl.Int64)

@@ -12,7 +12,7 @@ import polars as pl
 
 from tidegate.datatypes import RESERVED
 from tidegate.formats.columns import TIMESTAMP
-from tidegate.native.event_times import measure_in_c
+from tidegate.native.key_groups import measure_in_c
 from tidegate.native.library import loaded
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.runtime import Out

@@ -15,10 +15,10 @@ import polars as pl
 from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, FlatHeaders, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.flat_headers import flatten_headers
 from tidegate.formats.header_ids import KEY_HEADER, UNREADABLE_NAME, HeaderIdDecoder, HeaderSchemas
 from tidegate.formats.key_values import AS_THEY_ARE, ReadKey, ReadKeys, key_reader, read_as_they_are
-from tidegate.formats.lists import cut_lists
+from tidegate.formats.nested import cut_lists
+from tidegate.formats.part_values import flatten_headers
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import IdPlace, Schemas

@@ -245,7 +245,7 @@ _ROWS = [(1, 0, "x", [5], 3)]
         ("s + 1", "the value cannot be converted to bigint in `s + 1`"),
         ("2147483647 + a", "the result is out of range in `2147483647 + a`"),
         ("cast(a + 999 as tinyint)", "the value is out of the range of tinyint in `cast(a + 999 as tinyint)`"),
-        ("make_date(2026, 2, a + 29)", "there is no such date or time in `make_date(2026, 2, a + 29)`"),
+        ("make_date(2026, 2, a + 29)", "the date or time does not exist in `make_date(2026, 2, a + 29)`"),
         ("l[n - 1]", "the array has no element with this index in `l[n - 1]`; write `get(l, n - 1)` for NULL instead"),
         ("l[n]", "the array has no element with this index in `l[n]`; write `get(l, n)` for NULL instead"),
         (

@@ -40,9 +40,9 @@ def test_ids_by_name_are_those_of_rfc_9562() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("uuid5('street', s)", "is no namespace"),
-        ("uuid()", "another value each time"),
-        ("rand()", "another value each time"),
+        ("uuid5('street', s)", "is not a namespace"),
+        ("uuid()", "another value at each call"),
+        ("rand()", "another value at each call"),
         ("aes_encrypt(s, '0123456789abcdef')", "is seen by everybody"),
         ("aes_encrypt(s, secret('k'), 'CTR')", "no such mode"),
         ("aes_encrypt(s, secret('k'), 'ECB', 'NONE')", "no such padding"),
@@ -51,7 +51,7 @@ def test_ids_by_name_are_those_of_rfc_9562() -> None:
         ("aes_decrypt(s, secret('k'), 'CBC', 'PKCS', 'x')", "no additional authenticated data"),
         ("aes_encrypt(s, secret(s))", "needs a string literal"),
         ("aes_encrypt(s, secret('k', 'octal'))", "no such form"),
-        ("to_utc_timestamp(s, 'Moon/Sea')", "is no time zone"),
+        ("to_utc_timestamp(s, 'Moon/Sea')", "is not a time zone"),
         ("get_json_object(s, '$.a[*]')", "has a wildcard"),
         ("get_json_object(s, 'a')", "does not begin"),
         ("from_json(s, 'a int, A int')", "the same name"),
@@ -64,7 +64,7 @@ def test_ids_by_name_are_those_of_rfc_9562() -> None:
         ("to_timestamp(s, 'E d MMM yyyy')", "name of a day"),
         ("to_timestamp(s, 'Mdyyyy')", "`M` beside `d`"),
         ("to_timestamp(s, 'yyyy-MM-dd hh:mm')", "`h` without `a`"),
-        ("encode(s, 'utf-7')", "is no character set"),
+        ("encode(s, 'utf-7')", "is not a character set"),
         ("parse_url(s, 'PORT')", "no part of a URL"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_row_that_fails_in_a_function_by_rows_fails_alone() -> None:
     )
     assert evaluate("concat(url_decode(s), '!')", frame) == (
         ["a b!", None],
-        ["1 CANNOT_DECODE_URL: the text is not percent-encoded in `url_decode(s)`"],
+        ["1 CANNOT_DECODE_URL: the text is not valid percent-encoding in `url_decode(s)`"],
     )
     values, failures = evaluate("coalesce(try_url_decode(s), url_decode('x'))", frame)
     assert (values, failures) == (["a b", "x", "x"], [])

@@ -30,7 +30,7 @@ def _character_set(site: Site, argument: Argument) -> Expression:
     name = str(literal.value).lower() if isinstance(literal, Literal) else ""
     if name not in CHARACTER_SETS:
         raise ExpressionRefusal(
-            argument.start, f"`{name}` is no character set", "use one of " + ", ".join(CHARACTER_SETS)
+            argument.start, f"`{name}` is not a character set", "use one of " + ", ".join(CHARACTER_SETS)
         )
     return Literal(name, STRING)
 
@@ -44,7 +44,7 @@ def _decode(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if len(arguments) > 2:
         raise ExpressionRefusal(
             site.start,
-            "`decode` of more than a binary and a character set is not supported",
+            "`decode` takes a binary and a character set; its form as a CASE is not supported",
             "write `case a when 1 then 'x' else 'y' end`",
         )
     check_count(site, arguments, 2, 2)
@@ -69,7 +69,7 @@ def _named_id(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         namespace = NAMESPACES.get(text.lower()) or uuid.UUID(text)
     except ValueError:
         raise ExpressionRefusal(
-            arguments[0].start, f"'{text}' is no namespace", "use a UUID, or one of " + ", ".join(NAMESPACES)
+            arguments[0].start, f"'{text}' is not a namespace", "use a UUID, or one of " + ", ".join(NAMESPACES)
         ) from None
     if arguments[1].type == VOID:
         raise site.refuse(arguments[1], "a string")
@@ -82,7 +82,7 @@ def _parse_url(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     name = str(part.value) if isinstance(part, Literal) else ""
     if name not in URL_PARTS:
         raise ExpressionRefusal(
-            arguments[1].start, f"`{name}` is no part of a URL", "use one of " + ", ".join(URL_PARTS)
+            arguments[1].start, f"`{name}` is not a part of a URL", "use one of " + ", ".join(URL_PARTS)
         )
     if len(arguments) == 2:
         return Call("parse_url", (site.text(arguments[0]), part), STRING)
@@ -91,7 +91,7 @@ def _parse_url(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     key = site.fixed_text(arguments[2])
     if not isinstance(key, Literal) or not re.fullmatch(r"[A-Za-z0-9_-]+", str(key.value)):
         raise ExpressionRefusal(
-            arguments[2].start, "a name may have letters, digits, _ and - only", "use regexp_extract"
+            arguments[2].start, "a name may only have letters, digits, _ and -", "use regexp_extract"
         )
     return Call("parse_url", (site.text(arguments[0]), part, key), STRING)
 
@@ -106,7 +106,7 @@ def _secret(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     name = site.fixed_text(arguments[0])
     form = site.fixed_text(arguments[1]) if len(arguments) == 2 else Literal(FORMS[0], STRING)
     if not (isinstance(form, Literal) and form.value in FORMS):
-        raise ExpressionRefusal(arguments[1].start, "a key has no such form", "use one of " + ", ".join(FORMS))
+        raise ExpressionRefusal(arguments[1].start, "the form of the key is unknown", "use one of " + ", ".join(FORMS))
     return Call(SECRET, (name, form), BINARY)
 
 
@@ -118,7 +118,7 @@ def _key(site: Site, argument: Argument) -> Expression:
     if not columns_of(key):
         raise ExpressionRefusal(
             argument.start,
-            "a key that is written here is seen by everybody who sees the file, `explain` or a log",
+            "a key in an expression is visible in the file, in `explain` and in logs",
             "write `secret('name')`, and `name: ${file:...}` in `secrets`; if the key was real, replace it",
         )
     return key
@@ -132,9 +132,13 @@ def _words(site: Site, arguments: tuple[Argument, ...]) -> tuple[str, tuple[Expr
         texts[index] = str(literal.value).upper() if isinstance(literal, Literal) else ""
     mode, padding = texts
     if mode not in PADDINGS:
-        raise ExpressionRefusal(arguments[2].start, "AES has no such mode here", "use one of " + ", ".join(PADDINGS))
+        raise ExpressionRefusal(
+            arguments[2].start, "the mode of AES is not supported", "use one of " + ", ".join(PADDINGS)
+        )
     if padding not in PADDINGS[mode]:
-        raise ExpressionRefusal(arguments[3].start, f"{mode} has no such padding", "use " + " or ".join(PADDINGS[mode]))
+        raise ExpressionRefusal(
+            arguments[3].start, f"{mode} does not have this padding", "use " + " or ".join(PADDINGS[mode])
+        )
     return mode, (Literal(mode, STRING), Literal(padding, STRING))
 
 
@@ -153,7 +157,7 @@ def _refuse_missing(site: Site) -> None:
 
 def _refuse_unused(mode: str, argument: Argument, given: Expression, what: str, users: str) -> None:
     if mode not in users and not (isinstance(given, Literal) and given.value == ""):
-        raise ExpressionRefusal(argument.start, f"{mode} has no {what}", f"leave it out, or use {users}")
+        raise ExpressionRefusal(argument.start, f"{mode} does not take {what}", f"leave it out, or use {users}")
 
 
 def _encrypt(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -161,7 +165,7 @@ def _encrypt(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     _refuse_missing(site)
     mode, words = _words(site, arguments)
     iv, aad = (_optional(site, arguments, index) for index in (4, 5))
-    _refuse_unused(mode, arguments[min(4, len(arguments) - 1)], iv, "initialization vector", "GCM or CBC")
+    _refuse_unused(mode, arguments[min(4, len(arguments) - 1)], iv, "an initialization vector", "GCM or CBC")
     _refuse_unused(mode, arguments[-1], aad, "additional authenticated data", "GCM")
     return Call(site.function, (site.bytes(arguments[0]), _key(site, arguments[1]), *words, iv, aad), BINARY)
 
@@ -190,75 +194,81 @@ FUNCTIONS = (
         "decode",
         "text",
         "decode(b, 'character set')",
-        "The text of the bytes; bytes that are no text in the set fail their record.",
+        "The text of the bytes; bytes that are not valid in the set fail their record.",
         _decode,
     ),
     Function(
         "unbase64",
         "text",
         "unbase64(s)",
-        "The bytes of text in base 64; other characters are left out.",
+        "The bytes of text in base64; other characters are skipped.",
         simple("unbase64", "text", BINARY),
     ),
     Function(
-        "url_encode", "text", "url_encode(s)", "As in a form, `+` for a blank.", simple("url_encode", "text", STRING)
+        "url_encode",
+        "text",
+        "url_encode(s)",
+        "The text in percent-encoding, as in a form: `+` is a space.",
+        simple("url_encode", "text", STRING),
     ),
-    Function("url_decode", "text", "url_decode(s)", "The opposite.", simple("url_decode", "text", STRING)),
+    Function(
+        "url_decode", "text", "url_decode(s)", "The text of such an encoding.", simple("url_decode", "text", STRING)
+    ),
     Function(
         "try_url_decode",
         "text",
         "try_url_decode(s)",
-        "As url_decode, but NULL for what is not encoded.",
+        "Like url_decode, but NULL for text that is not valid.",
         simple("try_url_decode", "text", STRING),
     ),
     Function(
         "parse_url",
         "text",
         "parse_url(s, 'part' [, 'name'])",
-        f"A part of a URL, NULL without one: {', '.join(URL_PARTS)}; of QUERY also the value of a name.",
+        f"A part of a URL, or NULL: {', '.join(URL_PARTS)}. With a name, the value of that name in QUERY.",
         _parse_url,
     ),
-    Function("crc32", "hashes", "crc32(s)", "CRC-32 of the bytes, a bigint.", simple("crc32", "bytes", BIGINT)),
+    Function("crc32", "hashes", "crc32(s)", "CRC-32 of the bytes, as a bigint.", simple("crc32", "bytes", BIGINT)),
     Function(
-        "xxhash64", "hashes", "xxhash64(a, b, ...)", "XXH64 of all values, seed 42; NULLs are left out.", _checksum
+        "xxhash64", "hashes", "xxhash64(a, b, ...)", "XXH64 of all values with seed 42; NULLs are skipped.", _checksum
     ),
     Function(
         "uuid5",
         "hashes",
         "uuid5('namespace', s)",
-        "The UUID (version 5, RFC 9562) of a name in a namespace: a UUID, or dns, url, oid or x500. The same for the "
-        "same text, so a replay makes no other ids. Spark has no such function.",
+        "The UUID (version 5, RFC 9562) of a name in a namespace, which is a UUID, dns, url, oid or x500. Equal texts "
+        "have equal ids, so a replay creates the same ones. Not in Spark.",
         _named_id,
     ),
     Function(
         SECRET,
         "encryption",
         "secret('name' [, 'form'])",
-        "A key of `secrets` in the pipeline file, only as the key of the functions below. Its text is the key (`text`, "
-        "the default), or the key in `base64` or `hex`. Spark has no such function.",
+        "A key of `secrets` in the pipeline file, for the functions below only. Its text is the key (`text`, the "
+        "default), or the key in `base64` or `hex`. Not in Spark.",
         _secret,
     ),
     Function(
         "aes_encrypt",
         "encryption",
         f"aes_encrypt(s, key{_OPTIONS} [, iv [, aad]]]])",
-        "AES with a key of 16, 24 or 32 bytes: `GCM` (the default), `CBC` or `ECB`. Of GCM and CBC the initialization "
-        "vector is in front; without `iv` it is drawn at random. Needs `pip install 'tidegate[encryption]'`, as do "
-        "the two below.",
+        "AES with a key of 16, 24 or 32 bytes: `GCM` (the default), `CBC` or `ECB`. With GCM and CBC the result "
+        "begins with the initialization vector, which is random unless `iv` sets it. Needs "
+        "`pip install 'tidegate[encryption]'`, as do the two functions below.",
         _encrypt,
     ),
     Function(
         "aes_decrypt",
         "encryption",
         f"aes_decrypt(b, key{_OPTIONS} [, aad]]])",
-        "The opposite. Another key, and bytes that were changed, fail the record (CBC and ECB do not always notice).",
+        "Decrypts. A wrong key or modified bytes fail the record (CBC and ECB do not always detect them).",
         _decrypt,
     ),
     Function(
         "try_aes_decrypt",
         "encryption",
         f"try_aes_decrypt(b, key{_OPTIONS} [, aad]]])",
-        "As aes_decrypt, but NULL for what cannot be decrypted.",
+        "Like aes_decrypt, but NULL if the bytes cannot be decrypted.",
         _decrypt,
     ),
 )

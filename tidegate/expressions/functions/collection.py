@@ -67,7 +67,7 @@ def _of_element(name: str, result: DataType) -> Resolve:
         if kind is None or kind != element or (value.type == STRING) != (element == STRING):
             raise ExpressionRefusal(
                 value.start,
-                f"{value.type} is not an element of {array.type}",
+                f"{array.type} has no elements of type {value.type}",
                 derive_cast_remedy(value.expression, element),
             )
         return Call(name, (array.expression, with_type(value.start, value.expression, element)), result)
@@ -101,7 +101,7 @@ def _join(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _struct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments or len(arguments) % 2:
         raise ExpressionRefusal(
-            site.start, "`named_struct` takes names and values in turn", "write `named_struct('a', 1, 'b', 2)`"
+            site.start, "`named_struct` takes alternating names and values", "write `named_struct('a', 1, 'b', 2)`"
         )
     names, fields = [site.fixed_text(argument) for argument in arguments[::2]], []
     for name, argument in zip(names, arguments[1::2], strict=True):
@@ -151,7 +151,7 @@ def _with_element(name: str, result: DataType | None = None) -> Resolve:
         if common_type(element, value.type) != element or beside_text:
             raise ExpressionRefusal(
                 value.start,
-                f"{value.type} is not an element of {array.type}",
+                f"{array.type} has no elements of type {value.type}",
                 derive_cast_remedy(value.expression, element),
             )
         typed = with_type(value.start, value.expression, element)
@@ -219,7 +219,7 @@ def _repeat_element(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         raise site.refuse(arguments[0], "a value that can be a column")
     if isinstance(count, Literal) and int(count.value or 0) > ELEMENTS_MAX:
         raise ExpressionRefusal(
-            arguments[1].start, f"`array_repeat` makes at most {ELEMENTS_MAX} elements", "use a smaller number"
+            arguments[1].start, f"`array_repeat` creates at most {ELEMENTS_MAX:,} elements", "use a smaller number"
         )
     return Call("array_repeat", (value, count), DataType("array", element=value.type))
 
@@ -289,7 +289,7 @@ def _contains_key(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _construct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments or len(arguments) % 2:
-        raise ExpressionRefusal(site.start, "`map` takes keys and values in turn", "write `map('a', 1, 'b', 2)`")
+        raise ExpressionRefusal(site.start, "`map` takes alternating keys and values", "write `map('a', 1, 'b', 2)`")
     keys, values = unify(site, arguments[::2]), unify(site, arguments[1::2])
     _check_key(arguments[0], keys[0].type)
     if values[0].type.kind in ("void", *INTERVALS):
@@ -305,7 +305,7 @@ def _check_known(keys: tuple[Expression, ...], places: tuple[Argument, ...]) -> 
         if not isinstance(key, Literal):
             continue
         if key.value is None or key.value in seen:
-            raise ExpressionRefusal(place.start, "a key of a map is never NULL, and is there once", "leave it out")
+            raise ExpressionRefusal(place.start, "the keys of a map are unique and never NULL", "leave it out")
         seen.add(key.value)
 
 
@@ -322,7 +322,7 @@ def _from_entries(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _check_key(argument: Argument, kind: DataType) -> None:
     if kind.kind in _NO_KEYS:
         raise ExpressionRefusal(
-            argument.start, f"a map with keys of type {kind} cannot be made here", "cast them to string"
+            argument.start, f"maps with keys of type {kind} are not supported here", "cast them to string"
         )
 
 
@@ -331,24 +331,26 @@ FUNCTIONS = (
         "[]",
         "arrays",
         "a[i], m[key]",
-        "The element at i from 0; outside the array its record fails. Of a map the value of a key, or NULL.",
+        "The element at index i, counted from 0; an index outside the array fails the record. For a map, the value of "
+        "a key, or NULL.",
         _element("[]"),
     ),
     Function(
         "element_at",
         "arrays",
         "element_at(a, i), element_at(m, key)",
-        "The element at i from 1, from the end when negative; outside the record fails. Of a map as m[key].",
+        "The element at position i, counted from 1, or from -1 at the end; a position outside fails the record. For a "
+        "map, as m[key].",
         _element("element_at"),
     ),
     Function(
         "try_element_at",
         "arrays",
         "try_element_at(a, i)",
-        "As element_at, but NULL outside the array.",
+        "Like element_at, but NULL outside the array.",
         _element("try_element_at"),
     ),
-    Function("get", "arrays", "get(a, i)", "As a[i], but NULL outside the array.", _element("get")),
+    Function("get", "arrays", "get(a, i)", "Like a[i], but NULL outside the array.", _element("get")),
     Function(
         "size",
         "arrays",
@@ -361,89 +363,110 @@ FUNCTIONS = (
         "array_contains",
         "arrays",
         "array_contains(a, v)",
-        "Whether v is an element; NULL when only a NULL could be it.",
+        "Whether v is an element; NULL if only a NULL could be v.",
         _of_element("array_contains", BOOLEAN),
     ),
-    Function("array_join", "arrays", "array_join(a, separator)", "The strings joined; NULLs are left out.", _join),
+    Function(
+        "array_join",
+        "arrays",
+        "array_join(a, separator)",
+        "The strings joined with a separator; NULLs are skipped.",
+        _join,
+    ),
     Function("array", "arrays", "array(a, b, ...)", "An array of values.", _array),
     Function("named_struct", "structs", "named_struct('name', value, ...)", "A struct; `s.name` is a field.", _struct),
     _function("array_append", "array_append(a, v)", "The array with v at its end.", _with_element("array_append")),
-    _function("array_prepend", "array_prepend(a, v)", "The array with v in front.", _with_element("array_prepend")),
+    _function(
+        "array_prepend", "array_prepend(a, v)", "The array with v at its beginning.", _with_element("array_prepend")
+    ),
     _function(
         "array_position",
         "array_position(a, v)",
-        "The place of the first v from 1, a bigint; 0 when there is none.",
+        "The position of the first v, counted from 1, as a bigint; 0 if there is none.",
         _with_element("array_position", BIGINT),
     ),
     _function("array_remove", "array_remove(a, v)", "The array without v.", _with_element("array_remove")),
-    _function("array_distinct", "array_distinct(a)", "Each value once, where it is first.", _of_one("array_distinct")),
-    _function("array_compact", "array_compact(a)", "Without NULLs.", _of_one("array_compact")),
+    _function(
+        "array_distinct",
+        "array_distinct(a)",
+        "The distinct values, each at its first position.",
+        _of_one("array_distinct"),
+    ),
+    _function("array_compact", "array_compact(a)", "The array without NULLs.", _of_one("array_compact")),
     _function(
         "array_sort",
         "array_sort(a)",
-        "In ascending order, NULLs at the end.",
+        "The array in ascending order, NULLs last.",
         _of_one("array_sort", ordered=True),
     ),
     _function(
         "sort_array",
         "sort_array(a [, ascending])",
-        "In order, NULLs in front; with false in descending order, NULLs at the end.",
+        "The array in ascending order, NULLs first; with false in descending order, NULLs last.",
         _sort,
     ),
     _function(
         "array_max",
         "array_max(a)",
-        "The greatest element that is not NULL; NaN is the greatest number.",
+        "The greatest element that is not NULL. NaN is greater than any number.",
         _of_one("array_max", ordered=True, element=True),
     ),
     _function(
         "array_min",
         "array_min(a)",
-        "The least element that is not NULL.",
+        "The smallest element that is not NULL.",
         _of_one("array_min", ordered=True, element=True),
     ),
-    _function("array_union", "array_union(a, b)", "What is in a or in b, each once.", _of_two("array_union")),
+    _function("array_union", "array_union(a, b)", "The distinct values that are in a or in b.", _of_two("array_union")),
     _function(
-        "array_intersect", "array_intersect(a, b)", "What is in a and in b, each once.", _of_two("array_intersect")
+        "array_intersect",
+        "array_intersect(a, b)",
+        "The distinct values that are in a and in b.",
+        _of_two("array_intersect"),
     ),
-    _function("array_except", "array_except(a, b)", "What is in a and not in b, each once.", _of_two("array_except")),
+    _function(
+        "array_except", "array_except(a, b)", "The distinct values that are in a and not in b.", _of_two("array_except")
+    ),
     _function(
         "arrays_overlap",
         "arrays_overlap(a, b)",
-        "Whether a value is in both; NULL when only a NULL could be it.",
+        "Whether a value is in both; NULL if only a NULL could be one.",
         _of_two("arrays_overlap", BOOLEAN),
     ),
     _function(
         "slice",
         "slice(a, start, length)",
-        "So many elements from the start-th on (1 is the first, -1 the last).",
+        "Up to `length` elements from position `start` (1 is the first, -1 the last).",
         _slice,
     ),
-    _function("flatten", "flatten(a)", "The elements of the arrays in an array, in a row.", _flatten),
+    _function("flatten", "flatten(a)", "The elements of an array of arrays as one array.", _flatten),
     _function(
-        "array_repeat", "array_repeat(v, n)", f"v n times; a literal, at most {ELEMENTS_MAX:,}.", _repeat_element
+        "array_repeat",
+        "array_repeat(v, n)",
+        f"An array of n times v; a literal n is at most {ELEMENTS_MAX:,}.",
+        _repeat_element,
     ),
     _function(
         "sequence",
         "sequence(from, to [, step])",
-        f"The integers from one to the other, at most {ELEMENTS_MAX:,}.",
+        f"The integers from one to the other, at most {ELEMENTS_MAX:,} of them.",
         _sequence,
     ),
     Function(
         "map",
         "maps",
         "map(key, value, ...)",
-        "A map; a key that is NULL or there twice fails the record.",
+        "A map. A NULL or duplicate key fails the record.",
         _construct,
     ),
     Function(
         "map_from_entries",
         "maps",
         "map_from_entries(a)",
-        "A map from an array of structs with two fields; NULL where one of them is NULL.",
+        "A map from an array of structs with two fields; NULL if one of the structs is NULL.",
         _from_entries,
     ),
     Function("map_keys", "maps", "map_keys(m)", "The keys as an array.", _parts("map_keys")),
     Function("map_values", "maps", "map_values(m)", "The values as an array.", _parts("map_values")),
-    Function("map_contains_key", "maps", "map_contains_key(m, key)", "Whether there is such a key.", _contains_key),
+    Function("map_contains_key", "maps", "map_contains_key(m, key)", "Whether the map has the key.", _contains_key),
 )

@@ -238,7 +238,7 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
         if found is None:
             raise ExpressionRefusal(
                 argument.start,
-                f"`{site.function}`: {argument.type} does not go with {kind}",
+                f"`{site.function}`: {argument.type} cannot be combined with {kind}",
                 derive_cast_remedy(argument.expression, kind),
             )
         kind = found

@@ -90,7 +90,7 @@ def _sum_of_intervals(site: Site, left: Argument, right: Argument) -> Expression
 
 
 def _meaningless(site: Site, left: Argument, right: Argument) -> ExpressionRefusal:
-    problem = f"{left.type} {site.function} {right.type} has no meaning"
+    problem = f"{left.type} {site.function} {right.type} is not defined"
     kinds = (left.type.kind, right.type.kind)
     if set(kinds) <= set(INTERVALS):
         return ExpressionRefusal(
@@ -110,10 +110,10 @@ def scale_interval(site: Site, left: Argument, right: Argument) -> Expression:
     if site.function == "*" and left.type.kind not in INTERVALS:
         left, right = right, left
     if left.type.kind not in INTERVALS or right.type.kind in INTERVALS:
-        problem = f"{left.type} {site.function} {right.type} has no meaning"
+        problem = f"{left.type} {site.function} {right.type} is not defined"
         raise ExpressionRefusal(site.start, problem, "count a unit first: `timestampdiff(SECOND, a, b)`")
     if left.type == CALENDAR_INTERVAL:
-        problem = f"`{site.function}` of what `make_interval` gives is not supported"
+        problem = f"`{site.function}` of a result of `make_interval` is not supported"
         raise ExpressionRefusal(left.start, problem, "multiply its arguments: `make_interval(0, 0, 0, 0, 0, 0, 2 * n)`")
     if right.type.kind not in _NUMBERS:
         raise site.refuse(right, "a number")
@@ -132,7 +132,7 @@ def negate_interval(argument: Argument) -> Expression:
     if argument.type == CALENDAR_INTERVAL:
         raise ExpressionRefusal(
             argument.start,
-            "what `make_interval` gives has no sign",
+            "a result of `make_interval` cannot be negated",
             f"subtract it: `ts - {text_of(argument.expression)}`",
         )
     if isinstance(argument.expression, Literal) and argument.expression.value is not None:
@@ -209,14 +209,14 @@ FUNCTIONS = (
         "make_interval",
         "time",
         "make_interval([years, months, weeks, days, hours, minutes, seconds])",
-        "An interval to be added or subtracted; those left out at the end are 0, and seconds may have a fraction.",
+        "An interval to add or subtract. Omitted arguments are 0, and seconds may have a fraction.",
         _made("make_interval", "years months weeks days hours minutes seconds", CALENDAR_INTERVAL),
     ),
     Function(
         "make_dt_interval",
         "time",
         "make_dt_interval([days, hours, minutes, seconds])",
-        "The same without months: it can be compared, multiplied and divided as well.",
+        "The same without months. It can also be compared, multiplied and divided.",
         _made("make_dt_interval", "days hours minutes seconds", INTERVAL),
     ),
     Function(
@@ -263,7 +263,7 @@ FUNCTIONS = (
         "add_months",
         "time",
         "add_months(d, months)",
-        "Months later, at most the last day of the month.",
+        "The date n months later, at most the last day of its month.",
         simple("add_months", "date integer", DATE),
     ),
 )

@@ -68,7 +68,7 @@ def _check_readable(argument: Argument, kind: DataType) -> None:
         _check_readable(argument, part)
     if kind.kind not in (*_READ, *_NESTED):
         remedy = "read it as string, then cast it" + (", or use unbase64" if kind.kind == "binary" else "")
-        raise ExpressionRefusal(argument.start, f"`from_json` does not read {kind} yet", remedy)
+        raise ExpressionRefusal(argument.start, f"`from_json` does not support {kind}", remedy)
 
 
 def _from(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -107,15 +107,15 @@ FUNCTIONS = (
         "get_json_object",
         "json",
         "get_json_object(s, '$.a.b[0]')",
-        "The text of a value in JSON text: a string without quotes, an object or array as JSON; NULL for none.",
+        "The value at a path in JSON text: a string without quotes, an object or array as JSON; NULL if there is none.",
         _get,
     ),
     Function(
         "from_json",
         "json",
         "from_json(s, 'a int, b array<string>')",
-        "A struct, array or map from JSON text. A field that does not fit its type is NULL; text that is no JSON gives "
-        "a struct of NULLs, or NULL for an array or a map.",
+        "A struct, array or map from JSON text. A field that does not fit its type is NULL. Text that is not JSON "
+        "becomes a struct of NULLs, or NULL for an array or a map.",
         _from,
     ),
     Function(
@@ -129,14 +129,14 @@ FUNCTIONS = (
         "json_array_length",
         "json",
         "json_array_length(s)",
-        "How many elements the outermost array of JSON text has; NULL when it is none.",
+        "The number of elements of the outermost array of JSON text; NULL if it is not an array.",
         _of_text("json_array_length", INT),
     ),
     Function(
         "json_object_keys",
         "json",
         "json_object_keys(s)",
-        "The names in the outermost object of JSON text as an array; NULL when it is none.",
+        "The names in the outermost object of JSON text as an array; NULL if it is not an object.",
         _of_text("json_object_keys", DataType("array", element=STRING)),
     ),
 )

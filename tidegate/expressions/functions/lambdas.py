@@ -29,13 +29,13 @@ def _bound(
     if result is None:
         if found.type.kind in _NO_COLUMN:
             raise ExpressionRefusal(
-                argument.start, f"the lambda function gives {found.type}", "cast it, as in `x -> cast(null as int)`"
+                argument.start, f"the lambda function returns {found.type}", "cast it, as in `x -> cast(null as int)`"
             )
         return found
     if found.type not in (result, DataType("void")):
         raise ExpressionRefusal(
             argument.start,
-            f"the lambda function gives {found.type}, and `{site.function}` needs {result}",
+            f"the lambda function returns {found.type}, but `{site.function}` needs {result}",
             _cast_remedy(found.type, result),
         )
     return Lambda(found.parameters, with_type(argument.start, found.body, result), result)
@@ -44,7 +44,7 @@ def _bound(
 def _cast_remedy(given: DataType, needed: DataType) -> str:
     if given.kind == needed.kind == "decimal":  # a sum has more digits than its initial value
         wide = DataType("decimal", precision=MAX_PRECISION, scale=max(given.scale, needed.scale))
-        return f"begin with a type that holds all results, `cast(0 as {wide})`, and cast each result to it"
+        return f"start with a type that holds all results, `cast(0 as {wide})`, and cast each result to it"
     return f"cast it to {needed}"
 
 
@@ -91,7 +91,7 @@ def _aggregate(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 3, 4)
     array = _collection(site, arguments[0], "array")
     if arguments[1].bind is not None:
-        raise ExpressionRefusal(arguments[1].start, f"`{site.function}` needs a value to begin with", "write `0`")
+        raise ExpressionRefusal(arguments[1].start, f"`{site.function}` needs a value to start with", "write `0`")
     start = site.any(arguments[1])
     if not is_of_fixed_size(start.type) or start.type.kind in _NO_COLUMN:
         raise ExpressionRefusal(
@@ -111,7 +111,7 @@ FUNCTIONS = (
         "transform",
         "lambdas",
         "transform(a, x -> expression), transform(a, (x, i) -> expression)",
-        "The array of what the expression is for each element x (at i, from 0).",
+        "The results of the expression for each element x (at index i, from 0) as an array.",
         _of_array,
         lambdas=True,
     ),
@@ -127,7 +127,7 @@ FUNCTIONS = (
         "exists",
         "lambdas",
         "exists(a, x -> condition)",
-        "Whether the condition is true for an element; the elements after it are not looked at.",
+        "Whether the condition is true for an element. Elements after it are not evaluated.",
         _of_array,
         lambdas=True,
     ),
@@ -135,7 +135,7 @@ FUNCTIONS = (
         "forall",
         "lambdas",
         "forall(a, x -> condition)",
-        "Whether the condition is true for all elements; those after one for which it is false are not looked at.",
+        "Whether the condition is true for all elements. Elements after the first failing one are not evaluated.",
         _of_array,
         lambdas=True,
     ),
@@ -164,7 +164,7 @@ FUNCTIONS = (
         "transform_values",
         "lambdas",
         "transform_values(m, (k, v) -> expression)",
-        "The map with other values.",
+        "The map with the results of the expression as values.",
         _of_map,
         lambdas=True,
     ),
@@ -172,7 +172,7 @@ FUNCTIONS = (
         "transform_keys",
         "lambdas",
         "transform_keys(m, (k, v) -> expression)",
-        "The map with other keys; one that is NULL or there twice fails the record.",
+        "The map with the results of the expression as keys. A NULL or duplicate key fails the record.",
         _of_map,
         lambdas=True,
     ),

@@ -26,7 +26,7 @@ def _round(site: Site, arguments: tuple[Argument, ...]) -> Expression:
             f"write `cast(round(cast({text_of(value)} as double), {number}) as {value.type})`",
         )
     if abs(number) > MAX_DIGITS:
-        raise ExpressionRefusal(arguments[1].start, f"rounding knows at most {MAX_DIGITS} digits", "use fewer")
+        raise ExpressionRefusal(arguments[1].start, f"rounding supports at most {MAX_DIGITS} digits", "use fewer")
     return Call(site.function, (value, digits), value.type)
 
 
@@ -37,12 +37,12 @@ def _to_bigint(name: str) -> Function:
         return Call(name, (value,), derive_whole(value.type) if value.type.kind == "decimal" else BIGINT)
 
     aliases = ("ceiling",) if name == "ceil" else ()
-    direction = "below" if name == "floor" else "above"
+    direction = "above" if name == "floor" else "below"
     return Function(
         name,
         "numbers",
         f"{name}(a)",
-        f"The next integer {direction} or equal, a bigint or a decimal.",
+        f"The nearest integer that is not {direction} a, as a bigint or a decimal.",
         resolve,
         aliases,
     )
@@ -81,13 +81,13 @@ def _extreme_text_free(site: Site, arguments: tuple[Argument, ...]) -> Expressio
     kinds = {argument.type.kind for argument in arguments}
     if "string" in kinds and kinds - {"string", "void"}:
         raise ExpressionRefusal(
-            site.start, f"`{site.function}` does not mix strings with other types", "cast one of them"
+            site.start, f"`{site.function}` does not combine strings with other types", "cast one of them"
         )
     return _extreme(site, arguments)
 
 
 FUNCTIONS = (
-    Function("abs", "numbers", "abs(a)", "Without the sign.", _abs),
+    Function("abs", "numbers", "abs(a)", "The absolute value.", _abs),
     Function(
         "round",
         "numbers",
@@ -143,9 +143,9 @@ FUNCTIONS = (
             "sin": "Sine of radians.",
             "cos": "Cosine of radians.",
             "tan": "Tangent of radians.",
-            "asin": "The angle of a sine, in radians; NaN beyond -1 and 1.",
-            "acos": "The angle of a cosine, in radians; NaN beyond -1 and 1.",
-            "atan": "The angle of a tangent, in radians.",
+            "asin": "The angle with this sine, in radians; NaN outside -1 to 1.",
+            "acos": "The angle with this cosine, in radians; NaN outside -1 to 1.",
+            "atan": "The angle with this tangent, in radians.",
             "radians": "Degrees as radians.",
             "degrees": "Radians as degrees.",
         }.items()
@@ -157,7 +157,9 @@ FUNCTIONS = (
         "The angle of the point (x, y), in radians, from -pi to pi.",
         simple("atan2", "double double", DOUBLE),
     ),
-    Function("sign", "numbers", "sign(a)", "-1, 0 or 1 as a double.", simple("sign", "double", DOUBLE), ("signum",)),
+    Function(
+        "sign", "numbers", "sign(a)", "The sign: -1, 0 or 1 as a double.", simple("sign", "double", DOUBLE), ("signum",)
+    ),
     Function(
         "pmod",
         "numbers",
@@ -169,8 +171,8 @@ FUNCTIONS = (
         "greatest",
         "numbers",
         "greatest(a, b, ...)",
-        "The greatest that is not NULL; NaN is the greatest number.",
+        "The greatest value that is not NULL. NaN is greater than any number.",
         _extreme_text_free,
     ),
-    Function("least", "numbers", "least(a, b, ...)", "The least that is not NULL.", _extreme_text_free),
+    Function("least", "numbers", "least(a, b, ...)", "The smallest value that is not NULL.", _extreme_text_free),
 )

@@ -128,9 +128,7 @@ def _with_integer_bound(name: str, left: Argument, right: Argument) -> tuple[Arg
         ):
             number = rounded_decimal(literal, up=name in upper)
             if not -(1 << 63) <= number < 1 << 63:
-                raise ExpressionRefusal(
-                    bound.start, f"{literal.value} is beyond bigint", "compare with a smaller number"
-                )
+                raise ExpressionRefusal(bound.start, f"{literal.value} exceeds bigint", "compare with a smaller number")
             whole = Argument(Literal(number, BIGINT), bound.start)
             return (value, whole) if value is left else (whole, value)
     return left, right
@@ -324,7 +322,7 @@ FUNCTIONS = (
     Function("|", "operators", "a | b", "Bitwise or of integers.", _bits("|")),
     Function("^", "operators", "a ^ b", "Bitwise exclusive or of integers.", _bits("^")),
     Function("~", "operators", "~a", "Bitwise not of an integer.", _bits("~")),
-    Function("=", "operators", "a = b, a == b", "Equal; NULL when either is NULL. NaN equals NaN.", _comparison("=")),
+    Function("=", "operators", "a = b, a == b", "Equal; NULL if either is NULL. NaN equals NaN.", _comparison("=")),
     Function("!=", "operators", "a != b, a <> b", "Not equal.", _comparison("!=")),
     Function("<", "operators", "a < b", "Less.", _comparison("<")),
     Function("<=", "operators", "a <= b", "Less or equal.", _comparison("<=")),
@@ -337,11 +335,11 @@ FUNCTIONS = (
         "Equal, where NULL equals NULL; also `a is not distinct from b`.",
         _comparison("<=>"),
     ),
-    Function("and", "operators", "a and b", "Three-valued; b is not evaluated when a is false.", _logic("and")),
-    Function("or", "operators", "a or b", "Three-valued; b is not evaluated when a is true.", _logic("or")),
+    Function("and", "operators", "a and b", "Three-valued; b is not evaluated if a is false.", _logic("and")),
+    Function("or", "operators", "a or b", "Three-valued; b is not evaluated if a is true.", _logic("or")),
     Function("not", "operators", "not a, !a", "Three-valued.", _logic("not")),
     Function("between", "operators", "a [not] between b and c", "b <= a and a <= c.", _between),
-    Function("in", "operators", "a [not] in (b, c, ...)", "Equal to one of them; NULL when unknown.", _in),
+    Function("in", "operators", "a [not] in (b, c, ...)", "Equal to one of them; NULL if that is unknown.", _in),
     Function("||", "operators", "a || b", "Concatenation, as `concat`.", _concatenation),
     Function("date literal", "operators", "date'2026-01-31'", "A date constant.", _literal(DATE)),
     Function(
@@ -355,7 +353,7 @@ FUNCTIONS = (
         "timestamp_ntz literal",
         "operators",
         "timestamp_ntz'2026-01-31 12:00:00'",
-        "A date and a time of day without zone; an offset does not count.",
+        "A date and a time of day without zone; an offset is ignored.",
         _literal(TIMESTAMP_NTZ),
     ),
     Function(
@@ -365,7 +363,7 @@ FUNCTIONS = (
         "The first branch whose condition is true; others are not evaluated.",
         _case,
     ),
-    Function("if", "conditions", "if(c, a, b)", "a when c is true, else b.", _if),
+    Function("if", "conditions", "if(c, a, b)", "a if c is true, else b.", _if),
     Function(
         "coalesce",
         "conditions",
@@ -374,8 +372,8 @@ FUNCTIONS = (
         _coalesce,
         ("nvl", "ifnull"),
     ),
-    Function("nullif", "conditions", "nullif(a, b)", "NULL when a equals b, else a.", _nullif),
-    Function("nvl2", "conditions", "nvl2(a, b, c)", "b when a is not NULL, else c.", _nvl2),
+    Function("nullif", "conditions", "nullif(a, b)", "NULL if a equals b, else a.", _nullif),
+    Function("nvl2", "conditions", "nvl2(a, b, c)", "b if a is not NULL, else c.", _nvl2),
     Function(
         "isnull", "conditions", "a is [not] null, isnull(a)", "Whether a is NULL.", simple("isnull", "any", BOOLEAN)
     ),
@@ -383,23 +381,23 @@ FUNCTIONS = (
     Function(
         "isnan", "conditions", "isnan(a)", "Whether a is NaN; false for NULL.", simple("isnan", "double", BOOLEAN)
     ),
-    Function("nanvl", "conditions", "nanvl(a, b)", "b when a is NaN, else a.", _nan_value),
+    Function("nanvl", "conditions", "nanvl(a, b)", "b if a is NaN, else a.", _nan_value),
     *(
-        Function(name, "operators", f"{name}(a, b)", f"a {sign} b, NULL where that fails.", _try(name))
+        Function(name, "operators", f"{name}(a, b)", f"a {sign} b, or NULL if it fails.", _try(name))
         for name, sign in _TRIED.items()
     ),
     Function(
         "try_divide",
         "operators",
         "try_divide(a, b)",
-        "a / b, NULL when b is zero or it does not fit.",
+        "a / b, or NULL if b is zero or the result does not fit.",
         _try_divide,
     ),
     Function(
         "concat",
         "text",
         "concat(a, b, ...)",
-        "All texts, or all arrays, in a row; NULL when one is NULL.",
+        "All texts, or all arrays, concatenated; NULL if one is NULL.",
         _concatenation,
     ),
 )

@@ -56,7 +56,7 @@ def _reverse(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _pad(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 3)
-    size = _bounded(site, arguments[1], f"pads to at most {MAX_REPEAT} characters")
+    size = _bounded(site, arguments[1], f"pads to at most {MAX_REPEAT:,} characters")
     if len(arguments) == 2:  # Spark pads bytes with zeros, but converts them to text if the padding is text
         return Call(site.function, (_characters(site, arguments[0]), size, Literal(" ", STRING)), STRING)
     return Call(site.function, (site.text(arguments[0]), size, site.fixed_text(arguments[2])), STRING)
@@ -64,7 +64,7 @@ def _pad(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _repeat(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
-    limit = f"repeats a text at most {MAX_REPEAT} times"
+    limit = f"repeats a text at most {MAX_REPEAT:,} times"
     return Call("repeat", (site.text(arguments[0]), _bounded(site, arguments[1], limit)), STRING)
 
 
@@ -95,10 +95,10 @@ def fixed_pattern(
         raise ExpressionRefusal(
             argument.start,
             f"the pattern has {refused}, which is not supported",
-            refused.remedy or "write it otherwise",
+            refused.remedy or "write the pattern without it",
         ) from refused
     if found.nullable and not nullable:
-        message = f"the pattern can match nothing at all, which `{site.function}` does not support"
+        message = f"the pattern can match an empty text, which `{site.function}` does not support"
         raise ExpressionRefusal(argument.start, message, _nullable_remedy(text))
     if found.ends and not ends:
         raise ExpressionRefusal(
@@ -111,19 +111,19 @@ def fixed_pattern(
 
 def _refuse_lost(argument: Argument) -> None:
     if argument.lost:
-        message = f"`{argument.lost}` in a text is no more than `{argument.lost[1:]}`, which a pattern does not mean"
+        message = f"`{argument.lost}` in a string literal is only `{argument.lost[1:]}`"
         if argument.lost == "\\b":
-            message = r"`\b` in a text is a backspace, which a pattern does not mean"
+            message = r"`\b` in a string literal is a backspace"
         raise ExpressionRefusal(
-            argument.start, message, f"write `\\{argument.lost}`: a text of SQL has two backslashes for one"
+            argument.start, message, f"write `\\{argument.lost}`: a string literal in SQL has two backslashes for one"
         )
 
 
 def _nullable_remedy(text: str) -> str:
     if "|" in text:
-        return "`|` parts two patterns: for the character write '[|]'"
+        return "`|` separates alternatives: write '[|]' for the character"
     if text in ("", "^"):
-        return "write what it matches"
+        return "write the text to match"
     return "use + instead of *"
 
 
@@ -140,8 +140,8 @@ def _extract(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not 0 <= number <= found.groups:
         raise ExpressionRefusal(
             arguments[1].start,
-            f"the pattern has {found.groups} groups, so no group {number}",
-            "add brackets or ask for group 0",
+            f"the pattern has no group {number}",
+            "add parentheses, or use group 0",
         )
     if number in found.ending:
         raise ExpressionRefusal(
@@ -223,7 +223,7 @@ def _sha2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     bits = site.fixed_integer(arguments[1])
     if isinstance(bits, Literal) and bits.value not in (0, 224, 256, 384, 512):
-        raise ExpressionRefusal(arguments[1].start, f"sha2 has no {bits.value} bits", "use 224, 256, 384 or 512")
+        raise ExpressionRefusal(arguments[1].start, f"sha2 does not have {bits.value} bits", "use 224, 256, 384 or 512")
     return Call("sha2", (site.bytes(arguments[0]), bits), STRING)
 
 
@@ -250,14 +250,14 @@ def _extract_all(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not 0 <= number <= found.groups:
         raise ExpressionRefusal(
             arguments[1].start,
-            f"the pattern has {found.groups} groups, so no group {number}",
-            "add brackets or ask for group 0",
+            f"the pattern has no group {number}",
+            "add parentheses, or use group 0",
         )
     if number and _PLACES.search(found.pattern):
         raise ExpressionRefusal(
             arguments[1].start,
             rf"`^`, `\b` and the like are not supported in `{site.function}` with a group",
-            "ask for group 0, or write the characters around it",
+            "use group 0, or write the characters around it",
         )
     return Call("regexp_extract_all", (site.text(arguments[0]), pattern, group), DataType("array", element=STRING))
 
@@ -278,7 +278,7 @@ def _format(site: Site, arguments: tuple[Argument, ...]) -> Expression:
             continue
         if piece.argument + 1 >= len(arguments):
             raise ExpressionRefusal(
-                arguments[0].start, f"the format needs {piece.argument + 1} values", "add what is missing"
+                arguments[0].start, f"the format needs {piece.argument + 1} values", "add the missing values"
             )
         argument = arguments[piece.argument + 1]
         if argument.type.kind not in (*KINDS[piece.conversion], "void"):
@@ -289,13 +289,13 @@ def _format(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 FUNCTIONS = (
-    Function("upper", "text", "upper(s)", "In upper case.", _text("upper"), ("ucase",)),
-    Function("lower", "text", "lower(s)", "In lower case.", _text("lower"), ("lcase",)),
+    Function("upper", "text", "upper(s)", "The text in upper case.", _text("upper"), ("ucase",)),
+    Function("lower", "text", "lower(s)", "The text in lower case.", _text("lower"), ("lcase",)),
     Function(
         "initcap",
         "text",
         "initcap(s)",
-        "Each word's first letter in upper case, the others in lower case; words end at blanks.",
+        "The text with the first letter of each word in upper case, the others in lower case; words end at spaces.",
         _text("initcap"),
     ),
     Function(
@@ -309,49 +309,57 @@ FUNCTIONS = (
     Function(
         "octet_length", "text", "octet_length(s)", "Bytes of the text in UTF-8.", simple("octet_length", "bytes", INT)
     ),
-    Function("trim", "text", "trim(s)", "Without blanks (only U+0020) at both ends.", _text("trim")),
-    Function("ltrim", "text", "ltrim(s)", "Without blanks in front.", _text("ltrim")),
-    Function("rtrim", "text", "rtrim(s)", "Without blanks at the end.", _text("rtrim")),
+    Function("trim", "text", "trim(s)", "The text without spaces (U+0020) at both ends.", _text("trim")),
+    Function("ltrim", "text", "ltrim(s)", "The text without spaces at its beginning.", _text("ltrim")),
+    Function("rtrim", "text", "rtrim(s)", "The text without spaces at its end.", _text("rtrim")),
     Function(
         "btrim",
         "text",
         "btrim(s [, chars]), trim([both] chars from s)",
-        "Without any of chars at both ends.",
+        "The text without any of chars at both ends.",
         simple("btrim", "text text?", STRING),
     ),
     Function(
         "trim leading",
         "text",
         "trim(leading chars from s)",
-        "Without any of chars in front.",
+        "The text without any of chars at its beginning.",
         simple("trim leading", "text text?", STRING),
     ),
     Function(
         "trim trailing",
         "text",
         "trim(trailing chars from s)",
-        "Without any of chars at the end.",
+        "The text without any of chars at its end.",
         simple("trim trailing", "text text?", STRING),
     ),
     Function(
         "substring",
         "text",
         "substring(s, start [, length])",
-        "From the start-th character (1 is the first, -1 the last).",
+        "The text from position start (1 is the first character, -1 the last).",
         _substring,
         ("substr",),
     ),
     Function("left", "text", "left(s, n)", "The first n characters.", _left),
     Function("right", "text", "right(s, n)", "The last n characters.", simple("right", "text integer", STRING)),
-    Function("lpad", "text", "lpad(s, length [, pad])", f"Padded in front, or cut, to a length; {_LIMITED}.", _pad),
-    Function("rpad", "text", "rpad(s, length [, pad])", f"Padded at the end, or cut, to a length; {_LIMITED}.", _pad),
-    Function("repeat", "text", "repeat(s, n)", f"s n times; {_LIMITED}.", _repeat),
-    Function("reverse", "text", "reverse(s)", "The characters backwards.", _reverse),
+    Function(
+        "lpad",
+        "text",
+        "lpad(s, length [, pad])",
+        f"The text padded at its beginning, or cut, to a length: {_LIMITED}.",
+        _pad,
+    ),
+    Function(
+        "rpad", "text", "rpad(s, length [, pad])", f"The text padded at its end, or cut, to a length: {_LIMITED}.", _pad
+    ),
+    Function("repeat", "text", "repeat(s, n)", f"The text repeated n times: {_LIMITED}.", _repeat),
+    Function("reverse", "text", "reverse(s)", "The characters in reverse order.", _reverse),
     Function(
         "concat_ws",
         "text",
         "concat_ws(separator, a, b, ...)",
-        "Joined with a literal separator; NULLs are left out.",
+        "The values joined with a literal separator; NULLs are skipped.",
         _joined,
     ),
     Function(
@@ -367,37 +375,49 @@ FUNCTIONS = (
     Function(
         "endswith", "text", "endswith(s, end)", "Whether s ends with end.", _text("endswith", "text text", BOOLEAN)
     ),
-    Function("instr", "text", "instr(s, part)", "The place of part in s from 1, 0 when it is not there.", _locate),
+    Function(
+        "instr",
+        "text",
+        "instr(s, part)",
+        "The position of part in s, counted from 1; 0 if s does not contain it.",
+        _locate,
+    ),
     Function(
         "locate",
         "text",
         "locate(part, s), position(part in s)",
-        "As instr with the arguments swapped.",
+        "Like instr with the arguments swapped.",
         _locate,
         ("position",),
     ),
-    Function("replace", "text", "replace(s, old [, new])", "Every old replaced; old and new are literals.", _replace),
+    Function(
+        "replace",
+        "text",
+        "replace(s, old [, new])",
+        "The text with every old replaced by new; both are literals.",
+        _replace,
+    ),
     Function("split", "text", "split(s, pattern)", "The parts between matches of a literal pattern, an array.", _split),
     Function(
         "split_part",
         "text",
         "split_part(s, delimiter, n)",
-        "The n-th part, from the end when n is negative; empty when there is none.",
+        "The n-th part, from the end if n is negative; empty if there is none.",
         _split_part,
     ),
     Function(
         "like",
         "text",
         "s [not] like pattern [escape c]",
-        "Whether the whole text fits; `%` any text, `_` one character; a literal.",
+        "Whether the whole text matches a literal pattern: `%` is any text, `_` one character.",
         _like,
     ),
-    Function("ilike", "text", "s [not] ilike pattern [escape c]", "As like, without regard to case.", _like),
+    Function("ilike", "text", "s [not] ilike pattern [escape c]", "Like `like`, ignoring case.", _like),
     Function(
         "rlike",
         "text",
         "s [not] rlike pattern, regexp_like(s, pattern)",
-        "Whether a literal pattern (Java's syntax) matches somewhere.",
+        "Whether a literal pattern (Java's syntax) matches a part of the text.",
         _rlike,
         ("regexp_like", "regexp"),
     ),
@@ -405,14 +425,14 @@ FUNCTIONS = (
         "regexp_extract",
         "text",
         "regexp_extract(s, pattern [, group])",
-        "A group (default 1) of the first match; empty when there is none.",
+        "A group (default 1) of the first match; empty if there is none.",
         _extract,
     ),
     Function(
         "regexp_replace",
         "text",
         "regexp_replace(s, pattern, replacement)",
-        "Every match replaced; `$1` is a group; literals.",
+        "The text with every match replaced; `$1` is a group. Pattern and replacement are literals.",
         _regexp_replace,
     ),
     Function("hex", "text", "hex(a)", "Bytes of a text or binary, or a whole number (64 bits), in hexadecimal.", _hex),
@@ -420,11 +440,11 @@ FUNCTIONS = (
         "unhex",
         "text",
         "unhex(s)",
-        "The bytes of hexadecimal text, NULL if it is none.",
+        "The bytes of hexadecimal text; NULL for other text.",
         _text("unhex", "text", BINARY),
     ),
     Function(
-        "base64", "text", "base64(s)", "The bytes of a text or binary in base 64.", simple("base64", "bytes", STRING)
+        "base64", "text", "base64(s)", "The bytes of a text or binary in base64.", simple("base64", "bytes", STRING)
     ),
     Function("md5", "hashes", "md5(s)", "MD5 of the bytes in hexadecimal.", simple("md5", "bytes", STRING)),
     Function(
@@ -435,35 +455,35 @@ FUNCTIONS = (
         "regexp_extract_all",
         "text",
         "regexp_extract_all(s, pattern [, group])",
-        "A group (default 1) of every match, an array.",
+        "A group (default 1) of every match, as an array.",
         _extract_all,
     ),
     Function(
         "regexp_count",
         "text",
         "regexp_count(s, pattern)",
-        "How many matches there are.",
+        "The number of matches.",
         _of_pattern("regexp_count", INT),
     ),
     Function(
         "regexp_substr",
         "text",
         "regexp_substr(s, pattern)",
-        "The first match; NULL when there is none.",
+        "The first match; NULL if there is none.",
         _of_pattern("regexp_substr", STRING),
     ),
     Function(
         "regexp_instr",
         "text",
         "regexp_instr(s, pattern)",
-        "The place of the first match from 1, 0 when there is none.",
+        "The position of the first match, counted from 1; 0 if there is none.",
         _of_pattern("regexp_instr", INT),
     ),
     Function(
         "format_string",
         "text",
         "format_string('%05d %s', a, b, ...)",
-        "Values in a format of Java's: %d %x %X %o %e %f %s %S %b %% %n, with flags, width and precision.",
+        "The values in a format as in Java: %d %x %X %o %e %f %s %S %b %% %n, with flags, width and precision.",
         _format,
         ("printf",),
     ),

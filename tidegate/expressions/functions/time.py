@@ -123,7 +123,7 @@ def _pattern(site: Site, argument: Argument, *, parsing: bool) -> Expression:
         raise ExpressionRefusal(argument.start, "a timestamp_ntz has no zone", "use to_timestamp")
     if parsing and not {"y", "M", "d"} <= letters:
         raise ExpressionRefusal(
-            argument.start, "the pattern needs yyyy, MM and dd", "parse another text with substring and cast"
+            argument.start, "the pattern needs yyyy, MM and dd", "for other texts use substring and cast"
         )
     return literal
 
@@ -178,7 +178,7 @@ def _to_number(name: str) -> Resolve:
 
 def _unix_timestamp(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments:
-        message = f"`{site.function}()` gives another value each time, so a replay would differ"
+        message = f"`{site.function}()` returns another value at each call, so a replay would differ"
         raise ExpressionRefusal(site.start, message, "use a timestamp of the record")
     check_count(site, arguments, 1, 2)
     pattern = arguments[1:] or (Argument(Literal("yyyy-MM-dd HH:mm:ss", STRING), site.start),)
@@ -210,7 +210,7 @@ def _zone(site: Site, argument: Argument) -> Literal:
     name = str(literal.value) if isinstance(literal, Literal) else ""
     if not _OFFSET.fullmatch(name) and name not in _regions():
         raise ExpressionRefusal(
-            argument.start, f"`{name}` is no time zone", "write it like Europe/Paris, UTC or +02:00"
+            argument.start, f"`{name}` is not a time zone", "write it like Europe/Paris, UTC or +02:00"
         )
     return Literal(name, STRING)
 
@@ -248,36 +248,42 @@ FUNCTIONS = (
         "to_timestamp",
         "time",
         "to_timestamp(s [, pattern])",
-        "A timestamp from text; without a pattern as cast.",
+        "A timestamp from text; without a pattern, like a cast.",
         _parsed(TIMESTAMP),
     ),
     Function(
         "to_timestamp_ntz",
         "time",
         "to_timestamp_ntz(s [, pattern])",
-        "The same without zone; an offset in the text does not count.",
+        "The same without zone; an offset in the text is ignored.",
         _parsed(TIMESTAMP_NTZ),
     ),
     Function(
-        "to_date", "time", "to_date(s [, pattern])", "A date from text; without a pattern as cast.", _parsed(DATE)
+        "to_date", "time", "to_date(s [, pattern])", "A date from text; without a pattern, like a cast.", _parsed(DATE)
     ),
     Function(
         "try_to_timestamp",
         "time",
         "try_to_timestamp(s [, pattern])",
-        "As to_timestamp, but NULL for text that is no timestamp.",
+        "Like to_timestamp, but NULL for other text.",
         _parsed(TIMESTAMP, attempt=True),
     ),
     Function(
         "try_to_date",
         "time",
         "try_to_date(s [, pattern])",
-        "As to_date, but NULL for text that is no date.",
+        "Like to_date, but NULL for other text.",
         _parsed(DATE, attempt=True),
     ),
-    Function("date_format", "time", "date_format(ts, pattern)", "Text by a literal pattern.", _formatted),
     Function(
-        "from_unixtime", "time", "from_unixtime(seconds [, pattern])", "Text of seconds since 1970.", _from_seconds
+        "date_format", "time", "date_format(ts, pattern)", "The timestamp as text, by a literal pattern.", _formatted
+    ),
+    Function(
+        "from_unixtime",
+        "time",
+        "from_unixtime(seconds [, pattern])",
+        "The timestamp of seconds since 1970 as text.",
+        _from_seconds,
     ),
     Function(
         "date_trunc",
@@ -338,7 +344,7 @@ FUNCTIONS = (
         "unix_timestamp",
         "time",
         "unix_timestamp(ts), unix_timestamp(s [, pattern])",
-        "Seconds since 1970, rounded towards zero; text is by the pattern `yyyy-MM-dd HH:mm:ss` or the given one.",
+        "Seconds since 1970, rounded towards zero. Text is read by the pattern, by default `yyyy-MM-dd HH:mm:ss`.",
         _unix_timestamp,
         ("to_unix_timestamp",),
     ),
@@ -355,35 +361,35 @@ FUNCTIONS = (
         "make_date",
         "time",
         "make_date(year, month, day)",
-        "A date; a wrong one fails the record.",
+        "A date; an invalid one fails the record.",
         simple("make_date", "integer integer integer", DATE),
     ),
     Function(
         "make_timestamp",
         "time",
         "make_timestamp(year, month, day, hour, minute, second [, 'zone'])",
-        "A timestamp; a second may have a fraction, and a wrong part fails the record.",
+        "A timestamp. The second may have a fraction, and an invalid part fails the record.",
         _make,
     ),
     Function(
         "from_utc_timestamp",
         "time",
         "from_utc_timestamp(ts, 'zone')",
-        "What a clock in the zone shows at ts, as if it were UTC.",
+        "The time that a clock in the zone shows at ts, as if it were UTC.",
         _shifted("from_utc_timestamp"),
     ),
     Function(
         "to_utc_timestamp",
         "time",
         "to_utc_timestamp(ts, 'zone')",
-        "When a clock in the zone shows what ts is in UTC; the first time of two.",
+        "The time at which a clock in the zone shows ts as it is in UTC; the earlier one of two.",
         _shifted("to_utc_timestamp"),
     ),
     Function(
         "convert_timezone",
         "time",
         "convert_timezone('from', 'to', ts)",
-        "What a clock in the second zone shows when one in the first shows ts, a timestamp_ntz.",
+        "The time that a clock in the second zone shows when one in the first shows ts; a timestamp_ntz.",
         _convert,
     ),
 )

@@ -23,8 +23,7 @@ from tidegate.formats.kinds.avro.columns import (
     schema_text,
     tell_apart,
 )
-from tidegate.formats.kinds.avro.defaults import check_defaults
-from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, parse_schema
+from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, check_defaults, parse_schema
 from tidegate.formats.kinds.avro.written import fit_written
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText, known_schemas
@@ -169,7 +168,7 @@ Of a union of several types, the column's type is written; if there is none, the
         from tidegate.formats.kinds.avro.encoder import AvroEncoder
         from tidegate.formats.kinds.avro.members import has_several
         from tidegate.formats.kinds.avro.plain import PlainEncoder
-        from tidegate.formats.kinds.json.plain import record_of_json
+        from tidegate.formats.kinds.json.writer import record_of_json
 
         record, columns = parse_schema(options.schema), tuple(self.schema_columns(options.schema).items())
         encoder = PlainEncoder(record, prefix_of(options)) if has_several(record) else AvroEncoder(columns, options)
@@ -180,7 +179,7 @@ Of a union of several types, the column's type is written; if there is none, the
         if options.schema is None:
             raise ValueError("Avro cannot be read without its schema")
         from tidegate.formats.kinds.avro.decoder import AvroDecoder
-        from tidegate.formats.kinds.json.plain import json_of_record
+        from tidegate.formats.kinds.json.writer import json_of_record
 
         columns = tuple(self.schema_columns(options.schema).items())
         decoder = AvroDecoder(columns, columns, options, known_schemas(options))

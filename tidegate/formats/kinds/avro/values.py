@@ -23,10 +23,9 @@ from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import make_series, polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.avro.defaults import is_value
 from tidegate.formats.kinds.avro.members import Both, has_several, member_of, show_members
 from tidegate.formats.kinds.avro.resolution import find_field, has_unread, is_of_numbers
-from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType, as_json
+from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType, as_json, is_value
 
 Convert = Callable[[Any], Any]
 """Converts a value returned by fastavro to one that Polars accepts for the column."""

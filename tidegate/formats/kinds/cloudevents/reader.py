@@ -1,38 +1,267 @@
 """Events to columns: attributes from headers or from the event's object, and its data by the JSON reader.
 
 In both modes an event becomes the texts of its attributes and the bytes of its data. What is wrong with them is found
-column by column. Events in structured mode are decoded in C where that is certain (`in_memory.py`), otherwise taken
-apart one by one.
+column by column. Events in structured mode are decoded in C where that is certain, otherwise taken apart one by one.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import polars as pl
 from typing_extensions import override
 
-from tidegate.datatypes import BINARY, STRING
+from tidegate.datatypes import BINARY, STRING, DataType, Schema
 from tidegate.formats.columns import polars_type
-from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
+from tidegate.formats.contract import Columns, Decoded, Decoder, FlatHeaders, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.in_memory import MemoryDecoder
+from tidegate.formats.in_memory import Certain, MemoryDecoder
 from tidegate.formats.kinds.cloudevents.attributes import (
     CONTENT_TYPE,
+    CORE,
     DATA,
+    JSON_TYPE,
     PREFIX,
+    REQUIRED,
+    SPECVERSION,
     attribute_of,
     fields_of,
     is_json,
 )
-from tidegate.formats.kinds.cloudevents.checks import AttributeReader
-from tidegate.formats.kinds.cloudevents.headers import EventHeaders, text_of
-from tidegate.formats.kinds.cloudevents.in_memory import find_certain
-from tidegate.formats.kinds.cloudevents.structured import Parsed, StructuredParser
-from tidegate.formats.kinds.json.reader import JsonDecoder
-from tidegate.formats.schemas import FormatOptions
+from tidegate.formats.kinds.cloudevents.checks import AttributeReader, is_suspect
+from tidegate.formats.kinds.json.reader import JsonDecoder, explain_failure
+from tidegate.formats.schemas import FormatOptions, UnknownFields
+from tidegate.native.columns import Rows
+from tidegate.native.json import ZONED, RecordDecoder, is_supported
+from tidegate.native.library import loaded
+
+_DATA = "data"
+_BASE64 = "data_base64"
+_CERTAIN = "data is certain"
+
+
+class CertainEvents(Certain):
+    """Decodes events in structured mode."""
+
+    def __init__(self, decoder: RecordDecoder, attributes: Schema, fields: Columns, output: Columns) -> None:
+        self._decoder = decoder
+        self._certain = pl.all_horizontal(
+            pl.col(_BASE64).is_null(),
+            *(pl.col(name).is_not_null() for name in REQUIRED),
+            *((pl.col(name) != "").fill_null(value=True) for name in CORE if attributes[name] == STRING),
+            pl.col("specversion") == SPECVERSION,
+            pl.col("datacontenttype").is_null() | pl.col("datacontenttype").str.contains(JSON_TYPE),
+            *([_any_field(fields)] if fields else []),
+        ).alias(_CERTAIN)
+        self._attributes = attributes
+        self._has_fields = bool(fields)
+        self._output = [(column, attribute_of(column)) for column, _ in output]
+
+    @override
+    def decode(self, addresses: int, lengths: int, count: int) -> Rows:
+        frame, left = self._decoder.decode(addresses, lengths, count)
+        data = frame.get_column(_DATA).struct.unnest() if self._has_fields else None
+        found = [
+            (frame.get_column(name) if name or data is None else data.get_column(column)).alias(column)
+            for column, name in self._output
+        ]
+        rows = pl.DataFrame(found) if found else pl.DataFrame(height=frame.height)
+        if self._are_certain(frame, data):
+            return Rows(rows, left)
+        certain = frame.select(self._certain).to_series()
+        before = set(left)
+        taken = [row for row in range(count) if row not in before]
+        left = sorted([*left, *(taken[place] for place in (~certain).arg_true())])
+        return Rows(rows.filter(certain) if found else pl.DataFrame(height=count - len(left)), left)
+
+    def _are_certain(self, frame: pl.DataFrame, data: pl.DataFrame | None) -> bool:
+        """Returns whether all rows are for sure. Most batches are, and few comparisons show that."""
+        if frame.get_column(_BASE64).null_count() != frame.height:
+            return False
+        if data is not None and all(column.null_count() for column in data.get_columns()):
+            return False
+        texts = {
+            name: frame.get_column(name) for name, kind in self._attributes.items() if name in CORE and kind == STRING
+        }
+        return not is_suspect(texts)
+
+
+def _any_field(fields: Columns) -> pl.Expr:
+    return pl.any_horizontal(pl.col(_DATA).struct.field(name).is_not_null() for name, _ in fields)
+
+
+def find_certain(attributes: Schema, fields: Columns, output: Columns, options: FormatOptions) -> CertainEvents | None:
+    """Returns a decoder in C; None if the library is not available or does not support a type or an option."""
+    library = loaded()
+    members = [(name, ZONED if kind.kind == "timestamp" else kind) for name, kind in attributes.items()]
+    data = DataType("struct", fields=tuple(fields))
+    record = DataType("struct", fields=(*members, *([(_DATA, data)] if fields else []), (_BASE64, STRING)))
+    if library is None or options.unknown_fields is not UnknownFields.SKIP or not is_supported(record):
+        return None
+    decoder = RecordDecoder(library.free, record, [name for name, _ in record.fields], strict=False)
+    return CertainEvents(decoder, attributes, fields, output)
+
+
+_TRUTHS: Final = {True: "true", False: "false"}
+_TEXT: Final = msgspec.json.Decoder(str).decode
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """The parts of one event."""
+
+    attributes: Sequence[str | None]
+    """The texts of the attributes, in the order of their names."""
+    data: bytes | None
+    """None if the event has no data."""
+
+
+class StructuredParser:
+    """Takes events apart."""
+
+    def __init__(self, attributes: Schema, *, reads_data: bool) -> None:
+        """`attributes` are the names and types of those that are read; without `reads_data` data is skipped."""
+        extension = str | int | bool
+        members: list[tuple[str, Any, Any]] = [
+            (f"f{index}", (str if (kind == STRING and name in CORE) or name == "time" else extension) | None, None)
+            for index, (name, kind) in enumerate(attributes.items())
+        ]
+        names = {f"f{index}": name for index, name in enumerate(attributes)}
+        members += [
+            ("data", msgspec.Raw if reads_data else Any, msgspec.UNSET),
+            ("data_base64", str | None, None),
+        ]
+        event = msgspec.defstruct("Event", members, rename=names, gc=False)
+        self._decode = msgspec.json.Decoder(event).decode
+        self._plain = [name in CORE for name in attributes]
+        self._content_type = list(attributes).index("datacontenttype")
+        self._reads_data = reads_data
+
+    def parse(self, row: int, value: bytes | None) -> Parsed | RecordFailure:
+        """Takes one event apart. Never raises for what it contains."""
+        try:
+            event = self._decode(value or b"")
+        except (ValueError, TypeError, RecursionError) as error:
+            return explain_failure(row, value, error)
+        *found, data, data_base64 = msgspec.structs.astuple(event)
+        texts = [
+            one if plain or one is None or one.__class__ is str else _canonical(one)
+            for one, plain in zip(found, self._plain, strict=True)
+        ]
+        if data_base64 is not None and data is not msgspec.UNSET:
+            return RecordFailure(row, FailureKind.INVALID_EVENT, "it has both `data` and `data_base64`")
+        if not self._reads_data:
+            return Parsed(texts, None)
+        try:
+            return Parsed(texts, _data_of(data, data_base64, texts[self._content_type]))
+        except ValueError as error:
+            return RecordFailure(row, FailureKind.INVALID_EVENT, str(error))
+
+
+def _canonical(value: Any) -> str:
+    return _TRUTHS[value] if isinstance(value, bool) else str(value)
+
+
+def _data_of(data: Any, data_base64: str | None, content_type: str | None) -> bytes | None:
+    """Returns what would be the value in binary mode. Raises ValueError."""
+    if data_base64 is not None:
+        try:
+            return base64.b64decode(data_base64, validate=True)
+        except ValueError:
+            raise ValueError("`data_base64` is not base64") from None
+    if data is msgspec.UNSET:
+        return None
+    raw = bytes(data)
+    if content_type is None or is_json(content_type):
+        return raw
+    try:
+        return _TEXT(raw).encode()
+    except UnicodeDecodeError:
+        raise ValueError("`data` is not UTF-8") from None
+    except msgspec.DecodeError:
+        raise ValueError(f"`data` is no string, and the `datacontenttype` is {content_type[:60]}, not JSON") from None
+
+
+_UNREADABLE: Final = "the name of a header is not UTF-8"
+_WIDTH_MAX: Final = 64
+
+
+class EventHeaders:
+    """The headers of a batch, by name. Of several with one name the last one counts."""
+
+    def __init__(self, messages: Messages, failures: dict[int, RecordFailure]) -> None:
+        """Messages whose headers cannot be read fail."""
+        self._count = len(messages)
+        flat = messages.flat_headers
+        self._alike = None if flat is None else _split(flat, self._count)
+        """The texts of all headers, if all messages have the same names in the same order."""
+        if self._alike is None:
+            lists = messages.headers
+            self._each = [dict(one or ()) for one in lists]
+            for row in [row for row, one in enumerate(lists) if one is None]:
+                failures[row] = RecordFailure(row, FailureKind.NOT_UTF8, _UNREADABLE)
+
+    def text(self, name: str, failures: dict[int, RecordFailure]) -> pl.Series:
+        """Returns the text of a header for each message; NULL if it has none, or one that is not UTF-8, which fails."""
+        if self._alike is not None:
+            found = self._alike.get(name)
+            return pl.Series(name, [None], dtype=pl.String).new_from_index(0, self._count) if found is None else found
+        values = pl.Series(name, [one.get(name) for one in self._each], dtype=pl.Binary)
+        text = text_of(values)
+        for row in (text.is_null() & values.is_not_null()).arg_true():
+            message = f"the header `{name}` is not UTF-8"
+            failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
+        return text
+
+    def have_attributes(self) -> pl.Series:
+        """Returns for each message whether it has headers that look like attributes."""
+        if self._alike is not None:
+            return pl.Series([any(map(_is_attribute, self._alike))]).new_from_index(0, self._count)
+        return pl.Series([any(map(_is_attribute, one)) for one in self._each], dtype=pl.Boolean)
+
+
+def _is_attribute(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
+def _split(flat: FlatHeaders, rows: int) -> dict[str, pl.Series] | None:
+    """Returns one column for each header that all messages have, in one pass; None if they differ in their headers."""
+    if not len(flat.names):
+        return {}
+    width, rest = divmod(len(flat.names), rows)
+    if rest or width > _WIDTH_MAX or flat.counts.min() != width or flat.counts.max() != width:
+        return None
+    names = flat.names.head(width).to_list()
+    frame = pl.DataFrame([flat.names.alias("key"), flat.values.alias("value")])
+    same = [pl.col("key").gather_every(width, place) == name for place, name in enumerate(names)]
+    if not frame.select(pl.all_horizontal(one.all() for one in same)).item():
+        return None
+    texts = {
+        name: pl.col("value").gather_every(width, place).cast(pl.String).alias(name) for place, name in enumerate(names)
+    }
+    try:
+        return {column.name: column for column in frame.select(texts.values())}
+    except pl.exceptions.ComputeError:  # some are not UTF-8
+        return None
+
+
+def text_of(values: pl.Series) -> pl.Series:
+    """Returns bytes as text; NULL for what is not UTF-8."""
+    try:
+        return values.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return pl.Series(values.name, [_decoded(one) for one in values.to_list()], dtype=pl.String)
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
 
 _EVENT: Final = "application/cloudevents"
 _BATCH: Final = f"{_EVENT}-batch"

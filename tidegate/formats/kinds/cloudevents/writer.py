@@ -26,7 +26,7 @@ from tidegate.formats.kinds.cloudevents.attributes import (
     is_media_type,
 )
 from tidegate.formats.kinds.json.writer import json_objects
-from tidegate.formats.lists import cut_lists
+from tidegate.formats.nested import cut_lists
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.text import json_ready, timestamp_text
 

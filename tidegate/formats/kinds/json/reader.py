@@ -44,14 +44,16 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.types import (
     DOES_NOT_FIT,
+    FRAMED,
     OwnTypes,
     convert,
+    describe_framed,
+    describe_unexpected_value,
     in_words,
     keep_rest,
     record_type,
     texts_of_fields,
 )
-from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed, describe_unexpected_value
 from tidegate.formats.nested import Parts, make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 from tidegate.native.json import JSON, RecordDecoder, is_supported

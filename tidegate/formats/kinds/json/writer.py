@@ -1,23 +1,24 @@
 """Columns to JSON: one object per row, fields in column order, NULL fields kept as `null`.
 
 Values are written as in `text.py` and `json_text.py`. JSON has no NaN and no infinities, which are written as `null`: a
-reader that expects a number could not use a string, and a single field should not fail the record.
+reader that expects a number could not use a string, and a single field should not fail the record. Other formats have
+`record_of_json`: records that people write as JSON become records of the format.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import polars as pl
 from typing_extensions import override
 
 from tidegate.datatypes import DataType
 from tidegate.formats.columns import polars_type
-from tidegate.formats.contract import Columns
-from tidegate.formats.expressions import ExpressionEncoder
+from tidegate.formats.contract import Columns, Decoded, Encoder, FormatRefusal, WaitingForSchema
 from tidegate.formats.json_text import is_composed, json_objects_of
-from tidegate.formats.text import json_ready
-from tidegate.native.json_writer import WRITTEN_KINDS, JsonWriter
+from tidegate.formats.kinds.json.reader import JsonDecoder
+from tidegate.formats.text import ExpressionEncoder, json_ready
+from tidegate.native.json import WRITTEN_KINDS, JsonWriter
 from tidegate.native.library import loaded
 
 ROWS_MIN: Final = 500
@@ -60,3 +61,31 @@ def _before(place: int, column: tuple[str, DataType]) -> bytes:
     name, kind = column
     alone: bytes = pl.DataFrame({name: [None]}, schema={name: polars_type(kind)}).select(json_objects([column])).item()
     return (b"," if place else b"{") + alone.removeprefix(b"{").removesuffix(b"null}")
+
+
+class ValueDecoder(Protocol):
+    """A decoder that needs only the values of messages."""
+
+    def decode_values(self, values: list[bytes | None], /) -> Decoded | WaitingForSchema:
+        """Returns the rows of the good values in order, and the bad ones."""
+
+
+def record_of_json(text: bytes, columns: Columns, encoder: Encoder) -> bytes:
+    """Encodes a JSON text. Raises FormatRefusal if it does not fit the schema."""
+    read = JsonDecoder(columns).decode_values([text])
+    if read.failures:
+        raise FormatRefusal(f"the value does not fit the schema: {read.failures[0]}", "see the types of its columns")
+    written = encoder.encode(read.frame)
+    if written.failures:
+        raise FormatRefusal(f"the value does not fit the schema: {written.failures[0]}", "see its types")
+    value: bytes = written.columns["value"][0]
+    return value
+
+
+def json_of_record(data: bytes, columns: Columns, decoder: ValueDecoder) -> bytes:
+    """Decodes a record to JSON. Raises ValueError if the decoder rejects it."""
+    read = decoder.decode_values([data])
+    if not isinstance(read, Decoded) or read.failures:
+        raise ValueError(str(read.failures[0]) if isinstance(read, Decoded) else read.wanted)
+    text: bytes = read.frame.select(json_objects(columns).alias("value")).to_series()[0]
+    return text

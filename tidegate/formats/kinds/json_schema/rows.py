@@ -9,12 +9,12 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.formats.contract import Columns, Decoded, Decoder, Encoder, Messages, WaitingForSchema
-from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.kinds.json.writer import json_objects
 from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
 from tidegate.formats.schemas import NO_OPTIONS, SchemaKind, Schemas, SchemaText
+from tidegate.formats.text import ExpressionEncoder
 
 
 class PrefixedDecoder(Decoder):

@@ -23,10 +23,8 @@ from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, explain_failure, find_memory_decoder
-from tidegate.formats.kinds.json.types import convert, own_type, read_moment
-from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed
-from tidegate.formats.kinds.msgpack.plain import text_of
-from tidegate.formats.kinds.msgpack.timestamps import OUTSIDE, moment_of
+from tidegate.formats.kinds.json.types import FRAMED, convert, describe_framed, own_type, read_moment
+from tidegate.formats.kinds.msgpack.plain import OUTSIDE, moment_of, text_of
 from tidegate.formats.schemas import FormatOptions, UnknownFields
 from tidegate.native.json import MSGPACK
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from tidegate.datatypes import TIMESTAMP, DataType, holds_kind
 from tidegate.formats.contract import Columns, Encoded, Encoder
-from tidegate.formats.kinds.msgpack.timestamps import SECOND, SECONDS_END, raw_of, raw_of_long
+from tidegate.formats.kinds.msgpack.plain import SECOND, SECONDS_END, raw_of, raw_of_long
 from tidegate.formats.text import timestamp_text
 
 

@@ -109,8 +109,8 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
 
     @override
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
+        from tidegate.formats.kinds.protobuf.fit import check_fields
         from tidegate.formats.kinds.protobuf.schema import find_message
-        from tidegate.formats.kinds.protobuf.written import check_fields
 
         check_fields(find_message(schema).descriptor, tuple(columns.items()))
 
@@ -125,8 +125,8 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
         """Encodes a message given as JSON; fields may be left out. Without a schema, returns the JSON text."""
         if options.schema is None:
             return super().from_plain(value)
-        from tidegate.formats.kinds.json.plain import record_of_json
-        from tidegate.formats.kinds.protobuf.absent import fill_absent
+        from tidegate.formats.kinds.json.writer import record_of_json
+        from tidegate.formats.kinds.protobuf.columns import fill_absent
         from tidegate.formats.kinds.protobuf.encoder import ProtobufEncoder
         from tidegate.formats.kinds.protobuf.schema import find_message
 
@@ -138,7 +138,7 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
         if options.schema is None:
             raise ValueError("Protobuf cannot be read without its schema")
-        from tidegate.formats.kinds.json.plain import json_of_record
+        from tidegate.formats.kinds.json.writer import json_of_record
         from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
 
         columns = tuple(self.schema_columns(options.schema).items())

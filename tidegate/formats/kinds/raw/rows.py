@@ -11,9 +11,9 @@ from typing_extensions import override
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, Decoder, Encoder, Messages
-from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.raw import FORMAT
+from tidegate.formats.text import ExpressionEncoder
 
 _FIRST_MS, _LAST_MS = FIRST_MOMENT // 1000, LAST_MOMENT // 1000
 

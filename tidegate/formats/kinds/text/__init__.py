@@ -140,7 +140,7 @@ A sink writes the column `value`, a string; NULL is a tombstone. `concat_ws(' ',
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         import polars as pl
 
-        from tidegate.formats.expressions import ExpressionEncoder
+        from tidegate.formats.text import ExpressionEncoder
 
         return ExpressionEncoder(pl.col(LINE).cast(pl.Binary))
 

@@ -21,7 +21,7 @@ from tidegate.formats.kinds.avro.schema import AvroType, parse_schema, with_logi
 from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, meaning
 from tidegate.formats.kinds.debezium.envelope import OP_FIELD
 from tidegate.formats.kinds.debezium.json.schemas import NAMED, UNITS
-from tidegate.formats.kinds.json.plain import record_of_json
+from tidegate.formats.kinds.json.writer import record_of_json
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import FormatOptions, SchemaText
 
