@@ -12,16 +12,14 @@ from tidegate.ids import MAIN_CLUSTER, OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.simulation.campaign import ONLY
-from tidegate.simulation.chance import generator
 from tidegate.simulation.cluster_faults import spread_faults
 from tidegate.simulation.clusters import ADDRESSES, FAR, Clusters, Location, draw_locations
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.faults import Fault, FaultPlan
-from tidegate.simulation.kernel import Kernel
+from tidegate.simulation.kernel import Kernel, Trace, generator
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.port import LinkLost, LinkSilent
 from tidegate.simulation.shapes.registry import SHAPES
-from tidegate.simulation.trace import Trace
 from tidegate.simulation.workload import plan_of
 
 LOCATIONS = (

@@ -117,7 +117,7 @@ def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.
 @pytest.mark.deep
 def test_a_violation_is_told_with_its_story_and_the_smallest_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account, "check_output", lambda *_, **__: ["planted problem"])
-    monkeypatch.setattr("tidegate.simulation.shrink.RUNS_MAX", 6)
+    monkeypatch.setattr("tidegate.simulation.campaign.SHRINK_RUNS_MAX", 6)
     counts = play_seeds(1, 1)
     assert counts.failed == (1,)
     story = counts.stories[0]

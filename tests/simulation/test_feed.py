@@ -12,7 +12,7 @@ from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.simulation.campaign import quiet
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.feed import RECORDS_MAX, WAITING_MAX
-from tidegate.simulation.lateness import IDLE_S, time_of
+from tidegate.simulation.lateness import IDLE_S
 from tidegate.simulation.timing import Timing
 from tidegate.simulation.workload import Workload
 from tidegate.simulation.world import World
@@ -110,7 +110,7 @@ TIMED = msgspec.structs.replace(PLAIN, topology="union-windows", timing=TIMING, 
 
 
 def times_of(world: World) -> list[int]:
-    return [time_of(record) for record in world.feed.records]
+    return [record.event_ms for record in world.feed.records]
 
 
 def test_only_where_there_are_windows_records_have_event_times(world: World) -> None:
@@ -161,9 +161,9 @@ def test_at_the_end_records_far_ahead_close_all_windows_and_what_follows_is_late
     assert 1 <= len(closing) <= 4
     assert len({record.place for record in closing}) == len(closing)
     assert len(closing) == 4 or idle == "caught-up"
-    assert min(map(time_of, closing)) > newest + 3_000_000
+    assert min(record.event_ms for record in closing) > newest + 3_000_000
     world.feed.start(5)
-    assert min(map(time_of, world.feed.records[-5:])) > newest + 3_000_000
+    assert min(record.event_ms for record in world.feed.records[-5:]) > newest + 3_000_000
 
 
 def test_the_end_of_a_bounded_read_closes_windows_by_itself() -> None:

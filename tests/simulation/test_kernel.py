@@ -8,9 +8,8 @@ from functools import partial
 
 import pytest
 
-from tidegate.simulation.kernel import START_S, Kernel, Signal
+from tidegate.simulation.kernel import START_S, Kernel, Signal, Trace
 from tidegate.simulation.loop import VirtualLoop
-from tidegate.simulation.trace import Trace
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tidegate.simulation import local_disk
+from tidegate.simulation import machines
 from tidegate.simulation.campaign import quiet, tell
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.world import ScheduleResult, play
@@ -38,7 +38,7 @@ def test_a_seed_is_the_same_run_whatever_keeps_the_state(tmp_path: Path, monkeyp
         written += 1
         real(*arguments)  # type: ignore[arg-type]  # as they come
 
-    monkeypatch.setattr(local_disk, "IN_MEMORY", tmp_path)
+    monkeypatch.setattr(machines, "IN_MEMORY", tmp_path)
     monkeypatch.setattr(RocksState, "_put", put)
     for seed in SEEDS:
         results = [played(seed, *backends) for backends in (("memory",), ("rocksdb",), ("rocksdb", "memory"))]

@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.lookups import AttemptStart, LookupOracle, TableOracle
-from tidegate.simulation.oracle import OracleHistory
-from tidegate.simulation.shapes.lookup import STREAM, TABLE, LookupShape, is_deleted, key_of
+from tidegate.simulation.shapes.lookup import (
+    STREAM,
+    TABLE,
+    AttemptStart,
+    LookupOracle,
+    LookupShape,
+    TableOracle,
+    is_deleted,
+    key_of,
+)
+from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.shapes.shape import Content
 from tidegate.simulation.workload import InputRecord
 
@@ -30,7 +38,7 @@ def problems_of(
     oracle = LookupOracle(LookupShape(missing, gated=gated), RECORDS, [starts])
     contents = [Content(b"c", {"id": number, "customer": "c", "version": version}) for number, version in rows]
     output = {"enriched": [contents]}
-    return "; ".join(oracle.check([OracleHistory(frozenset(), output)]))  # type: ignore[arg-type]  # contents
+    return "; ".join(oracle.check([OracleHistory(frozenset(), output)]))
 
 
 @pytest.mark.parametrize("versions", [(None, None, None), (0, 2, 2), (0, None, 5), (None, 2, 5), (2, 2, None)])
@@ -79,7 +87,7 @@ def test_an_order_without_a_key_finds_nothing() -> None:
     oracle = LookupOracle(LookupShape(), [RECORDS[0], order], [[AttemptStart(frozenset({0}), frozenset())]])
     for version, told in ((None, ""), (0, "was expected")):
         row = Content(None, {"id": number, "customer": None, "version": version})
-        problems = "; ".join(oracle.check([OracleHistory(frozenset(), {"enriched": [[row]]})]))  # type: ignore[list-item]  # contents
+        problems = "; ".join(oracle.check([OracleHistory(frozenset(), {"enriched": [[row]]})]))
         assert (told in problems) if told else not problems
 
 
@@ -100,7 +108,7 @@ def test_an_order_without_a_key_finds_nothing() -> None:
 )
 def test_changes_of_a_table_lead_through_its_states_to_the_last_one(rows: list[tuple[int, bool]], told: str) -> None:
     contents = [Content(b"c", {"id": "c", "version": version, "_deleted": deleted}) for version, deleted in rows]
-    histories = [OracleHistory(frozenset(), {"current": [contents]})]  # type: ignore[list-item]  # contents
+    histories = [OracleHistory(frozenset(), {"current": [contents]})]
     problems = "; ".join(TableOracle(RECORDS).check(histories))
     assert (told in problems) if told else not problems
 
@@ -108,7 +116,7 @@ def test_changes_of_a_table_lead_through_its_states_to_the_last_one(rows: list[t
 def test_changes_go_on_from_the_state_to_which_somebody_went_back() -> None:
     def check(*rows: tuple[int, bool]) -> list[str]:
         contents = [Content(b"c", {"id": "c", "version": version, "_deleted": deleted}) for version, deleted in rows]
-        return TableOracle(RECORDS).check([OracleHistory(frozenset({0, 1, 2}), {"current": [contents]})])  # type: ignore[list-item]  # contents
+        return TableOracle(RECORDS).check([OracleHistory(frozenset({0, 1, 2}), {"current": [contents]})])
 
     assert check((2, True), (5, False)) == []
     assert check((5, False)) == []

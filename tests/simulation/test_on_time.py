@@ -12,10 +12,10 @@ import pytest
 
 from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import START_S
-from tidegate.simulation.lateness import ObservedWatermark, time_of
+from tidegate.simulation.lateness import ObservedWatermark
 from tidegate.simulation.on_time import OnTimeOracle
-from tidegate.simulation.oracle import OracleHistory
 from tidegate.simulation.shapes.joined import LEFT, REPEAT_MS, RIGHT, IntervalJoin, Quiet, WindowJoin, _Join, key_of
+from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.shapes.shape import LATE_TOPIC, Content, OnTimeShape, alternate
 from tidegate.simulation.timing import Timing
 from tidegate.simulation.workload import InputRecord, draw_workload
@@ -72,7 +72,7 @@ def split(records: Sequence[InputRecord], *, windows: bool = False) -> tuple[lis
     taken: list[InputRecord] = []
     late: list[InputRecord] = []
     for record in records:
-        at, before = time_of(record), highest.get(record.place)
+        at, before = record.event_ms, highest.get(record.place)
         open_until = at // 100 * 100 + 99 if windows else at
         (late if before is not None and open_until <= before - TIMING.delay_ms - 1 else taken).append(record)
         highest[record.place] = at if before is None else max(at, before)
@@ -95,9 +95,9 @@ def streamed(name: str, records: Sequence[InputRecord]) -> Rows:
             ):
                 continue
             left, right = (record, other) if record.place.topic == LEFT else (other, record)
-            near = -25 <= time_of(right) - time_of(left) <= 100
+            near = -25 <= right.event_ms - left.event_ms <= 100
             if name == "window-join":
-                near = time_of(left) // 100 == time_of(right) // 100
+                near = left.event_ms // 100 == right.event_ms // 100
             if near and (right.quantity > 1 or left.quantity > 2):
                 if shape.rows == "semi" and not partners[left.id]:
                     pairs.append((left.id, None))
@@ -106,7 +106,7 @@ def streamed(name: str, records: Sequence[InputRecord]) -> Rows:
                 partners[left.id].append(right.id)
                 partners[right.id].append(left.id)
     for record in taken:
-        if partners[record.id] or time_of(record) == FAR:
+        if partners[record.id] or record.event_ms == FAR:
             continue
         if record.place.topic == LEFT and shape.rows in ("left", "full", "anti"):
             pairs.append((record.id, None))
@@ -135,7 +135,7 @@ def oracle_of(name: str, records: Sequence[InputRecord], timing: Timing = TIMING
 
 
 def problems_of(name: str, records: Sequence[InputRecord], output: Rows, timing: Timing = TIMING) -> str:
-    return "; ".join(oracle_of(name, records, timing).check([OracleHistory(frozenset(), output)]))  # type: ignore[arg-type]  # contents
+    return "; ".join(oracle_of(name, records, timing).check([OracleHistory(frozenset(), output)]))
 
 
 @pytest.mark.parametrize("name", JOINS)
@@ -225,8 +225,8 @@ def test_behind_a_place_to_which_somebody_went_back_pairs_come_again_and_others_
 
     def check(before: list[Content], after: list[Content]) -> str:
         histories = [
-            OracleHistory(frozenset(), {"pairs": [before], LATE_TOPIC: [[]]}),  # type: ignore[list-item]  # contents
-            OracleHistory(frozenset({0, 1}), {"pairs": [after], LATE_TOPIC: [[]]}),  # type: ignore[list-item]  # contents
+            OracleHistory(frozenset(), {"pairs": [before], LATE_TOPIC: [[]]}),
+            OracleHistory(frozenset({0, 1}), {"pairs": [after], LATE_TOPIC: [[]]}),
         ]
         return "; ".join(oracle_of("join-inner", records).check(histories))
 
@@ -269,8 +269,8 @@ def test_behind_a_place_to_which_somebody_went_back_a_silence_is_repeated_from_t
         silence = Content(b"s0", {"sku": "s0", "quiet": True, "last_ms": 1000})
         outputs: list[Rows] = [{"silent": [[silence] * count], LATE_TOPIC: [[]]} for count in (before, after)]
         histories = [
-            OracleHistory(frozenset(), outputs[0]),  # type: ignore[arg-type]  # contents
-            OracleHistory(done, outputs[1]),  # type: ignore[arg-type]  # contents
+            OracleHistory(frozenset(), outputs[0]),
+            OracleHistory(done, outputs[1]),
         ]
         return "; ".join(oracle_of("quiet", records).check(histories))
 

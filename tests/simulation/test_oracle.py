@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.oracle import OracleHistory, check_committed, check_output, count_releases, has_come_out
+from tidegate.simulation.oracle import check_committed, check_output, count_releases, has_come_out
 from tidegate.simulation.releases import CHANGES
+from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.shapes.running import Letters
 from tidegate.simulation.workload import InputRecord, Workload, draw_workload
 

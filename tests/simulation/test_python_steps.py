@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.lateness import ObservedWatermark, time_of
-from tidegate.simulation.oracle import OracleHistory
+from tidegate.simulation.lateness import ObservedWatermark
 from tidegate.simulation.python_steps import PythonOracle, derive_watermark_facts
+from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.shapes.python_steps import AGAIN, NUMBERS, SILENT, PythonBatches, PythonVisits
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, LATE_TOPIC, Content
 from tidegate.simulation.timing import Timing
@@ -63,19 +63,19 @@ class Streamed:
         for one in records:
             if VISITS.fails(one):
                 self.write(DEAD_TOPIC, None, {"id": one.id})
-            elif time_of(one) <= self.watermark:
+            elif one.event_ms <= self.watermark:
                 self.write(LATE_TOPIC, None, {"id": one.id})
             else:
                 self.count(one)
-            self.highest[one.place] = max(time_of(one), self.highest.get(one.place, 0))
+            self.highest[one.place] = max(one.event_ms, self.highest.get(one.place, 0))
             self.fire()
         return self.output
 
     def count(self, one: InputRecord) -> None:
         self.numbers[one.sku] += 1
-        self.times[one.sku].append(time_of(one))
+        self.times[one.sku].append(one.event_ms)
         if self.numbers[one.sku] == 1:
-            self.failing[one.sku] = time_of(one) + TIMING.size_ms
+            self.failing[one.sku] = one.event_ms + TIMING.size_ms
         self.write(NUMBERS, one.sku, {"id": one.id, "sku": one.sku, "number": self.numbers[one.sku]})
         self.write(AGAIN, one.sku, {"id": one.id, "sku": one.sku})
 
@@ -138,7 +138,7 @@ def test_what_follows_a_restored_savepoint_is_right() -> None:
     again = Streamed()
     again.numbers, again.failing = Counter(restored[0]), restored[2]
     again.times.update(restored[1])
-    again.highest = {place: max(time_of(one) for one in records[:done] if one.place == place) for place in PLACES}
+    again.highest = {place: max(one.event_ms for one in records[:done] if one.place == place) for place in PLACES}
     after = again.read(records[done:])
     assert problems_of(records, before, after, done=done) == ""
     assert "came again" in problems_of(records, before, before, done=done)

@@ -12,7 +12,7 @@ import pytest
 from tidegate.ids import TopicPartition
 from tidegate.simulation.campaign import quiet, tell
 from tidegate.simulation.draw import draw_schedule
-from tidegate.simulation.shapes.oracle import ShapeOracle
+from tidegate.simulation.shapes.oracle import OracleHistory, ShapeOracle
 from tidegate.simulation.shapes.registry import COMMON, JOINED, PYTHON, RARE, SHAPES, WINDOWED
 from tidegate.simulation.shapes.shape import Content, DerivedShape, Produced, Step
 from tidegate.simulation.timing import draw_timing
@@ -22,13 +22,6 @@ from tidegate.simulation.world import play
 PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 START_MS = 1_700_000_000_000
 DERIVED = {name: shape for name, shape in SHAPES.items() if isinstance(shape, DerivedShape)}
-
-
-class History(msgspec.Struct, frozen=True):
-    """Of contents."""
-
-    done: frozenset[int]
-    output: Mapping[str, Sequence[Sequence[Content]]]
 
 
 def records_of(name: str, count: int = 120) -> list[InputRecord]:
@@ -91,14 +84,14 @@ def right(name: str) -> dict[str, list[list[Content]]]:
     return output
 
 
-def check(name: str, *histories: History) -> list[str]:
+def check(name: str, *histories: OracleHistory) -> list[str]:
     return oracle_of(name).check(histories)
 
 
 @pytest.mark.parametrize("name", DERIVED)
 def test_what_must_come_out_is_accepted_and_complete(name: str) -> None:
     output, shape = right(name), DERIVED[name]
-    assert check(name, History(frozenset(), output)) == []
+    assert check(name, OracleHistory(frozenset(), output)) == []
     names = {topic: {shape.name_of(topic, one) for one in output[topic][0]} for topic in shape.outputs}
     assert oracle_of(name).is_complete(frozenset(), names, names)
     assert all(output[topic][0] for topic in shape.outputs)
@@ -109,7 +102,7 @@ def test_a_record_that_is_lost_doubled_moved_or_changed_is_reported(name: str) -
     topic = DERIVED[name].outputs[0]
 
     def changed(rows: Sequence[Content]) -> list[str]:
-        return check(name, History(frozenset(), {**right(name), topic: [list(rows)]}))
+        return check(name, OracleHistory(frozenset(), {**right(name), topic: [list(rows)]}))
 
     rows = right(name)[topic][0]
     lane = [one for one in DERIVED[name].derive(records_of(name)) if one.topic == topic]
@@ -126,7 +119,7 @@ def test_a_record_that_is_lost_doubled_moved_or_changed_is_reported(name: str) -
 
 def test_a_lane_in_two_partitions_is_reported() -> None:
     rows = right("last")["lasts"][0]
-    problems = check("last", History(frozenset(), {"lasts": [rows[:5], rows[5:]]}))
+    problems = check("last", OracleHistory(frozenset(), {"lasts": [rows[:5], rows[5:]]}))
     assert any("is in partitions" in problem for problem in problems)
 
 
@@ -138,7 +131,7 @@ def test_after_going_back_the_rest_comes_again_and_nothing_before_it() -> None:
 
     def problems(*outputs: Sequence[Content]) -> list[str]:
         first, second = ({"firsts": [list(output)]} for output in outputs)
-        return check("dedup", History(frozenset(), first), History(done, second))
+        return check("dedup", OracleHistory(frozenset(), first), OracleHistory(done, second))
 
     assert problems(rows[:-2], after) == []
     assert any("came again" in one for one in problems(rows, [before[-1], *after]))
@@ -152,16 +145,18 @@ def test_rows_that_waited_in_a_checkpoint_come_after_it() -> None:
     before = [one for one in rows if one.row is not None and one.row["id"] in done]
     after = [one for one in rows if one not in before]
     first, second = {"answers": [before[:-4]]}, {"answers": [before[-6:] + after]}
-    assert check("calls", History(frozenset(), first), History(done, second)) == []
+    assert check("calls", OracleHistory(frozenset(), first), OracleHistory(done, second)) == []
     lost = {"answers": [before[-3:] + after]}
-    assert any("are lost" in one for one in check("calls", History(frozenset(), first), History(done, lost)))
+    assert any(
+        "are lost" in one for one in check("calls", OracleHistory(frozenset(), first), OracleHistory(done, lost))
+    )
 
 
 def test_at_least_once_a_record_may_come_again() -> None:
     rows = right("calls")["answers"][0]
     output = {"answers": [[*rows[:3], *rows]]}
-    assert oracle_of("calls", exactly_once=False).check([History(frozenset(), output)]) == []
-    assert oracle_of("calls", exactly_once=False).check([History(frozenset(), {"answers": [rows[1:]]})])
+    assert oracle_of("calls", exactly_once=False).check([OracleHistory(frozenset(), output)]) == []
+    assert oracle_of("calls", exactly_once=False).check([OracleHistory(frozenset(), {"answers": [rows[1:]]})])
 
 
 def test_the_words_of_every_shape_make_a_plan() -> None:

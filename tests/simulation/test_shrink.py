@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.simulation.campaign import decode_schedule, encode_schedule
+from tidegate.simulation.campaign import SHRINK_RUNS_MAX, Shrinker, decode_schedule, encode_schedule
 from tidegate.simulation.draw import draw_schedule
-from tidegate.simulation.shrink import RUNS_MAX, Shrinker
 from tidegate.simulation.world import Schedule
 
 
@@ -35,7 +34,7 @@ def test_it_gives_up_after_a_bounded_number_of_runs() -> None:
         return len(asked) % 3 == 0
 
     Shrinker(fails).shrink(draw_schedule(8))
-    assert len(asked) <= RUNS_MAX
+    assert len(asked) <= SHRINK_RUNS_MAX
 
 
 def test_a_schedule_survives_its_file() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import START_S
-from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, derive_limits, passed_by, time_of
-from tidegate.simulation.oracle import OracleHistory
+from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, derive_limits, passed_by
 from tidegate.simulation.sessions import derive_sessions
+from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.timing import (
     CHANGES_MS,
     DAY_MS,
@@ -83,7 +83,7 @@ def streamed(records: list[InputRecord], size_ms: int = 100) -> Rows:
     open_panes: dict[tuple[str, int], list[InputRecord]] = defaultdict(list)
     rows: list[dict[str, Any]] = []
     for record in records:
-        at, before = time_of(record), highest.get(record.place)
+        at, before = record.event_ms, highest.get(record.place)
         begin = at // size_ms * size_ms
         if before is None or begin + size_ms - 1 > before - 30 - 1:
             open_panes[record.sku, begin].append(record)
@@ -126,7 +126,7 @@ def fates_of(
     """In tumbling windows."""
     workload = msgspec.structs.replace(workload, timing=timing)
     limits = derive_limits(workload, timing, ObservedWatermark(records, frozenset(), settled or {}), 100)
-    return [limits[record.id].outcome(time_of(record) // 100 * 100 + 99) for record in records]
+    return [limits[record.id].outcome(record.event_ms // 100 * 100 + 99) for record in records]
 
 
 def problems_of(output: Rows, workload: Workload = WORKLOAD) -> str:
@@ -159,7 +159,7 @@ def test_a_late_record_that_is_counted_is_seen() -> None:
     late = next(
         record for record, outcome in zip(RECORDS, fates_of(RECORDS), strict=True) if outcome is RowOutcome.LATE
     )
-    begin = time_of(late) // 100 * 100
+    begin = late.event_ms // 100 * 100
     output = streamed(RECORDS)
     rows = output["windows"][0]
     index = next(index for index, row in enumerate(rows) if row["window_end"] == begin + 100 and row["sku"] == late.sku)
@@ -331,7 +331,7 @@ def wide_rows(records: list[InputRecord]) -> Rows:
                 continue
             row = row_of("", int(name[-1]), pane.sure, size_ms) | {"customer": name[-2]}
             if topic == "wide":
-                row["parts"] = len({(record.sku, time_of(record) // 100) for record in pane.sure})
+                row["parts"] = len({(record.sku, record.event_ms // 100) for record in pane.sure})
             else:
                 row["sku"] = name[0]
             rows[topic][0].append(row)

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import MAIN_CLUSTER, ClusterName
-from tidegate.simulation.chance import generator
 from tidegate.simulation.clusters import FAR
 from tidegate.simulation.faults import Fault
+from tidegate.simulation.kernel import generator
 from tidegate.simulation.workload import Workload
 
 OF_BROKERS: Final = frozenset({"broker-down", "coordinator-away", "marker-delay", "time-out", "taken"})

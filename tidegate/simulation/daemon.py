@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from typing_extensions import override
@@ -29,8 +30,7 @@ from tidegate.simulation.kernel import VirtualProcess
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
 from tidegate.simulation.observers import WatchedCoordinator, WatchedJournal, WatchedMetrics
-from tidegate.simulation.slot import SimTools
-from tidegate.simulation.spark import SimSparkHost
+from tidegate.simulation.slot import SimSlot, SimTools
 from tidegate.storage.base import Storage
 from tidegate.storage.local import LocalStorage
 from tidegate.task.messages import SlotSettings
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tidegate.coordinator.journal_state import JournalState
     from tidegate.coordinator.types import CompletedCheckpoint
     from tidegate.simulation.world import World
+    from tidegate.slot.bootstrap import SlotBootstrap
 
 CHECKPOINTS: Final = "/checkpoints"
 SAVEPOINTS: Final = "/savepoints"
@@ -53,6 +54,11 @@ LOOK_S: Final = 0.5
 """Time between two checks of the topics. Attempts last only seconds here."""
 NEW_TOPICS_S: Final = 2.0
 """Time between two searches for new topics."""
+SLOT_START_S: Final = (0.02, 0.2)
+SLOT_NOTICE_S: Final = (0.05, 0.8)
+"""Time until Spark notices that a slot is gone."""
+SLOT_KILL_S: Final = (0.2, 2.5)
+"""Time until Spark has killed the remaining slots of a job that failed or was cancelled."""
 RESTARTS: Final = RestartStrategy(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
 
 
@@ -297,3 +303,75 @@ class SimStream:
     def close(self) -> None:
         """Ends the connection."""
         self._end.close()
+
+
+class SimSparkHost:
+    """The part of `tidegate.spark.host.SparkHost` that the product uses."""
+
+    jvm_alive = True
+
+    def __init__(self, world: World, daemon: VirtualProcess) -> None:
+        self._world = world
+        self._daemon = daemon
+
+    def job(self, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]) -> SimJob:
+        """Creates a job."""
+        return SimJob(self._world, self._daemon, bootstrap, parallelism, ended)
+
+
+class SimJob:
+    """The part of `tidegate.spark.host.SparkJob` that the product uses."""
+
+    def __init__(
+        self,
+        world: World,
+        daemon: VirtualProcess,
+        bootstrap: SlotBootstrap,
+        parallelism: int,
+        ended: Callable[[str | None], None],
+    ) -> None:
+        self._world = world
+        self._kernel = world.kernel
+        self._daemon = daemon
+        self._bootstrap = bootstrap
+        self._parallelism = parallelism
+        self._ended: Callable[[str | None], None] | None = ended
+        self._slots: list[SimSlot] = []
+        self._left = parallelism
+        self._random = daemon.random
+        daemon.at_death.append(self.cancel)
+
+    def start(self) -> None:
+        """Starts the slots one by one."""
+        for partition in range(self._parallelism):
+            self._kernel.at(self._random.uniform(*SLOT_START_S), partial(self._start, partition))
+
+    def cancel(self) -> None:
+        """Kills the remaining slots after a while."""
+        for slot in self._slots:
+            process = slot.process
+            if process.alive:
+                self._kernel.at(self._random.uniform(*SLOT_KILL_S), partial(process.kill, "Spark kills it"))
+
+    def _start(self, partition: int) -> None:
+        if self._ended is None or not self._daemon.alive:
+            return
+        process = self._kernel.process("slot", f"slot-{self._bootstrap.attempt}-{partition}")
+        slot = SimSlot(self._world, process, self._bootstrap, partition)
+        self._slots.append(slot)
+        process.at_death.append(lambda: self._gone(slot))
+
+    def _gone(self, slot: SimSlot) -> None:
+        self._left -= 1
+        if not slot.returned:
+            self._kernel.at(self._random.uniform(*SLOT_NOTICE_S), lambda: self._end(f"{slot.process.name} was lost"))
+        elif not self._left:
+            self._kernel.at(self._random.uniform(0.001, 0.01), lambda: self._end(None))
+
+    def _end(self, error: str | None) -> None:
+        ended, self._ended = self._ended, None
+        if ended is None:
+            return
+        if error is not None:
+            self.cancel()
+        self._kernel.at(0.0, lambda: ended(error), self._daemon)

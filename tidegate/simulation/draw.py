@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from tidegate.simulation.chance import generator
 from tidegate.simulation.cluster_faults import spread_faults
 from tidegate.simulation.faults import Fault
+from tidegate.simulation.kernel import generator
 from tidegate.simulation.life import Life
 from tidegate.simulation.stories import tell_story
 from tidegate.simulation.workload import MOST_SUBTASKS, Workload, draw_workload

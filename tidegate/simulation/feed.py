@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.simulation.chance import generator
+from tidegate.simulation.kernel import generator
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.timing import STEADY_S, EventTimeModel

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from typing_extensions import override
 
-from tidegate.simulation.chance import generator
 from tidegate.simulation.disk import Disk, File, Folder, Node, failure, sync
-from tidegate.simulation.kernel import SimKilled, VirtualProcess
+from tidegate.simulation.kernel import SimKilled, VirtualProcess, generator
 from tidegate.storage.files import FileTools, SystemCalls
 from tidegate.storage.local import UNFINISHED
 

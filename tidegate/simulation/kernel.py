@@ -10,21 +10,61 @@ threads.
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import random
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Self
 
 from greenlet import greenlet
 
-from tidegate.simulation.chance import generator
-from tidegate.simulation.trace import Trace
-
 START_S: Final = 1000.0
 EPOCH_MS: Final = 1_750_000_000_000
 """Wall clock at virtual second 0, in ms since 1970."""
 AT_ONCE_MAX: Final = 50_000
 """A program that plans more events for the same moment is in an endless loop."""
+LINES_MAX: Final = 20_000
+ANSWER_MAX: Final = 160
+
+
+def generator(seed: object, concern: str) -> random.Random:
+    """Returns a generator with the same numbers for the same arguments in every process.
+
+    Each concern has a generator of its own, so that what one concern draws does not affect the others.
+    """
+    return random.Random(f"{seed}/{concern}")  # noqa: S311 - it must be repeatable, not secret
+
+
+class Trace:
+    """The events of a run: lines with their virtual times. Two runs of the same schedule have the same digest.
+
+    Text is formatted only on request, because most traces are never printed.
+    """
+
+    def __init__(self, keep: int = LINES_MAX) -> None:
+        self.clock: Callable[[], float] = float
+        self._told = 0
+        self._kept: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=keep)
+
+    def tell(self, text: str, *answer: object) -> None:
+        """Adds a line, optionally with an answer, which is formatted only when the line is requested."""
+        self._told += 1
+        self._kept.append((self.clock(), text, answer))
+
+    @property
+    def lines(self) -> list[str]:
+        """The last lines."""
+        return [
+            f"{at_s:11.6f} {text}" + "".join(f" -> {str(value)[:ANSWER_MAX]}" for value in answer)
+            for at_s, text, answer in self._kept
+        ]
+
+    @property
+    def digest(self) -> str:
+        """A digest of the last lines and of the total number of lines."""
+        return hashlib.sha256("\n".join([str(self._told), *self.lines]).encode()).hexdigest()
 
 
 class SimKilled(BaseException):

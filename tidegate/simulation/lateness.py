@@ -57,12 +57,6 @@ class ObservedWatermark(msgspec.Struct, frozen=True):
         return [record for record in self.arrived if record.id not in self.skipped]
 
 
-def time_of(record: InputRecord) -> int:
-    """Returns the event time of a record."""
-    assert record.at is not None, "a record without event time where there are windows"
-    return record.at
-
-
 class LatenessBounds(msgspec.Struct, frozen=True):
     """Times up to which windows had ended when a record was processed."""
 
@@ -101,7 +95,7 @@ def derive_limits(
         if workload.bounded and record.id >= certain:
             perhaps_ms = max(perhaps_ms, bounds.end(record))
         limits[record.id] = LatenessBounds(NEVER if before is None else before - timing.delay_ms - 1, perhaps_ms)
-        highest[record.place] = max(before if before is not None else time_of(record), time_of(record))
+        highest[record.place] = max(before if before is not None else record.event_ms, record.event_ms)
     return limits
 
 
@@ -113,7 +107,7 @@ def derive_limits_by_arrival(timing: Timing, reading: ObservedWatermark) -> dict
     newest: dict[int, int] = {}
     for record in reading.arrived:
         at_ms = derive_ms(record.arrived_s)
-        newest[at_ms] = max(newest.get(at_ms, NEVER), time_of(record))
+        newest[at_ms] = max(newest.get(at_ms, NEVER), record.event_ms)
     reached = dict(zip(sorted(newest), accumulate((newest[at_ms] for at_ms in sorted(newest)), max), strict=True))
     highest: dict[TopicPartition, int] = {}
     limits = {}
@@ -122,7 +116,7 @@ def derive_limits_by_arrival(timing: Timing, reading: ObservedWatermark) -> dict
         lag_ms = timing.delay_ms + 1
         surely_ms = NEVER if before is None else before - lag_ms
         limits[record.id] = LatenessBounds(surely_ms, reached[derive_ms(record.arrived_s)] - lag_ms)
-        highest[record.place] = max(before if before is not None else time_of(record), time_of(record))
+        highest[record.place] = max(before if before is not None else record.event_ms, record.event_ms)
     return limits
 
 
@@ -131,7 +125,7 @@ def passed_by(records: Sequence[InputRecord], done: frozenset[int], timing: Timi
     highest: dict[TopicPartition, int] = {}
     for record in records:
         if record.id in done:
-            highest[record.place] = max(highest.get(record.place, time_of(record)), time_of(record))
+            highest[record.place] = max(highest.get(record.place, record.event_ms), record.event_ms)
     if not highest:
         return None, None
     watermarks = [time_ms - timing.delay_ms - 1 for time_ms in highest.values()]
@@ -143,7 +137,7 @@ class _Bounds:
     """Upper bounds of the progress of other partitions when a record was processed."""
 
     def __init__(self, timing: Timing, reading: ObservedWatermark, size_ms: int) -> None:
-        times = [time_of(record) for record in reading.arrived]
+        times = [record.event_ms for record in reading.arrived]
         self._watermarks = list(accumulate((time - timing.delay_ms - 1 for time in times), max))
         self._ends = list(accumulate((time + size_ms + timing.allowed_ms for time in times), max))
         self._settled = reading.settled
@@ -161,7 +155,7 @@ class _Bounds:
 
     def is_level(self, record: InputRecord) -> bool:
         """Returns whether the record's partition is level with the others before it, or ahead."""
-        return time_of(record) - self._delay_ms - 1 >= self.watermark_before(record)
+        return record.event_ms - self._delay_ms - 1 >= self.watermark_before(record)
 
     def end(self, record: InputRecord) -> int:
         """Returns an upper bound of the time up to which the end of a bounded read can have closed windows."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import FaultPlan
-from tidegate.simulation.kernel import Kernel, VirtualProcess
+from tidegate.simulation.kernel import Kernel, VirtualProcess, generator
 from tidegate.task.wire import HEADER, FrameKind
 
 LATENCY_S: Final = (0.0001, 0.002)

@@ -22,7 +22,7 @@ from tidegate.simulation.lateness import (
     derive_limits_by_arrival,
     passed_by,
 )
-from tidegate.simulation.shapes.oracle import Oracle, ShapeHistory
+from tidegate.simulation.shapes.oracle import Names, Oracle, OracleHistory
 from tidegate.simulation.shapes.shape import LATE_TOPIC, Content, Expected, OnTimeShape
 from tidegate.simulation.timing import Timing
 from tidegate.simulation.workload import Workload
@@ -54,12 +54,7 @@ class OnTimeOracle(Oracle):
         self._topics = [topic for topic in shape.outputs if topic != LATE_TOPIC]
 
     @override
-    def is_complete(
-        self,
-        done: AbstractSet[int],
-        now: Mapping[str, AbstractSet[Hashable]],
-        ever: Mapping[str, AbstractSet[Hashable]],
-    ) -> bool:
+    def is_complete(self, done: AbstractSet[int], now: Names, ever: Names) -> bool:
         if any(number not in (ever if number in done else now)[LATE_TOPIC] for number in self._late):
             return False
         required, _ = self._derive(done, now[LATE_TOPIC], ever[LATE_TOPIC], complete=True)
@@ -70,7 +65,7 @@ class OnTimeOracle(Oracle):
         )
 
     @override
-    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
+    def check(self, histories: Sequence[OracleHistory]) -> list[str]:
         problems = []
         ever: dict[str, set[Hashable]] = defaultdict(set)
         for history in histories:
@@ -84,7 +79,7 @@ class OnTimeOracle(Oracle):
         return problems
 
     @override
-    def count(self, histories: Sequence[ShapeHistory]) -> Counter[str]:
+    def count(self, histories: Sequence[OracleHistory]) -> Counter[str]:
         counts = Counter[str]()
         last = histories[-1]
         late = {self._shape.name_of(LATE_TOPIC, one) for one in _contents(last.output[LATE_TOPIC])}
@@ -146,7 +141,7 @@ class OnTimeOracle(Oracle):
         return problems
 
     def _check_rows(
-        self, topic: str, history: ShapeHistory, allowed: _Names, ever: set[Hashable], required: _Names
+        self, topic: str, history: OracleHistory, allowed: _Names, ever: set[Hashable], required: _Names
     ) -> list[str]:
         """Checks a topic of a history and adds its names to those that have ever come out."""
         problems = []
@@ -191,7 +186,7 @@ class OnTimeOracle(Oracle):
         return ""
 
     def _names_in(
-        self, topic: str, history: ShapeHistory, allowed: _Names, ever: AbstractSet[Hashable]
+        self, topic: str, history: OracleHistory, allowed: _Names, ever: AbstractSet[Hashable]
     ) -> list[tuple[Hashable, Content, int]]:
         """Returns the records of a topic with their names and partitions."""
         names = [

@@ -8,9 +8,9 @@ from tidegate.coordinator.ownership import PipelineKnown
 from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.restore_point import RestoreOption
-from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import CHECKPOINTS, SimDaemon
 from tidegate.simulation.files import Objects
+from tidegate.simulation.kernel import generator
 from tidegate.simulation.releases import Releases
 from tidegate.simulation.workload import plan_of
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.formats.dead_letters import ORIGINAL, UNREAD
+from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.shapes.running import HALVES
 from tidegate.simulation.shapes.shape import DEAD_TOPIC
 from tidegate.simulation.windows import WINDOW_TOPICS, name_of
@@ -22,14 +23,6 @@ Output = Mapping[str, Sequence[Sequence[Row]]]
 """Topic -> partition -> rows as a read-committed reader sees them."""
 Total = tuple[int, int]
 """Orders and revenue."""
-
-
-class OracleHistory(msgspec.Struct, frozen=True):
-    """A part of the output. A new history begins whenever a savepoint or an older checkpoint is restored."""
-
-    done: frozenset[int]
-    """Records that were processed before this history."""
-    output: Output
 
 
 class Keyed(msgspec.Struct, frozen=True):

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from tidegate.clock import Clock
-from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault, FaultPlan
-from tidegate.simulation.kernel import Kernel, Signal, SimKilled, VirtualProcess
+from tidegate.simulation.kernel import Kernel, Signal, SimKilled, VirtualProcess, generator
 from tidegate.simulation.model_broker.codes import RequestRefused
 
 T = TypeVar("T")

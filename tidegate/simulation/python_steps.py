@@ -17,7 +17,7 @@ import msgspec
 from typing_extensions import override
 
 from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, derive_limits, passed_by
-from tidegate.simulation.shapes.oracle import Oracle, ShapeHistory
+from tidegate.simulation.shapes.oracle import Names, Oracle, OracleHistory
 from tidegate.simulation.shapes.python_steps import AGAIN, NUMBERS, SILENT, PythonShape, PythonVisits
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, LATE_TOPIC, Content, Expected
 from tidegate.simulation.timing import Timing
@@ -55,16 +55,11 @@ class PythonOracle(Oracle):
         self._timed = timed
 
     @override
-    def is_complete(
-        self,
-        done: AbstractSet[int],
-        now: Mapping[str, AbstractSet[Hashable]],
-        ever: Mapping[str, AbstractSet[Hashable]],
-    ) -> bool:
+    def is_complete(self, done: AbstractSet[int], now: Names, ever: Names) -> bool:
         return not self._find_missing(done, now, ever)
 
     @override
-    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
+    def check(self, histories: Sequence[OracleHistory]) -> list[str]:
         problems: list[str] = []
         ever: dict[str, set[Hashable]] = defaultdict(set)
         for history in histories:
@@ -87,7 +82,7 @@ class PythonOracle(Oracle):
         return problems
 
     @override
-    def count(self, histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
+    def count(self, histories: Sequence[OracleHistory]) -> Mapping[str, int]:
         rows: Counter[str] = Counter()
         for history in histories:
             for topic, parts in history.output.items():
@@ -104,12 +99,7 @@ class PythonOracle(Oracle):
 
     # -- what must be there --------------------------------------------------------------------------------------------
 
-    def _find_missing(
-        self,
-        done: AbstractSet[int],
-        now: Mapping[str, AbstractSet[Hashable]],
-        ever: Mapping[str, AbstractSet[Hashable]],
-    ) -> list[str]:
+    def _find_missing(self, done: AbstractSet[int], now: Names, ever: Names) -> list[str]:
         found = {topic: self._required(topic, done, now, ever) for topic in (NUMBERS, DEAD_TOPIC)}
         if self._timed is not None:
             found |= {topic: self._required(topic, done, now, ever) for topic in (AGAIN, SILENT)}
@@ -152,12 +142,7 @@ class PythonOracle(Oracle):
             return False
         return (min(times) if last_ms is None else last_ms) + timing.size_ms <= highest_ms
 
-    def _decide(
-        self,
-        done: AbstractSet[int],
-        now: Mapping[str, AbstractSet[Hashable]],
-        ever: Mapping[str, AbstractSet[Hashable]],
-    ) -> _Decided:
+    def _decide(self, done: AbstractSet[int], now: Names, ever: Names) -> _Decided:
         """Returns which records the step has numbered. A history before this one shows it for those in `done`."""
         numbered_before = done & ever.get(NUMBERS, frozenset())
         late_before = done & ever.get(LATE_TOPIC, frozenset())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.simulation.chance import generator
+from tidegate.simulation.kernel import generator
 
 if TYPE_CHECKING:
     from tidegate.daemon.restore_point import RestoreOption

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.lateness import NEVER, time_of
+from tidegate.simulation.lateness import NEVER
 from tidegate.simulation.timing import Timing
 from tidegate.simulation.workload import InputRecord
 
@@ -35,7 +35,7 @@ def derive_early(records: Sequence[InputRecord], timing: Timing) -> list[Session
     """Derives the possible early results: the open sessions at each due time, from the records before it."""
     placed, every_ms = _placed(records, timing), timing.early_ms
     dues = [
-        (one, after - after % every_ms + every_ms) for one in placed for after in (max(time_of(one[1]), one[0] + 1),)
+        (one, after - after % every_ms + every_ms) for one in placed for after in (max(one[1].event_ms, one[0] + 1),)
     ]
     found: list[Session] = []
     for due_ms in sorted({due_ms for _, due_ms in dues}):
@@ -56,15 +56,15 @@ def _placed(records: Sequence[InputRecord], timing: Timing) -> list[_Placed]:
     for record in records:
         before = highest.get(record.place)
         placed.append((NEVER if before is None else before - timing.delay_ms - 1, record))
-        highest[record.place] = time_of(record) if before is None else max(before, time_of(record))
-    return sorted(placed, key=lambda one: (one[0], -time_of(one[1])))
+        highest[record.place] = record.event_ms if before is None else max(before, record.event_ms)
+    return sorted(placed, key=lambda one: (one[0], -one[1].event_ms))
 
 
 def _join(placed: Sequence[_Placed], size_ms: int) -> list[Session]:
     closed: list[Session] = []
     opened: dict[str, list[Session]] = defaultdict(list)
     for passed_ms, record in placed:
-        at, sessions = time_of(record), opened[record.sku]
+        at, sessions = record.event_ms, opened[record.sku]
         closed += [one for one in sessions if one.end_ms <= passed_ms]
         still = [one for one in sessions if one.end_ms > passed_ms]
         touched = [one for one in still if one.first_ms <= at + size_ms and at <= one.end_ms]

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault
+from tidegate.simulation.kernel import generator
 from tidegate.simulation.workload import Workload
 
 TOLD: Final = 0.4

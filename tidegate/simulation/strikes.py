@@ -15,12 +15,11 @@ from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition
 from tidegate.journal.journal import JournalVanished
 from tidegate.journal.savepoint import METADATA
-from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import CHECKPOINTS
 from tidegate.simulation.disk import ROOT_MODE, Folder
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.files import Objects
-from tidegate.simulation.kernel import EPOCH_MS, VirtualProcess
+from tidegate.simulation.kernel import EPOCH_MS, VirtualProcess, generator
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import Code
 from tidegate.simulation.port import BrokerOutages

@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.chance import generator
-from tidegate.simulation.kernel import EPOCH_MS, START_S
+from tidegate.simulation.kernel import EPOCH_MS, START_S, generator
 
 if TYPE_CHECKING:
     import random

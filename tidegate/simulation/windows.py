@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -22,9 +22,9 @@ from tidegate.simulation.lateness import (
     RowOutcome,
     derive_limits,
     passed_by,
-    time_of,
 )
 from tidegate.simulation.sessions import Session, derive_early, derive_sessions
+from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.shapes.windowed import WIDE
 from tidegate.simulation.timing import Timing, begins_of, day_of, derive_ms
 from tidegate.simulation.workload import MOST_SUBTASKS, InputRecord, Workload
@@ -65,18 +65,6 @@ class Pane(msgspec.Struct):
     either: list[InputRecord]
 
 
-class WindowHistory(Protocol):
-    """A part of the output, as the oracle's `OracleHistory`."""
-
-    @property
-    def done(self) -> frozenset[int]:
-        """Records that were processed before this history."""
-
-    @property
-    def output(self) -> Mapping[str, Sequence[Sequence[Row]]]:
-        """Topic -> partition -> rows."""
-
-
 def read_ms(value: str | int) -> int:
     """Reads a timestamp of the output as ms since 1970."""
     if isinstance(value, int):
@@ -100,9 +88,9 @@ def names_in(topic: str, record: InputRecord, timing: Timing) -> list[Name]:
         return []
     key = tuple(getattr(record, column) for column in windowed.key)
     if timing.zone:
-        return [(*key, str(day_of(time_of(record), timing.zone)[0]))]
+        return [(*key, str(day_of(record.event_ms, timing.zone)[0]))]
     size_ms, every_ms = timing.size_ms * windowed.times, (timing.every_ms or timing.size_ms) * windowed.times
-    return [(*key, str(begin)) for begin in begins_of(time_of(record), size_ms, every_ms)]
+    return [(*key, str(begin)) for begin in begins_of(record.event_ms, size_ms, every_ms)]
 
 
 def begin_of(name: Name) -> int:
@@ -134,7 +122,7 @@ class WindowOracle:
         """Returns a lower bound of the clocks: they have reached the last record, unless a clock has been set."""
         if reading.clocks_set or not reading.arrived:
             return None
-        return min(max(time_of(record) for record in reading.arrived), derive_ms(reading.arrived[-1].arrived_s))
+        return min(max(record.event_ms for record in reading.arrived), derive_ms(reading.arrived[-1].arrived_s))
 
     @property
     def topics(self) -> list[str]:
@@ -150,7 +138,7 @@ class WindowOracle:
         outcome = self._limits[times][record.id].outcome(self._last_ms(topic, name) + self._timing.allowed_ms)
         if times == 1:
             return outcome
-        (begin,) = begins_of(time_of(record), size_ms, size_ms)
+        (begin,) = begins_of(record.event_ms, size_ms, size_ms)
         return max(outcome, self._limits[1][record.id].outcome(begin + size_ms - 1), key=list(RowOutcome).index)
 
     def panes(self, topic: str) -> dict[Name, Pane]:
@@ -201,7 +189,7 @@ class WindowOracle:
                 missing.append(name)
         return missing
 
-    def check(self, histories: Sequence[WindowHistory]) -> list[str]:
+    def check(self, histories: Sequence[OracleHistory]) -> list[str]:
         """Returns everything that is wrong with the output. All but the last history may end anywhere."""
         problems = []
         for topic in self.topics:
@@ -299,7 +287,7 @@ class WindowOracle:
         """
         every_ms, columns = self._timing.early_ms, self._columns(topic)
         for due_ms in range(begin_of(name) + every_ms, self._last_ms(topic, name) + 2, every_ms):
-            older = [record for record in pane.sure if time_of(record) < due_ms]
+            older = [record for record in pane.sure if record.event_ms < due_ms]
             late = [record for record in older if self._limits[1][record.id].outcome(due_ms - 1) is RowOutcome.LATE]
             most, least = len(older), len(older) - len(late)
             exact = bool(older) and tuple(row[column] for column in columns) == self._total(topic, older)
@@ -444,7 +432,7 @@ class WindowOracle:
         if WINDOW_TOPICS[topic].times == 1:
             return total
         size_ms = self._timing.size_ms
-        parts = {(record.sku, *begins_of(time_of(record), size_ms, size_ms)) for record in records}
+        parts = {(record.sku, *begins_of(record.event_ms, size_ms, size_ms)) for record in records}
         return *total, len(parts)
 
     def _describe(self, topic: str, pane: Pane) -> str:

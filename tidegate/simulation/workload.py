@@ -14,8 +14,8 @@ from tidegate.coordinator.triggers import FIRST_TRIGGER_MS, CheckpointPolicy
 from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.simulation.chance import generator
 from tidegate.simulation.clusters import ADDRESSES, Location, draw_locations, place_in_file
+from tidegate.simulation.kernel import generator
 from tidegate.simulation.releases import CHANGES, release
 from tidegate.simulation.shapes.python_steps import CODE
 from tidegate.simulation.shapes.registry import COMMON, JOINED, PYTHON, RARE, SHAPES, WINDOWED
@@ -181,6 +181,12 @@ class InputRecord(msgspec.Struct, frozen=True):
     """Virtual time at which the record was written."""
     bad: str = ""
     """The place where the record fails: `source`, `step` (if it gets that far), or empty."""
+
+    @property
+    def event_ms(self) -> int:
+        """The event time, which every record of a shape with event times has."""
+        assert self.at is not None, "a record without event time"
+        return self.at
 
     @property
     def value(self) -> bytes:

@@ -16,7 +16,7 @@ from tidegate.simulation.clusters import Clusters
 from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.feed import Feed
 from tidegate.simulation.given_up import GivenUp
-from tidegate.simulation.kernel import Kernel, VirtualProcess
+from tidegate.simulation.kernel import Kernel, Trace, VirtualProcess
 from tidegate.simulation.life import Course, Life
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.machines import Machines
@@ -25,7 +25,6 @@ from tidegate.simulation.operations import Operations
 from tidegate.simulation.port import StorageOutage
 from tidegate.simulation.reach import ReachTable, count_in_two_clusters
 from tidegate.simulation.strikes import Striker
-from tidegate.simulation.trace import Trace
 from tidegate.simulation.watch import RuleWatch
 from tidegate.simulation.workload import Workload
 from tidegate.task.barriers.handler import StreamCorrupt

@@ -22,14 +22,13 @@ from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import TransactionWriter
-from tidegate.simulation.kernel import Kernel, SimCondition
+from tidegate.simulation.kernel import Kernel, SimCondition, Trace
 from tidegate.simulation.model_broker.answers import answer_bytes
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.channel import ModelChannel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.threads import SimHelper
-from tidegate.simulation.trace import Trace
 from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 from tidegate.threads import Condition, HelperThread

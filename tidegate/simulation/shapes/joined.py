@@ -175,11 +175,11 @@ class IntervalJoin(_Join):
 
     @override
     def _meets(self, left: InputRecord, right: InputRecord, timing: Timing) -> bool:
-        return -_before_ms(timing) <= _time(right) - _time(left) <= timing.size_ms
+        return -_before_ms(timing) <= right.event_ms - left.event_ms <= timing.size_ms
 
     @override
     def _alone_at(self, record: InputRecord, timing: Timing) -> int:
-        return _time(record) + (timing.size_ms if record.place.topic == LEFT else _before_ms(timing))
+        return record.event_ms + (timing.size_ms if record.place.topic == LEFT else _before_ms(timing))
 
 
 class WindowJoin(_Join):
@@ -237,7 +237,7 @@ class Quiet(OnTimeShape):
     @override
     def derive(self, records: Sequence[InputRecord], timing: Timing) -> list[Expected]:
         by_sku: dict[str, list[InputRecord]] = defaultdict(list)
-        for one in sorted(records, key=_time):
+        for one in sorted(records, key=lambda record: record.event_ms):
             by_sku[one.sku].append(one)
         return [row for of_key in by_sku.values() for row in _silences(of_key, timing.size_ms)]
 
@@ -256,11 +256,11 @@ class Quiet(OnTimeShape):
 def _silences(records: Sequence[InputRecord], for_ms: int) -> Iterator[Expected]:
     """Yields the results of one key, whose records are in the order of their event times."""
     for index, one in enumerate(records):
-        at, after = _time(one), records[index + 1 :][:1]
-        back_ms = _time(after[0]) if after else None
+        at, after = one.event_ms, records[index + 1 :][:1]
+        back_ms = after[0].event_ms if after else None
         if back_ms is not None and back_ms - at <= for_ms:
             continue
-        last = frozenset(other.id for other in records if _time(other) == at)
+        last = frozenset(other.id for other in records if other.event_ms == at)
         due_ms, number = at + for_ms, 0
         while number < REPEATS_MAX and (back_ms is None or due_ms < back_ms):
             yield _silence(one.sku, at, True, number, last, due_ms)
@@ -289,10 +289,5 @@ def _before_ms(timing: Timing) -> int:
 
 
 def _window(record: InputRecord, timing: Timing) -> int:
-    (begin,) = begins_of(_time(record), timing.size_ms, timing.size_ms)
+    (begin,) = begins_of(record.event_ms, timing.size_ms, timing.size_ms)
     return begin
-
-
-def _time(record: InputRecord) -> int:
-    assert record.at is not None, "records of joins have event times"
-    return record.at

@@ -64,7 +64,7 @@ class Dedup(_Keyed):
         passed: dict[Key, list[int]] = defaultdict(list)
         made = []
         for record, watermark_ms in _with_watermarks(records):
-            at, key = _time(record), (record.sku, record.place)
+            at, key = record.event_ms, (record.sku, record.place)
             if watermark_ms < at and all(abs(at - other) > WITHIN_MS for other in passed[key]):
                 passed[key].append(at)
                 made.append(_row("firsts", record, {"at": at}))
@@ -90,7 +90,7 @@ class LastShape(_Keyed):
         latest: dict[Key, int] = {}
         made = []
         for record in records:
-            at, key = _time(record), (record.sku, record.place)
+            at, key = record.event_ms, (record.sku, record.place)
             if at >= latest.get(key, at):
                 latest[key] = at
                 made.append(_row("lasts", record, {"at": at}))
@@ -169,7 +169,7 @@ class Expiring(_Keyed):
         totals: dict[Key, tuple[int, int, int]] = {}
         made = []
         for record, watermark_ms in _with_watermarks(records):
-            at, key = _time(record), (record.sku, record.place)
+            at, key = record.event_ms, (record.sku, record.place)
             orders, cents, ends = totals.get(key, (0, 0, at))
             if max(at, watermark_ms + 1) > ends:  # by then everything before the next millisecond has passed
                 orders, cents, ends = 0, 0, at
@@ -184,12 +184,7 @@ def _with_watermarks(records: Sequence[InputRecord]) -> Iterator[tuple[InputReco
     for record in records:
         before = highest.get(record.place, 0)
         yield record, before - DELAY_MS - 1
-        highest[record.place] = max(before, _time(record))
-
-
-def _time(record: InputRecord) -> int:
-    assert record.at is not None, "records of these shapes have event times"
-    return record.at
+        highest[record.place] = max(before, record.event_ms)
 
 
 def _row(

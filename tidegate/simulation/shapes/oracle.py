@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
 from typing_extensions import override
 
 from tidegate.simulation.shapes.shape import Content, DerivedShape, Produced
@@ -21,37 +22,32 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 6
 
+Names = Mapping[str, AbstractSet[Hashable]]
+"""Topic -> the names of the records that have come out."""
 
-class ShapeHistory(Protocol):
-    """A part of the output, as the other oracle's `OracleHistory`."""
 
-    @property
-    def done(self) -> frozenset[int]:
-        """Records that were processed before this history."""
+class OracleHistory(msgspec.Struct, frozen=True):
+    """A part of the output. A new history begins whenever a savepoint or an older checkpoint is restored."""
 
-    @property
-    def output(self) -> Mapping[str, Sequence[Sequence[Any]]]:
-        """Topic -> partition -> contents."""
+    done: frozenset[int]
+    """Records that were processed before this history."""
+    output: Mapping[str, Sequence[Sequence[Any]]]
+    """Topic -> partition -> rows or contents, as a read-committed reader sees them."""
 
 
 class Oracle(Protocol):
     """Judges the output of a workload."""
 
-    def is_complete(
-        self,
-        done: AbstractSet[int],
-        now: Mapping[str, AbstractSet[Hashable]],
-        ever: Mapping[str, AbstractSet[Hashable]],
-    ) -> bool:
+    def is_complete(self, done: AbstractSet[int], now: Names, ever: Names) -> bool:
         """Returns whether everything has come out.
 
         `now`: the output since a restore that continued after `done`.
         """
 
-    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
+    def check(self, histories: Sequence[OracleHistory]) -> list[str]:
         """Returns everything that is wrong with the output. All but the last history may end anywhere."""
 
-    def count(self, histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
+    def count(self, histories: Sequence[OracleHistory]) -> Mapping[str, int]:
         """Counts the situations that the output, or its input, shows."""
 
 
@@ -71,12 +67,7 @@ class ShapeOracle(Oracle):
         self._counts = shape.count(records, produced)
 
     @override
-    def is_complete(
-        self,
-        done: AbstractSet[int],
-        now: Mapping[str, AbstractSet[Hashable]],
-        ever: Mapping[str, AbstractSet[Hashable]],
-    ) -> bool:
+    def is_complete(self, done: AbstractSet[int], now: Names, ever: Names) -> bool:
         return all(
             name in (ever if one.causes <= done else now)[topic]
             for topic, wanted in self._wanted.items()
@@ -85,14 +76,14 @@ class ShapeOracle(Oracle):
         )
 
     @override
-    def count(self, histories: Sequence[ShapeHistory]) -> Mapping[str, int]:
+    def count(self, histories: Sequence[OracleHistory]) -> Mapping[str, int]:
         return self._counts
 
     @override
-    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
+    def check(self, histories: Sequence[OracleHistory]) -> list[str]:
         return [problem for topic in self._wanted for problem in self._check_topic(topic, histories)[:SHOWN]]
 
-    def _check_topic(self, topic: str, histories: Sequence[ShapeHistory]) -> list[str]:
+    def _check_topic(self, topic: str, histories: Sequence[OracleHistory]) -> list[str]:
         wanted, problems = self._wanted[topic], list[str]()
         lanes: dict[Hashable, list[Hashable]] = defaultdict(list)
         for name, one in wanted.items():

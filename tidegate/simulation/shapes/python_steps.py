@@ -119,7 +119,7 @@ class PythonVisits(PythonShape, OnTimeShape):
     def derive(self, records: Sequence[InputRecord], timing: Timing) -> list[Expected]:
         """Returns the silences after these records, which are those that the step has counted."""
         by_sku: dict[str, list[InputRecord]] = defaultdict(list)
-        for one in sorted(records, key=time_of):
+        for one in sorted(records, key=lambda record: record.event_ms):
             by_sku[one.sku].append(one)
         return [row for of_key in by_sku.values() for row in _silences(of_key, timing.size_ms)]
 
@@ -134,16 +134,10 @@ def _silences(records: Sequence[InputRecord], gap_ms: int) -> Iterator[Expected]
     visit: list[InputRecord] = []
     for one, after in zip(records, [*records[1:], None], strict=True):
         visit.append(one)
-        last_ms = time_of(one)
-        if after is not None and time_of(after) - last_ms <= gap_ms:
+        last_ms = one.event_ms
+        if after is not None and after.event_ms - last_ms <= gap_ms:
             continue
         row = {"sku": one.sku, "last_ms": last_ms, "records": len(visit)}
         causes = frozenset(other.id for other in visit)
         yield Expected(SILENT, (one.sku, last_ms), causes, last_ms + gap_ms, Content(one.sku.encode(), row))
         visit = []
-
-
-def time_of(record: InputRecord) -> int:
-    """Returns the event time of a record."""
-    assert record.at is not None, "records of this shape have event times"
-    return record.at
