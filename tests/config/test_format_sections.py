@@ -47,7 +47,7 @@ def test_a_section_has_the_name_of_its_format(source: Any) -> None:
     options = FormatOptions(settings=read_section(end))
     assert options.settings == {"end": "crlf"}
     assert read_settings(LinesSettings, options) == LinesSettings(end="crlf", skip="none")
-    assert options.explains() == {"format_settings": {"end": "crlf"}}
+    assert options.describes() == ['format settings: end "crlf"']
     assert options.describes() == ['format settings: end "crlf"']
 
 
@@ -56,7 +56,7 @@ def test_a_format_without_its_section_has_the_defaults(source: Any) -> None:
         end = source.model_validate(given)
         assert list(decide_section_problems((), end)) == []
         assert read_section(end) == {}
-    assert FormatOptions().explains() == {}
+    assert FormatOptions().describes() == []
     assert read_settings(LinesSettings, FormatOptions()) == LinesSettings()
 
 

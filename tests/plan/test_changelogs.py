@@ -390,7 +390,6 @@ def test_a_source_of_changes_has_two_columns_more_and_leaves_tombstones_out() ->
     assert isinstance(source, SourceOperator)
     assert names(source.schema) == ["id", "name", "at", "_deleted", "_op"]
     assert (source.on_null, source.options.timestamps, source.options.decimals) == ("skip", "ms", "base64")
-    assert source.explains()["written_as"] == {"timestamps": "ms", "decimals": "base64"}
     loaded = parse_pipeline(HEAD + text + "sinks:\n  out: {from: customers, topic: out}\n", "p.yaml", {})
     shown = render_explanation(derive_explanation(loaded, plan))
     assert "records without value: skip" in shown

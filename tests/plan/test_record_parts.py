@@ -184,15 +184,11 @@ def test_the_explanation_has_what_the_file_says_and_nothing_where_it_says_nothin
     loaded = parse_pipeline(text, "p.yaml", {})
     explanation = derive_explanation(loaded, build_plan(loaded))
     found = {one["name"]: one for vertex in explanation["vertices"] for one in vertex["operators"]}
-    assert found["orders"]["metadata"]["timestamp"] == "sent"
-    assert (found["orders"]["key_format"], found["orders"]["on_null"]) == ("string", "tombstone")
-    assert found["out"]["headers"] == {"pass": "all", "drop": ["x"], "rename": {"a": "b"}, "add": {"c": "customer"}}
-    assert (found["out"]["partition"], found["out"]["tombstones"]) == ("p", "_deleted")
-    assert not {"metadata", "key_format", "on_null", "headers"} & found["more"].keys()
-    assert not {"key_format", "partition", "headers", "tombstones"} & found["plain"].keys()
-    lines = render_explanation(explanation)
-    assert "headers: pass all; without x; a as b; c = customer" in lines
-    assert "metadata: key as k, headers as h, timestamp as sent" in lines
+    set_, unset = found["orders"]["text"] + found["out"]["text"], found["more"]["text"] + found["plain"]["text"]
+    assert "headers: pass all; without x; a as b; c = customer" in set_
+    assert "metadata: key as k, headers as h, timestamp as sent, key format string" in set_
+    assert {"records without value: tombstone", "tombstones where _deleted"} <= {*set_}
+    assert not [line for line in unset if line.startswith(("headers", "metadata", "records without", "tombstones"))]
 
 
 AGGREGATE = (
@@ -241,8 +237,6 @@ def test_a_sink_that_chooses_topics_has_a_column_for_the_choice_and_writes_what_
     assert found.topic.column == "topic_", "the name is taken by a column that is written"
     data = derive_explanation(parse_pipeline(HEAD + text, "p.yaml", {}), plan)
     assert "topic concat('o-', customer), one of o-a, o-b; json" in render_explanation(data)
-    (shown,) = [one for vertex in data["vertices"] for one in vertex["operators"] if one["name"] == "out"]
-    assert shown["topic"] == {"expression": "concat('o-', customer)", "allow": ["o-a", "o-b"]}
 
 
 def test_topics_that_are_chosen_may_feed_the_pipeline_or_hold_dead_letters() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -33,24 +33,11 @@ class HeaderRules(msgspec.Struct, frozen=True):
         """True if any header of the source record is passed on."""
         return self.passed is None or bool(self.passed)
 
-    def explains(self) -> dict[str, Any]:
-        """Returns plain values, named as in the pipeline file."""
-        found: dict[str, Any] = {"pass": "all" if self.passed is None else list(self.passed) or "none"}
-        if self.dropped:
-            found["drop"] = list(self.dropped)
-        if self.renamed:
-            found["rename"] = dict(self.renamed)
-        if self.added:
-            found["add"] = {name: text for (name, _), text in zip(self.added, self.texts, strict=True)}
-        return found
-
     def __str__(self) -> str:
-        found = self.explains()
-        passed = found["pass"]
-        words = [f"pass {passed if isinstance(passed, str) else ', '.join(passed)}"]
+        words = [f"pass {'all' if self.passed is None else ', '.join(self.passed) or 'none'}"]
         words += [f"without {', '.join(self.dropped)}"] if self.dropped else []
         words += [f"{old} as {new}" for old, new in self.renamed.items()]
-        words += [f"{name} = {text}" for name, text in found.get("add", {}).items()]
+        words += [f"{name} = {text}" for (name, _), text in zip(self.added, self.texts, strict=True)]
         return "; ".join(words)
 
 

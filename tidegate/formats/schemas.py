@@ -103,21 +103,10 @@ class FormatOptions(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
     """The columns of a source, for `Format.from_plain`; decoders get them as arguments."""
 
-    def explains(self) -> dict[str, Any]:
-        """Returns schema, settings and how values were written, for `explain --format json`; omits what is not set."""
-        written = {"timestamps": self.timestamps or dict(self.timestamps_of), "decimals": self.decimals}
-        said: dict[str, Any] = {"format_settings": self.settings} if self.settings else {}
-        if any(written.values()):
-            said["written_as"] = {word: value for word, value in written.items() if value}
-        one = self.schema
-        if one is None:
-            return said
-        found = {"kind": one.kind, "subject": one.subject, "version": one.version, "id": one.id, "text": one.text}
-        return {"schema": found, "schema_id": self.ids, **said}
-
     def describes(self, register: Registration | None = None) -> list[str]:
-        """Returns the content of `explains` as lines of text."""
-        words = [f"{word} as {_in_words(text)}" for word, text in self.explains().get("written_as", {}).items()]
+        """Returns schema, settings and how values were written as lines of text."""
+        texts = {"timestamps": self.timestamps or dict(self.timestamps_of), "decimals": self.decimals}
+        words = [f"{word} as {_in_words(text)}" for word, text in texts.items() if text]
         written = [f"written: {', '.join(words)}"] if words else []
         set_ = [f"{name} {msgspec.json.encode(value).decode()}" for name, value in self.settings.items()]
         written += [f"format settings: {', '.join(set_)}"] if set_ else []

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -284,12 +284,6 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
 
     # -- explanations --------------------------------------------------------------------------------------------------
 
-    def explains(self) -> dict[str, Any]:
-        """Returns what it does as plain values for `explain --format json`, without Kafka properties, which may be
-        secret.
-        """
-        return {"output": {name: str(kind) for name, kind in self.pruned_columns()}}
-
     def describes(self) -> list[str]:
         """Returns what it does as lines of text."""
         return []
@@ -355,7 +349,7 @@ def keep_columns(columns: Columns, needed: set[str]) -> Columns:
 
 
 def texts_of(columns: Columns) -> dict[str, str]:
-    """Returns names and types as text, for `explains`."""
+    """Returns names and types as text, for `explain --format json`."""
     return {name: str(kind) for name, kind in columns}
 
 

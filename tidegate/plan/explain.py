@@ -81,7 +81,7 @@ def _node(node: Node, vertex: Vertex, plan: Plan, begun: Mapping[str, int]) -> E
     return {
         "name": operator.name,
         "kind": operator.kind,
-        **operator.explains(),
+        "output": texts_of(operator.pruned_columns()),
         **({} if code is None else {"code": code.digest}),
         "state": _state(operator, plan.max_parallelism),
         "children": list(node.all_children),

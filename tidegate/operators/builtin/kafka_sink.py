@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from typing_extensions import override
@@ -13,7 +13,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HeaderRules, RecordParts
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Registration
 from tidegate.ids import MAIN_CLUSTER, ClusterName
-from tidegate.operators.spec import Columns, Operator, Requirement, Rest, render_columns, texts_of
+from tidegate.operators.spec import Columns, Operator, Requirement, Rest, render_columns
 
 
 class TopicChoice(msgspec.Struct, frozen=True):
@@ -79,44 +79,10 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
         names += [column for _, column in self.headers.added] if self.headers is not None else []
         return {}, sum_bounds(columns[name] + Bound({}, len(name)) for name in names)
 
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {
-            **self.explain_topic(),
-            "format": self.format,
-            "columns": texts_of(self.columns),
-            "key": self.key,
-            "timestamp": self.timestamp,
-            "bad_records": self.bad_records,
-            **self._explain_parts(),
-            **self.options.explains(),
-        }
-
-    def explain_topic(self) -> dict[str, Any]:
-        """Returns the topic in the terms of the file, and its cluster unless that is `kafka`."""
-        topic = self.topic
-        choice = topic if isinstance(topic, str) else {"expression": topic.text, "allow": list(topic.allowed)}
-        return {"topic": choice, **({} if self.cluster == MAIN_CLUSTER else {"cluster": self.cluster})}
-
     @property
     def in_cluster(self) -> str:
         """Names the cluster behind a topic in a text, unless that is `kafka`."""
         return "" if self.cluster == MAIN_CLUSTER else f" in {self.cluster}"
-
-    def _explain_parts(self) -> dict[str, Any]:
-        """Returns the settings that differ from the defaults."""
-        found: dict[str, Any] = {}
-        if self.key_format != keys.TEXT:
-            found["key_format"] = self.key_format
-        if self.key_options.schema is not None:
-            found["key_schema"] = self.key_options.explains()["schema"]
-        if self.partition is not None:
-            found["partition"] = self.partition
-        if self.headers is not None:
-            found["headers"] = self.headers.explains()
-        if self.deleted is not None:
-            found["tombstones"] = self.deleted
-        return found
 
     @override
     def describes(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from typing_extensions import override
@@ -20,7 +20,7 @@ from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic
 from tidegate.operators.fingerprint import Lineage, Lineages, digest, digest_expression
-from tidegate.operators.spec import Columns, Operator, Requirement, render_columns, texts_of
+from tidegate.operators.spec import Columns, Operator, Requirement, render_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -257,42 +257,8 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         return digest("metadata", self.name, one.part, *reading)
 
     @override
-    def explains(self) -> dict[str, Any]:
-        start = self.start if isinstance(self.start, str) else {str(k): v for k, v in self.start.items()}
-        return {
-            "topics": list(self.topics) or {"pattern": self.pattern},
-            **({} if self.cluster == MAIN_CLUSTER else {"cluster": self.cluster}),
-            "format": self.format,
-            "start": start,
-            "until": self.until,
-            "bad_records": self.bad_records,
-            "on_lost_input": self.on_lost_input,
-            "reads": texts_of(self.pruned_columns()),
-            "event_time": self._explain_time(),
-            **self._explain_parts(),
-            **self.options.explains(),
-        }
-
-    def _explain_parts(self) -> dict[str, Any]:
-        """Returns the configured parts of a record besides its value; omits what the file does not set."""
-        found: dict[str, Any] = {}
-        if self.metadata:
-            found["metadata"] = {one.part: one.name for one in self.metadata}
-        if "key" in found.get("metadata", {}):
-            found["key_format"] = self.key_format
-        if self.key_options.schema is not None:
-            found["key_schema"] = self.key_options.explains()["schema"]
-        if self.on_null:
-            found["on_null"] = self.on_null
-        if self.carries_headers:
-            found["headers"] = "carried"
-        if self.splits_rows():
-            found["changes"] = "with the rows before"
-        return found
-
-    @override
     def describes(self) -> list[str]:
-        start = self.explains()["start"]
+        start = self.start if isinstance(self.start, str) else {str(part): at for part, at in self.start.items()}
         in_cluster = "" if self.cluster == MAIN_CLUSTER else f" in {self.cluster}"
         return [
             f"topics {self.topics_text}{in_cluster}; {self.format}; from {start} until {self.until}",
@@ -305,36 +271,23 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         ]
 
     def _describe_parts(self) -> list[str]:
-        found = self._explain_parts()
-        texts = [f"{part} as {name}" for part, name in found.get("metadata", {}).items()]
-        texts += [f"{word} {found[key]}" for key, word in (("key_format", "key format"),) if key in found]
+        texts = [f"{one.part} as {one.name}" for one in self.metadata]
+        texts += [f"key format {self.key_format}"] if any(one.part == "key" for one in self.metadata) else []
         lines = [f"metadata: {', '.join(texts)}"] if texts else []
         lines += [f"records without value: {self.on_null}"] if self.on_null else []
         lines += ["carries headers: a sink passes them on"] if self.carries_headers else []
-        return lines + (
-            ["an update is two rows: the old one, retracted, and the new one"] if "changes" in found else []
-        )
-
-    def _explain_time(self) -> dict[str, Any] | None:
-        one = self.timing
-        if one is None:
-            return None
-        return {
-            "of": "arrival" if one.arrival else one.text or "Kafka timestamp",
-            "delay": render_duration(one.delay_ms),
-            "idle": render_idle(one.idle),
-            **({} if one.ahead_ms is None else {"ahead": render_duration(one.ahead_ms)}),
-            "carried": self.carries_time,
-        }
+        lines += ["an update is two rows: the old one, retracted, and the new one"] if self.splits_rows() else []
+        return lines
 
     def _describe_time(self) -> list[str]:
-        found = self._explain_time()
-        if found is None:
+        one = self.timing
+        if one is None:
             return []
-        ahead = f", at most {found['ahead']} after the Kafka timestamp" if "ahead" in found else ""
-        if not found["carried"]:
-            return [f"event time: {found['of']}{ahead}, checked; no step needs it"]
-        return [f"event time: {found['of']}{ahead}; watermark: delay {found['delay']}, idle {found['idle']}"]
+        ahead = "" if one.ahead_ms is None else f", at most {render_duration(one.ahead_ms)} after the Kafka timestamp"
+        time = f"event time: {'arrival' if one.arrival else one.text or 'Kafka timestamp'}{ahead}"
+        if not self.carries_time:
+            return [f"{time}, checked; no step needs it"]
+        return [f"{time}; watermark: delay {render_duration(one.delay_ms)}, idle {render_idle(one.idle)}"]
 
     @override
     def origins(self) -> tuple[SourceTopic, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from typing_extensions import override
@@ -15,7 +14,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.fingerprint import Lineages, digest_expression
 from tidegate.operators.runtime import OperatorRuntime, system_columns
-from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
+from tidegate.operators.spec import Columns, Slot, StepOperator
 
 
 class SelectOperator(StepOperator, frozen=True, tag="select"):
@@ -71,11 +70,6 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         made = {name: derive_value_bound(expression, columns) for name, expression in self.pruned_expressions}
         return {name: value for name, (value, _) in made.items()}, sum_bounds(whole for _, whole in made.values())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        texts = {name: text_of(expression) for name, expression in self.pruned_expressions}
-        return {"select": texts, "output": texts_of(self.pruned_columns()), "bad_records": self.bad_records}
 
     @override
     def describes(self) -> list[str]:

@@ -15,7 +15,7 @@ from tidegate.datatypes import BIGINT, BINARY, DataType
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.spec import Columns, StepOperator, render_columns, texts_of
+from tidegate.operators.spec import Columns, StepOperator, render_columns
 from tidegate.operators.step import StepContext
 from tidegate.state.declaration import StateDeclaration, StateField, StateForm, declare_list
 
@@ -140,21 +140,6 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         made = {name: Bound({}, derive_identity(name, kind).constant) for name, kind in self.answers}
         growing = Bound({}, VALUE_BYTES * sum(kind.kind in GROWING for _, kind in self.answers))
         return {**columns, **made}, sum_bounds([*columns.values(), *made.values(), growing])
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        policy = self.policy
-        return {
-            "order": "ordered" if self.ordered else "unordered",
-            "capacity": self.capacity,
-            "timeout": render_duration(policy.timeout_ms),
-            "retries": policy.retries,
-            "backoff": render_duration(policy.backoff_ms),
-            "budget": render_duration(policy.budget_ms),
-            "answers": texts_of(self.answers),
-            "output": texts_of(self.pruned_columns()),
-            "bad_records": self.bad_records,
-        }
 
     @override
     def describes(self) -> list[str]:

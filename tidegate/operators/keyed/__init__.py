@@ -17,7 +17,7 @@ from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.fingerprint import Lineage, Lineages, StateFingerprint, combine_digests, combine_times, digest
-from tidegate.operators.spec import Columns, Emits, Rest, StepOperator, texts_of
+from tidegate.operators.spec import Columns, Emits, Rest, StepOperator
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
@@ -128,10 +128,6 @@ class KeyedOperator(StepOperator, frozen=True):
         added = {name: Bound({}, FIXED_BYTES) for name, _ in self.added_columns()}
         outgoing = {name: columns[name] for name, _ in self.columns if name in columns} | added
         return outgoing, sum_bounds(outgoing.values())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {"key": list(self.keys), **self.parameters(), "output": texts_of(self.pruned_columns())}
 
     @override
     def describes(self) -> list[str]:

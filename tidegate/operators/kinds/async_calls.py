@@ -74,10 +74,6 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
         return self.code
 
     @override
-    def explains(self) -> dict[str, Any]:
-        return {"function": self.code.reference, **super().explains()}
-
-    @override
     def describes(self) -> list[str]:
         return [f"calls {self.code.reference}", *super().describes()]
 

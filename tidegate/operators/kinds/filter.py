@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 from pydantic import Field
@@ -73,10 +73,6 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, derive_bound(self.predicate, columns) + sum_bounds(kept.values())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {"where": text_of(self.predicate), "bad_records": self.bad_records}
 
     @override
     def describes(self) -> list[str]:

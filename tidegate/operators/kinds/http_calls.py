@@ -112,17 +112,6 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
         return {name: digest("http", *self.url.texts, name, str(kind), *asked) for name, kind in self.answers}
 
     @override
-    def explains(self) -> dict[str, Any]:
-        """Includes only the names of headers, since a value may be a secret."""
-        return {
-            "url": str(self.url),
-            "headers": sorted(self.headers),
-            "cache": render_duration(self.cache_ms),
-            "missing": "fail" if self.missing_fails else "null",
-            **super().explains(),
-        }
-
-    @override
     def describes(self) -> list[str]:
         cached = f", answers good for {render_duration(self.cache_ms)}" if self.cache_ms else ""
         return [f"GET {self.url}{cached}", *super().describes()]

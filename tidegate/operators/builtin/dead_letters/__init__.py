@@ -7,7 +7,7 @@ letters, in the transaction of the checkpoint that covers the progress past the 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 from typing_extensions import override
@@ -15,7 +15,7 @@ from typing_extensions import override
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.dead_letters import DEAD_LETTER_BYTES_MIN, DEAD_LETTER_COLUMNS
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, with_cluster
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.spec import CallOperator
@@ -41,11 +41,6 @@ class Origin(msgspec.Struct, frozen=True):
     cluster: ClusterName = MAIN_CLUSTER
     """`pattern` and `topics` are as in SourceOperator."""
 
-    @property
-    def texts(self) -> list[str]:
-        """The topics or their pattern, for messages."""
-        return [with_cluster(text, self.cluster) for text in self.topics or (f"topics like {self.pattern}",)]
-
 
 class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
     """Adds the bytes of their records to letters."""
@@ -66,10 +61,6 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         """Ignores the bytes that are read: like the answers of calls, they belong to no batch."""
         return columns, sum_bounds(columns.values())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {"reads": [text for one in self.origins_read for text in one.texts]}
 
     @override
     def describes(self) -> list[str]:
@@ -93,10 +84,6 @@ class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         """Counts the bytes, and the row once as text."""
         return {}, sum_bounds(columns.values())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {**self.explain_topic(), "max_per_minute": self.per_minute_max or "unlimited"}
 
     @override
     def describes(self) -> list[str]:

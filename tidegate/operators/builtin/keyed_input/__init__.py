@@ -8,7 +8,7 @@ send all of them to one slot.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 from typing_extensions import override
@@ -67,10 +67,6 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
             )
             for before, one in zip(lineages, super().lineage(lineages), strict=True)
         )
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {"keys": list(self.keys), "null_keys": UNMATCHED if self.preserved else "dropped", **super().explains()}
 
     @override
     def describes(self) -> list[str]:

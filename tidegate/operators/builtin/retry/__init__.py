@@ -124,11 +124,6 @@ class RetryOperator(SourceOperator, frozen=True, tag="retry"):
         return RetryDelivery(self)
 
     @override
-    def explains(self) -> dict[str, Any]:
-        inputs = [{"step": one.step, **({"port": one.port} if one.port else {})} for one in self.inputs]
-        return {"topics": list(self.topics), "until": self.until, "replays_at": inputs}
-
-    @override
     def describes(self) -> list[str]:
         steps = ", ".join(dict.fromkeys(one.step for one in self.inputs))
         return [f"topic {self.topics_text}: rows of replayed dead letters, for {steps}"]

@@ -7,7 +7,7 @@ filter, another key or topic), the retracted row becomes a tombstone in a topic 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
@@ -49,10 +49,6 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, sum_bounds(kept.values())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {"place": list(self.place), "tombstones": self.deleted}
 
     @override
     def describes(self) -> list[str]:

@@ -37,7 +37,7 @@ from tidegate.operators.fingerprint import (
     digest,
     digest_expression,
 )
-from tidegate.operators.spec import Columns, Emits, Requirement, Slot, StepOperator, texts_of
+from tidegate.operators.spec import Columns, Emits, Requirement, Slot, StepOperator
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.state.declaration import (
     LASTS,
@@ -172,12 +172,6 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         return outgoing, sum_bounds(outgoing.values())
 
     @override
-    def explains(self) -> dict[str, Any]:
-        calls = {name: call.text for name, call in self.aggregates}
-        found = {"key": list(self.keys), "aggregate": calls, "emit": self.emit, "output": texts_of(self.output)}
-        return found if self.ttl is None else {**found, "ttl": str(self.ttl)}
-
-    @override
     def describes(self) -> list[str]:
         lines = [f"{name} = {call.text}" for name, call in self.aggregates]
         ttl = "" if self.ttl is None else f"; ttl {self.ttl}"
@@ -230,10 +224,6 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
         """Counts two rows for each group: the one before and the one after."""
         outgoing, made = super().output_size(columns)
         return {**outgoing, DELETED: Bound({}, FIXED_BYTES)}, made + made
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {**super().explains(), "changes": True}
 
     @override
     def describes(self) -> list[str]:

@@ -89,10 +89,6 @@ class DedupOperator(LateKeyedOperator, frozen=True, tag="dedup"):
         )
 
     @override
-    def explains(self) -> dict[str, Any]:
-        return {"key": list(self.keys), "within": render_duration(self.within_ms)}
-
-    @override
     def describes(self) -> list[str]:
         within, keys = render_duration(self.within_ms), ", ".join(self.keys)
         return [f"the first record per {keys} within {within} of event time", f"keyed state by {keys}, for that time"]

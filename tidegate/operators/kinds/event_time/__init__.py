@@ -160,21 +160,12 @@ class EventTimeOperator(StepOperator, frozen=True, tag="event_time"):
         return kept, derive_bound(self.expression, columns) + sum_bounds(kept.values())
 
     @override
-    def explains(self) -> dict[str, Any]:
-        ahead = {} if self.ahead_ms is None else {"ahead": render_duration(self.ahead_ms)}
-        return {
-            "event_time": self.written,
-            "delay": render_duration(self.delay_ms),
-            "idle": render_idle(self.idle),
-            **ahead,
-            "bad_records": self.bad_records,
-        }
-
-    @override
     def describes(self) -> list[str]:
-        found = self.explains()
-        ahead = f", at most {found['ahead']} after the event time before" if "ahead" in found else ""
-        return [f"event time: {self.written}{ahead}; watermark: delay {found['delay']}, idle {found['idle']}"]
+        delay, idle = render_duration(self.delay_ms), render_idle(self.idle)
+        ahead = (
+            "" if self.ahead_ms is None else f", at most {render_duration(self.ahead_ms)} after the event time before"
+        )
+        return [f"event time: {self.written}{ahead}; watermark: delay {delay}, idle {idle}"]
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:

@@ -18,7 +18,7 @@ from tidegate.datatypes import INT, DataType
 from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.fingerprint import Lineages, digest
-from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
+from tidegate.operators.spec import Columns, Slot, StepOperator
 from tidegate.operators.step import StepContext, StepKind
 
 if TYPE_CHECKING:
@@ -161,18 +161,6 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         """Returns each output column at its own size, since the output is cut to what the vertex takes at a time."""
         made = derive_identities(self.pruned_columns())
         return made, sum_bounds(columns.values()) + sum_bounds(made.values())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        one = self.explode
-        return {
-            "explode": {one.column: list(one.made)},
-            "position": one.position or None,
-            "outer": one.outer,
-            "keep": one.keep,
-            "output": texts_of(self.pruned_columns()),
-            "bad_records": self.bad_records,
-        }
 
     @override
     def describes(self) -> list[str]:

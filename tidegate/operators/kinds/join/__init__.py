@@ -34,7 +34,7 @@ from tidegate.operators.fingerprint import (
 from tidegate.operators.kinds.join.settings import AHEAD_LEAST_MS, JoinRows, JoinStepSettings, Matching
 from tidegate.operators.kinds.window.settings import derive_windowing
 from tidegate.operators.late import REASONS
-from tidegate.operators.spec import LATE, Columns, Emits, InputOrder, Requirement, Slot, StepOperator, texts_of
+from tidegate.operators.spec import LATE, Columns, Emits, InputOrder, Requirement, Slot, StepOperator
 from tidegate.operators.step import NEEDS_RETRACTION, MatchedKeys, NamedInput, StepContext, StepKind
 from tidegate.operators.waiting import Waiting
 from tidegate.state.declaration import StateDeclaration, StateField, StateForm, StateShape, declare_list
@@ -201,21 +201,6 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
             whole = sum_bounds(columns.values()) if name == self.aliases[port] else fixed
             outgoing[name] = outgoing.get(name, Bound()) + whole
         return outgoing, sum_bounds([*(whole for _, whole in made.values()), *outgoing.values()])
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {
-            "join": self.rows,
-            "left": self.aliases[0],
-            "right": self.aliases[1],
-            "keys": texts_of(self.keys),
-            "match": str(self.matching),
-            **({} if self.where is None else {"where": text_of(self.where)}),
-            "select": {name: _text(expression) for name, expression in self.columns},
-            "rows_max": ROWS_MAX,
-            "bytes_max": BYTES_MAX,
-            "output": texts_of(self.pruned_columns()),
-        }
 
     @override
     def describes(self) -> list[str]:

@@ -22,7 +22,7 @@ from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.kinds.keep.ranking import RankingOrder
 from tidegate.operators.late import LateKeyedOperator, LateSettings, derive_late
-from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, Slot, texts_of
+from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, Slot
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import SETTLED, Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
@@ -130,10 +130,6 @@ class LastOperator(KeyedOperator, frozen=True, tag="last"):
         return (StateDeclaration(TIMES, shape),)
 
     @override
-    def explains(self) -> dict[str, Any]:
-        return {"key": list(self.keys), "keep": "last", "output": texts_of(self.columns)}
-
-    @override
     def describes(self) -> list[str]:
         keys = ", ".join(self.keys)
         return [f"the last record per {keys} by event time, whenever it changes", f"keyed state by {keys}"]
@@ -201,20 +197,9 @@ class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
         return outgoing, made.times(self.places if self.emit == EACH else 1)
 
     @override
-    def explains(self) -> dict[str, Any]:
-        return {
-            "key": list(self.keys),
-            "by": self.by,
-            "order": "desc" if self.descending else "asc",
-            "n": self.places,
-            "emit": self.emit,
-            "output": texts_of(self.output_columns()),
-        }
-
-    @override
     def describes(self) -> list[str]:
-        found, keys = self.explains(), ", ".join(self.keys)
-        best = f"the first {self.places} per {keys} by {self.by} {found['order']}, with `{RANK}`"
+        keys, order = ", ".join(self.keys), "desc" if self.descending else "asc"
+        best = f"the first {self.places} per {keys} by {self.by} {order}, with `{RANK}`"
         return [best, f"keyed state by {keys}; emit {self.emit}"]
 
     @override

@@ -36,7 +36,7 @@ from tidegate.ids import StateName
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest, digest_expression
 from tidegate.operators.latest_rows import ROWS, declare_latest, derive_place, digest_latest, requires_of
-from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement, Rest, Slot, StepOperator, texts_of
+from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement, Rest, Slot, StepOperator
 from tidegate.operators.step import InputContext, NamedInput, StepContext, StepKind
 from tidegate.operators.waiting import Waiting
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
@@ -283,18 +283,6 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         fixed = Bound({}, FIXED_BYTES)
         made = {name: columns.get(name, fixed) for name, _ in self.output_columns()}
         return made, sum_bounds(made[name] for name, _ in self.pruned_columns())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {
-            "lookup": self.table,
-            "key": [name for name, _ in self.keys],
-            "missing": str(self.missing),
-            "begin": CAUGHT_UP if self.order.comes_first else IMMEDIATELY,
-            "add": {name: text_of(expression) for name, expression in self.add},
-            "holds": texts_of(self.held),
-            "output": texts_of(self.pruned_columns()),
-        }
 
     @override
     def describes(self) -> list[str]:

@@ -32,7 +32,7 @@ from tidegate.operators.fingerprint import (
 )
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.kinds.python.settings import BATCH, ROW, SAME, PythonSettings
-from tidegate.operators.spec import DEAD, LATE, Columns, Emits, Requirement, Rest, Slot, render_columns, texts_of
+from tidegate.operators.spec import DEAD, LATE, Columns, Emits, Requirement, Rest, Slot, render_columns
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.state.declaration import LASTS, Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
@@ -375,22 +375,6 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
         return made, sum_bounds([*columns.values(), *made.values(), growing])
 
     # -- explanations --------------------------------------------------------------------------------------------------
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        described = self.description
-        return {
-            "python": self.reference,
-            "per": BATCH if self.per_batch else ROW,
-            "key": list(self.keys),
-            "version": described.version,
-            "states": {one.name: _render_state(one) for one in described.states},
-            "timers": {one.name: "clock" if one.clock else "event time" for one in described.timers},
-            "with": list(self.settings),
-            "output": texts_of(self.pruned_columns()),
-            "outputs": {name: texts_of(self.pruned_columns(name)) for name in self.others},
-            "bad_records": self.bad_records,
-        }
 
     @override
     def describes(self) -> list[str]:

@@ -145,11 +145,6 @@ class QuietOperator(LateKeyedOperator, frozen=True, tag="quiet"):
         return outgoing, sum_bounds(outgoing.values())
 
     @override
-    def explains(self) -> dict[str, Any]:
-        repeat = {} if self.repeat_ms is None else {"repeat": render_duration(self.repeat_ms)}
-        return {"key": list(self.keys), "for": render_duration(self.for_ms), **repeat}
-
-    @override
     def describes(self) -> list[str]:
         again = "" if self.repeat_ms is None else f", again every {render_duration(self.repeat_ms)}"
         keys = ", ".join(self.keys)

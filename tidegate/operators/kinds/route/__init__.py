@@ -18,7 +18,7 @@ from tidegate.expressions.expression import Call, Expression, Literal, columns_o
 from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.fingerprint import Lineages, derive_conjuncts, digest, digest_expression
-from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator, texts_of
+from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator
 from tidegate.operators.step import StepContext, StepKind
 
 if TYPE_CHECKING:
@@ -118,14 +118,8 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         return kept, derive_bound(self.choice, columns) + sum_bounds(kept.values())
 
     @override
-    def explains(self) -> dict[str, Any]:
-        texts = {one.name: ELSE if one.condition is None else text_of(one.condition) for one in self.outputs}
-        columns = {one: texts_of(self.pruned_columns(one)) for one in self.side_outputs()}
-        return {"route": texts, "outputs": columns, "bad_records": self.bad_records}
-
-    @override
     def describes(self) -> list[str]:
-        lines = [f"{name}: {text}" for name, text in self.explains()["route"].items()]
+        lines = [f"{one.name}: {ELSE if one.condition is None else text_of(one.condition)}" for one in self.outputs]
         dropped = self.outputs[-1].condition is not None
         return [*lines, *(["records that match none of them are dropped"] if dropped else [])]
 

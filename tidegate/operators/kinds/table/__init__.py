@@ -23,7 +23,7 @@ from tidegate.operators.builtin.kafka_source import CHANGE_COLUMNS, DELETED, TOM
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.latest_rows import ROWS, declare_latest, derive_place, digest_latest, requires_of
-from tidegate.operators.spec import Columns, Emits, Requirement, Rest, RowKey, Slot, StepOperator, texts_of
+from tidegate.operators.spec import Columns, Emits, Requirement, Rest, RowKey, Slot, StepOperator
 from tidegate.operators.step import ColumnOrigin, StepContext, StepKind
 
 if TYPE_CHECKING:
@@ -113,10 +113,6 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
         outgoing = {**columns, DELETED: Bound({}, FIXED_BYTES)}
         kept = {name: outgoing[name] for name, _ in self.pruned_columns()}
         return kept, sum_bounds(kept.values())
-
-    @override
-    def explains(self) -> dict[str, Any]:
-        return {"key": list(self.keys), "both_rows": self.both_rows, "output": texts_of(self.pruned_columns())}
 
     @override
     def describes(self) -> list[str]:

@@ -51,7 +51,7 @@ from tidegate.operators.kinds.window.settings import (
     derive_windowing,
 )
 from tidegate.operators.late import REASONS, columns_read, derive_late, pass_late
-from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Slot, StepOperator, texts_of
+from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Slot, StepOperator
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import WINDOW, Serializer, StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
@@ -254,27 +254,15 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return outgoing, sum_bounds(outgoing.values())
 
     @override
-    def explains(self) -> dict[str, Any]:
-        calls = {name: call.text for name, call in self.aggregates}
-        kept = {"of": self.keeping, "values_max": VALUES_MAX, "bytes_max": BYTES_MAX}
-        return {
-            "key": list(self.keys),
-            "window": str(self.window),
-            "aggregate": calls,
-            "emit": f"every {render_duration(self.window.early_ms)}" if self.window.early_ms else "on close",
-            "allowed_lateness": render_duration(self.allowed_lateness_ms),
-            "output": texts_of(self.pruned_columns()),
-        } | ({"keeps_values": kept} if self.keeping else {})
-
-    @override
     def describes(self) -> list[str]:
-        told = self.explains()
-        lines = [f"{name} = {call}" for name, call in told["aggregate"].items()]
-        kept = f"; kept {told['allowed_lateness']} longer for late records" if self.allowed_lateness_ms else ""
+        lines = [f"{name} = {call.text}" for name, call in self.aggregates]
+        emit = f"every {render_duration(self.window.early_ms)}" if self.window.early_ms else "on close"
+        lateness = render_duration(self.allowed_lateness_ms)
+        kept = f"; kept {lateness} longer for late records" if self.allowed_lateness_ms else ""
         if self.keeping:
             limit = f"at most {VALUES_MAX:,} or {BYTES_MAX >> 20} MiB of them for each key and window"
             lines.append(f"state grows with the values of {', '.join(self.keeping)}: {limit}")
-        return [*lines, f"window {told['window']} by {', '.join(self.keys)}; emit {told['emit']}{kept}"]
+        return [*lines, f"window {self.window} by {', '.join(self.keys)}; emit {emit}{kept}"]
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
