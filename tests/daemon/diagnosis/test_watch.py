@@ -71,6 +71,16 @@ def test_a_problem_is_logged_when_it_begins_and_when_it_ends(caplog: pytest.LogC
     assert ended == "transaction-old: no longer"
 
 
+def test_a_problem_has_not_ended_while_another_one_explains_it(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    caplog.set_level(logging.INFO)
+    old = replace(EMPTY, oldest_transaction_seconds=50.0)
+    for status in (old, replace(old, state=PipelineState.FAILED, reason="no space left"), old):
+        world.metrics.seen = Observation(status=status)
+        world.turn(50)
+    assert [message.partition(":")[0] for message in caplog.messages] == ["transaction-old"]
+
+
 def test_what_is_logged_elsewhere_is_not_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.metrics.seen = Observation(status=EMPTY, conditions=Conditions(hanging={MAIN_CLUSTER: "readers wait"}))

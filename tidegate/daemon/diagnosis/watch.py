@@ -40,6 +40,8 @@ class Diagnoser:
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self._rules = rules
         self._found: dict[Place, _Found] = {}
+        self.explained: frozenset[str] = frozenset()
+        """The consequences of what was found last, which are not shown."""
 
     def diagnose(self, facts: Facts) -> tuple[Diagnosis, ...]:
         """Returns what is wrong, the most important first. Called about once a second, with growing times."""
@@ -48,11 +50,11 @@ class Diagnoser:
             for cause in rule.find(situation):
                 self._note(rule, cause, now)
         self._found = {place: one for place, one in self._found.items() if now - one.last_s <= _kept_s(one.rule)}
-        hidden = {code for one in self._found.values() for code in one.rule.explains}
+        self.explained = frozenset(code for one in self._found.values() for code in one.rule.explains)
         shown = [
             one
             for one in self._found.values()
-            if one.rule.code not in hidden
+            if one.rule.code not in self.explained
             and one.last_s - one.since_s >= one.rule.after_s
             and (one.last_s == now or (facts.flows and now - one.last_s <= one.rule.linger_s))
         ]
@@ -136,8 +138,11 @@ class DiagnosisWatch:
         self._tell(diagnoses)
 
     def _tell(self, diagnoses: Sequence[Diagnosis]) -> None:
-        """Logs one line when a problem begins and one when it ends."""
+        """Logs one line when a problem begins and one when it ends. One that another explains has not ended."""
         problems = {one.code: one for one in reversed(diagnoses) if one.severity is DiagnosisSeverity.PROBLEM}
+        problems |= {
+            code: one for code, one in self._told.items() if code in self._diagnoser.explained - problems.keys()
+        }
         for code, one in problems.items():
             if code not in self._told and code not in LOGGED:
                 logger.warning("%s: %s; %s", code, one.sentence, one.remedy)
