@@ -30,11 +30,9 @@ TOOLS = (
     *(
         "tidegate.sources.dead_letter_topic",
         "tidegate.cli.docs",
-        "tidegate.cli.control_client",
-        "tidegate.checks.dry_run",
+        "tidegate.checks.upgrade_check",
         "tidegate.spark.state_source",
         "tidegate.spark.class_archive",
-        "tidegate.daemon.checkpoint_requests",
         "tidegate.daemon.checkpoint_requests",
     ),
 )

@@ -30,7 +30,7 @@ class Held:
         )
         self.metrics.attempt_started(ATTEMPT)
         self.sent: list[tuple[int, set[OperatorName]]] = []
-        self.holds = SourceHolds(plan, ATTEMPT, self._send, self.metrics, lambda: int(self.clock() * 1000))
+        self.holds = SourceHolds(plan, ATTEMPT, self._send, self.metrics.on_hold, lambda: int(self.clock() * 1000))
 
     def _send(self, slot: SlotIndex, order: HoldSources) -> None:
         assert order.attempt == ATTEMPT

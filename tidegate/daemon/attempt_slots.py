@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, OpenTransaction, SubtaskRunning
+from tidegate.coordinator.events import AckReceived, DeclineReceived, OpenTransaction, SubtaskRunning
 from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.control_server import SlotConnection, SlotLost
 from tidegate.daemon.services import Services
@@ -53,6 +53,9 @@ from tidegate.task.messages import (
     Stop,
     Stopped,
 )
+
+if TYPE_CHECKING:
+    from tidegate.daemon.attempt import AttemptRunner
 
 
 class SlotError(AttemptFailed):
@@ -107,30 +110,6 @@ def derive_slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError
 logger = logging.getLogger(__name__)
 
 
-class SlotsOwner(Protocol):
-    """The attempt, as seen by its slots."""
-
-    @property
-    def is_ending(self) -> bool:
-        """True once the slots have been asked to return."""
-
-    @property
-    def is_over(self) -> bool:
-        """True once the outcome of the attempt is decided."""
-
-    def feed(self, event: Event) -> None:
-        """Passes an event to the coordinator."""
-
-    def fail(self, error: TidegateError) -> None:
-        """Ends the attempt."""
-
-    def request_final(self) -> None:
-        """Requests the final checkpoint."""
-
-    def on_all_running(self) -> None:
-        """Called when every slot runs and has received `Begin`."""
-
-
 class AttemptSlots:
     """The slots of one attempt. `now_ms` is monotonic."""
 
@@ -140,7 +119,7 @@ class AttemptSlots:
         restore: RestorePlan,
         services: Services,
         settings: SlotSettings,
-        owner: SlotsOwner,
+        owner: AttemptRunner,
         now_ms: Callable[[], int],
     ) -> None:
         self.token = services.make_token()
@@ -161,7 +140,7 @@ class AttemptSlots:
         self._starting: set[asyncio.Task[None]] = set()
         self._proof = Proof(services.storage, restore.attempt, services.make_token(), services.clock)
         self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
-        self._holds = SourceHolds(plan, restore.attempt, self.send_one, services.metrics, now_ms)
+        self._holds = SourceHolds(plan, restore.attempt, self.send_one, services.metrics.on_hold, now_ms)
         self.taps = SlotTaps(self.send_all, plan.parallelism)
         self._letters = DeadLetterRateLimit(
             next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None)

@@ -118,6 +118,10 @@ def render_moment(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
+COUNTERS: Final = (
+    "rows_in", "rows_out", "filtered", "failed", "late", "before_1971", "busy_ms", "blocked_ms", "watermarks",
+)  # fmt: skip
+"""The fields of `OperatorCounts` that only grow within an attempt."""
 OPERATOR_COUNTERS: Final[tuple[tuple[str, bool, Callable[[OperatorCounts], float]], ...]] = (
     ("tidegate_operator_rows_in_total", True, lambda new: new.rows_in),
     ("tidegate_operator_rows_out_total", True, lambda new: new.rows_out),
@@ -288,15 +292,9 @@ def derive_total(per_slot: Mapping[int, OperatorCounts]) -> OperatorCounts:
 
 def _figures(counts: OperatorCounts) -> dict[str, Any]:
     return {
-        "rows_in": counts.rows_in,
-        "rows_out": counts.rows_out,
-        "filtered": counts.filtered,
-        "failed": counts.failed,
-        "late": counts.late,
-        "before_1971": counts.before_1971,
+        **{count: getattr(counts, count) for count in COUNTERS if not count.endswith("_ms")},
         "busy_seconds": counts.busy_ms / 1000,
         "blocked_seconds": counts.blocked_ms / 1000,
-        "watermarks": counts.watermarks,
         "watermark_ms": as_shown(counts.watermark_ms),
         "idle": counts.idle,
         "gauges": counts.gauges,
@@ -304,31 +302,16 @@ def _figures(counts: OperatorCounts) -> dict[str, Any]:
 
 
 def _derive_new(name: OperatorName, counts: OperatorCounts, seen: ReportCounts) -> OperatorCounts:
-    new = OperatorCounts(
-        rows_in=int(seen.advance(("rows_in", name), counts.rows_in)),
-        rows_out=int(seen.advance(("rows_out", name), counts.rows_out)),
-        filtered=int(seen.advance(("filtered", name), counts.filtered)),
-        failed=int(seen.advance(("failed", name), counts.failed)),
-        late=int(seen.advance(("late", name), counts.late)),
-        before_1971=int(seen.advance(("before_1971", name), counts.before_1971)),
-        busy_ms=seen.advance(("busy_ms", name), counts.busy_ms),
-        blocked_ms=seen.advance(("blocked_ms", name), counts.blocked_ms),
-        watermarks=int(seen.advance(("watermarks", name), counts.watermarks)),
-    )
+    new = OperatorCounts()
+    for count in COUNTERS:
+        setattr(new, count, seen.advance((count, name), getattr(counts, count)))
     _set_gauges(new, counts)
     return new
 
 
 def _add(total: OperatorCounts, new: OperatorCounts) -> None:
-    total.rows_in += new.rows_in
-    total.rows_out += new.rows_out
-    total.filtered += new.filtered
-    total.failed += new.failed
-    total.late += new.late
-    total.before_1971 += new.before_1971
-    total.busy_ms += new.busy_ms
-    total.blocked_ms += new.blocked_ms
-    total.watermarks += new.watermarks
+    for count in COUNTERS:
+        setattr(total, count, getattr(total, count) + getattr(new, count))
     _set_gauges(total, new)
 
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import itemgetter
-from typing import Protocol
 
 import msgspec
 
@@ -73,28 +72,24 @@ class HoldMetrics:
 logger = logging.getLogger(__name__)
 
 
-class HoldListener(Protocol):
-    """The metrics."""
-
-    def on_hold(self, holds: Mapping[OperatorName, SourceHold]) -> None:
-        """Sets the sources that are on hold now."""
-
-
 class SourceHolds:
-    """The sources on hold in one attempt. `send` reaches one slot; `now_ms` is monotonic."""
+    """The sources on hold in one attempt.
+
+    `send` reaches one slot, `shown` takes the sources that are on hold now. `now_ms` is monotonic.
+    """
 
     def __init__(
         self,
         plan: Plan,
         attempt: Attempt,
         send: Callable[[SlotIndex, HoldSources], None],
-        listener: HoldListener,
+        shown: Callable[[Mapping[OperatorName, SourceHold]], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._gating = Gating(plan)
         self._attempt = attempt
         self._send = send
-        self._listener = listener
+        self._shown = shown
         self._now_ms = now_ms
         self._began_ms = now_ms()
         self._sent: dict[SlotIndex, frozenset[OperatorName]] = {
@@ -138,7 +133,7 @@ class SourceHolds:
                 self._sent[slot] = held
                 self._send(slot, HoldSources(self._attempt, held))
         summary = {source: summarise_holds(holds) for source, holds in found.items()}
-        self._listener.on_hold(summary)
+        self._shown(summary)
         return summary
 
 

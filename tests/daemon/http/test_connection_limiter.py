@@ -112,10 +112,10 @@ def test_X30_a_flood_of_half_open_requests_neither_stops_probes_nor_takes_files_
 def test_X30_a_request_that_does_not_come_is_not_waited_for_long(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hurry() -> tuple[bytes, str]:
+    def hurry() -> bytes:
         """From this answer on."""
         server.places.head_s = 0.05
-        return b"", "text/plain"
+        return b""
 
     monkeypatch.setattr(server, "_render_metrics", hurry)
     server.places.head_s = PATIENCE_S
@@ -167,12 +167,12 @@ def test_X30_the_connection_that_has_waited_longest_makes_room(server: HttpServe
 def test_X30_an_answer_that_nobody_reads_holds_no_place_for_ever(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hurry() -> tuple[bytes, str]:
+    def hurry() -> bytes:
         """From this answer on."""
         server.places.head_s = 0.05
         monkeypatch.setattr("tidegate.daemon.http.connection_limiter.ANSWER_S", 0.1)
         asked.set()
-        return b"x" * (64 << 20), "text/plain"
+        return b"x" * (64 << 20)
 
     asked = threading.Event()
     monkeypatch.setattr(server, "_render_metrics", hurry)
@@ -182,10 +182,10 @@ def test_X30_an_answer_that_nobody_reads_holds_no_place_for_ever(
 
 
 def test_an_answer_that_is_read_slowly_arrives_whole(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hurry() -> tuple[bytes, str]:
+    def hurry() -> bytes:
         """From this answer on."""
         server.places.head_s = 0.05
-        return b"x" * size, "text/plain"
+        return b"x" * size
 
     size = 16 << 20
     monkeypatch.setattr(server, "_render_metrics", hurry)

@@ -14,7 +14,7 @@ from tidegate.cli.main import run_command
 from tidegate.daemon.checkpoint_requests import SavepointUnavailable
 from tidegate.daemon.control_token import provide_read_token
 from tidegate.daemon.http.admission import SCHEME
-from tidegate.daemon.http.server import ALIASES, PATHS, PROBES, HttpServer
+from tidegate.daemon.http.server import PATHS, PROBES, HttpServer
 
 
 def get(server: HttpServer, path: str, token: str = "") -> int:
@@ -31,8 +31,8 @@ READ_TOKEN = "reading-is-all-that-this-is-for"
 
 def test_with_a_read_token_everything_but_the_probes_needs_it_or_that_of_commands(server: HttpServer) -> None:
     server.read_token = READ_TOKEN
-    for path in {*PATHS, *ALIASES, "/", "/nowhere"}:
-        known = 404 if path == "/nowhere" else 503 if path in ("/readyz", "/ready", "/startupz") else 200
+    for path in {*PATHS, "/", "/nowhere"}:
+        known = 404 if path == "/nowhere" else 503 if path in ("/readyz", "/startupz") else 200
         for written in (path, f"{path.rstrip('/')}/"):
             assert get(server, written) == (known if path in PROBES else 401), written
             assert get(server, written, "another") == (known if path in PROBES else 401), written

@@ -24,7 +24,7 @@ from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.types import Decline
 from tidegate.daemon.http.commands import API
 from tidegate.daemon.http.redaction import TEXT_CHARACTERS_MAX
-from tidegate.daemon.http.server import ALIASES, PATHS, RESOURCE_ALIASES, SWITCH_INTERVAL_S, HttpServer, HttpUnavailable
+from tidegate.daemon.http.server import PATHS, RESOURCE_ALIASES, SWITCH_INTERVAL_S, HttpServer, HttpUnavailable
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, PipelineState
@@ -111,21 +111,11 @@ def test_startup_is_over_when_the_daemon_is_up(server: HttpServer, metrics: Pipe
     assert get(server, "/startupz")[0] == 200
 
 
-def test_aliases_answer_as_their_originals(server: HttpServer, metrics: PipelineMetrics) -> None:
-    metrics.state(PipelineState.RUNNING)
-    for alias, path in ALIASES.items():
-        assert get(server, alias) == get(server, path)
-
-
-def test_metrics_come_as_text_and_as_openmetrics(server: HttpServer) -> None:
+def test_metrics_come_as_text(server: HttpServer) -> None:
     status, content_type, text = get(server, "/metrics")
     assert status == 200
     assert content_type.startswith("text/plain")
     assert 'tidegate_pipeline_state{pipeline="shop",state="starting"} 1.0' in text
-    status, content_type, text = get(server, "/metrics", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5")
-    assert status == 200
-    assert content_type.startswith("application/openmetrics-text")
-    assert text.endswith("# EOF\n")
 
 
 def test_status_is_json(server: HttpServer, metrics: PipelineMetrics) -> None:
@@ -255,10 +245,10 @@ def test_stop_closes_the_port_and_ends_the_threads(metrics: PipelineMetrics) -> 
 def test_probes_do_not_wait_for_a_scrape(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     rendering, go_on = threading.Event(), threading.Event()
 
-    def slow() -> tuple[bytes, str]:
+    def slow() -> bytes:
         rendering.set()
         assert go_on.wait(PATIENCE_S)
-        return b"late\n", "text/plain"
+        return b"late\n"
 
     monkeypatch.setattr(server, "_render_metrics", slow)
     answers: list[str] = []

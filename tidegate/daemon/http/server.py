@@ -20,10 +20,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-import prometheus_client.exposition
-import prometheus_client.openmetrics.exposition
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tidegate.config.fields.serving import HttpTlsSettings
 from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, decide_reader, is_loopback
@@ -58,7 +57,7 @@ ACCEPT_TURNS: Final = 3
 BACKLOG: Final = 128
 REQUEST_BYTES_MAX: Final = 4096
 PATHS: Final = {
-    "/metrics": "metrics for Prometheus, as text or OpenMetrics",
+    "/metrics": "metrics for Prometheus",
     "/livez": "200 while the daemon's own loop turns; restart the process when it does not",
     "/readyz": "200 while records flow, else 503 with the state and the reason",
     "/startupz": "200 once the process, Spark and the control server are up",
@@ -68,8 +67,7 @@ PATHS: Final = {
 }
 RESOURCE_ALIASES: Final = ("status", "checkpoints", "failures")
 """Resources that also have a path of their name, with JSON that is indented for people."""
-ALIASES: Final = {"/healthz": "/livez", "/ping": "/livez", "/ready": "/readyz"}
-PROBES: Final = frozenset({"/livez", "/readyz", "/startupz", *ALIASES})
+PROBES: Final = frozenset({"/livez", "/readyz", "/startupz"})
 """The paths that every client may request."""
 
 
@@ -114,7 +112,7 @@ class HttpServer:
         self._tls = None if tls is None else ServerTls(tls, self.places.complaints, elapsed)
         self.commands = CommandHandlers(self.places, self._names, self._tls, metrics.command_given)
         self._shaking: set[asyncio.Task[None]] = set()
-        self._renders: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
+        self._rendering: asyncio.Future[bytes] | None = None
         self._switch_interval_s = sys.getswitchinterval()
         self._renderer = concurrent.futures.ThreadPoolExecutor(1, "rendering")
         mounted = make_pipeline_resources(metrics) if resources is None else resources
@@ -219,7 +217,6 @@ class HttpServer:
             "/readyz": self._answer_ready,
             "/startupz": self._answer_startup,
         }
-        handlers |= {alias: handlers[path] for alias, path in ALIASES.items()}
         for path, handler in handlers.items():
             for written in {path, f"{path.rstrip('/')}/"}:
                 application.router.add_get(written, handler)
@@ -303,29 +300,21 @@ class HttpServer:
             {**names, "paths": PATHS | self._resources.paths, "commands": {one.path: one.summary for one in COMMANDS}}
         )
 
-    async def _answer_metrics(self, request: web.Request) -> web.Response:
-        if "application/openmetrics-text" in request.headers.get("Accept", ""):
-            return await self._answer_rendered("openmetrics", self._render_openmetrics)
-        return await self._answer_rendered("metrics", self._render_metrics)
-
-    async def _answer_rendered(self, what: str, render: Callable[[], tuple[bytes, str]]) -> web.Response:
-        """Renders content once for all requests that arrive meanwhile, so that slow clients cannot pile up work."""
-        running = self._renders.get(what)
+    async def _answer_metrics(self, _request: web.Request) -> web.Response:
+        """Renders the metrics once for all requests that arrive meanwhile, so that slow clients cannot pile up work."""
+        running = self._rendering
         if running is None:
-            running = asyncio.get_running_loop().run_in_executor(self._renderer, render)
-            self._renders[what] = running
-            running.add_done_callback(lambda _: self._renders.pop(what))
-        body, content_type = await asyncio.shield(running)
-        return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+            running = asyncio.get_running_loop().run_in_executor(self._renderer, self._render_metrics)
+            self._rendering = running
+            running.add_done_callback(self._on_rendered)
+        body = await asyncio.shield(running)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST, "Cache-Control": "no-store"})
 
-    def _render_openmetrics(self) -> tuple[bytes, str]:
-        exposition = prometheus_client.openmetrics.exposition
-        body = exposition.generate_latest(self._metrics.registry)  # type: ignore[no-untyped-call]  # library's gap
-        return body, exposition.CONTENT_TYPE_LATEST
+    def _render_metrics(self) -> bytes:
+        return generate_latest(self._metrics.registry)
 
-    def _render_metrics(self) -> tuple[bytes, str]:
-        text = prometheus_client.exposition
-        return text.generate_latest(self._metrics.registry), text.CONTENT_TYPE_LATEST
+    def _on_rendered(self, _done: asyncio.Future[bytes]) -> None:
+        self._rendering = None
 
 
 def explain_unavailable(host: str, port: int, error: OSError) -> HttpUnavailable:
