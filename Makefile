@@ -22,7 +22,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep test-quick chart chart-place image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing rest browser audit release-check
+.PHONY: help setup demo test deep test-quick chart chart-place image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility stores tracing rest browser audit release-check
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,12 +89,6 @@ compatibility: setup ## run a story of kills on other versions of Spark, Kafka, 
 # What .venv has, and the checkout, for another environment: .pth files of what is added are not read.
 PURELIB := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
 lend = { $(BIN)/python $(PURELIB); echo $(CURDIR); } > $$($(1)/bin/python $(PURELIB))/tidegate-environment.pth
-
-spark-sql: setup ## read state with Spark's data source, which needs pyarrow (in a virtual environment of its own)
-	$(PYTHON) -m venv build/spark-sql
-	build/spark-sql/bin/pip install --quiet --disable-pip-version-check "pyarrow>=18,<27"
-	$(call lend,build/spark-sql)
-	build/spark-sql/bin/python -m tests.spark_sql
 
 tracing: setup ## send traces of checkpoints to a receiver of OTLP (OpenTelemetry in a virtual environment of its own)
 	$(PYTHON) -m venv build/tracing

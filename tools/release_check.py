@@ -19,7 +19,6 @@ TARGETS = (
     "stores",
     "compatibility",
     "rolling",
-    "spark-sql",
     "tracing",
     "browser",
     "rest",

@@ -76,18 +76,11 @@ def test_json_has_every_finding_with_its_place() -> None:
     assert row["remedy"] == WRONG.remedy, "as `validate --format json` calls it"
 
 
-def test_github_gets_problems_as_errors_at_their_lines() -> None:
-    lines = render_findings(pipeline(), [OK, WEAK, WRONG], "github").splitlines()
-    assert [line.split(" ")[0] for line in lines] == ["::warning", "::error"]
-    assert "line=11" in lines[1]
-    assert "alter --topic out" in lines[1]
-
-
 def test_secrets_are_not_shown_in_any_form() -> None:
     text = pipeline().source.replace("bootstrap.servers:", "sasl.password: opensesame\n  bootstrap.servers:")
     loaded = parse_pipeline(text, "p.yaml", {})
     telling = msgspec.structs.replace(WRONG, value="refused opensesame", remedy="--password opensesame")
-    for style in ("text", "json", "github"):
+    for style in ("text", "json"):
         assert "opensesame" not in render_findings(loaded, [telling], style)
 
 
@@ -104,7 +97,6 @@ def test_what_is_unknown_is_counted_and_no_problem() -> None:
     hidden = Finding("clock", Severity.UNKNOWN, "not seen", "at most 5 s apart", place=("kafka",))
     assert is_kept([hidden])
     assert render_findings(pipeline(), [OK, hidden], "text").endswith("\nexactly once: yes (0 warnings, 1 unknown)")
-    assert render_findings(pipeline(), [hidden], "github").startswith("::notice ")
     assert derive_problems(pipeline(), [hidden]) == []
 
 

@@ -12,7 +12,7 @@ from tests.cli.test_upgrade import Directory
 from tests.coordinator.values import handle
 from tests.testing.changed_pipeline import Life
 from tests.testing.test_changed_pipelines import ORDERS, RENAMED, TOTALS
-from tidegate.checks.dry_run import FREE_TIMES, ScratchTooSmall, restore_into_scratch
+from tidegate.checks.upgrade_check import FREE_TIMES, ScratchTooSmall, restore_into_scratch
 from tidegate.cli.main import run_command
 from tidegate.journal.savepoint import write_savepoint
 from tidegate.storage.local import LocalStorage
@@ -85,19 +85,6 @@ def test_a_damaged_savepoint_is_to_be_copied_again(directory: Directory, capsys:
     assert "dry run: totals.totals: it cannot be restored, see below\n" in told
     assert run_command(["state", "read", str(place), "sums"]) != 0
     assert "copy the whole folder again" in capsys.readouterr().err
-
-
-def test_ci_gets_a_notice_for_each_step_that_is_not_plainly_kept(
-    directory: Directory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command([*CHECK, "--format", "github", directory.file(RENAMED)]) == 0
-    step, summary = capsys.readouterr().out.splitlines()
-    assert step.startswith("::notice file=")
-    assert "step totals: renamed, it was sums" in step
-    assert "it fits: a run continues from there" in summary
-    assert run_command([*CHECK, "--format", "github", directory.file(TOTALS)]) == 0
-    (summary,) = capsys.readouterr().out.splitlines()
-    assert "it fits" in summary
 
 
 def test_a_step_that_is_gone_is_listed_with_its_keys(directory: Directory, capsys: pytest.CaptureFixture[str]) -> None:

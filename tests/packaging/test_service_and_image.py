@@ -165,7 +165,7 @@ def extras_of_the_image() -> set[str]:
 def test_the_image_has_everything_that_a_pipeline_may_need() -> None:
     """A file with `aes_encrypt` passed on a laptop and ended its pod: the image has no pip to follow the advice by."""
     extras = set(PROJECT["optional-dependencies"])
-    assert extras - extras_of_the_image() == {"jvm", "simulation", "spark-sql", "docker", "dev"}
+    assert extras - extras_of_the_image() == {"jvm", "simulation", "docker", "dev"}
     page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").partition("## The image")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `([\w-]+)` \| .* \| (yes|no)\b.* \|$", page, re.MULTILINE))
     assert rows == {name: "yes" if name in extras_of_the_image() else "no" for name in extras - {"docker", "dev"}}

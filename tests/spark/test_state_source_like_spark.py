@@ -1,12 +1,7 @@
-"""State as a DataFrame of a real Spark: schema, values of all types, parts read by tasks.
-
-Spark runs Python data sources with pyarrow only, which is no dependency of the tests: `make spark-sql` reads the same
-by `spark.read.format("tidegate")`.
-"""
+"""State as a DataFrame of a real Spark: schema, values of all types, parts read by tasks."""
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from decimal import Decimal
 from itertools import pairwise
@@ -17,10 +12,7 @@ import pytest
 
 from tests.support.state_folder import PATH_OPTIONS, ROWS, SCHEMA, write_state
 from tidegate.spark.state_source import (
-    PyarrowMissing,
     StateOptionRefused,
-    TidegateStateReader,
-    TidegateStateSource,
     derive_parts,
     derive_schema,
     read_options,
@@ -63,21 +55,7 @@ def test_parts_are_ranges_of_key_groups_and_name_their_checkpoint(tmp_path: Path
     assert sum(len(part.files.files) for part in parts) < len(parts) * 4  # none has all files
     rows = [row for part in parts for row in read_part(part)]
     assert len({row[:2] for row in rows}) == len(rows) == 12
-    reader = TidegateStateReader(options)
-    assert [row for part in reader.partitions() for row in reader.read(part)] == rows
     assert derive_schema(options.open_table()).names[0] == "customer"
-
-
-def test_without_pyarrow_the_data_source_says_what_to_install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    options = {"path": str(folder), **PATH_OPTIONS}
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(PyarrowMissing, match=r"pip install 'tidegate\[spark-sql\]'"):
-        TidegateStateSource(options)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.util.__spec__)
-    source = TidegateStateSource(options)
-    assert source.name() == "tidegate"
-    assert source.schema().simpleString() == SCHEMA
-    assert len(source.reader(source.schema()).partitions()) > 1
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,17 @@ those of the checkpoint; `validate --connect` compares them. Nothing is written,
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
-from tidegate.checks.dry_run import Migrated, restore_into_scratch
 from tidegate.checks.unfit_state import refuse_unfit_rows
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener
@@ -23,26 +26,153 @@ from tidegate.coordinator.restore_target import find_retained
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.coordinator.upgrade import CommandLineDirectives, StoredStates, Upgrade, UpgradeRefusal
 from tidegate.coordinator.upgrade_decision import decide_upgrade
-from tidegate.errors import BEGIN_ANEW, TidegateError
+from tidegate.errors import BEGIN_ANEW, PipelineStopped, TidegateError
 from tidegate.ids import CheckpointId, OperatorName, StateName, is_checkpoint_number
 from tidegate.journal.savepoint import COPY_AGAIN, read_savepoint
-from tidegate.journal.state_files import find_cut, read_state, read_stored
+from tidegate.journal.state_files import find_cut, read_parts, read_stored
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Plan
 from tidegate.plan.state_fingerprints import derive_fingerprints
+from tidegate.state.backends import choose_backend
+from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration
-from tidegate.state.snapshot import read_entries, read_header
-from tidegate.storage.base import Storage
-from tidegate.storage.checksum import unseal
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.local_directory import LocalDirectory
+from tidegate.state.operator_list import OperatorList
+from tidegate.state.order import Row
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 from tidegate.storage.open import StorageOpener
 from tidegate.tables.source import read_journal
 from tidegate.task.inflight import derive_shapes
+from tidegate.task.ports import OperatorState
+from tidegate.task.restore import restore_states, unknown_state
 
-FORECAST_BYTES_MIN: Final = 1_000_000
-"""Smaller states are restored instantly, and are too small to measure the read speed."""
-SAMPLE_S: Final = 1.0
-"""Maximum duration of measuring the read speed."""
+FREE_TIMES: Final = 2
+"""How many times the size of a state's files must be free: a store rewrites its content while it is filled."""
+
+Owner = tuple[OperatorName, StateName]
+Declared = Mapping[Owner, StateDeclaration]
+"""The declarations by present names, with the file's directives about older entries."""
+
+
+class ScratchTooSmall(PipelineStopped):
+    """The disk of the scratch directory has no room for a dry run; the upgrade itself may still be possible."""
+
+    code = "scratch-too-small"
+    exit_code = 1
+
+
+class Migrated(msgspec.Struct, frozen=True):
+    """The result for one state that was restored."""
+
+    step: OperatorName
+    state: StateName
+    backend: str
+    """The backend it was restored into; lists are always in memory."""
+    entries: int
+    """Entries of the restored state; several increments of a key count once."""
+    read_bytes: int
+    """Size of its files."""
+    seconds: float
+    """Time to read and fill, with one reader, one key group after another."""
+    failure: str = ""
+    """Why it cannot be restored. The remedy for damage is left out, because it depends on where the files are."""
+    damaged: bool = False
+    """True if its files are missing or not as written."""
+
+
+def measure_free(place: Path) -> int:
+    """Measure the free bytes on the disk of a directory. Raises OSError."""
+    return shutil.disk_usage(place).free
+
+
+def restore_into_scratch(
+    storage: Storage,
+    handles: Sequence[StateHandle],
+    declared: Declared,
+    backend: str,
+    *,
+    parent: Path | None = None,
+    free: Callable[[Path], int] = measure_free,
+) -> Iterator[Migrated]:
+    """Restore the states of these handles, which have their present names, one after another.
+
+    `parent` is where the scratch directory is created, by default the system's temporary directory.
+
+    Raises ScratchTooSmall before anything is restored, LocalStateFailed, and StorageError unless it is damage.
+    """
+    states: dict[Owner, list[StateHandle]] = {}
+    for handle in handles:
+        if not handle.in_flight:
+            states.setdefault((handle.operator, handle.state), []).append(handle)
+    base = Path(tempfile.gettempdir()) if parent is None else parent
+    if backend != "memory":
+        _refuse_small(base, states, free(base))
+    with closing(LocalDirectory(base)) as scratch:
+        for owner, own in states.items():
+            yield _restore(storage, owner, own, declared, _Opener(backend, scratch.path))
+
+
+def _refuse_small(base: Path, states: Mapping[Owner, Sequence[StateHandle]], free_bytes: int) -> None:
+    """Refuse a disk without room for the largest state: only one is restored at a time."""
+    for (step, state), own in states.items():
+        size = sum(one.size_bytes for one in own)
+        if free_bytes < FREE_TIMES * size:
+            raise ScratchTooSmall(
+                f"a dry run of state {state} of {step}, {size:,} bytes, needs {FREE_TIMES * size:,} bytes on the disk "
+                f"of {base}, which has {free_bytes:,}: make room, or set TMPDIR to a directory on another disk; "
+                "without --migrate-dry-run nothing is written",
+                directory=str(base),
+            )
+
+
+class _Opener:
+    def __init__(self, backend: str, scratch: Path) -> None:
+        self._backend = backend
+        self._open = choose_backend(backend, 1, scratch)
+
+    def name(self, declaration: StateDeclaration) -> str:
+        return self._backend if declaration.keyed else "memory"
+
+    def open(self, step: OperatorName, declaration: StateDeclaration) -> OperatorState:
+        if not declaration.keyed:
+            return OperatorList(step, declaration)
+        shape = declaration.shape
+        counting = slice(shape.prefix, len(shape.keys) - shape.suffix)
+        kinds = [field.type for field in shape.keys[counting]]
+
+        def groups_of(keys: list[Row]) -> Sequence[int]:
+            return key_groups_of_keys(keys, kinds, shape.max_parallelism)
+
+        found: Any = self._open(step, declaration, groups_of)
+        return found  # type: ignore[no-any-return]  # files may be of any kind
+
+
+def _restore(
+    storage: Storage, owner: Owner, handles: Sequence[StateHandle], declared: Declared, opener: _Opener
+) -> Migrated:
+    step, name = owner
+    size = sum(one.size_bytes for one in handles)
+    begun = time.perf_counter()
+    declaration = declared.get(owner)
+    if declaration is None:
+        known = [state for operator, state in declared if operator == step]
+        return Migrated(step, name, "", 0, size, 0.0, unknown_state(step, name, known).message)
+    # Like a slot: the key groups of this pipeline, whichever groups a file holds.
+    share = Share(range(declaration.shape.max_parallelism if declaration.keyed else 1))
+    read = partial(read_parts, storage, key_groups=share.key_groups)
+    backend = opener.name(declaration)
+    with closing(opener.open(step, declaration)) as state:
+        try:
+            restore_states(step, {name: state}, handles, read, share)
+        except (ObjectCorrupt, ObjectMissing) as error:
+            problem = str(error.fields.get("problem", error.message))
+            return Migrated(step, name, backend, 0, size, time.perf_counter() - begun, problem, damaged=True)
+        except StateUnreadable as error:
+            return Migrated(step, name, backend, 0, size, time.perf_counter() - begun, error.message)
+        return Migrated(step, name, backend, len(state), size, time.perf_counter() - begun)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -55,15 +185,6 @@ class Target(msgspec.Struct, frozen=True):
     """True for a savepoint, which a pipeline of any name may restore."""
 
 
-class Forecast(msgspec.Struct, frozen=True):
-    """An estimate based on the speed at which one file was read here."""
-
-    state_bytes: int
-    """The size of the states that are kept: what is read, and approximately what the first checkpoint writes."""
-    bytes_per_s: float
-    restore_s: float
-
-
 class Report(msgspec.Struct, frozen=True):
     """The outcome for every source and step. `target` is empty if there is nothing to continue from."""
 
@@ -71,7 +192,6 @@ class Report(msgspec.Struct, frozen=True):
     target: str
     upgrade: Upgrade
     refusals: tuple[UpgradeRefusal, ...]
-    forecast: Forecast | None = None
     migrated: tuple[Migrated, ...] = ()
     repair: str = ""
     """How to repair damaged files of the target."""
@@ -110,12 +230,11 @@ def check_upgrade(
     command_line: CommandLineDirectives,
     *,
     migrate: str = "",
-    headers: bool = True,
 ) -> Report:
     """Check the upgrade to this plan.
 
-    `migrate` is the backend into which every state is restored for a dry run; empty for none. Without `headers` one
-    file of each state is enough. Raises StorageError, and for a dry run what `restore_into_scratch` raises.
+    `migrate` is the backend into which every state is restored for a dry run; empty for none. Raises StorageError, and
+    for a dry run what `restore_into_scratch` raises.
     """
     if target is None:
         return Report(plan.pipeline, "", Upgrade(), ())
@@ -124,22 +243,21 @@ def check_upgrade(
         target = msgspec.structs.replace(target, identity=identity)
     checkpoint, identity = target.checkpoint, target.identity
     facts = derive_offline_facts(plan, checkpoint, identity, command_line)
-    stored = read_stored(storage, checkpoint.states, every=headers)
+    stored = read_stored(storage, checkpoint.states, every=True)
     upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
     refusals = _all_refusals(plan, storage, target, facts, upgrade, stored)
     repair = COPY_AGAIN if target.saved else f"put it back from a backup, or start with {BEGIN_ANEW}"
-    cut = find_cut(storage, checkpoint.states) if headers and not refusals else ""
+    cut = "" if refusals else find_cut(storage, checkpoint.states)
     if cut and not _has_gone(storage, target):
         refusals = (
             UpgradeRefusal(OperatorName(""), f"{target.title} is damaged: {cut}", f"{repair[:1].upper()}{repair[1:]}"),
         )
-    if refusals or not headers:
+    if refusals:
         return Report(plan.pipeline, target.title, upgrade, refusals)
     handles = upgrade.map_states(checkpoint.states)
     declared = _evolved(plan, upgrade)
     migrated = tuple(restore_into_scratch(storage, handles, declared, migrate)) if migrate else ()
-    forecast = _forecast_of(migrated, plan) if migrated else _forecast(plan, checkpoint, storage, upgrade)
-    return Report(plan.pipeline, target.title, upgrade, refusals, forecast, migrated, repair)
+    return Report(plan.pipeline, target.title, upgrade, refusals, migrated, repair)
 
 
 def _has_gone(storage: Storage, target: Target) -> bool:
@@ -207,47 +325,6 @@ def _evolved(plan: Plan, upgrade: Upgrade) -> dict[tuple[OperatorName, StateName
         for one in node.operator.states(plan.max_parallelism):
             found[name, one.name] = one if words is None else evolve(one, words, renamed=name in upgrade.renamed)
     return found
-
-
-def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upgrade: Upgrade) -> Forecast | None:
-    """Estimate how long a restore takes. None if the states are too small to measure."""
-    handles = [one for one in upgrade.map_states(checkpoint.states) if not one.in_flight]
-    whole = sum(one.size_bytes for one in handles)
-    if whole < FORECAST_BYTES_MIN:
-        return None
-    declared = _evolved(plan, upgrade)
-    begun, read = time.perf_counter(), 0
-    for handle in sorted(handles, key=lambda one: -one.size_bytes):
-        with suppress(TidegateError):  # a dry run reports damage, and a start finds a fallback
-            _read(storage, handle, declared, plan.max_parallelism)
-            read += handle.size_bytes
-        if time.perf_counter() - begun > SAMPLE_S:
-            break
-    rate = read / max(time.perf_counter() - begun, 1e-6)
-    return Forecast(whole, rate, whole / rate / plan.parallelism if read else 0.0)
-
-
-def _forecast_of(migrated: tuple[Migrated, ...], plan: Plan) -> Forecast | None:
-    """Estimate from the times of a dry run."""
-    whole, seconds = sum(one.read_bytes for one in migrated), sum(one.seconds for one in migrated)
-    if whole < FORECAST_BYTES_MIN or any(one.failure for one in migrated):
-        return None
-    return Forecast(whole, whole / max(seconds, 1e-6), seconds / plan.parallelism)
-
-
-def _read(
-    storage: Storage,
-    handle: StateHandle,
-    declared: Mapping[tuple[OperatorName, StateName], StateDeclaration],
-    max_parallelism: int,
-) -> tuple[StateName, dict[int, list[object]]]:
-    """Read the entries of a file by key group, as the present step sees them. Raises StateUnreadable, ObjectCorrupt."""
-    data = unseal(handle.path, read_state(storage, handle))
-    header, _ = read_header(data)
-    declaration = declared[handle.operator, header.state]
-    groups = range(max_parallelism if declaration.keyed else 1)
-    parts = read_entries(data, groups, handle.operator, declaration)
-    return header.state, dict(zip((one.group for one in header.groups), map(list, parts), strict=True))
 
 
 def find_upgrade(

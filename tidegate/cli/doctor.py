@@ -17,7 +17,6 @@ from textwrap import wrap
 from typing import Any, Final
 
 import click
-import msgspec
 
 from tidegate.checks.facts import StartTarget
 from tidegate.checks.findings import (
@@ -25,7 +24,6 @@ from tidegate.checks.findings import (
     Finding,
     Severity,
     derive_exit_code,
-    derive_problem,
     derive_problems,
     describe_subject,
     find_preventing,
@@ -58,9 +56,7 @@ from tidegate.storage.base import StorageError
 
 @click.command()
 @PIPELINE_FILE
-@click.option(
-    "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the findings."
-)
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the findings.")
 @click.option("--spark", is_flag=True, help="Also start a Spark session, and look at the checkpoints from every slot.")
 def doctor(file: Path, style: str, spark: bool) -> int:
     """Examine the deployment that FILE describes: brokers, topics, permissions, this machine.
@@ -168,15 +164,12 @@ def _is_own_daemon(loaded: LoadedPipeline) -> bool:
 
 
 WIDTH: Final = 118
-_SEVERITY: Final = {Severity.UNKNOWN: "notice", Severity.WARNING: "warning", Severity.PROBLEM: "error"}
 
 
 def render_findings(loaded: LoadedPipeline, findings: Sequence[Finding], style: str) -> str:
-    """Render findings as `text`, `json` or `github`, without secrets of the pipeline file."""
+    """Render findings as `text` or `json`, without secrets of the pipeline file."""
     if style == "json":
         return loaded.secrets(json.dumps(_document(loaded, findings), indent=2, ensure_ascii=False))
-    if style == "github":
-        return _commands(loaded, findings)
     return loaded.secrets("\n".join([*_table(loaded, findings), "", *_verdict(loaded, findings)]))
 
 
@@ -234,12 +227,3 @@ def _document(loaded: LoadedPipeline, findings: Sequence[Finding]) -> dict[str, 
         "exactly_once": is_kept(findings) and loaded.settings.checkpoints.mode == "exactly-once",
         "findings": rows,
     }
-
-
-def _commands(loaded: LoadedPipeline, findings: Sequence[Finding]) -> str:
-    problems = [
-        msgspec.structs.replace(derive_problem(loaded, one), severity=_SEVERITY[one.severity])
-        for one in findings
-        if one.severity is not Severity.OK
-    ]
-    return render_problems(problems, "github")

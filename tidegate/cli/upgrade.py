@@ -10,27 +10,22 @@ from pathlib import Path
 import click
 import msgspec
 
-from tidegate.checks.dry_run import Migrated
 from tidegate.checks.judge_start import place_refusal
 from tidegate.checks.pipeline_file import plan_file
-from tidegate.checks.upgrade_check import Report, Target, check_upgrade, find_target, find_upgrade
+from tidegate.checks.upgrade_check import Migrated, Report, find_target, find_upgrade
 from tidegate.cli.options import PIPELINE_FILE, add_start_options, read_directives
 from tidegate.cli.output import render_table
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
-from tidegate.config.fields.base import Path as SettingPath
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.upgrade_directives import KEEP
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
-from tidegate.coordinator.upgrade import StateChange, StepChange, UpgradeOutcome, UpgradeRefusal
+from tidegate.coordinator.upgrade import StateChange, StepChange, UpgradeOutcome
 from tidegate.coordinator.upgrade_decision import UNSAID
-from tidegate.daemon.restore_point import StartOptions
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
-from tidegate.plan.graph import Plan
 from tidegate.plan.upgrade_directives import give_up_columns
 from tidegate.state.compatibility import Fit
-from tidegate.storage.base import Storage
 from tidegate.storage.open import scheme_of
 
 REFUSED = 4
@@ -39,9 +34,7 @@ REFUSED = 4
 @click.command()
 @PIPELINE_FILE
 @click.option("--from", "target", metavar="ID|PATH", help="A retained checkpoint or savepoint; default: the newest.")
-@click.option(
-    "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the output."
-)
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
 @click.option(
     "--migrate-dry-run",
     "migrate",
@@ -76,47 +69,21 @@ def upgrade(
     problems = derive_problems(loaded, report)
     if style == "json":
         click.echo(json.dumps(_as_json(report, problems), indent=2, ensure_ascii=False))
-    elif style == "github":
-        click.echo(render_problems([*problems, *derive_notices(loaded, report)], style))
     else:
         click.echo(render_report(report, problems))
     return 0 if report.fits else REFUSED
 
 
 def read_begun(loaded: LoadedPipeline) -> Mapping[OperatorName, Mapping[str, int]]:
-    """Returns the checkpoints from which the later added aggregates of each step count, if the journal is readable
-    here.
-    """
-    found = _find_local(loaded, None)
-    return {} if found is None else found[0].identity.begun
-
-
-def _find_local(loaded: LoadedPipeline, wanted: str | None) -> tuple[Target, Storage] | None:
-    """Finds the target as `find_target` does, in a local directory. Returns None if there is none, or it cannot be
-    read.
-    """
+    """Returns the checkpoints from which later added aggregates of each step count; empty unless readable here."""
     directory = str(loaded.settings.checkpoints.directory)
     if scheme_of(directory) != "file":
-        return None
+        return {}
     try:
-        target, states = find_target(directory, derive_opener(loaded.settings), wanted)
+        target, _ = find_target(directory, derive_opener(loaded.settings), None)
     except TidegateError:
-        return None
-    return None if target is None else (target, states)
-
-
-def find_state_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions) -> list[Problem]:
-    """Returns why a run would be refused because of existing checkpoints, as far as they are readable here.
-
-    A directory that is elsewhere or unreadable is not held against the file.
-    """
-    found = _find_local(loaded, None if options.restore is None else options.restore.target)
-    if found is None:
-        return []
-    try:
-        return derive_problems(loaded, check_upgrade(plan, *found, options.command_line, headers=False))
-    except TidegateError:
-        return []
+        return {}
+    return {} if target is None else target.identity.begun
 
 
 def derive_problems(loaded: LoadedPipeline, report: Report) -> list[Problem]:
@@ -132,30 +99,6 @@ def derive_problems(loaded: LoadedPipeline, report: Report) -> list[Problem]:
         if one.failure
     ]
     return sorted(found)
-
-
-def derive_notices(loaded: LoadedPipeline, report: Report) -> list[Problem]:
-    """Returns a notice for each step that is not kept unchanged, at its place, then one for the whole pipeline."""
-    if not report.target:
-        return [_notice(loaded, OperatorName(""), _say_nothing_there(report))]
-    found = []
-    for step in report.upgrade.steps:
-        told = _say_change(step)
-        if told and step.outcome is not UpgradeOutcome.REFUSED:
-            kind = "source" if step.source else "step"
-            found.append(_notice(loaded, step.name, f"{kind} {step.name}: {told}"))
-    found += [_notice(loaded, change.name, str(change)) for change in report.upgrade.code]
-    found += [_notice_at(loaded, ("code",), str(change)) for change in report.upgrade.files]
-    summary = f"pipeline {report.pipeline}, from {report.target}: {_say_verdict(report)}"
-    return [*sorted(found), _notice(loaded, OperatorName(""), summary)]
-
-
-def _notice(loaded: LoadedPipeline, name: OperatorName, told: str) -> Problem:
-    return msgspec.structs.replace(place_refusal(loaded, UpgradeRefusal(name, told, "")), severity="notice")
-
-
-def _notice_at(loaded: LoadedPipeline, path: SettingPath, told: str) -> Problem:
-    return msgspec.structs.replace(loaded.problem(path, told, at_key=True), severity="notice")
 
 
 def _say_change(step: StepChange) -> str:
@@ -196,25 +139,19 @@ def _as_json(report: Report, problems: list[Problem]) -> dict[str, object]:
         "code": msgspec.to_builtins(report.upgrade.code),
         "files": msgspec.to_builtins(report.upgrade.files),
         "refusals": msgspec.to_builtins(report.refusals),
-        "forecast": msgspec.to_builtins(report.forecast),
         "migrated": msgspec.to_builtins(report.migrated),
         "problems": msgspec.to_builtins(problems),
     }
 
 
 def render_report(report: Report, problems: list[Problem]) -> str:
-    """Renders the table, then the problems or the forecast."""
+    """Renders the table, the results of a dry run and the problems."""
     if not report.target:
         return _say_nothing_there(report)
     lines = [f"pipeline {report.pipeline}, from {report.target}", ""]
     lines += _table(report)
     changes = (*report.upgrade.code, *report.upgrade.files)
     lines += ["", *map(str, changes)] if changes else []
-    if report.forecast is not None:
-        cast = report.forecast
-        told = f"restore: about {cast.restore_s:.1f} s for {cast.state_bytes:,} bytes"
-        rate = f"an estimate: one reader takes {cast.bytes_per_s / 1e6:.3g} MB/s here"
-        lines += ["", f"{told} ({rate}); the first checkpoint writes all of it again"]
     lines += map(_say_migrated, report.migrated)
     lines += ["", *map(str, problems)] if problems else []
     lines += ["", _say_verdict(report)]

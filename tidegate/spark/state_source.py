@@ -1,12 +1,4 @@
-"""Reads state of a checkpoint or savepoint as a Spark DataFrame, in parallel tasks.
-
-  from tidegate.spark.state_source import TidegateStateSource
-  spark.dataSource.register(TidegateStateSource)
-  spark.read.format("tidegate").option("path", "/data/checkpoints").option("step", "totals").load()
-
-Options: `path` (a savepoint, a checkpoint directory or a pipeline file), `step`; `state`, if the step has several;
-`checkpoint` (a number, or `newest`); `raw` (`true`: unconverted accumulators); `partitions`. Spark runs Python data
-sources only with pyarrow, which the extra `spark-sql` installs; `read_state` returns the same DataFrame without it.
+"""Reads state of a checkpoint or savepoint as a Spark DataFrame, in parallel tasks: `read_state`.
 
 A part is a range of key groups with the files that contain some of them. Tidegate must be installed where tasks run,
 and they must have access to the files, as for a pipeline.
@@ -14,13 +6,11 @@ and they must have access to the files, as for a pipeline.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -41,7 +31,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from pyspark.sql.types import DataType as SparkType
-from typing_extensions import override
 
 from tidegate.datatypes import NESTED, DataType
 from tidegate.errors import TidegateError
@@ -72,16 +61,9 @@ _SIMPLE: Final[Mapping[str, SparkType]] = {
 
 
 class StateOptionRefused(TidegateError):
-    """The options of a read are invalid for the data source."""
+    """The options of `read_state` are invalid."""
 
     code = "state-option-refused"
-    exit_code = 2
-
-
-class PyarrowMissing(TidegateError):
-    """Spark cannot run Python data sources here."""
-
-    code = "pyarrow-missing"
     exit_code = 2
 
 
@@ -105,60 +87,17 @@ class StateOptions(msgspec.Struct, frozen=True):
         return StateTable(read_shape(snapshot, choose_state(snapshot, self.step, self.state)), raw=self.raw)
 
 
-class StatePart(InputPartition):
+class StatePart:
     """The input of one task: a range of key groups, and the files that contain some of them."""
 
     def __init__(self, options: StateOptions, files: StateFiles, first: int, end: int) -> None:
-        super().__init__((first, end))
         self.options = options
         self.key_groups = range(first, end)
         self.files = files.within(self.key_groups) if files.keyed else files
 
 
-class TidegateStateSource(DataSource):
-    """The data source `tidegate` of Spark."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        if importlib.util.find_spec("pyarrow") is None:
-            raise PyarrowMissing(
-                "Spark reads Python data sources by pyarrow, which is not installed: `pip install "
-                "'tidegate[spark-sql]'` on the driver and where tasks run; or use "
-                "tidegate.spark.state_source.read_state, which needs no pyarrow"
-            )
-        self._options = read_options(options)
-
-    @classmethod
-    def name(cls) -> str:
-        """Returns the name for `format`."""
-        return "tidegate"
-
-    def schema(self) -> StructType:
-        """Returns the columns as shown by `tidegate state list`."""
-        return derive_schema(self._options.open_table())
-
-    @override
-    def reader(self, schema: StructType) -> DataSourceReader:  # a user-defined schema is ignored
-        return TidegateStateReader(self._options)
-
-
-class TidegateStateReader(DataSourceReader):
-    """Reads each part on its own; nothing is collected on the driver."""
-
-    def __init__(self, options: StateOptions) -> None:
-        self._options = options
-
-    @override
-    def partitions(self) -> Sequence[InputPartition]:
-        return derive_parts(self._options)
-
-    @override
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        assert isinstance(partition, StatePart)
-        return read_part(partition)
-
-
 def read_state(spark: SparkSession, **options: str | int | bool) -> DataFrame:
-    """Returns the same DataFrame without pyarrow, using RDDs.
+    """Returns the rows of a state.
 
     Example: `read_state(spark, path="/data/checkpoints", step="totals")`.
     """
