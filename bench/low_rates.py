@@ -253,7 +253,7 @@ def _kinds(root: int) -> dict[int, str]:
         elif "org.apache.spark" in one.command:
             kinds[one.pid] = "driver JVM" if one.parent == root else "executor JVMs"
         else:
-            kinds[one.pid] = "fork servers" if "fork_server" in one.command else "others"
+            kinds[one.pid] = "fork servers" if "slot.fork_" in one.command else "others"
     return kinds
 
 

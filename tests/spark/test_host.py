@@ -6,7 +6,7 @@ import errno
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,11 +76,11 @@ def test_X34_secrets_are_not_on_the_command_line_of_the_jvm(tmp_path: Path, monk
     """Everybody on a machine can read command lines."""
     launched: dict[str, str] = {}
 
-    def launch(conf: Any, _streams: Any) -> None:
-        launched.update(conf.getAll())
+    def launch(settings: Mapping[str, str], *_: object) -> None:
+        launched.update(settings)
         raise RuntimeError("not here")
 
-    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
+    monkeypatch.setattr("tidegate.spark.host.DriverJvm", launch)
     monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
     account = "spark.hadoop.fs.azure.account.key.shop.dfs.core.windows.net"  # a name that does not say what it is
     given: dict[str, Text] = {
@@ -302,7 +302,7 @@ def test_a_session_that_spark_refuses_says_why(
     def refused(*_what: object) -> None:
         raise RuntimeError(text)
 
-    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", refused)
+    monkeypatch.setattr("tidegate.spark.host.DriverJvm", refused)
     monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
     with pytest.raises(SparkUnavailable) as told:
         SparkHost("shop", "local[1]", {}, tmp_path).start(1)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.spark.processes import FORK_SERVER, OsProcess, choose_slots
+from tidegate.slot.fork_guard import SERVER
+from tidegate.spark.processes import OsProcess, choose_slots
 
-DRIVER = OsProcess(10, 9, "S", f"java -cp jars org.SparkSubmit --conf spark.python.daemon.module={FORK_SERVER} shell ")
-"""Its command has the module's name; with no executors it is the parent of the fork server."""
+DRIVER = OsProcess(10, 9, "S", "java -cp jars org.SparkSubmit --conf spark.python.daemon.module=pyspark.daemon shell ")
+"""Its command has the module's name; with no executors it is the parent of Spark's own fork server."""
 EXECUTOR = OsProcess(20, 10, "S", "java -cp jars CoarseGrainedExecutorBackend ")
 
 
 @pytest.mark.parametrize("parent", [DRIVER, EXECUTOR], ids=["local", "executors"])
-@pytest.mark.parametrize("command", [f"python -m {FORK_SERVER} pyspark.worker ", "python -m pyspark.daemon "])
+@pytest.mark.parametrize("command", [f"python -m {SERVER} 9 ", "python -m pyspark.daemon "])
 def test_slots_are_the_forks_of_a_fork_server_and_nothing_above_or_below_them(parent: OsProcess, command: str) -> None:
     server = OsProcess(30, parent.pid, "S", command)
     slots = [OsProcess(31, 30, "S", command), OsProcess(32, 30, "R", command)]

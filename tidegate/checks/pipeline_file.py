@@ -167,9 +167,19 @@ def read_checked(read: Callable[[], LoadedPipeline], ask: Ask = Ask.COPY) -> tup
         return loaded, expressions.check(loaded)
 
 
-def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tuple[LoadedPipeline, Plan]:
-    """Read a file into settings and a plan. Raises ConfigErrors with all problems of the file at once."""
-    loaded, checked = read_checked(lambda: read_pipeline(path, environ), ask)
+def plan_file(
+    path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY, meanwhile: Callable[[], None] = lambda: None
+) -> tuple[LoadedPipeline, Plan]:
+    """Read a file into settings and a plan. Raises ConfigErrors with all problems of the file at once.
+
+    `meanwhile` is called first, while the child process loads Polars.
+    """
+
+    def read() -> LoadedPipeline:
+        meanwhile()
+        return read_pipeline(path, environ)
+
+    loaded, checked = read_checked(read, ask)
     if checked.plan is None:
         raise ConfigErrors(checked.problems)
     return loaded, checked.plan

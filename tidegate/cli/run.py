@@ -19,6 +19,7 @@ from tidegate.cli.streams import reporting
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
+    from tidegate.cli.progress import TerminalLines
     from tidegate.config.load import LoadedPipeline
     from tidegate.config.models import PipelineSettings
     from tidegate.daemon.http.server import HttpServer
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tidegate.daemon.restore_point import StartOptions
     from tidegate.daemon.tap_resource import TapService
     from tidegate.plan.graph import Plan
+    from tidegate.process.logs import LogSetup
+    from tidegate.spark.early_server import EarlyServer
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +55,14 @@ def run(
     The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations/running`.
     """
     from tidegate.process.garbage import collect_rarely
+    from tidegate.spark.early_server import early_server
 
     collect_rarely()
     command_line = read_directives(keep, reset, drop)
     options = read_start(restore, repeat_output, begin_anew, command_line, accept_gone=accept_gone)
-    sys.exit(run_pipeline(file, options, _keep_exit_code))
+    with early_server() as server:
+        code = run_pipeline(file, options, _keep_exit_code, server)
+    sys.exit(code)
 
 
 def _keep_exit_code() -> None:
@@ -65,6 +71,16 @@ def _keep_exit_code() -> None:
 
     for number in ending_signals():
         signal.signal(number, signal.SIG_IGN)
+
+
+def _configure_logging(loaded: LoadedPipeline, terminal: TerminalLines | None) -> LogSetup:
+    from tidegate.daemon.tracing import find_header_secrets
+    from tidegate.process.logs import configure_logging, set_secrets
+
+    settings = loaded.settings
+    set_secrets([*loaded.secrets.values, *find_header_secrets(os.environ)])
+    level = getattr(logging, settings.logging.level.upper())
+    return configure_logging(settings.name, level, settings.logging.format, terminal=terminal)
 
 
 def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
@@ -96,7 +112,12 @@ def _make_http(loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics, tap
     return http
 
 
-def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Callable[[], None] = lambda: None) -> int:
+def run_pipeline(
+    file: Path,
+    options: StartOptions | None = None,
+    on_ended: Callable[[], None] = lambda: None,
+    early_server: EarlyServer | None = None,
+) -> int:
     """Runs the daemon and returns its exit code. Errors are reported once, without a traceback.
 
     `on_ended` is called when the daemon has ended and no longer handles signals.
@@ -104,26 +125,25 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.checks.findings import StartRefused
     from tidegate.checks.pipeline_file import plan_file
     from tidegate.checks.schemas import Ask
-    from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
     from tidegate.config.errors import ConfigErrors
-    from tidegate.daemon.http.redaction import redact_status
-    from tidegate.daemon.tap_resource import TapService
-    from tidegate.daemon.tracing import find_header_secrets, start_tracing
-    from tidegate.plan.upgrade_directives import give_up_columns
-    from tidegate.process.limits import raise_descriptor_limit
-    from tidegate.process.logs import configure_logging, set_secrets
 
     try:
-        loaded, plan = plan_file(file, os.environ, Ask.EITHER)
+        loaded, plan = plan_file(file, os.environ, Ask.EITHER, _import_daemon)
     except ConfigErrors as errors:
         return _report_problems([str(problem) for problem in errors.problems], errors.exit_code)
+    from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
+    from tidegate.daemon.http.redaction import redact_status
+    from tidegate.daemon.restore_point import StartOptions
+    from tidegate.daemon.service import Daemon
+    from tidegate.daemon.tap_resource import TapService
+    from tidegate.daemon.tracing import start_tracing
+    from tidegate.plan.upgrade_directives import give_up_columns
+    from tidegate.process.limits import raise_descriptor_limit
+
     plan = give_up_columns(plan, options.command_line.columns if options is not None else ())
     settings = loaded.settings
-    set_secrets([*loaded.secrets.values, *find_header_secrets(os.environ)])
     console = open_console()
-    terminal = TerminalLines(console) if console is not None else None
-    level = getattr(logging, settings.logging.level.upper())
-    logs = configure_logging(settings.name, level, settings.logging.format, terminal=terminal)
+    logs = _configure_logging(loaded, TerminalLines(console) if console is not None else None)
     raise_descriptor_limit()
     metrics = _make_metrics(settings, plan)
     http: HttpServer | None = None
@@ -134,13 +154,10 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         http = _make_http(loaded, plan, metrics, taps)
         http.start()
         logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
-        from tidegate.daemon.restore_point import StartOptions
-        from tidegate.daemon.service import Daemon
-
         display.start()
         serving = http
         begin = options or StartOptions()
-        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, serving, logs.context, begin, taps)))
+        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, serving, logs.context, begin, taps, early_server)))
     except StartRefused as refused:
         for text, cause in refused.findings:
             logger.error("%s", text, extra={"error": cause or refused})  # noqa: TRY400 - as below
@@ -159,6 +176,12 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
                 part.stop()
         logs.close()
     return 0
+
+
+def _import_daemon() -> None:
+    """Imports the rest of the daemon."""
+    import tidegate.daemon.resources
+    import tidegate.daemon.service  # noqa: F401 - used later
 
 
 def _report_problems(problems: list[str], exit_code: int) -> int:

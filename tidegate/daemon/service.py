@@ -66,6 +66,7 @@ from tidegate.process.logs import LogContext
 from tidegate.process.service_manager import open_service_manager
 from tidegate.process.signals import ending_signals
 from tidegate.slot.copies import sweep_copies
+from tidegate.spark.early_server import EarlyServer
 from tidegate.spark.host import SparkHost
 from tidegate.spark.master import find_driver_host
 from tidegate.spark.work_directory import WorkDirectory, temporary_directory
@@ -125,7 +126,9 @@ class Daemon:
         log_context: LogContext,
         options: StartOptions,
         taps: TapService,
+        early_server: EarlyServer | None,
     ) -> None:
+        self._early_server = early_server
         self._loaded = loaded
         self._options = options
         self._settings = loaded.settings
@@ -146,6 +149,8 @@ class Daemon:
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
         self._host = self._make_host()
+        self._opening: asyncio.Task[None] | None = None
+        """Opens Spark's session; None before that has begun."""
         self._hurrying: asyncio.Task[None] | None = None
         self._code: int | None = None
         """The exit code; set once nothing is left to do except to close."""
@@ -307,7 +312,11 @@ class Daemon:
     # -- open and close --------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Opens everything. Spark takes seconds to start, so all checks that can refuse the start run first."""
+        """Opens everything. Spark takes seconds to start, so all checks that can refuse the start run first.
+
+        On this machine Spark then starts while the first recovery takes the pipeline over. A cluster may have no slots
+        to offer, so there the takeover, which ends an older daemon, waits until it does.
+        """
         await self._host.server.start()
         target = StoredTarget(self._services, self._options)
         strict = self._settings.strict
@@ -319,9 +328,19 @@ class Daemon:
         if self._registry is not None:
             await self._opened.enter_async_context(self._registry)
             self._services.schemas.write_with(await register_schemas(self._registry, self._plan))
+        self._opening = asyncio.create_task(self._open_spark())
+        if not self._host.spark.is_local:
+            await self._wait_open()
+
+    async def _open_spark(self) -> None:
         await asyncio.to_thread(self._host.spark.start, self._plan.parallelism)
         if key := self._host.spark.channel_key:
             self._host.server.encrypt(accepting_context(key))
+
+    async def _wait_open(self) -> None:
+        """Waits until Spark offers the slots. Raises what prevents that."""
+        assert self._opening is not None
+        await asyncio.shield(self._opening)
 
     async def _close(self, ended: BaseException | None) -> None:
         """Closes everything; after `CLOSE_S` the process exits regardless.
@@ -340,6 +359,8 @@ class Daemon:
             await self._opened.aclose()
             await self._services.kafka.close()
             await asyncio.to_thread(self._services.journal_thread.shutdown)
+            if self._opening is not None:
+                await asyncio.gather(self._opening, return_exceptions=True)
             await asyncio.to_thread(self._host.spark.stop)
             self._work_dir.remove()
             # Otherwise the loop waits for it without a limit.
@@ -419,6 +440,7 @@ class Daemon:
             self._attempt_settings.start_timeout_s,
             encrypted=decide_encryption(runtime.encryption, master),
             frozen_s=runtime.heartbeat_timeout_ms / 1000,
+            early_server=self._early_server,
         )
         server = ControlServer(
             _control_bind(address),
@@ -426,7 +448,7 @@ class Daemon:
             runtime.heartbeat_timeout_ms / 1000,
             unauthenticated_max=2 * self._plan.parallelism + 8,
         )
-        return SlotHost(spark, server, address)
+        return SlotHost(spark, server, address, self._wait_open)
 
     def _on_attempt(self, attempt: Attempt) -> None:
         self._log_context.attempt = attempt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from tidegate.daemon.control_server import ControlServer
@@ -23,6 +25,10 @@ class Services(Stores, frozen=True, kw_only=True):
     progress: ProgressLines = msgspec.field(default_factory=ProgressLines)
 
 
+async def _do_nothing() -> None:
+    """Waits for nothing."""
+
+
 class SlotHost(msgspec.Struct, frozen=True):
     """How slots are started and reached."""
 
@@ -30,3 +36,5 @@ class SlotHost(msgspec.Struct, frozen=True):
     server: ControlServer
     address: str
     """The address by which executors reach the daemon."""
+    wait_open: Callable[[], Awaitable[None]] = _do_nothing
+    """Waits until Spark offers the slots. Raises what prevents that."""

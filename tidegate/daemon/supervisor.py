@@ -298,6 +298,7 @@ class Supervisor(AttemptListener):
         settings, services = self._settings, self._services
         services.metrics.state(PipelineState.RESTORING)
         recovered = await self._recover(settings.slots.transaction_timeout_ms)
+        await self._host.wait_open()
         attempt = recovered.restore.attempt
         services.metrics.attempt_started(attempt)
         self._began(attempt)

@@ -1,7 +1,7 @@
-"""The executor process that its slots are forked from, with all their modules imported once.
+"""The process that slots are forked from, with all their modules imported once (ADR 66).
 
-Spark runs it instead of `pyspark.daemon` (`spark.python.daemon.module`), whose work it does. Without it, every slot
-would import everything again after each kill, and hold its own copy of memory that could be shared (ADR 66).
+Otherwise every slot would import everything again after each kill, and hold its own copy of memory that could be
+shared. It imports first, and then takes over the streams that connect a guard (`fork_guard.py`) with Spark.
 
 It must load even if nothing else does, so that the first slot can report an interpreter that is too old or lacks a
 package.
@@ -9,65 +9,64 @@ package.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import os
-import subprocess
+import signal
+import socket
 import sys
 import warnings
-from pathlib import Path
-from typing import Final
 
+from tidegate.process.parent import die_with_parent
 from tidegate.slot import POLARS_THREADS
+from tidegate.slot.fork_guard import is_own, take_over
 
-FROZEN_S: Final = "TIDEGATE_FROZEN_S"
-"""Environment variable: the seconds for which this process may be frozen, as long as a slot may be silent."""
+WORKER = "pyspark.worker"
+"""Spark's own part of a slot, which 4.x imports after the fork."""
 
 
 def import_slots() -> None:
     """Imports what slots run; its pages stay shared, since garbage collection does not touch them."""
     os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS
+    gc.disable()  # there is no garbage yet, and each search takes longer than the one before
     try:
-        # The arguments name Spark's own part of a worker, which 4.x imports after the fork.
-        for module in (*sys.argv[1:], "tidegate.slot.worker", "tidegate.slot.deployment"):
+        for module in (WORKER, "tidegate.slot.worker", "tidegate.slot.deployment"):
             importlib.import_module(module)
         importlib.import_module("tidegate.kafka.connecting").import_client()  # for the first transaction of each slot
     except Exception:  # noqa: BLE001 - the first slot fails with the same error, which its job reports to the daemon
         return
+    finally:
+        gc.enable()
     gc.collect()
     gc.freeze()
 
 
-def start_guard() -> subprocess.Popen[bytes] | None:
-    """Starts the process that kills this one if it is frozen.
-
-    It ends with the last process that holds the other end of its standard input: this one, and the slots forked from
-    it. Standard output belongs to Spark.
-    """
-    limit_s = os.environ.get(FROZEN_S)
-    if limit_s is None:
-        return None
-    guard = str(Path(__file__).with_name("fork_guard.py"))
-    with contextlib.suppress(OSError):
-        return subprocess.Popen(
-            [sys.executable, "-IS", guard, str(os.getpid()), limit_s],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-        )
-    return None
+def accept_guard(stdin: socket.socket) -> socket.socket:
+    """Returns the connection to a guard: standard input, or the first one of this user that it accepts."""
+    if not stdin.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return stdin
+    with stdin:
+        while True:
+            guard, _ = stdin.accept()
+            if is_own(guard):
+                return guard
+            guard.close()
 
 
 def serve() -> None:
-    """Forks slots until the executor ends."""
-    guard = start_guard()
+    """Imports everything, waits for a guard, and forks slots until the executor ends."""
+    die_with_parent(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stdin = socket.socket(fileno=os.dup(0))
+    import_slots()
+    guard = accept_guard(stdin)
+    sys.argv[1:] = take_over(guard)
     from pyspark.daemon import manager
 
     # Idle threads of libraries (jemalloc's, Polars' sweeper) do not survive in slots, and are not needed there.
     warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
-    import_slots()
     manager()
-    del guard  # its pipe was open until here
+    del guard  # the guard ends when this is closed
 
 
 if __name__ == "__main__":

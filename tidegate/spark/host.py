@@ -24,14 +24,15 @@ from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.secrets import Text, is_secret_key, reveal
 from tidegate.errors import PipelineStopped
 from tidegate.slot.bootstrap import SlotBootstrap
-from tidegate.slot.fork_server import FROZEN_S
+from tidegate.slot.fork_guard import EARLY_SERVER, FROZEN_S
 from tidegate.spark.channel_key import make_key
 from tidegate.spark.class_archive import spark_archive
+from tidegate.spark.early_server import EarlyServer
+from tidegate.spark.gateway import DriverJvm
 from tidegate.spark.java import find_java, java_home
 from tidegate.spark.job_errors import derive_job_error, describe_failure, describe_refusal
 from tidegate.spark.jvm_output import JvmOutput
 from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, find_driver_host, wait_for_master
-from tidegate.spark.processes import FORK_SERVER
 from tidegate.spark.spark_home import link_home
 from tidegate.spark.versions import read_spark
 
@@ -47,6 +48,8 @@ FROZEN_S_MAX: Final = 10.0
 POLL_S: Final = 0.1
 REHEARSAL_S_MAX: Final = 120.0
 KUBERNETES: Final = "k8s://"
+FORK_GUARD: Final = "tidegate.slot.fork_guard"
+EXECUTOR_ENVIRONMENT: Final = "spark.executorEnv."
 STOP_TIMEOUT_S: Final = 15.0
 ANSWER_S: Final = 60.0
 """Time limit for the first response to a job: a JVM that takes longer is stuck (stopped, for example) for every job."""
@@ -78,7 +81,7 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
     "spark.python.worker.faulthandler.enabled": "true",
-    "spark.python.daemon.module": FORK_SERVER,
+    "spark.python.daemon.module": FORK_GUARD,
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
 }
@@ -159,9 +162,14 @@ class SparkHost:
         *,
         encrypted: bool = False,
         frozen_s: float = FROZEN_S_MAX,
+        early_server: EarlyServer | None = None,
     ) -> None:
-        """`frozen_s` limits how long the process that slots are forked from may be frozen."""
+        """`frozen_s` limits how long the process that slots are forked from may be frozen.
+
+        `early_server` becomes that process, if slots may use it.
+        """
         self._frozen_s = frozen_s
+        self._early_server = early_server
         self.channel_key = ""
         """The key (see channel_key.py). Set once the session is open; empty if nothing is encrypted."""
         self._encrypted = encrypted
@@ -182,28 +190,26 @@ class SparkHost:
         java = find_java()
         archive = spark_archive(java).options
         log4j, temporary = self._prepare(java)
-        from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
-
+        self._offer_early_server()
         here = [f"-Djava.io.tmpdir={temporary}", *archive]
         for name, more in (
             ("spark.driver.extraJavaOptions", here),
             # Executors of a cluster run where these files do not exist.
-            ("spark.executor.extraJavaOptions", here if self._is_local else []),
+            ("spark.executor.extraJavaOptions", here if self.is_local else []),
         ):
             self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
         settings = derive_settings(
             self._application, self._master, self._properties, encrypted=self._encrypted, frozen_s=self._frozen_s
         )
-        launched, conf = SparkConf(loadDefaults=False), SparkConf(loadDefaults=False)
-        launched.setAll([(name, value) for name, value in settings.items() if not self._is_secret(name)])
-        conf.setAll(list(settings.items()))
+        public = {name: value for name, value in settings.items() if not self._is_secret(name)}
         output = self._output
         try:
             with output.writer() as descriptor:
-                streams = {"stdout": descriptor, "stderr": descriptor}
-                # Its command line is visible to every user.
-                gateway = launch_gateway(launched, streams)  # type: ignore[no-untyped-call]  # pyspark has no types
+                jvm = DriverJvm(public, descriptor, self._work_dir)
+            from pyspark import SparkConf, SparkContext
+
+            conf, gateway = SparkConf(loadDefaults=False), jvm.connect()
+            conf.setAll(list(settings.items()))
             if self._encrypted:
                 self.channel_key = make_key(java, gateway.jvm, self._work_dir)
                 logger.info("traffic between daemon, slots and Spark is encrypted")
@@ -219,17 +225,27 @@ class SparkHost:
                 f"{self._cause_of_the_cluster}"
             ) from error
         self._wait_for_slots(parallelism)
-        _ask(partial(self._warm_up, parallelism), "spark-warm-up")
+        if not self.is_local:
+            _ask(partial(self._warm_up, parallelism), "spark-warm-up")
+
+    def _offer_early_server(self) -> None:
+        """Names the early server to executors on this machine, unless the file sets what only a new process can use."""
+        if self._early_server is None:
+            return
+        ours = os.environ["PYSPARK_PYTHON"] == sys.executable
+        if self.is_local and ours and not any(name.startswith(EXECUTOR_ENVIRONMENT) for name in self._properties):
+            self._properties[f"{EXECUTOR_ENVIRONMENT}{EARLY_SERVER}"] = self._early_server.address
+        else:
+            self._early_server.close()
 
     def _warm_up(self, parallelism: int) -> None:
         """Runs an empty job, so that fork servers import their modules while the daemon takes the pipeline over.
 
-        On a cluster its tasks are spread over the executors.
+        Its tasks are spread over the executors.
         """
         context: Any = self._context
-        tasks = 1 if self._master.startswith("local[") else parallelism
         try:
-            context.parallelize(range(tasks), tasks).mapPartitions(list).collect()
+            context.parallelize(range(parallelism), parallelism).mapPartitions(list).collect()
         except Exception as failure:  # noqa: BLE001 - the job of the attempt meets the same error, and reports it
             logger.debug("the fork servers were not warmed up: %s", describe_failure(str(failure)))
 
@@ -342,7 +358,7 @@ class SparkHost:
         if self._master.startswith("local-cluster"):
             os.environ["SPARK_HOME"] = str(link_home(self._work_dir))
         # The driver's name for executors, unless the file sets it: other machines may not resolve this machine's name.
-        host = "localhost" if self._is_local else find_driver_host(self._master, {})
+        host = "localhost" if self.is_local else find_driver_host(self._master, {})
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", host)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
         if not self._master.startswith(KUBERNETES):  # on Kubernetes every executor would get a volume of this name
@@ -360,10 +376,11 @@ class SparkHost:
         A cluster of another Spark does not respond, because it cannot read what the driver sends (seen with 3.5 and
         4.3).
         """
-        return "" if self._is_local else f"; a cluster of another Spark than {read_spark().library} offers none"
+        return "" if self.is_local else f"; a cluster of another Spark than {read_spark().library} offers none"
 
     @property
-    def _is_local(self) -> bool:
+    def is_local(self) -> bool:
+        """True if all slots run on this machine."""
         return self._master.startswith("local")
 
     def _wait_for_slots(self, parallelism: int) -> None:
@@ -382,7 +399,7 @@ class SparkHost:
             threading.Event().wait(POLL_S)
         held = _OF_OTHERS if self._master.startswith(STANDALONE) else ""
         silent = "" if offered else self._cause_of_the_cluster + self._cause_of_versions
-        raise (NotEnoughSlots if self._is_local else SlotsUnavailable)(
+        raise (NotEnoughSlots if self.is_local else SlotsUnavailable)(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
             f"the master or of the executors, or lower `parallelism`{held}{silent}",
             offered=offered,
@@ -476,13 +493,13 @@ def derive_settings(
 ) -> dict[str, str]:
     """Derives all settings of a session; those in the pipeline file take precedence."""
     own = {"spark.master": master, "spark.app.name": f"tidegate-{application}", **ENGINE_SETTINGS}
-    own[f"spark.executorEnv.{FROZEN_S}"] = f"{frozen_s:g}"
+    own[f"{EXECUTOR_ENVIRONMENT}{FROZEN_S}"] = f"{frozen_s:g}"
     if encrypted:
         own |= ENCRYPTED_SPARK
         if master.startswith("local-cluster"):  # the whole cluster belongs to this session, so the secret is generated
             own[SECRET] = secrets.token_hex(32)
     if master.startswith("local"):  # workers run in the daemon's directory, where a queue.py would shadow Python's
-        own["spark.executorEnv.PYTHONSAFEPATH"] = "1"
+        own[f"{EXECUTOR_ENVIRONMENT}PYTHONSAFEPATH"] = "1"
     return {**own, **given}
 
 

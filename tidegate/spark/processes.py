@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-FORK_SERVER: Final = "tidegate.slot.fork_server"
-"""The module that executors fork slots from, unless a pipeline file names Spark's own."""
-_SERVES: Final = re.compile(rf"(^| )-m ({re.escape(FORK_SERVER)}|pyspark\.daemon)( |$)")
+from tidegate.slot.fork_guard import SERVER
+
+_SERVES: Final = re.compile(rf"(^| )-m ({re.escape(SERVER)}|pyspark\.daemon)( |$)")
 """Matches the command line of a fork server and its forks. The driver's JVM has the module's name in a setting."""
 _ZOMBIE = "Z"
 
@@ -63,10 +63,7 @@ def find_slots(root: int) -> list[int]:
 
 
 def choose_slots(below: Sequence[OsProcess]) -> list[int]:
-    """Selects the forks of servers.
-
-    A server's parent is the JVM of an executor, or without executors that of the driver.
-    """
+    """Selects the forks of servers. A server's parent is the daemon, or its guard."""
     forked = {process.pid: process for process in below if _SERVES.search(process.command)}
     servers = {pid for pid, process in forked.items() if process.parent not in forked}
     return [pid for pid, process in forked.items() if process.parent in servers]
