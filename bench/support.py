@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TICK: Final = os.sysconf("SC_CLK_TCK")
-PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 TIMEOUT_S: Final = 300.0
 POLL_S: Final = 0.03
 CALM_S: Final = 3.0
@@ -58,7 +57,7 @@ class Usage(NamedTuple):
     own: float
     machine: float
     resident: int
-    """Bytes of the program."""
+    """Bytes of the program; memory that its processes share counts once."""
 
 
 class Used(NamedTuple):
@@ -80,9 +79,14 @@ class Meter(NamedTuple):
     def read(self) -> Usage:
         """Reads all of it now."""
         table = dict(_read_processes())
-        program, resident = _add_up(table, self.program)
+        family = _find_family(table, self.program)
         return Usage(
-            time.monotonic(), program, _add_up(table, self.broker)[0], time.process_time(), _busy_s(), resident
+            time.monotonic(),
+            sum(table[pid].cpu_s for pid in family),
+            _cpu_s(table, self.broker),
+            time.process_time(),
+            _busy_s(),
+            sum(map(_read_resident, family)),
         )
 
 
@@ -98,7 +102,6 @@ class _Process(NamedTuple):
     parent: int
     session: int
     cpu_s: float
-    resident: int
 
 
 def _read_processes() -> Iterator[tuple[int, _Process]]:
@@ -109,18 +112,31 @@ def _read_processes() -> Iterator[tuple[int, _Process]]:
             continue
         fields = text.rpartition(")")[2].split()
         cpu_s = sum(map(int, fields[11:15])) / TICK
-        yield int(place.name), _Process(int(fields[1]), int(fields[3]), cpu_s, int(fields[21]) * PAGE)
+        yield int(place.name), _Process(int(fields[1]), int(fields[3]), cpu_s)
 
 
-def _add_up(table: Mapping[int, _Process], root: int) -> tuple[float, int]:
-    """Returns CPU seconds and resident bytes of a process, its descendants, and others of its session."""
+def _find_family(table: Mapping[int, _Process], root: int) -> set[int]:
+    """Returns a process, its descendants, and others of its session."""
     found = {pid for pid, one in table.items() if pid == root or one.session == root}
     grown = True
     while grown:
         below = {pid for pid, one in table.items() if one.parent in found} - found
         grown = bool(below)
         found |= below
-    return sum(table[pid].cpu_s for pid in found), sum(table[pid].resident for pid in found)
+    return found
+
+
+def _cpu_s(table: Mapping[int, _Process], root: int) -> float:
+    return sum(table[pid].cpu_s for pid in _find_family(table, root))
+
+
+def _read_resident(pid: int) -> int:
+    """Returns the resident bytes of a process; memory that it shares with others counts in equal parts."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:  # it has ended
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
 
 
 def _busy_s() -> float:
@@ -197,9 +213,9 @@ def wait_quiet(limit: float) -> float:
     """
     deadline = time.monotonic() + QUIET_S
     while True:
-        at, before = time.monotonic(), _busy_s() - _add_up(dict(_read_processes()), os.getpid())[0]
+        at, before = time.monotonic(), _busy_s() - _cpu_s(dict(_read_processes()), os.getpid())
         time.sleep(1.0)
-        after = _busy_s() - _add_up(dict(_read_processes()), os.getpid())[0]
+        after = _busy_s() - _cpu_s(dict(_read_processes()), os.getpid())
         others = max(0.0, after - before) / (time.monotonic() - at)
         if others <= limit:
             return others
