@@ -31,6 +31,7 @@ from tidegate.sources.reader import (
     GATHERED_RECORDS,
     MAX_PENDING_BYTES,
     MAX_RECORDS,
+    RELEASE_S_MAX,
     ConsumerThread,
     Pending,
     RoundPace,
@@ -397,6 +398,34 @@ def test_a_barrier_releases_what_gathers() -> None:
     assert taken is not None
     assert taken.records.sizes == [20, 30]
     assert not one.reader.release(), "there is nothing"
+
+
+def test_a_barrier_also_takes_what_waits_in_the_client_for_others() -> None:
+    one = gathering()
+
+    def trigger() -> None:
+        one.condition.meanwhile = read
+        assert one.reader.release()
+
+    def read() -> None:
+        one.condition.meanwhile = lambda: None
+        one.reader._hand_over(records_of(5), {})
+
+    one.condition.meanwhile = trigger
+    one.reader._linger()
+    waits = [seconds for seconds, met in one.condition.waits if met]
+    assert waits == [RELEASE_S_MAX, pytest.approx(LINGER_S)], "for the reader, which then waits no longer"
+    taken = one.reader.take(10)
+    assert taken is not None
+    assert taken.records.sizes == [20, 30, 5]
+
+
+def test_a_barrier_does_not_wait_for_a_reader_that_fails() -> None:
+    one = gathering()
+    one.reader._lingering = True
+    one.condition.meanwhile = lambda: one.reader._fail(SourceFailed("gone", source=NAME))
+    one.reader.release()
+    assert one.condition.waits == [(RELEASE_S_MAX, True)]
 
 
 @pytest.mark.parametrize("sizes", [[1] * GATHERED_RECORDS, [GATHERED_BYTES]])

@@ -52,6 +52,8 @@ FEW_BYTES_PER_SECOND = 5 * 2**20
 GATHERED_RECORDS = 1_000
 """The loop is woken for this many at once: a barrier must not wait for more."""
 GATHERED_BYTES = 2**18
+RELEASE_S_MAX = 0.01
+"""How long a barrier waits at most for the records that the client has: a hundred times as long as it takes."""
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _STABLE_SECONDS = 1.0
@@ -188,7 +190,9 @@ class ConsumerThread:
         self._gathering = Gathering(tools.gather_s if gathers else 0.0)
         self._changed = tools.condition()
         self._pending = Pending()
-        self._stopping = False
+        self._stopping = self._lingering = False
+        self._rounds = 0
+        """Rounds that were handed over."""
         self._failure: SourceFailed | SourceUnavailable | None = None
         self._initial: Positions | None = None
         self._flow: dict[TopicPartition, bool] = {}
@@ -241,8 +245,12 @@ class ConsumerThread:
             return taken
 
     def release(self) -> bool:
-        """Lets the next `take` return what gathers. Returns whether it otherwise would not."""
+        """Lets the next `take` return what gathers, here or in the client. Returns whether it otherwise would not."""
         with self._changed:
+            if self._lingering:
+                self._lingering, rounds = False, self._rounds
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._rounds > rounds or self._failure is not None, RELEASE_S_MAX)
             gathering = bool(self._pending) and self._gathering.left_s(self._tools.clock.monotonic()) > 0
             self._gathering.end()
             return gathering
@@ -447,7 +455,9 @@ class ConsumerThread:
         pause = self._pace.linger_seconds(now)
         if pause > 0:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self._caught_up.due(now), pause)
+                self._lingering = True
+                self._changed.wait_for(lambda: self._stopping or self._caught_up.due(now) or not self._lingering, pause)
+                self._lingering = False
 
     def _assign_added(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Assigns the added partitions that this client's broker already knows: assigning any other is an error."""
@@ -486,6 +496,7 @@ class ConsumerThread:
         size_bytes, now = records.size_bytes, self._tools.clock.monotonic()
         self._pace.note(len(records), size_bytes, now)
         with self._changed:
+            self._rounds += 1
             pending = self._pending
             if not pending:
                 self._gathering.begin(now)
@@ -494,6 +505,7 @@ class ConsumerThread:
             pending.size_bytes += size_bytes
             if len(pending.records) >= GATHERED_RECORDS or pending.size_bytes >= GATHERED_BYTES:
                 self._gathering.end()
+            self._changed.notify_all()
         self._wake_if_due()
 
     def _wake_if_due(self) -> float:
