@@ -39,7 +39,9 @@ from tidegate.kafka.oauth import (
 
 CLIENT, SECRET = "tidegate", "opensesame-oauth"
 LIFETIME_S = 12.0
-"""Of tokens; the clients are used for two of them, and then some."""
+"""Of tokens."""
+USED_S = LIFETIME_S * 1.3
+"""How long the clients are used: until the first tokens have expired, and then some."""
 PAUSE_S = 0.25
 """Between two transactions: as many as possible would keep both cores busy for as long as the tokens live."""
 
@@ -353,7 +355,7 @@ def test_both_clients_log_in_by_tokens_and_stay_in_when_the_first_ones_have_expi
         )
         server.lifetime_s = LIFETIME_S
         kafka = login(server, broker.tokens, **{"ssl.ca.location": str(broker.authority.file)})
-        _write_and_ask_for(kafka, 2 * LIFETIME_S)
+        _write_and_ask_for(kafka, USED_S)
         assert server.given >= 3 * 2, "three clients, and none could live on one token"
         server.audience = "another service"
         with pytest.raises(LoginRefused, match="it refuses the token") as refused:

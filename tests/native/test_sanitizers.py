@@ -17,7 +17,7 @@ from tidegate.native.build import FLAGS, compile_library
 
 RUNTIMES = ("libasan.so", "libubsan.so")
 CHECKS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-RECORDS = 4_000
+RECORDS = 2_000
 
 
 def find_runtimes(compiler: list[str]) -> list[str]:

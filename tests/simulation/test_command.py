@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -18,26 +17,28 @@ from tidegate.simulation import account, campaign, world
 from tidegate.simulation.campaign import decode_schedule, play_seeds
 from tidegate.simulation.command import simulate
 from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.world import play
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_last_line_counts_and_success_is_0() -> None:
-    done = CliRunner().invoke(simulate, ["--seeds", "2", "--first", "11"])
+    done = CliRunner().invoke(simulate, ["--seeds", "1", "--first", "11"])
     assert done.exit_code == 0, done.output
     last = done.output.strip().splitlines()[-1]
-    assert re.fullmatch(r"[0-2] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
+    assert re.fullmatch(r"[01] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
 
 
 def test_a_run_continues_the_table_of_a_former_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, and each seed is played once; processes play in the test before."""
+    """Nothing is played: each seed has counts of its own. Processes play in the test before."""
     table = tmp_path / "table.json"
-    play_one = cache(partial(play_seeds, count=1))
 
     def play_here(first: int, count: int, *_: object, **__: object) -> Iterator[tuple[campaign.CampaignCounts, float]]:
         counts = campaign.CampaignCounts()
         for seed in range(first, first + count):
-            counts = counts.plus(play_one(seed))
+            reach = {"acks: late": seed}
+            one = campaign.CampaignCounts(drawn=1, played=1, counted=1, faults=seed, attempts=seed, reach=reach)
+            counts = counts.plus(one)
             yield counts, 1.0
 
     monkeypatch.setattr("tidegate.simulation.command.play_in_processes", play_here)
@@ -101,12 +102,13 @@ def _is_running(pid: int) -> bool:
 
 def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[int] = []
+    empty = play(msgspec.structs.replace(draw_schedule(11), faults=()))
 
-    def play(schedule: world.Schedule) -> world.ScheduleResult:
+    def note(schedule: world.Schedule) -> world.ScheduleResult:
         played.append(schedule.seed)
-        return world.play(msgspec.structs.replace(schedule, faults=()))
+        return msgspec.structs.replace(empty, schedule=schedule)
 
-    monkeypatch.setattr(campaign, "play", play)
+    monkeypatch.setattr(campaign, "play", note)
     with_windows = [seed for seed in range(11, 16) if draw_schedule(seed).workload.windows is not None]
     assert 0 < len(with_windows) < 5
     counts = play_seeds(11, 5, only="windows")

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import admin
 
 from tests.conftest import BrokerMaker
+from tests.depth import DEPTH
 from tests.sinks.driving import Cluster, assert_order_per_key, permit, rows
 from tests.support import clients
 from tests.waiting import wait_until
@@ -32,7 +33,7 @@ from tidegate.sinks.salvager import Salvager
 pytestmark = pytest.mark.slow
 
 PARTITIONS = 3
-LARGE = 200_000
+LARGE = 50_000 * DEPTH
 OUT = OperatorName("out")
 
 
@@ -356,12 +357,12 @@ def test_records_that_have_become_too_old_for_their_topic_are_written_once_it_le
     assert after == {index: before.get(index, []) + wanted[index] for index in range(PARTITIONS)}
 
 
-def test_a_transaction_of_200000_records_is_written_again_in_order(cluster_tv2: Cluster) -> None:
+def test_a_transaction_of_many_requests_is_written_again_in_order(cluster_tv2: Cluster) -> None:
     cluster = cluster_tv2
     topic = cluster.topic()
     driven = cluster.sink(topic)
-    for first in range(0, LARGE, 20_000):
-        driven.write(rows(range(first, first + 20_000), keys=997))
+    for first in range(0, LARGE, 10_000):
+        driven.write(rows(range(first, first + 10_000), keys=997))
     (one,) = driven.prepared(4).committables
     lose(cluster, one)
     (salvaged,) = salvager(cluster, [one]).prepare()

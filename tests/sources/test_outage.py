@@ -20,6 +20,7 @@ from tidegate.sources.reader import ConsumerThread
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.deep
 def test_a_login_that_is_refused_while_the_source_runs_ends_its_attempt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

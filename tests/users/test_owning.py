@@ -83,6 +83,7 @@ def test_X03_X07_a_pipeline_has_one_directory_at_a_time(user: User) -> None:
     assert len(user.rows(out)) == 6
 
 
+@pytest.mark.deep
 def test_X04_an_executor_with_a_disk_of_its_own_is_refused_before_anything_is_read(user: User) -> None:
     source, out = user.numbers(until="never")
     place = directory(user, "here")

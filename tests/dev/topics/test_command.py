@@ -250,6 +250,7 @@ def test_init_of_an_empty_topic_says_what_to_do(shell: Shell, topics: TopicMaker
     assert not file.exists()
 
 
+@pytest.mark.deep
 def test_a_secured_cluster_is_reached_with_the_properties_of_a_pipeline_file(tmp_path: Path) -> None:
     """TLS by an authority of its own, and a user with the rights on one topic: all commands, then none without them."""
     secured = SecuredBroker(tmp_path / "secured", {"ann": "ann-secret"})
