@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from tidegate.config.json_schema import derive_json_schema
-from tidegate.config.site import SECTIONS
+from tidegate.config.load import SECTIONS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHART: Final = ROOT / "helm" / "tidegate"

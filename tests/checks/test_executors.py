@@ -8,9 +8,9 @@ from tidegate.checks.executors import SeenSlot, judge_executors, make_trial
 from tidegate.checks.findings import Severity
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.ids import Attempt, SlotIndex
+from tidegate.storage.base import NO_OPTIONS
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.open import Opener
-from tidegate.storage.options import NO_OPTIONS
 from tidegate.storage.shared import Proof
 
 

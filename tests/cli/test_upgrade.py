@@ -15,7 +15,7 @@ from tests.testing.test_changed_pipelines import MEANT, ORDERS, RENAMED, TOTALS
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.upgrade_check import check_upgrade, find_target
 from tidegate.cli.main import run_command
-from tidegate.config.storages import derive_opener
+from tidegate.config.load import derive_opener
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName

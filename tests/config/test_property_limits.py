@@ -17,10 +17,10 @@ from tidegate.config.login import decide_login_problems
 from tidegate.config.properties import (
     KafkaProperty,
     decide_kafka_problems,
+    decide_limit_problems,
     derive_client_properties,
     read_kafka_properties,
 )
-from tidegate.config.property_limits import decide_limit_problems
 from tidegate.ids import TransactionalId
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.sources.consumer_properties import derive_consumer_properties

@@ -6,8 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from tidegate.coordinator.applied_directives import DROPPED_MAX, WORDS_MAX, render_directive, say, spend
-from tidegate.coordinator.upgrade import CommandLineDirectives, Definition
+from tidegate.coordinator.upgrade import (
+    DROPPED_MAX,
+    WORDS_MAX,
+    CommandLineDirectives,
+    Definition,
+    render_directive,
+    say,
+    spend,
+)
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import UpgradeDirective
 

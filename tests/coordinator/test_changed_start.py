@@ -10,16 +10,15 @@ from tests.coordinator.values import IDENTITY, ME, OTHER, completed, handle, pos
 from tidegate.config.load import parse_pipeline
 from tidegate.config.models import SourceSettings
 from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.lost_input import derive_skipped
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore
-from tidegate.coordinator.start_offsets import derive_begun, derive_unplaced
+from tidegate.coordinator.start_offsets import derive_begun, derive_skipped, derive_unplaced
 from tidegate.coordinator.types import LostRange, SourcePositions, StateKind
 from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
 from tidegate.plan.build import build_plan
-from tidegate.plan.names import derive_edge_names
+from tidegate.plan.graph import derive_edge_names
 from tidegate.plan.state_fingerprints import derive_fingerprints
 
 OLD = """\

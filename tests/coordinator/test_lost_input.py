@@ -6,8 +6,8 @@ import msgspec
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
-from tidegate.coordinator.lost_input import derive_lost, derive_positions, derive_skipped
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
+from tidegate.coordinator.start_offsets import derive_lost, derive_positions, derive_skipped
 from tidegate.coordinator.types import LostRange, SourcePositions
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.journal.journal import Journal

@@ -10,12 +10,12 @@ import pytest
 
 from tests.coordinator.values import IDENTITY, completed, handle, positions
 from tidegate.cli.options import read_directives
-from tidegate.coordinator.applied_directives import WORDS_MAX
 from tidegate.coordinator.clusters import derive_identity
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import refuse_upgrade
 from tidegate.coordinator.types import CompletedCheckpoint, StateKind
 from tidegate.coordinator.upgrade import (
+    WORDS_MAX,
     CommandLineDirectives,
     Definition,
     Upgrade,

@@ -9,9 +9,8 @@ from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import ClusterIdentity, Identity, Writer
 from tidegate.coordinator.events import AckReceived, Instruction, Journaled, SubtaskRunning
-from tidegate.coordinator.job import Job
 from tidegate.coordinator.triggers import CheckpointPolicy
-from tidegate.coordinator.types import Ack, CompletedCheckpoint, SourcePositions, StateHandle
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, Job, SourcePositions, StateHandle
 from tidegate.ids import (
     MAIN_CLUSTER,
     Attempt,

@@ -30,7 +30,6 @@ from tidegate.coordinator.events import (
     WriteSavepoint,
 )
 from tidegate.coordinator.history import CheckpointHistory
-from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.permit import CommitPermit
@@ -45,7 +44,7 @@ from tidegate.coordinator.restore_target import (
     validate_restore_target,
 )
 from tidegate.coordinator.triggers import ACTIVE, CheckpointPolicy
-from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, Job, StateHandle
 from tidegate.ids import (
     Attempt,
     CheckpointId,

@@ -6,8 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.support import clients
-from tidegate.config.properties import derive_output_properties
-from tidegate.config.property_limits import RECORD_BYTES
+from tidegate.config.properties import RECORD_BYTES, derive_output_properties
 from tidegate.ids import TransactionalId
 from tidegate.kafka.client_properties import derive_client_arguments
 from tidegate.kafka.errors import KafkaRefused

@@ -27,9 +27,8 @@ from tidegate.operators.registry import step_kinds
 from tidegate.operators.spec import Operator, Requirement, Slot, StepOperator
 from tidegate.plan.build import CheckedPipeline, build_plan, check_pipeline
 from tidegate.plan.explain import derive_explanation, render_explanation
-from tidegate.plan.graph import Edge, Plan
+from tidegate.plan.graph import Edge, Plan, derive_edge_names
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.names import derive_edge_names
 from tidegate.plan.state_fingerprints import compare_fingerprints, derive_fingerprints
 from tidegate.state.backends import choose_backend
 from tidegate.state.declaration import StateDeclaration

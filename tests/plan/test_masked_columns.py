@@ -9,7 +9,7 @@ import pytest
 from tests.testing.pipelines import HEAD, load
 from tidegate.config.load import parse_pipeline
 from tidegate.plan.build import check_pipeline
-from tidegate.plan.masked_columns import derive_masked_columns
+from tidegate.plan.taps import derive_masked_columns
 
 PIPELINE = (
     HEAD

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
 from tidegate.plan.build import build_plan
-from tidegate.plan.origins import derive_origins
+from tidegate.plan.clusters import derive_origins
 
 PIPELINE = """\
 version: 1

@@ -15,11 +15,10 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.retry import RETRY, RetryOperator
 from tidegate.plan.build import check_pipeline
+from tidegate.plan.clusters import derive_origins
 from tidegate.plan.gates import derive_gates, derive_leads
-from tidegate.plan.graph import Plan
+from tidegate.plan.graph import Plan, derive_edge_names, derive_former_plan
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.names import derive_edge_names, derive_former_plan
-from tidegate.plan.origins import derive_origins
 from tidegate.plan.replays import Replays, Route
 from tidegate.plan.state_fingerprints import derive_fingerprints
 

@@ -25,7 +25,7 @@ from tidegate.slot.copies import NO_COPIES, PREFIX, Copies, LocalCopies, Restore
 from tidegate.state import parts
 from tidegate.state.base import Share
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageError
-from tidegate.storage.temporary import STALE_S
+from tidegate.storage.files import STALE_S
 
 MANY = 1 << 40
 ALL = range(GROUPS)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.state.layers import FOLDED_AT_ONCE, LAYERS_MANY, Layers, Moment
+from tidegate.state.memory import FOLDED_AT_ONCE, LAYERS_MANY, Layers, Moment
 
 KEYS = st.integers(0, 9)
 STEPS = st.lists(

@@ -8,9 +8,8 @@ import pytest
 from tidegate.ids import SlotIndex
 from tidegate.native.library import Library, loaded
 from tidegate.plan.assignment import key_group_range
-from tidegate.state import keygroups, partitioner
-from tidegate.state.keygroups import key_group_of
-from tidegate.state.partitioner import KeyGroupPartitioner
+from tidegate.state import keygroups
+from tidegate.state.keygroups import KeyGroupPartitioner, key_group_of
 
 GROUPS = 128
 FRAME = pl.DataFrame(
@@ -26,8 +25,7 @@ FRAME = pl.DataFrame(
 @pytest.fixture(params=[None, loaded()], ids=["Polars", "C"], autouse=True)
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Library | None:
     """Both ways."""
-    for module in (keygroups, partitioner):
-        monkeypatch.setattr(module, "loaded", lambda: request.param)
+    monkeypatch.setattr(keygroups, "loaded", lambda: request.param)
     found: Library | None = request.param
     return found
 

@@ -28,9 +28,8 @@ from tidegate.state.errors import StateUnreadable
 from tidegate.state.migration import derive_migration
 from tidegate.state.serializers.composite import ArraySnapshot, CompositeSnapshot, MapSnapshot, StructSnapshot
 from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, SnapshotUnreadable, ValueSerializer
-from tidegate.state.serializers.numbers import BigintSnapshot, IntSnapshot
 from tidegate.state.serializers.registry import SERIALIZERS, SerializerRegistry
-from tidegate.state.serializers.simple import BooleanSnapshot, StringSnapshot
+from tidegate.state.serializers.simple import BigintSnapshot, BooleanSnapshot, IntSnapshot, StringSnapshot
 from tidegate.state.snapshot import encode_snapshot, read_entries, read_header
 from tidegate.state.verdict import judge
 

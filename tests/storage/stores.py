@@ -16,9 +16,8 @@ from unittest import mock
 import msgspec
 
 from tests.support.object_server import BUCKET, ObjectServer, write_credentials
-from tidegate.storage.base import Storage
+from tidegate.storage.base import NO_OPTIONS, Storage, StorageOptions
 from tidegate.storage.open import open_storage
-from tidegate.storage.options import NO_OPTIONS, StorageOptions
 
 VARIABLE: Final = "TIDEGATE_STORES"
 

@@ -14,7 +14,7 @@ import pytest
 from tests.storage.stores import opener_of
 from tests.support.object_server import BUCKET, ObjectServer, StoredObject, write_credentials
 from tests.support.store_proxy import Asked, Fate, StoreProxy
-from tidegate.storage.base import StorageError, StorageUnsupported
+from tidegate.storage.base import StorageError, StorageOptions, StorageUnsupported
 from tidegate.storage.kinds.azure import STORE as AZURE
 from tidegate.storage.kinds.gcs import STORE as GOOGLE
 from tidegate.storage.kinds.s3 import STORE as S3
@@ -23,7 +23,6 @@ from tidegate.storage.objects.failures import FailureKindOfStore, judge
 from tidegate.storage.objects.storage import ObjectStorage
 from tidegate.storage.objects.tries import RetryLimits
 from tidegate.storage.open import STORES, Opener, open_storage
-from tidegate.storage.options import StorageOptions
 from tidegate.storage.problems import is_lasting
 
 KEY, SECRET = "THE-ACCESS-KEY", "THE-SECRET-KEY"

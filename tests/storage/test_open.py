@@ -10,9 +10,8 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tidegate.storage import kinds
 from tidegate.storage import open as opening
-from tidegate.storage.base import Storage, StoreKind
+from tidegate.storage.base import Storage, StorageOptions, StoreKind
 from tidegate.storage.open import STORES, discover_stores, open_storage, scheme_of
-from tidegate.storage.options import StorageOptions
 
 
 class MemoryStore(StoreKind):

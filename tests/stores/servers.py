@@ -24,7 +24,7 @@ from tests.storage.stores import NamedStore
 from tests.support.object_server import BUCKET, write_credentials
 from tests.waiting import wait_until
 from tidegate.dev.broker.ports import reserve_ports
-from tidegate.storage.options import StorageOptions
+from tidegate.storage.base import StorageOptions
 
 VERSITYGW: Final = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 RCLONE: Final = "github.com/rclone/rclone@v1.75.0"

@@ -21,8 +21,8 @@ from tests.support.store_proxy import Asked, Fate, StoreProxy
 from tidegate.coordinator.entries import Writer
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.journal.journal import Journal
+from tidegate.storage.base import StorageOptions
 from tidegate.storage.open import open_storage
-from tidegate.storage.options import StorageOptions
 
 FATES: Final = (Fate.FAIL, Fate.LOSE, Fate.TWICE, Fate.LATE, Fate.CUT)
 TROUBLES: Final = (*(fate.name.lower() for fate in FATES), "hang", "slow", "store killed", "all fail")

@@ -18,7 +18,7 @@ from tidegate.operators.aggregates.columnar.running import run_counted
 from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, derive_choice, derive_columns
 from tidegate.operators.aggregates.registry import make_aggregate
 from tidegate.state.declaration import StateField
-from tidegate.tables.results import derive_result
+from tidegate.tables.table import derive_result
 
 COLUMNS = {"n": BIGINT, "d": DOUBLE, "price": decimal_of(10, 2), "wide": decimal_of(30, 2), "flag": DataType("boolean")}
 RUNNING = (

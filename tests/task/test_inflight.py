@@ -20,8 +20,7 @@ from tests.task.topologies import (
 )
 from tidegate.coordinator.types import StateKind
 from tidegate.datatypes import STRING
-from tidegate.plan.graph import OutputPath
-from tidegate.plan.names import derive_edge_names
+from tidegate.plan.graph import OutputPath, derive_edge_names
 from tidegate.state.keygroups import key_group_of
 from tidegate.task.elements import Batch
 from tidegate.task.inflight import (

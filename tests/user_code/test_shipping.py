@@ -16,8 +16,8 @@ from tests.storage.stores import provided
 from tests.user_code.made_wheels import make_wheel
 from tests.waiting import PATIENCE_S
 from tidegate.storage.base import ObjectMissing, Storage, StorageError
+from tidegate.storage.files import STALE_S
 from tidegate.storage.local import LocalStorage
-from tidegate.storage.temporary import STALE_S
 from tidegate.user_code import shipping
 from tidegate.user_code.files import CodeFile, CodeFiles, LocalFile, read_code_file
 from tidegate.user_code.shipping import (

@@ -14,9 +14,8 @@ from tidegate.checks.findings import Finding, Severity
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.fields.counts import render_count
-from tidegate.config.load import LoadedPipeline
+from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.config.models import PipelineSettings
-from tidegate.config.storages import derive_opener
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.spark.host import SparkHost

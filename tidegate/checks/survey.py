@@ -28,8 +28,7 @@ from tidegate.checks.registry import check_registrations
 from tidegate.checks.runtime_check import find_runtime_problems
 from tidegate.checks.uses import derive_uses
 from tidegate.config.clusters import derive_clusters
-from tidegate.config.load import LoadedPipeline
-from tidegate.config.storages import derive_opener
+from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.errors import TidegateError
 from tidegate.ids import ClusterName

@@ -18,8 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.checks.unfit_state import refuse_unfit_rows
+from tidegate.config.load import derive_opener
 from tidegate.config.models import PipelineSettings
-from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestoreFacts, refuse_other_identity, refuse_unfit
 from tidegate.coordinator.restore_target import find_retained

@@ -35,9 +35,8 @@ from tidegate.cli.output import echo_json, render_moment
 from tidegate.cli.progress import find_early, find_waiting, render_diagnoses, render_operators, render_status
 from tidegate.cli.savepoints import describe_directory, take_savepoint
 from tidegate.config.fields.counts import render_count
-from tidegate.config.load import read_sections
+from tidegate.config.load import derive_opener, read_sections
 from tidegate.config.models import PipelineSettings
-from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import CheckpointEntry, JournalRefused
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of

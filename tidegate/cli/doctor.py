@@ -37,8 +37,7 @@ from tidegate.cli.control_client import ConnectOptions, ask_daemon, derive_reach
 from tidegate.cli.options import PIPELINE_FILE
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.counts import render_count
-from tidegate.config.load import LoadedPipeline
-from tidegate.config.storages import derive_opener
+from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.entries import Writer
 from tidegate.daemon.control_token import check_token_file
 from tidegate.daemon.http.server import HttpUnavailable, explain_unavailable

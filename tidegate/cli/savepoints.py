@@ -29,9 +29,8 @@ from tidegate.cli.options import FORM, OF, PIPELINE_FILE, TOKEN, require_utf8
 from tidegate.cli.output import echo_json, render_moment, render_table
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.units import derive_duration_ms
-from tidegate.config.load import read_sections
+from tidegate.config.load import derive_opener, opener_of_file, read_sections
 from tidegate.config.models import PipelineSettings
-from tidegate.config.storages import derive_opener, opener_of_file
 from tidegate.coordinator.entries import JournalRefused
 from tidegate.daemon.checkpoint_requests import SavepointDone
 from tidegate.daemon.http.commands import ControlRequest

@@ -25,7 +25,7 @@ from tidegate.cli.options import FORM, OF, PIPELINE_FILE, require_utf8
 from tidegate.cli.output import echo_json, printable, render_table
 from tidegate.clock import SYSTEM_CLOCK, describe_stamp
 from tidegate.config.fields.counts import render_count
-from tidegate.config.storages import opener_of_file
+from tidegate.config.load import opener_of_file
 from tidegate.errors import TidegateError
 from tidegate.process.garbage import collect_rarely
 
@@ -287,7 +287,7 @@ def write(
     from tidegate.checks.pipeline_file import plan_file
 
     loaded, plan = plan_file(file, os.environ)
-    from tidegate.config.storages import derive_opener
+    from tidegate.config.load import derive_opener
     from tidegate.tables.rows import StateRows, read_input
     from tidegate.tables.writing import (
         StepRows,

@@ -18,8 +18,7 @@ from tidegate.cli.output import render_table
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.upgrade_directives import KEEP
-from tidegate.config.load import LoadedPipeline
-from tidegate.config.storages import derive_opener
+from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.upgrade import StateChange, StepChange, UpgradeOutcome
 from tidegate.coordinator.upgrade_decision import UNSAID
 from tidegate.errors import TidegateError

@@ -11,7 +11,6 @@ import msgspec
 from pydantic import SecretStr
 
 from tidegate.config.case_checks import decide_case_problems
-from tidegate.config.change_checks import decide_change_problems
 from tidegate.config.clusters import cluster_names, derive_uses, place_of, properties_of
 from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
@@ -21,6 +20,7 @@ from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.fields.secrets import Text
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.units import render_duration
+from tidegate.config.fields.upgrade_directives import DirectiveVerb
 from tidegate.config.format_sections import decide_section_problems
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
@@ -29,10 +29,10 @@ from tidegate.config.properties import (
     SERVERS,
     Side,
     decide_kafka_problems,
+    decide_limit_problems,
     decide_spark_problems,
     find_other_name,
 )
-from tidegate.config.property_limits import decide_limit_problems
 from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.translate import Understood
 from tidegate.config.values import Value
@@ -498,3 +498,61 @@ def _keys_given(step: StepSettings) -> list[str]:
     """Returns the keys of step kinds that a step sets, whatever their values are."""
     keys = dict.fromkeys(key for kind in step_kinds() for key in kind.keys)
     return [key for key in keys if key in step.model_fields_set]
+
+
+# -- `was` and `state`, as far as names show ---------------------------------------------------------------------------
+# Which steps have state, and with which columns, is known once the plan is built: `plan/upgrade_directives.py`.
+
+
+def decide_change_problems(
+    settings: PipelineSettings, step_indices: tuple[int, ...], values: dict[str, Value]
+) -> Iterator[PathProblem]:
+    """Yields every problem of names; `values` has what the file contains, parts of which may be broken."""
+    there = _names(values)
+    taken: dict[str, str] = {}
+    for path, name, was in _renamed(settings, step_indices):
+        if was == name:
+            yield PathProblem(path, "it has this name already", "write its former name, or remove `was`")
+        elif was in there:
+            message = f"there still is a {there[was]} `{was}`: the state of one cannot continue in two"
+            yield PathProblem(path, message, f"remove `was`, or remove or rename that {there[was]}")
+        elif was in taken:
+            message = f"`{taken[was]}` was `{was}`, too: the state of one cannot continue in two"
+            yield PathProblem(path, message, "remove one `was`: that step begins with empty state")
+        else:
+            taken[was] = name
+    for index, step in zip(step_indices, settings.steps, strict=True):
+        renamed = {} if step.was is None else step.was.columns
+        yield from _columns(("steps", index, "state"), step.state, renamed)
+
+
+def _renamed(settings: PipelineSettings, step_indices: tuple[int, ...]) -> Iterator[tuple[Path, str, str]]:
+    for name, source in settings.sources.items():
+        if source.was is not None:
+            yield ("sources", name, "was"), name, source.was
+    for index, step in zip(step_indices, settings.steps, strict=True):
+        if step.was is not None and step.was.step:
+            yield ("steps", index, "was"), step.name, step.was.step
+
+
+def _names(values: dict[str, Value]) -> dict[str, str]:
+    """Returns the kind of everything that can have state or positions, by name, including broken parts."""
+    steps, sources = values.get("steps"), values.get("sources")
+    listed = steps if isinstance(steps, list) else []
+    found = {str(step.get("name")): "step" for step in listed if isinstance(step, dict)}
+    return found | (dict.fromkeys(sources, "source") if isinstance(sources, dict) else {})
+
+
+def _columns(path: Path, word: DirectiveVerb | None, renamed: dict[str, str]) -> Iterator[PathProblem]:
+    """Yields contradictory statements about one column."""
+    if word is None:
+        return
+    former = {old: new for new, old in renamed.items()}
+    for column in word.drop:
+        if column in former:
+            message = f"`{column}` continues as `{former[column]}`, `was` says"
+            yield PathProblem((*path, "drop"), message, "remove it here, or there")
+    for column in word.defaults:
+        if column in renamed:
+            message = f"`{column}` has the values that `{renamed[column]}` had, `was` says"
+            yield PathProblem((*path, "defaults", column), message, "remove it here, or there", at_key=True)

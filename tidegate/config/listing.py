@@ -19,7 +19,7 @@ from tidegate.config.fields.event_time import Idle, render_idle
 from tidegate.config.fields.secrets import REDACTED, Redactor, is_secret_key
 from tidegate.config.fields.types import GiveUpLimit, Unaligned
 from tidegate.config.fields.units import render_duration
-from tidegate.config.fields.unknown_fields import Unknown
+from tidegate.config.fields.written_as import Unknown
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import BaseStepSettings, PipelineSettings, StepSettings
 from tidegate.datatypes import DataType

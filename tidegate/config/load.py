@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
@@ -23,12 +24,13 @@ from tidegate.config.document import (
 from tidegate.config.errors import ConfigErrors, PathProblem, Problem
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.secrets import Redactor
+from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
-from tidegate.config.site import VARIABLE, lay_over
 from tidegate.config.translate import derive_settings
 from tidegate.config.values import Value, ValueOrigin, ValueReader, derive_place_inside
 from tidegate.formats.schemas import SchemaText
+from tidegate.storage.open import Opener, StorageOpener, open_storage
 from tidegate.user_code.describe import UserCode
 
 _NAME_SHOWN: Final = 60
@@ -257,3 +259,62 @@ def _read_secret(path: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError("it is not UTF-8 text") from error
+
+
+# -- the site file -----------------------------------------------------------------------------------------------------
+# A pipeline file defines what happens to records, and is the same everywhere. Brokers, checkpoints and executors differ
+# between sites; the site file sets them under the same keys and takes precedence (ADR 57).
+
+VARIABLE: Final = "TIDEGATE_SITE"
+SECTIONS: Final = frozenset(
+    {
+        *("kafka", "clusters", "spark", "parallelism", "checkpoints", "savepoints", "state", "restart", "runtime"),
+        *("http", "logging", "registry"),
+    }
+)
+"""The sections that a site file may have. None of them affects what happens to records."""
+
+
+def lay_over(tree: MappingNode, site: MappingNode) -> tuple[MappingNode, list[TextProblem]]:
+    """Overrides `tree` with the settings of `site`, whose positions name its file; also returns problems of `site`."""
+    problems = [
+        TextProblem(
+            key.mark,
+            f"`{key.text[:100]}` is not of a site file ({VARIABLE})",
+            derive_suggestion(key.text, SECTIONS, otherwise="what happens to records is in the pipeline file"),
+        )
+        for key, _ in site.entries
+        if key.text not in SECTIONS
+    ]
+    own = MappingNode(site.mark, [(key, value) for key, value in site.entries if key.text in SECTIONS])
+    return _merged(tree, own), problems
+
+
+def _merged(below: Node, above: Node) -> MappingNode:
+    """Merges two mappings; of any other two values, that of the site counts."""
+    assert isinstance(below, MappingNode)
+    assert isinstance(above, MappingNode)
+    over = {key.text: (key, value) for key, value in above.entries}
+    entries = []
+    for key, value in below.entries:
+        found = over.pop(key.text, None)
+        if found is None:
+            entries.append((key, value))
+        elif isinstance(value, MappingNode) and isinstance(found[1], MappingNode):
+            entries.append((key, _merged(value, found[1])))
+        else:
+            entries.append(found)
+    return MappingNode(below.mark, [*entries, *over.values()])
+
+
+# -- storage -----------------------------------------------------------------------------------------------------------
+
+
+def derive_opener(settings: PipelineSettings) -> Opener:
+    """Returns the opener for the checkpoint directory and other addresses of the same kind."""
+    return Opener(str(settings.checkpoints.directory), settings.checkpoints.storage.options)
+
+
+def opener_of_file(file: FilePath | None) -> StorageOpener:
+    """Returns the opener that the pipeline file sets, or without a file the environment. Raises ConfigErrors."""
+    return open_storage if file is None else derive_opener(read_sections(file, os.environ, "checkpoints"))

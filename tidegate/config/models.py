@@ -14,7 +14,6 @@ from pydantic import Field, SecretStr, create_model
 
 from tidegate.config.cases import CaseSettings
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.dead_letters import DeadLetterSettings
 from tidegate.config.fields.event_time import BY_ARRIVAL, BY_EVENT, WatermarkSettings
 from tidegate.config.fields.foreign_terms import SINK_TERMS, SOURCE_TERMS, STEP_TERMS, TOP_TERMS
 from tidegate.config.fields.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
@@ -28,7 +27,7 @@ from tidegate.config.fields.schemas import (
 )
 from tidegate.config.fields.serving import HttpSettings, LoggingSettings
 from tidegate.config.fields.storage import StorageSettings
-from tidegate.config.fields.topics import SinkTopic, TopicChoiceSettings, TopicsSettings
+from tidegate.config.fields.topics import DeadLetterSettings, SinkTopic, TopicChoiceSettings, TopicsSettings
 from tidegate.config.fields.types import (
     Cluster,
     CodePaths,
@@ -53,9 +52,8 @@ from tidegate.config.fields.types import (
     integer,
     size,
 )
-from tidegate.config.fields.unknown_fields import Unknown, UnknownFieldsMode
 from tidegate.config.fields.upgrade_directives import SourceWas, StepState, StepWas
-from tidegate.config.fields.written_as import WrittenAsSettings
+from tidegate.config.fields.written_as import Unknown, UnknownFieldsMode, WrittenAsSettings
 from tidegate.config.format_sections import derive_sections
 from tidegate.formats.keys import KEY_FORMATS
 from tidegate.formats.registry import DEFAULT, FORMATS

@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import GiveUpLimit, Unaligned, ValueCheck
 from tidegate.config.fields.units import render_duration, render_size
-from tidegate.config.fields.unknown_fields import Unknown
+from tidegate.config.fields.written_as import Unknown
 from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA
 from tidegate.formats.registry import FORMATS

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tidegate.coordinator.deadlines import TransactionDeadlines
 from tidegate.coordinator.events import (
     FORCED,
     PERIODIC,
@@ -55,10 +54,8 @@ from tidegate.coordinator.events import (
     TriggerRequested,
     WriteSavepoint,
 )
-from tidegate.coordinator.job import Job
-from tidegate.coordinator.ledger import TransactionLedger
+from tidegate.coordinator.ledger import TransactionLedger, decide_garbage, decide_gone, listed_paths
 from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
-from tidegate.coordinator.shared_files import decide_garbage, decide_gone, listed_paths
 from tidegate.coordinator.story import Story
 from tidegate.coordinator.triggers import (
     ACTIVE,
@@ -71,7 +68,7 @@ from tidegate.coordinator.triggers import (
     earliest_trigger_ms,
     is_crowded,
 )
-from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, Job, StateHandle
 from tidegate.ids import CheckpointId, SubtaskId
 
 RECENT_MAX: Final = 64
@@ -503,3 +500,23 @@ class Coordinator:
         self._move(Cause.ATTEMPT_ENDED)
         for pending in [p for _, p in sorted(self._pending.items()) if p.phase is not PendingPhase.APPENDING]:
             self._give_up(pending, CheckpointFailure.ATTEMPT_ENDED, "")
+
+
+class TransactionDeadlines:
+    """Tracks deadlines, `margin_ms` before the broker's timeout but at most a quarter of it, to suit short timeouts."""
+
+    def __init__(self, margin_ms: int) -> None:
+        self._margin_ms = margin_ms
+        self._open_until_ms: dict[SubtaskId, int] = {}
+
+    def opened(self, event: OpenTransaction) -> None:
+        """Records the oldest transaction of a subtask, or that it has none."""
+        if event.age_ms is None:
+            self._open_until_ms.pop(event.subtask, None)
+            return
+        margin_ms = min(self._margin_ms, event.timeout_ms // 4)
+        self._open_until_ms[event.subtask] = event.now_ms - event.age_ms + event.timeout_ms - margin_ms
+
+    def earliest(self) -> tuple[int, SubtaskId] | None:
+        """Returns the earliest deadline and the subtask that it belongs to."""
+        return min(((until, subtask) for subtask, until in self._open_until_ms.items()), default=None)

@@ -1,4 +1,5 @@
-"""The prepared transactions of an attempt, from their first ack until they have ended and their ids can be reused.
+"""The prepared transactions of an attempt, from their first ack until they have ended and their ids can be reused, and
+the state objects that are still needed. Pure.
 
 Prepared transactions of a checkpoint that was given up hold records that no source will send again in this attempt, so
 the next completed checkpoint must list them. Those of a decided checkpoint stay listed until they are known to have
@@ -11,8 +12,9 @@ from collections.abc import Iterable
 
 from tidegate.committable import Committable
 from tidegate.coordinator.story import Story
-from tidegate.coordinator.types import Ack
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import CheckpointId, ProducerId, TransactionalId
+from tidegate.storage.names import checkpoint_of_state
 
 Key = tuple[TransactionalId, ProducerId]
 
@@ -86,3 +88,28 @@ class TransactionLedger:
         for key in free:
             del self._unreleased[key]
         return frozenset(key[0] for key in free)
+
+
+# -- state objects -----------------------------------------------------------------------------------------------------
+# Several checkpoints may list one object (a base that increments build on, a restored checkpoint). An object is deleted
+# only when no retained and no pending checkpoint lists it: that is derived from what they list, without a reference
+# counter. A checkpoint may complete only if every object that it lists is its own or listed by a retained checkpoint;
+# any other object may be deleted at any time.
+
+
+def listed_paths(checkpoints: Iterable[CompletedCheckpoint]) -> frozenset[str]:
+    """Returns every object that these checkpoints list."""
+    return frozenset(handle.path for checkpoint in checkpoints for handle in checkpoint.states)
+
+
+def decide_garbage(handles: Iterable[StateHandle], needed: frozenset[str]) -> tuple[StateHandle, ...]:
+    """Returns the objects that may be deleted, each once."""
+    return tuple({handle.path: handle for handle in handles if handle.path not in needed}.values())
+
+
+def decide_gone(
+    checkpoint: CheckpointId, handles: Iterable[StateHandle], retained: Iterable[CompletedCheckpoint]
+) -> tuple[str, ...]:
+    """Returns objects that a checkpoint lists although they are neither its own nor listed by a retained one."""
+    kept = listed_paths(retained)
+    return tuple(h.path for h in handles if checkpoint_of_state(h.path) != checkpoint and h.path not in kept)

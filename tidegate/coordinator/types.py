@@ -157,3 +157,19 @@ class CompletedCheckpoint(msgspec.Struct, frozen=True):
     def inflight_bytes(self) -> int:
         """The part of `size_bytes` that is rows in flight."""
         return sum(state.size_bytes for state in self.states if state.in_flight)
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The attempt to coordinate."""
+
+    attempt: Attempt
+    sources: frozenset[SubtaskId]
+    """Subtasks that are triggered (C12)."""
+    subtasks: frozenset[SubtaskId]
+    """All subtasks, sources included; all must ack, and all are notified."""
+    first_checkpoint: CheckpointId
+    reserved_to: CheckpointId
+    retained: tuple[CompletedCheckpoint, ...] = ()
+    """The checkpoints that the journal retains, oldest first; the coordinator never discards their state."""
+    carried: tuple[Committable, ...] = ()
+    """Committables of the restored checkpoint that recovery has not ended; usually none."""

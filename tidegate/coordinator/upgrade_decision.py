@@ -12,7 +12,6 @@ from typing import Final
 
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.upgrade_directives import KEEP, RESET
-from tidegate.coordinator.applied_directives import directives_for, render_directive, say, spend
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import (
@@ -25,6 +24,10 @@ from tidegate.coordinator.upgrade import (
     Upgrade,
     UpgradeOutcome,
     UpgradeRefusal,
+    directives_for,
+    render_directive,
+    say,
+    spend,
 )
 from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.operators.builtin.dead_letters import READ_BACK
@@ -32,8 +35,7 @@ from tidegate.operators.builtin.retry import RETRY
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.plan.evolving import state_columns
-from tidegate.plan.graph import UpgradeDirective
-from tidegate.plan.names import derive_edge_names, derive_former_plan
+from tidegate.plan.graph import UpgradeDirective, derive_edge_names, derive_former_plan
 from tidegate.plan.state_fingerprints import FingerprintChanges, columns_of, compare_fingerprints, derive_fingerprints
 from tidegate.state.compatibility import GONE
 from tidegate.state.verdict import Fit, Verdict, judge

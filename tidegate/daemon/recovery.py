@@ -14,9 +14,9 @@ import msgspec
 
 from tidegate.config.fields.counts import render_count
 from tidegate.coordinator.clusters import adopt_clusters, find_moved_sinks
-from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import Offsets, RestoreFacts, RestorePlan, merge_by_cluster
+from tidegate.coordinator.types import Job
 from tidegate.coordinator.upgrade import StepChange, UpgradeOutcome
 from tidegate.daemon.commit_listed import commit_listed
 from tidegate.daemon.hanging_transactions import HangingChecks

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.coordinator.job import Job
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint, Job
 
 
 class TakenOver(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from tidegate.ids import OperatorName, VertexId
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
 from tidegate.plan.layout import Layout, derive_layout, derive_outputs
-from tidegate.plan.masked_columns import derive_masked_columns
+from tidegate.plan.taps import derive_masked_columns
 
 
 class PlanInput(msgspec.Struct, frozen=True, rename={"source": "from"}):

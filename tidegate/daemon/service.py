@@ -26,8 +26,7 @@ from tidegate.checks.survey import survey
 from tidegate.clock import Clock, wall_offset_ms
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.fields.secrets import reveal
-from tidegate.config.load import LoadedPipeline
-from tidegate.config.storages import derive_opener
+from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.entries import Writer
 from tidegate.daemon.attempt_settings import derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, Sign

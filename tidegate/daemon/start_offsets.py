@@ -2,7 +2,7 @@
 
 Starting offsets are looked up once and appended to the journal (`coordinator/start_offsets.py`,
 `sources/start_offsets.py`). With `on_lost_input: continue`, a loss is also looked up, appended and reported
-(`coordinator/lost_input.py`). A slot that meets removed input while it reads ends its attempt (`sources/reader.py`),
+(`coordinator/start_offsets.py`). A slot that meets removed input while it reads ends its attempt (`sources/reader.py`),
 and the next recovery handles it here.
 """
 
@@ -15,9 +15,16 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.lost_input import derive_lost, derive_positions, derive_skipped
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore, merge_positions
-from tidegate.coordinator.start_offsets import UnassignedSource, derive_begun, derive_moved_starts, derive_unplaced
+from tidegate.coordinator.start_offsets import (
+    UnassignedSource,
+    derive_begun,
+    derive_lost,
+    derive_moved_starts,
+    derive_positions,
+    derive_skipped,
+    derive_unplaced,
+)
 from tidegate.coordinator.types import CompletedCheckpoint, LostRange, SourcePositions
 from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.recovery_stages import OffsetsAssigned, RestorePointAppended

@@ -8,8 +8,7 @@ from typing_extensions import override
 
 from tidegate.checks.facts import Comparison, StartTarget
 from tidegate.checks.unfit_state import refuse_unfit_state
-from tidegate.config.load import LoadedPipeline
-from tidegate.config.storages import derive_opener
+from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.upgrade import Upgrade, UpgradeOutcome
 from tidegate.daemon.preflight import run_preflight

@@ -14,9 +14,8 @@ from typing_extensions import override
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.discovery import TopicFound
 from tidegate.coordinator.history import FailureRecord, FollowedBy
-from tidegate.coordinator.job import Job
 from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, decide_restart
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint, Job
 from tidegate.daemon.attempt import AttemptListener, AttemptRunner
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.housekeeping import Housekeeping

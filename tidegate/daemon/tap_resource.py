@@ -15,8 +15,7 @@ from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefu
 from tidegate.daemon.taps import TapEnd, TappedRows
 from tidegate.errors import TidegateError
 from tidegate.plan.graph import Plan
-from tidegate.plan.masked_columns import derive_masked_columns
-from tidegate.plan.taps import TapPoint, find_tap_points
+from tidegate.plan.taps import TapPoint, derive_masked_columns, find_tap_points
 
 ROWS_MAX: Final = 100
 ROWS: Final = 10

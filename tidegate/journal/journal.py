@@ -25,9 +25,9 @@ from tidegate.coordinator.entries import (
     encode_entry,
 )
 from tidegate.coordinator.journal_state import EMPTY, JournalState
+from tidegate.coordinator.ledger import decide_garbage, listed_paths
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
-from tidegate.coordinator.shared_files import decide_garbage, listed_paths
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Upgrade
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded

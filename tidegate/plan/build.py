@@ -28,20 +28,21 @@ from tidegate.operators.spec import LATE, Emits
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.changes import (
     derive_changing,
+    find_counted_again,
     find_disordered,
     find_left_behind,
     find_unrepeatable,
+    find_untimed,
+    find_withheld,
 )
-from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_problems
+from tidegate.plan.dead_letters import add_dead_letters, add_retry_edges, add_retry_inputs, find_dead_letter_problems
 from tidegate.plan.gates import derive_gates, find_deadlock
 from tidegate.plan.graph import Edge, Plan, UpgradeDirective, Vertex
 from tidegate.plan.logical import LogicalGraph
-from tidegate.plan.masked_columns import find_unknown_columns
 from tidegate.plan.prune import derive_planned, derive_reachable
-from tidegate.plan.results import find_counted_again, find_untimed, find_withheld
-from tidegate.plan.retries import add_retry_edges, add_retry_inputs
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
+from tidegate.plan.taps import find_unknown_columns
 from tidegate.plan.upgrade_directives import derive_directives, find_directive_problems
 
 

@@ -1,11 +1,13 @@
-"""Which Kafka cluster each source and sink of a plan uses. Pure."""
+"""The Kafka clusters of the sources and sinks of a plan, and the topics that the rows of an operator may come from.
+Pure.
+"""
 
 from __future__ import annotations
 
-from tidegate.ids import ClusterName, OperatorName
+from tidegate.ids import ClusterName, OperatorName, SourceTopic, VertexId
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.plan.graph import Plan
+from tidegate.plan.graph import Plan, Vertex
 
 
 def derive_source_clusters(plan: Plan) -> dict[OperatorName, ClusterName]:
@@ -24,3 +26,25 @@ def derive_sink_topics(plan: Plan) -> dict[ClusterName, list[str]]:
     for sink in plan.operators(SinkOperator):
         found.setdefault(sink.cluster, set()).update(sink.topics)
     return {cluster: sorted(topics) for cluster, topics in found.items()}
+
+
+def derive_origins(plan: Plan) -> dict[OperatorName, tuple[SourceTopic, ...]]:
+    """Returns the topics upstream of every operator, sorted."""
+    heads: dict[VertexId, set[SourceTopic]] = {}
+    found: dict[OperatorName, tuple[SourceTopic, ...]] = {}
+    for vertex in plan.vertices:  # topological, so that what an edge carries is known here
+        for node, topics in zip(vertex.nodes, _node_topics(vertex, heads.get(vertex.id, set())), strict=True):
+            found[node.operator.name] = tuple(sorted(topics))
+            for index in (one for one in node.all_edges if not plan.edges[one].retries):
+                heads.setdefault(plan.edges[index].downstream, set()).update(topics)
+    return found
+
+
+def _node_topics(vertex: Vertex, incoming: set[SourceTopic]) -> list[set[SourceTopic]]:
+    topics: list[set[SourceTopic]] = [set() for _ in vertex.nodes]
+    topics[0] |= incoming
+    for index, node in enumerate(vertex.nodes):  # children come after their parent
+        topics[index].update(node.operator.origins())
+        for child in node.all_children:
+            topics[child] |= topics[index]
+    return topics

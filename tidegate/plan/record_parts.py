@@ -1,16 +1,22 @@
-"""Parts of records other than values that sources read and sinks write: checked and typed."""
+"""Parts of records other than values that sources read and sinks write, and the event time of sources: checked and
+typed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tidegate.config.fields.base import Path
+from tidegate.config.fields.event_time import BY_ARRIVAL, Idle
 from tidegate.config.fields.record_parts import ALL, NONE
 from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.format_sections import read_section
 from tidegate.config.models import SinkSettings, SourceSettings
 from tidegate.datatypes import BINARY, STRING, DataType, Kind, holds_kind
+from tidegate.expressions.event_time import find_event_time_problem
 from tidegate.expressions.expression import ColumnReference, Expression
 from tidegate.expressions.typing_rules import derive_cast_remedy
 from tidegate.formats import keys
@@ -21,7 +27,7 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import check_key_type, key_type
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaText
 from tidegate.operators.builtin.kafka_sink import TopicChoice
-from tidegate.operators.builtin.kafka_source import DELETED, PARTS, TOMBSTONE, MetadataColumn
+from tidegate.operators.builtin.kafka_source import DELETED, PARTS, TOMBSTONE, EventTime, MetadataColumn
 from tidegate.plan.logical import Input
 from tidegate.plan.prune import find_loss
 from tidegate.plan.scope import Declared
@@ -267,3 +273,33 @@ class SinkParts:
             message = f"the headers of records are lost in `{step}`, whose rows are made of several records"
             remedy = "read them as a column, `metadata: {headers: ...}` of the source, or write `pass: none`"
             self._builder.problem(self._path("headers", "pass"), message, remedy)
+
+
+def derive_event_time(
+    builder: Builder, name: str, source: SourceSettings, columns: Mapping[str, DataType]
+) -> EventTime:
+    """Derives the event time as declared and reports problems. `prune.py` decides later whether it is needed."""
+    watermark, text = source.watermark, source.event_time
+    if source.time == BY_ARRIVAL:
+        return EventTime(None, watermark.delay_ms, Idle.WALL_CLOCK, arrival=True)
+    how = EventTime(None, watermark.delay_ms, watermark.idle, watermark.ahead_ms)
+    if text is None:
+        if watermark.ahead_ms is not None:
+            remedy = "name a column, or remove `ahead`: brokers have `message.timestamp.after.max.ms`"
+            message = "without `event_time` the Kafka timestamp is the event time, and never ahead of itself"
+            builder.problem(("sources", name, "watermark", "ahead"), message, remedy)
+        return how
+    path: Path = ("sources", name, "event_time")
+    if text in columns:  # even if the name would parse as an expression
+        found: Expression | None = ColumnReference(text, columns[text])
+    else:
+        found = builder.expression(path, text, columns)
+    if found is None:
+        return how
+    written = " ".join(text.split())
+    problem = find_event_time_problem(found, written, is_column=text in columns, of="source")
+    if problem is not None:
+        builder.problem(path, *problem)
+    if isinstance(found, ColumnReference):
+        return msgspec.structs.replace(how, column=found.name)
+    return msgspec.structs.replace(how, expression=found, written=written)

@@ -41,9 +41,8 @@ from tidegate.operators.mistakes import Port, check_given, check_operator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Emits, Operator, RowKey
 from tidegate.operators.step import NEEDS_RETRACTION, ColumnOrigin, InputContext, MatchedKeys, NamedInput, StepKind
-from tidegate.plan.event_time import derive_event_time
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
-from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
+from tidegate.plan.record_parts import SinkParts, derive_event_time, derive_key, derive_metadata
 from tidegate.plan.scope import Declared
 from tidegate.plan.unions import derive_columns, derive_projection, find_disagreements
 from tidegate.plan.written_schema import derive_written_key, derive_written_schema

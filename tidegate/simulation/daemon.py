@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.job import Job
 from tidegate.coordinator.restart import RestartStrategy
+from tidegate.coordinator.types import Job
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.control_handshake import HELLO_TIMEOUT_S, TROUBLE, read_hello
 from tidegate.daemon.control_server import ControlServer

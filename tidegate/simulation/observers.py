@@ -23,9 +23,9 @@ from tidegate.coordinator.events import (
     NotifyCompleted,
 )
 from tidegate.coordinator.history import CheckpointHistory
-from tidegate.coordinator.job import Job
 from tidegate.coordinator.recovery import Chosen, Offsets, RestorePlan
 from tidegate.coordinator.triggers import CheckpointPolicy
+from tidegate.coordinator.types import Job
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.status import PipelineState
 from tidegate.ids import Attempt, CheckpointId, ClusterName, SubtaskId

@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, Savepoint, decode_entry
 from tidegate.coordinator.journal_state import derive
-from tidegate.coordinator.shared_files import listed_paths
+from tidegate.coordinator.ledger import listed_paths
 from tidegate.daemon.hanging_transactions import LOOK_S
 from tidegate.daemon.housekeeping import JANITOR_S
 from tidegate.errors import TidegateError

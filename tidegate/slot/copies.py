@@ -34,10 +34,9 @@ from tidegate.ids import CheckpointId
 from tidegate.journal.state_files import read_parts, read_state
 from tidegate.storage.base import StorageError, StorageReader
 from tidegate.storage.checksum import unseal
-from tidegate.storage.files import read_all, read_range, write_all
+from tidegate.storage.files import own_root, read_all, read_range, sweep_folders, take_folder, write_all
 from tidegate.storage.names import checkpoint_of_state
 from tidegate.storage.problems import describe_failure
-from tidegate.storage.temporary import own_root, sweep_folders, take_folder
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from tidegate.expressions.secrets import reveal_secrets
 from tidegate.formats.schemas import Schemas, SchemaText, UnknownSchema
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.clusters import derive_origins
 from tidegate.plan.graph import Plan
-from tidegate.plan.origins import derive_origins
 from tidegate.slot.copies import RestoredFiles
 from tidegate.slot.parts import SlotParts
 from tidegate.slot.reporting import SlotReporter

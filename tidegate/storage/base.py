@@ -9,10 +9,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
+
+import msgspec
 
 from tidegate.errors import TidegateError
-from tidegate.storage.options import StorageOptions
+
+
+class StorageOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Options without secrets, since they are sent to the slots and displayed. If empty, the environment applies."""
+
+    endpoint: str = ""
+    region: str = ""
+    account: str = ""
+    credentials_file: str = ""
+    """A path; each process that opens the store reads the file itself."""
+    ca: str = ""
+    """A path to certificates."""
+
+
+NO_OPTIONS: Final = StorageOptions()
 
 
 class StorageError(TidegateError):

@@ -9,8 +9,7 @@ from typing import Final, Protocol
 
 from tidegate.modules import import_modules
 from tidegate.storage import kinds
-from tidegate.storage.base import Storage, StorageUnsupported, StoreKind
-from tidegate.storage.options import NO_OPTIONS, StorageOptions
+from tidegate.storage.base import NO_OPTIONS, Storage, StorageOptions, StorageUnsupported, StoreKind
 
 OTHER_WORDS: Final = {
     "s3a": "s3://bucket/prefix",

@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.config.load import read_sections
-from tidegate.config.storages import derive_opener
+from tidegate.config.load import derive_opener, read_sections
 from tidegate.coordinator.entries import Identity, Writer
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import CompletedCheckpoint

@@ -17,10 +17,9 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from tidegate.coordinator.applied_directives import spend
 from tidegate.coordinator.entries import Identity, Savepoint
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
-from tidegate.coordinator.upgrade import Definition
+from tidegate.coordinator.upgrade import Definition, spend
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.journal.savepoint import FORMAT_VERSION, METADATA, encode_metadata, remove_written
 from tidegate.journal.state_files import derive_head

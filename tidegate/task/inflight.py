@@ -25,8 +25,7 @@ from tidegate.errors import PipelineStopped
 from tidegate.formats.arrow import decode_frame
 from tidegate.ids import CheckpointId
 from tidegate.operators.spec import Requirement, render_columns
-from tidegate.plan.graph import Plan
-from tidegate.plan.names import derive_edge_names
+from tidegate.plan.graph import Plan, derive_edge_names
 from tidegate.state.keygroups import KEY_HASH, key_group_of
 from tidegate.task.elements import Batch
 from tidegate.task.outputs import EdgeOutput

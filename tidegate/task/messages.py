@@ -17,7 +17,7 @@ from tidegate.formats.schemas import SchemaText
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId, VertexId
 from tidegate.plan.graph import Plan
 from tidegate.plan.taps import TapPoint
-from tidegate.storage.options import NO_OPTIONS, StorageOptions
+from tidegate.storage.base import NO_OPTIONS, StorageOptions
 from tidegate.task.elements import Barrier
 from tidegate.task.report import SlotReport
 

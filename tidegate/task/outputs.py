@@ -11,7 +11,7 @@ from tidegate.operators.runtime import system_columns
 from tidegate.operators.spec import Requirement
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Edge
-from tidegate.state.partitioner import KeyGroupPartitioner
+from tidegate.state.keygroups import KeyGroupPartitioner
 from tidegate.task.channels import OutputChannel
 from tidegate.task.elements import Batch, Control
 

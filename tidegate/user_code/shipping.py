@@ -23,9 +23,8 @@ from typing import Final
 
 from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.storage.base import Storage, StorageReader
-from tidegate.storage.files import write_all
+from tidegate.storage.files import own_root, sweep_folders, take_folder, write_all
 from tidegate.storage.names import CODE_PREFIX, code_name
-from tidegate.storage.temporary import own_root, sweep_folders, take_folder
 from tidegate.user_code.files import NO_FILES, CodeFile, CodeFiles, LocalFile
 from tidegate.user_code.wheels import is_unpacked, unpack_wheel
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tidegate.config.fields.backtracking import REPEATS_MAX, find_endless
+from tidegate.config.fields.types import REPEATS_MAX, find_endless
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tidegate.daemon.reading import state
 from tidegate.daemon.reading.read_state import FoundRows, LookupRequest, look_up
 from tidegate.daemon.reading.state import StateContents, StateQuery, make_state_resource
 from tidegate.errors import TidegateError
-from tidegate.storage.options import NO_OPTIONS
+from tidegate.storage.base import NO_OPTIONS
 from tidegate.tables import source
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "format-1" / "checkpoints"

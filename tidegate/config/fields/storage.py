@@ -11,7 +11,7 @@ from pydantic import Field
 from tidegate.config.fields import hosts
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import File, ValueCheck, refusal, require_text
-from tidegate.storage.options import StorageOptions
+from tidegate.storage.base import StorageOptions
 
 _TEXT = {"type": "string"}
 _REMEDY = "for instance https://minio.example:9000"

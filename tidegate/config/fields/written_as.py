@@ -1,4 +1,6 @@
-"""`written_as`: how the values of a changelog were written, where the same JSON may have several meanings."""
+"""Settings for the values of a source's records: `written_as`, where the same JSON may have several meanings, and
+`unknown_fields`.
+"""
 
 from __future__ import annotations
 
@@ -77,3 +79,51 @@ class WrittenAsSettings(Settings):
             "numbers (`double`, `decimal.format=NUMERIC`), write `text`. A schema in a record takes precedence."
         ),
     ] = None
+
+
+_UNKNOWN_MODES = ("skip", "fail")
+_UNKNOWN_REMEDY = "write skip, fail or {keep: column}"
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """The treatment of unknown fields; `column` holds them if they are kept."""
+
+    what: str = "skip"  # skip | fail | keep
+    column: str = ""
+
+    def __str__(self) -> str:
+        return f"{{keep: {self.column}}}" if self.column else self.what
+
+
+def _unknown(value: object) -> Unknown:
+    if not isinstance(value, Mapping):
+        text = require_text(value, "skip, fail or {keep: column}", _UNKNOWN_REMEDY)
+        if text not in _UNKNOWN_MODES:
+            remedy = derive_suggestion(text, _UNKNOWN_MODES, otherwise=_UNKNOWN_REMEDY)
+            raise refusal(f"`{text[:60]}` is not one of the choices", remedy)
+        return Unknown(text)
+    others = [str(key) for key in value if key != "keep"]
+    if others or not value:
+        raise refusal(
+            "unknown key" if others else "the mapping is empty", _UNKNOWN_REMEDY, at=others[0] if others else ""
+        )
+    return Unknown("keep", check_below("keep", check_column, value["keep"]))
+
+
+UnknownFieldsMode = Annotated[
+    Unknown,
+    ValueCheck(
+        _unknown,
+        {
+            "anyOf": [
+                {"type": "string", "enum": list(_UNKNOWN_MODES)},
+                {
+                    "type": "object",
+                    "properties": {"keep": {"type": "string"}},
+                    "required": ["keep"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+    ),
+]

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from tidegate.daemon.reading.answering import answer_request
+from tidegate.storage.base import StorageOptions
 from tidegate.storage.open import Opener
-from tidegate.storage.options import StorageOptions
 
 ROWS_MAX: Final = 100
 ROWS_BYTES_MAX: Final = 1 << 20

@@ -16,9 +16,8 @@ from typing import Final
 
 import msgspec
 
-from tidegate.config.load import LoadedPipeline
+from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.config.models import PipelineSettings
-from tidegate.config.storages import derive_opener
 from tidegate.daemon.http.redaction import MaskedRow, mask_json
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.reading.child import DEADLINE_S, UNAVAILABLE, ChildReader

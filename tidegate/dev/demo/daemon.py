@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.config.site import VARIABLE as SITE_VARIABLE
+from tidegate.config.load import VARIABLE as SITE_VARIABLE
 from tidegate.daemon.status import PipelineState, Status
 from tidegate.errors import TidegateError
 from tidegate.spark.processes import find_slots, is_alive

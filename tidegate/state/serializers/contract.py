@@ -3,7 +3,7 @@
 A serializer defines how values of a type are stored in a file. The file records a snapshot of it. This consists of the
 type's name, its configuration and the snapshots of nested types, which together are a `DataType` of the header, and of
 the version in which they were written (`Serializer.versions`). Old bytes are interpreted from this information alone
-(S22). `simple.py`, `numbers.py` and `composite.py` contain the snapshots; `registry.py` finds them by name.
+(S22). `simple.py` and `composite.py` contain the snapshots; `registry.py` finds them by name.
 """
 
 from __future__ import annotations

@@ -11,22 +11,20 @@ from typing import Final
 from tidegate.datatypes import DataType
 from tidegate.state.serializers.composite import ArraySnapshot, CompositeSnapshot, MapSnapshot, StructSnapshot
 from tidegate.state.serializers.contract import SerializerSnapshot, SnapshotUnreadable, ValueSerializer
-from tidegate.state.serializers.numbers import (
+from tidegate.state.serializers.simple import (
     BigintSnapshot,
+    BinarySnapshot,
+    BooleanSnapshot,
+    DateSnapshot,
     DecimalSnapshot,
     DoubleSnapshot,
     FloatSnapshot,
     IntSnapshot,
     SmallintSnapshot,
-    TinyintSnapshot,
-)
-from tidegate.state.serializers.simple import (
-    BinarySnapshot,
-    BooleanSnapshot,
-    DateSnapshot,
     StringSnapshot,
     TimestampNtzSnapshot,
     TimestampSnapshot,
+    TinyintSnapshot,
 )
 
 FIRST: Final[Mapping[str, int]] = MappingProxyType({})

@@ -7,9 +7,8 @@ from urllib.parse import unquote
 
 from typing_extensions import override
 
-from tidegate.storage.base import Storage, StorageUnsupported, StoreKind
+from tidegate.storage.base import NO_OPTIONS, Storage, StorageOptions, StorageUnsupported, StoreKind
 from tidegate.storage.local import LocalStorage
-from tidegate.storage.options import NO_OPTIONS, StorageOptions
 
 
 class DirectoryStore(StoreKind):

@@ -6,9 +6,9 @@ from typing import Final
 
 from typing_extensions import override
 
+from tidegate.storage.base import StorageOptions
 from tidegate.storage.objects.clients import Recipe
 from tidegate.storage.objects.kind import ObjectStoreKind
-from tidegate.storage.options import StorageOptions
 
 
 class GoogleStore(ObjectStoreKind):

@@ -6,10 +6,10 @@ from typing import Final
 
 from typing_extensions import override
 
+from tidegate.storage.base import StorageOptions
 from tidegate.storage.objects.clients import Recipe
 from tidegate.storage.objects.credentials import SharedFile
 from tidegate.storage.objects.kind import ObjectStoreKind
-from tidegate.storage.options import StorageOptions
 
 
 class S3Store(ObjectStoreKind):

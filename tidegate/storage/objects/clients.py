@@ -14,14 +14,19 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.storage.base import StorageError, StorageUnsupported
-from tidegate.storage.objects.address import ObjectStoreAddress
+from tidegate.storage.base import StorageError, StorageOptions, StorageUnsupported
 from tidegate.storage.objects.failures import describe, judge
 from tidegate.storage.objects.tries import RetryLimits
-from tidegate.storage.options import StorageOptions
 
 EXTRA: Final = "object-stores"
 CONNECT_S: Final = 5.0
+
+
+class ObjectStoreAddress(msgspec.Struct, frozen=True):
+    """A bucket (for Azure, a container) and a prefix in it; `prefix` has no slash at its ends and may be empty."""
+
+    bucket: str
+    prefix: str
 
 
 class Clients(msgspec.Struct, frozen=True):

@@ -1,19 +1,54 @@
-"""Common base of object store kinds: creates an ObjectStorage from an address and options."""
+"""Common base of object store kinds: parses an address (`s3://bucket/prefix`) and creates an ObjectStorage from it."""
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from tidegate.storage.base import Storage, StorageError, StorageUnsupported, StoreKind
-from tidegate.storage.objects.address import find_problem, parse_place
-from tidegate.storage.objects.clients import Recipe, make_clients, require_obstore
+from tidegate.storage.base import Storage, StorageError, StorageOptions, StorageUnsupported, StoreKind
+from tidegate.storage.objects.clients import ObjectStoreAddress, Recipe, make_clients, require_obstore
 from tidegate.storage.objects.credentials import CredentialsUnreadable
 from tidegate.storage.objects.storage import ObjectStorage
 from tidegate.storage.objects.tries import LIMITS, RetryLimits
-from tidegate.storage.options import StorageOptions
+
+PREFIX_MAX: Final = 500
+"""Keys have at most 1024 bytes; object names need the rest."""
+
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}", re.ASCII)
+_PART: Final = re.compile(r"[A-Za-z0-9._=-]+", re.ASCII)
+
+
+def parse_place(address: str) -> ObjectStoreAddress:
+    """Parses an address for which `find_problem` returns nothing."""
+    _, _, rest = address.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    return ObjectStoreAddress(bucket, prefix.strip("/"))
+
+
+def find_problem(address: str, word: str) -> str:
+    """Returns what is wrong with an address; empty if nothing is. `word` is the store's term for a bucket.
+
+    Never quotes an address that may hold a credential.
+    """
+    if "@" in address or "?" in address or "#" in address:
+        return (
+            f"the address has more than a {word} and a prefix in it; credentials come from the environment, a role or "
+            "`checkpoints.storage.credentials_file`, never from an address"
+        )
+    place = parse_place(address)
+    if not place.bucket:
+        return f"`{address[:80]}` names no {word}"
+    if not _BUCKET.fullmatch(place.bucket):
+        return f"`{place.bucket[:80]}` is no name of a {word}: letters, digits, `.`, `_` and `-`, two of them at least"
+    if len(place.prefix) > PREFIX_MAX:
+        return f"the prefix has {len(place.prefix)} characters, at most {PREFIX_MAX}"
+    parts = place.prefix.split("/") if place.prefix else []
+    if any(not _PART.fullmatch(part) or part in (".", "..") for part in parts):
+        return f"`{address[:80]}`: a prefix has letters, digits, `.`, `_`, `=` and `-`, parted by single slashes"
+    return ""
 
 
 class ObjectStoreKind(StoreKind):
