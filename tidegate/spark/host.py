@@ -92,7 +92,7 @@ JVM_OPTIONS: Final = (
     "-XX:+UseSerialGC",
     "-Xshare:auto",
     "-XX:-UsePerfData",
-    "-Xms32m",
+    "-Xms64m",
     "-Xmn16m",
 )
 """Options for a fast start and a small heap, because no record passes through the JVM.
