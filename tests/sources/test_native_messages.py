@@ -18,7 +18,7 @@ from tests.conftest import SessionBroker, TopicMaker
 from tests.sources.kafka_topics import produce
 from tests.sources.ways import NATIVE, WAYS, Way, consumer_of
 from tests.support import clients
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from tidegate.ids import TopicPartition
 from tidegate.sources.fetching import Fetcher, FetchEvent, NativeFetcher
 from tidegate.sources.messages import NO_RECORDS, OutOfOrder, Records
@@ -284,6 +284,15 @@ def test_messages_are_given_back_with_the_last_batch_that_has_them(broker: Sessi
         del part
         gc.collect()
         assert loan() is None
+
+
+def test_a_wait_ends_when_the_fetcher_is_woken(broker: SessionBroker, topics: TopicMaker) -> None:
+    with fetching(broker.bootstrap, NATIVE, [TopicPartition(topics(), 0)]) as fetcher:
+        fetch_event(fetcher)  # the end of the partition, after which nothing arrives
+        fetcher.wake()
+        begun = time.monotonic()
+        assert not fetcher.wait(PATIENCE_S)
+        assert time.monotonic() - begun < PATIENCE_S / 2
 
 
 def test_nothing_is_read_after_the_end_of_the_client(broker: SessionBroker, topics: TopicMaker) -> None:

@@ -26,6 +26,7 @@ _CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "queue_get_partition": (Address, [Address, ctypes.c_char_p, ctypes.c_int32]),
     "queue_forward": (None, [Address, Address]),
     "queue_destroy": (None, [Address]),
+    "queue_yield": (None, [Address]),
     "consume_batch_queue": (ctypes.c_ssize_t, [Address, ctypes.c_int, Address, ctypes.c_size_t]),
     "topic_name": (ctypes.c_char_p, [Address]),
     "message_destroy": (None, [Address]),

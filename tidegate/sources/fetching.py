@@ -68,8 +68,14 @@ class Fetcher(Protocol):
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
         """Announces the partitions that are assigned next."""
 
+    wakes: bool
+    """Whether `wake` has an effect."""
+
     def wait(self, seconds: float) -> bool:
         """Waits, and returns whether anything arrived; `take` includes it."""
+
+    def wake(self) -> None:
+        """Ends a wait in progress, or else the next one. Safe from any thread until `close`."""
 
     def take(self, room: int) -> Fetched:
         """Takes up to `room` records and events, including what `wait` has seen."""
@@ -80,6 +86,8 @@ class Fetcher(Protocol):
 
 class MessageFetcher(Fetcher):
     """A fetcher of message objects."""
+
+    wakes = False
 
     def __init__(self, client: FetchClient) -> None:
         self._client = client
@@ -103,6 +111,9 @@ class MessageFetcher(Fetcher):
         records = [message for message in messages if message.error() is None]
         return Fetched(KafkaMessages(records), _events_of(messages))
 
+    def wake(self) -> None:
+        """Does nothing: the client has no means for it."""
+
     def close(self) -> None:
         """Does nothing: message objects outlive their client."""
 
@@ -114,6 +125,8 @@ class NativeFetcher(Fetcher):
     callbacks, which only its own functions may invoke. However, the event that a topic has become unknown comes through
     a partition's queue and also has a callback. Therefore this class reports errors of both queues to `on_error`.
     """
+
+    wakes = True
 
     def __init__(
         self,
@@ -149,6 +162,10 @@ class NativeFetcher(Fetcher):
             self._reserve(1)
             self._waiting = self._consume(0, 1, round(seconds * 1000))
         return bool(self._waiting or self._events)
+
+    @override
+    def wake(self) -> None:
+        self._lib.queue_yield(self._queue)
 
     @override
     def take(self, room: int) -> Fetched:

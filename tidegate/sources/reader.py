@@ -8,6 +8,7 @@ a backlog the list fills up to its limits while the loop processes the previous 
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -55,6 +56,8 @@ GATHERED_BYTES = 2**18
 RELEASE_S_MAX = 0.01
 """How long a barrier waits at most for the records that the client has: a hundred times as long as it takes."""
 _IDLE_SECONDS = 0.1
+_PATIENT_SECONDS = 0.5
+"""The same where ends of partitions do not matter, and the thread can be woken."""
 _RETRY_SECONDS = 0.5
 _STABLE_SECONDS = 1.0
 """For the request whether a partition is still caught up, which is repeated."""
@@ -186,6 +189,7 @@ class ConsumerThread:
         # Otherwise ends of partitions matter, and questions about them would wait for a fetch that waits at the broker.
         gathers = endless and not operator.carries_time and not operator.planned.catches_up
         waits_s = linger_s if gathers else 0.0
+        self._patient = gathers
         self._config = {**derive_consumer_properties(operator.kafka, waits_s), **_ENGINE_OWNED, "group.id": group_id}
         self._gathering = Gathering(tools.gather_s if gathers else 0.0)
         self._changed = tools.condition()
@@ -203,6 +207,8 @@ class ConsumerThread:
         self._outage = Outage(operator.name, tools.clock, partial(stamp_tls_files, operator.kafka))
         self._errors = ConsumerErrors(operator, self._outage, tools.clock)
         self._caught_up = CaughtUp()
+        self._fetcher: Fetcher | None = None
+        """While the thread reads."""
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
     def start(self) -> None:
@@ -270,6 +276,11 @@ class ConsumerThread:
         with self._changed:
             self._added.extend(partitions)
 
+    def _wake_reader(self) -> None:
+        self._changed.notify_all()
+        if self._fetcher is not None:
+            self._fetcher.wake()
+
     def watch(self, ends: Mapping[TopicPartition, int]) -> None:
         """Watches ends before which everything has been emitted. Reports each once it is known to stay there.
 
@@ -287,13 +298,13 @@ class ConsumerThread:
         """
         with self._changed:
             self._caught_up.ask(questions, self._tools.clock.monotonic())
-            self._changed.notify_all()
+            self._wake_reader()
 
     def close(self, seconds: float) -> None:
         """Ends the thread; pending records are dropped (their positions were never reported)."""
         with self._changed:
             self._stopping = True
-            self._changed.notify_all()
+            self._wake_reader()
         self._thread.stop()
         if not self._thread.join(seconds):
             text = "source %s: its reader did not end within %g s, and is abandoned"
@@ -308,9 +319,13 @@ class ConsumerThread:
             self._fail(failure)
             return
         fetcher = self._tools.fetcher(consumer, self._outage.on_error)
+        with self._changed:
+            self._fetcher = fetcher
         try:
             self._read_all(consumer, fetcher)
         finally:
+            with self._changed:
+                self._fetcher = None
             fetcher.close()
             consumer.close()
 
@@ -392,7 +407,8 @@ class ConsumerThread:
         self._find_caught_up(consumer)
         if room == 0:
             return
-        if not fetcher.wait(self._wake_if_due()):
+        idle_s = _PATIENT_SECONDS if self._patient and fetcher.wakes else _IDLE_SECONDS
+        if not fetcher.wait(min(idle_s, self._wake_if_due())):
             self._check_brokers(consumer)
             return
         self._linger()
@@ -512,13 +528,13 @@ class ConsumerThread:
         """Wakes the loop once it may take what is pending. Returns how long to wait for more until then."""
         with self._changed:
             if not self._pending or self._gathering.woken:
-                return _IDLE_SECONDS
+                return math.inf
             left_s = self._gathering.left_s(self._tools.clock.monotonic())
             if left_s > 0:
-                return min(_IDLE_SECONDS, left_s)
+                return left_s
             self._gathering.woken = True
         self._wake()
-        return _IDLE_SECONDS
+        return math.inf
 
     def _fail(self, failure: SourceFailed | SourceUnavailable) -> None:
         with self._changed:
