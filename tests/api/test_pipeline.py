@@ -320,7 +320,7 @@ def test_a_step_that_forgets_is_found(monkeypatch: pytest.MonkeyPatch, shop: tid
     monkeypatch.setattr(AggregateRuntime, "states", property(_no_states))
     sums = tidegate.loads(SHOP.replace("window: {tumbling: 1m}, ", ""))
     with pytest.raises(
-        tidegate.TidegateError, match="sink totals: a restart changes the result: - is without"
+        tidegate.TidegateError, match="sink totals: a restart in the middle of the case changes the result: - without"
     ) as raised:
         sums.test({"orders": ORDERS})
     assert raised.value.code == "restart-changes-result"
@@ -409,6 +409,6 @@ def test_a_file_is_previewed(shop: tidegate.Pipeline, tmp_path: Path) -> None:
 def test_the_cases_of_the_file_run(shop: tidegate.Pipeline) -> None:
     first, second = shop.run_cases()
     assert (first.passed, first.text, str(first)) == (True, "", f"passed  {first.name}")
-    assert second.text.splitlines()[0] == "sink big: 1 record came out, as many as expected, but not the same"
+    assert second.text.splitlines()[0] == "sink big: 1 record came out, as many as expected, but with other contents"
     assert str(second) == f"failed  {second.name}\n{second.text}"
     assert shop.cases[1].run().text == second.text

@@ -97,7 +97,7 @@ def test_preview_prints_what_would_come_out(file: Path, tmp_path: Path, capsys: 
     assert run_command([*command, "--step", "bigg"]) == 2
     assert "has no step or source 'bigg'" in capsys.readouterr().err
     assert run_command([*command, "--records"]) == 2
-    assert f"{lines}: line 1 is no record: it has no `value`" in capsys.readouterr().err
+    assert f"{lines}: line 1 is not a record: it has no `value`" in capsys.readouterr().err
     assert run_command(["preview", str(file), "--input", str(lines)]) == 2
     assert f"has several sources; write --input orders={lines}" in capsys.readouterr().err
 

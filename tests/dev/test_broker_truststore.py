@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import Authority
-from tidegate.dev.broker import truststore
-from tidegate.dev.broker.truststore import encode_trust_store, trust_options
+from tidegate.dev.broker import artifacts
+from tidegate.dev.broker.artifacts import encode_trust_store, trust_options
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_system_java_keeps_its_own_trust(tmp_path: Path) -> None:
 def test_bundled_java_gets_what_python_trusts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority
 ) -> None:
-    monkeypatch.setattr(truststore, "is_bundled", lambda _: True)
+    monkeypatch.setattr(artifacts, "is_bundled", lambda _: True)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     options = trust_options(tmp_path / "bin" / "java", tmp_path)
     assert options[0] == f"-Djavax.net.ssl.trustStore={tmp_path / 'trust.jks'}"
@@ -80,7 +80,7 @@ def test_bundled_java_gets_what_lies_in_a_directory_of_certificates(
         (places / name).write_bytes(authority.file.read_bytes())
     (places / "ffffffff.0").write_text("nothing that anybody could trust")
     (places / "README").write_text("as it is")
-    monkeypatch.setattr(truststore, "is_bundled", lambda _: True)
+    monkeypatch.setattr(artifacts, "is_bundled", lambda _: True)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     monkeypatch.setenv("SSL_CERT_DIR", str(places))
     assert trust_options(tmp_path / "bin" / "java", tmp_path)
@@ -90,7 +90,7 @@ def test_bundled_java_gets_what_lies_in_a_directory_of_certificates(
 def test_where_python_trusts_nobody_the_bundled_java_keeps_its_own_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(truststore, "is_bundled", lambda _: True)
+    monkeypatch.setattr(artifacts, "is_bundled", lambda _: True)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     for place in (tmp_path / "none", tmp_path):
         monkeypatch.setenv("SSL_CERT_DIR", str(place))

@@ -19,13 +19,13 @@ def test_a_broker_that_does_not_answer_is_named(
     """It waited for a minute, and ended with the traceback of a future."""
 
     def refuse(kafka: dict[str, str]) -> Never:
-        raise BrokerUnavailable(f"no broker can be asked: {kafka['bootstrap.servers']}: Connection refused")
+        raise BrokerUnavailable(f"no broker is reachable: {kafka['bootstrap.servers']}: Connection refused")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
     monkeypatch.setattr(show, "read_topics", refuse)
     assert run_command(["demo", "--orders", "10000"]) == 1
-    assert "the demo failed: no broker can be asked: 127.0.0.1:1: Connection refused" in capsys.readouterr().err
+    assert "the demo failed: no broker is reachable: 127.0.0.1:1: Connection refused" in capsys.readouterr().err
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(

@@ -78,7 +78,7 @@ def test_the_schema_and_its_comments() -> None:
         "      # odd: left out: its type differs from record to record: bigint, string",
     ]
     assert "    # inferred from 4 records\n" in text
-    assert "    # 2 records of them cannot be read as this; the first: MALFORMED_JSON" in text
+    assert "    # 2 records of them do not match these columns; the first: MALFORMED_JSON" in text
 
 
 def changes(*events: dict[str, Any], wrapped: bool = False) -> list[bytes | None]:
@@ -106,7 +106,7 @@ def test_change_events_are_read_as_such(wrapped: bool) -> None:
     (sink,) = settings.sinks.values()
     assert sink.on_null is not None
     assert (sink.key, sink.on_null.column, settings.steps) == ("id", "_deleted", [])
-    assert "    # inferred from the rows of 2 change events\n    # decimals as texts" in text
+    assert "    # inferred from the rows of 2 change events\n    # decimals written as text, and" in text
     assert "      # _op: left out: every debezium source has a column `_op`\n" in text
     assert "_op: left out" in text
 

@@ -61,8 +61,8 @@ def test_a_run_continues_the_table_of_a_former_one(tmp_path: Path, monkeypatch: 
     [
         ('{"first": 11, "only": "", "counts": {}}', ["--first", "12"], "it is of seeds from 11 on;"),
         ('{"first": 11, "only": "windows", "counts": {}}', [], "it is of seeds from 11 on with --only windows;"),
-        ('{"first": 1', [], "it is no table of this command"),
-        ('{"rows": []}', [], "it is no table of this command"),
+        ('{"first": 1', [], "it is not a table of this command"),
+        ('{"rows": []}', [], "it is not a table of this command"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(tmp_path: Path, content: str, options: list[str], words: str) -> None:

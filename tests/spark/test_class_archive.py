@@ -119,8 +119,8 @@ def test_sparks_driver_and_brokers_start_from_the_archives_that_prepare_makes(tm
     (tmp_path / "cache" / kept_jars.name).symlink_to(kept_jars)
     spark, broker = spark_archive(find_java()), broker_archive(find_java(), fetch_jars())
     assert python("-m", "tidegate", "prepare", "--broker").splitlines() == [
-        f"Spark's JVMs start from {spark.file} now",
-        f"development brokers start from {broker.file} now",
+        f"Spark's JVMs now start from {spark.file}",
+        f"development brokers now start from {broker.file}",
     ]
     loaded = tmp_path / "loaded"
     python("-c", START, str(tmp_path), f"-Xlog:class+load:file={loaded}")

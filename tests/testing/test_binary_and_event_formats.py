@@ -55,7 +55,7 @@ def test_a_preview_of_message_pack_reads_lines_of_json() -> None:
     assert msgpack.unpackb(records[0].value or b"") == {"id": 7, "amount": 1.5, "at": "2026-01-31T12:00:00Z"}
     (found,) = [one for one in Preview(loaded, plan, pytest.fail).run(records, ()) if one.place == "out"]
     assert json.loads(found.record["value"]) == {"id": 7, "amount": "1.50", "at": "2026-01-31T12:00:00Z"}
-    with pytest.raises(RecordRefused, match="line 1 is no record"):
+    with pytest.raises(RecordRefused, match="line 1 is not a record"):
         list(parser.parse([b"\x80"]))
 
 

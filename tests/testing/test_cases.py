@@ -41,7 +41,9 @@ def test_a_sink_that_is_not_named_may_write_anything() -> None:
 
 def test_a_case_that_expects_nothing_at_all_fails() -> None:
     result = run_one(f"given: {{orders: [{{value: {ANN}}}]}}")
-    assert messages(result) == ["nothing is expected: write `expect`; `SINK: []` shows what comes out"]
+    assert messages(result) == [
+        "the case has no `expect`; add it, for example `SINK: []`, which shows what the sink gets"
+    ]
 
 
 def test_keys_headers_timestamps_and_partitions_reach_a_raw_source() -> None:
@@ -181,7 +183,7 @@ def test_a_restart_that_loses_state_fails_the_case(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(AggregateRuntime, "states", property(_no_states))
     result = run_one(THREE)
     assert [one.sink for one in result.failures] == ["totals"]
-    assert result.failures[0].message.startswith("a restart changes the result")
+    assert result.failures[0].message.startswith("a restart in the middle of the case changes the result")
 
 
 def _no_states(self: object) -> Mapping[str, Any]:
@@ -193,7 +195,7 @@ def test_rows_in_flight_are_part_of_the_snapshot_of_a_case(monkeypatch: pytest.M
     monkeypatch.setattr("tidegate.slot.subtasks.read_replay", lambda *arguments: [])
     result = run_one(THREE, parallelism=parallelism)
     (failure,) = result.failures
-    assert failure.message.startswith("a restart changes the result")
+    assert failure.message.startswith("a restart in the middle of the case changes the result")
 
 
 def test_a_pipeline_that_cannot_be_restored_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +205,7 @@ def test_a_pipeline_that_cannot_be_restored_fails_the_case(monkeypatch: pytest.M
     for backend in BACKENDS:
         monkeypatch.setattr(backend, "restore", restore)
     assert messages(run_one(THREE)) == [
-        "with a restart in the middle of the case the pipeline fails: the file is of another state"
+        "after a restart in the middle of the case, the pipeline fails: the file is of another state"
     ]
 
 

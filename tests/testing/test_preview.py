@@ -134,20 +134,26 @@ def test_what_topic_read_prints_has_the_same_time_again(at_ms: int | None, expec
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"{", "line 2 is no record: Expecting property name"),
-        (b"1", "line 2 is no record: it is no object with `value`; without --records a line is the value"),
-        (b'{"key": 1}', "line 2 is no record: it has no `value`; without --records a line is the value"),
-        (b'{"value": "x", "timestamp": "now"}', "line 2 is no record: `timestamp` is now: for instance 2026-11-01T00"),
-        (b'{"value": "x", "timestamp": "2026-01-01"}', "line 2 is no record: `timestamp` is 2026-01-01: for instance"),
-        (b'{"value": "x", "timestamp": 1.5}', "line 2 is no record: `timestamp` is 1.5: for instance"),
-        (b'{"value": "x", "timestamp": 99999999999999999999}', "line 2 is no record: `timestamp` is 99999999999999999"),
-        (b'{"value": "x", "partition": "a"}', "line 2 is no record: `partition` is a: a whole number, from 0 on"),
-        (b'{"value": "x", "partition": -1}', "line 2 is no record: `partition` is -1: a whole number, from 0 on"),
-        (b'{"value": "x", "partition": 1.5}', "line 2 is no record: `partition` is 1.5: a whole number, from 0 on"),
-        (b'{"value": "x", "headers": {"a": "b"}}', "line 2 is no record: `headers` are pairs, in their order: [["),
-        (b'{"value": "x", "headers": [["a"]]}', "line 2 is no record: `headers` are pairs, in their order: [["),
-        (b'{"value": "x", "headers": "abc"}', "line 2 is no record: `headers` are pairs, in their order: [["),
-        (b'{"value_base64": "?"}', "line 2 is no record: '?' is not base64"),
+        (b"{", "line 2 is not a record: Expecting property name"),
+        (b"1", "line 2 is not a record: it is not an object with `value`; without --records, each line is a value"),
+        (b'{"key": 1}', "line 2 is not a record: it has no `value`; without --records, each line is a value"),
+        (b'{"value": "x", "timestamp": "now"}', "line 2 is not a record: `timestamp` is now; use a time such as"),
+        (b'{"value": "x", "timestamp": "2026-01-01"}', "line 2 is not a record: `timestamp` is 2026-01-01; use a time"),
+        (b'{"value": "x", "timestamp": 1.5}', "line 2 is not a record: `timestamp` is 1.5; use a time"),
+        (
+            b'{"value": "x", "timestamp": 99999999999999999999}',
+            "line 2 is not a record: `timestamp` is 99999999999999999",
+        ),
+        (b'{"value": "x", "partition": "a"}', "line 2 is not a record: `partition` is a; use a whole number from 0 on"),
+        (b'{"value": "x", "partition": -1}', "line 2 is not a record: `partition` is -1; use a whole number from 0 on"),
+        (
+            b'{"value": "x", "partition": 1.5}',
+            "line 2 is not a record: `partition` is 1.5; use a whole number from 0 on",
+        ),
+        (b'{"value": "x", "headers": {"a": "b"}}', "line 2 is not a record: `headers` must be a list of pairs: [["),
+        (b'{"value": "x", "headers": [["a"]]}', "line 2 is not a record: `headers` must be a list of pairs: [["),
+        (b'{"value": "x", "headers": "abc"}', "line 2 is not a record: `headers` must be a list of pairs: [["),
+        (b'{"value_base64": "?"}', "line 2 is not a record: '?' is not base64"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused_with_its_number(line: bytes, reason: str) -> None:
@@ -173,7 +179,7 @@ def test_a_line_of_a_format_with_schemas_is_written_with_one(name: str) -> None:
     (found,) = Preview(loaded, plan, pytest.fail).run(records)
     assert json.loads(found.record["value"]) == {"id": 7, "at": "2026-01-31T12:00:00Z"}
     if name == "avro":
-        with pytest.raises(RecordRefused, match="line 1 is no record"):
+        with pytest.raises(RecordRefused, match="line 1 is not a record"):
             list(parser.parse([b"x"]))
     else:  # what is wrong with it is the pipeline's to find
         assert [one.value for one in parser.parse([b"x"])] == [b"\0\0\0\0\0x"]
@@ -188,7 +194,9 @@ def test_records_of_a_topic_are_read_with_the_copies_of_their_schemas() -> None:
     skipped: list[str] = []
     run = Preview(loaded, plan, skipped.append, copies=lambda one: schema if one == 5 else None)
     assert [json.loads(one.record["value"]) for one in run.run(parser.parse(lines))] == [{"id": 1, "n": 2}]
-    reason = "UNKNOWN_SCHEMA: there is no copy here of the schema 6; `tidegate run` keeps those that it reads"
+    reason = (
+        "UNKNOWN_SCHEMA: schema 6 is not in the local copies; `tidegate run` stores a copy of each schema that it reads"
+    )
     assert [line.partition(": ")[2] for line in skipped] == [f"orders[0] offset 1: {reason}"]
 
 

@@ -85,7 +85,7 @@ def test_declared_state_survives_the_restart_of_a_case(slots: int) -> None:
 def test_state_outside_of_it_fails_the_case_and_the_message_names_the_step(step: str, slots: int) -> None:
     (message,) = messages(run(step, slots=slots))
     assert message == (
-        "out: a restart changes the result: - is without, + with a restart in the middle of the case; the code of "
+        "out: a restart in the middle of the case changes the result: - without the restart, + with it; the code of "
         "visits must keep its state in a Value, List, Map or Timer"
     )
 

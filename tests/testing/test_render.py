@@ -46,7 +46,7 @@ def test_each_case_has_a_line_and_what_differs_is_shown() -> None:
     assert first.startswith("failed  a total [of] <customers> & more  (")
     assert first.endswith("ms)  orders.yaml:17:5")
     assert lines[:-2] == [
-        "    sink totals: 1 record came out, as many as expected, but not the same",
+        "    sink totals: 1 record came out, as many as expected, but with other contents",
         "      - {key: ann, value: {customer: ann, n: 1, net: 150.5, last: 1}}",
         "      + {key: ann, value: {customer: ann, n: 1, net: 100.0, last: 1}}",
         "            value.net: expected 150.5, came 100.0",

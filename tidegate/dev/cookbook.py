@@ -52,7 +52,7 @@ def find_examples(folder: Traversable | None = None) -> Mapping[str, Example]:
         others = [one for one in found if one.name.startswith(f"{stem}.") and one.name != pipeline.name]
         examples[stem] = Example(stem, pipeline, others)
     if not examples:
-        raise ExampleMissing("this installation has no cookbook: install the wheel of this version again")
+        raise ExampleMissing("this installation has no cookbook; reinstall the wheel of this version")
     return examples
 
 
@@ -101,9 +101,7 @@ def print_examples(examples: Mapping[str, Example]) -> None:
     width = max(map(len, examples))
     for example in examples.values():
         click.echo(f"{example.name:<{width}}  {example.question}")
-    click.echo(
-        "\n`tidegate init --example NAME` writes one to NAME.yaml, `tidegate docs cookbook` shows what matters in each"
-    )
+    click.echo("\n`tidegate init --example NAME` writes one to NAME.yaml, `tidegate docs cookbook` explains them")
 
 
 def complete_example(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's signature

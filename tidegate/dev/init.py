@@ -54,7 +54,7 @@ class NothingToInfer(TidegateError):
     type=click.IntRange(2, 100_000),
     default=RECORDS,
     show_default=True,
-    help="At most so many are read, half of them the first and half the newest.",
+    help="Read up to this many records: half of them the first, half the newest.",
 )
 @click.option(
     "--example",
@@ -111,19 +111,19 @@ def derive_draft(
     found = derive_schema(values)
     remarks = [f"inferred from {render_count(len(values), 'record')}"]
     if not found.is_json:
-        remarks = [f"{render_count(len(values), 'record')} looked at: most are no JSON objects, so bytes are passed on"]
+        remarks = [f"{render_count(len(values), 'record')} examined: most are not JSON objects, so bytes are passed on"]
         return Draft(topic, kafka, folder, (), remarks)
     columns = [DraftColumn(one.name, one.type, one.note) for one in found.columns]
     columns += [DraftColumn(one.path, None, one.reason) for one in found.left_out]
     _, failures = JsonDecoder([(one.name, one.type) for one in found.columns]).decode_values(values)
     if failures:
         which = f"the first: {failures[0]}"
-        remarks.append(f"{render_count(len(failures), 'record')} of them cannot be read as this; {which}")
+        remarks.append(f"{render_count(len(failures), 'record')} of them do not match these columns; {which}")
     types = {one.name: one.type for one in found.columns}
     deleted, key = _find_deleted(types), _find_key(find_key(keys), types)
     if deleted is None or not key:
         return Draft(topic, kafka, folder, columns, remarks)
-    remarks.append(f"rows of a table, flattened by Debezium: `{deleted.column}` says which are deleted")
+    remarks.append(f"rows of a table, flattened by Debezium: `{deleted.column}` marks deleted rows")
     return Draft(topic, kafka, folder, columns, remarks, key=key, deleted=deleted)
 
 
@@ -156,7 +156,8 @@ def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table,
     remarks = [f"the schema in {events} has these columns"] if table.typed else [f"inferred from the rows of {events}"]
     if not table.typed:
         remarks.append(
-            "decimals as texts, and dates and timestamps as numbers, look like others: `tidegate docs formats/debezium`"
+            "decimals written as text, and dates and timestamps written as numbers, cannot be recognised: "
+            "`tidegate docs formats/debezium`"
         )
     known = {one.name: one.type for one in table.columns}
     chosen = _find_key(key, known)
@@ -179,7 +180,7 @@ def _read(kafka: dict[str, str], topic: str, count: int) -> list[tuple[bytes | N
     if not found:
         raise NothingToInfer(
             f"topic {topic} has no committed records to infer a schema from; write some (`tidegate topic produce "
-            f"{topic}`), or take the sample (`tidegate init` without --topic)"
+            f"{topic}`), or use the sample (`tidegate init` without --topic)"
         )
     return list({(one.partition, one.offset): (one.key, one.value) for one in found}.values())
 
@@ -203,4 +204,4 @@ def _write(file: Path | None, text: str) -> None:
         click.echo(text, nl=False)
         return
     write_files({file: text})
-    click.echo(f"{file} written: look at it, then `tidegate validate {file}`")
+    click.echo(f"{file} written; review it, then run `tidegate validate {file}`")

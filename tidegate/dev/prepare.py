@@ -30,10 +30,10 @@ def prepare(*, broker: bool) -> None:
     For images and build servers, after every installation and update; takes about 15 s. Nothing depends on it.
     """
     java = find_java()
-    click.echo(f"Spark's JVMs start from {_make(spark_archive(java), _run_spark)} now")
+    click.echo(f"Spark's JVMs now start from {_make(spark_archive(java), _run_spark)}")
     if broker:
         archive = broker_archive(java, fetch_jars())
-        click.echo(f"development brokers start from {_make(archive, _run_broker)} now")
+        click.echo(f"development brokers now start from {_make(archive, _run_broker)}")
 
 
 def _make(archive: ClassArchive, run: Callable[[Path, list[str]], None]) -> Path:
@@ -47,7 +47,7 @@ def _make(archive: ClassArchive, run: Callable[[Path, list[str]], None]) -> Path
             archive.keep(new)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ArchiveFailed(
-            f"no class archive in {cache}: {error}; everything starts without one, as before"
+            f"no class archive was written to {cache}: {error}; everything starts without one, as before"
         ) from error
     return archive.file
 

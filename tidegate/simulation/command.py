@@ -31,12 +31,12 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--seeds", default=200, show_default=True, help="Number of schedules.")
 @click.option("--first", type=int, default=None, help="First seed; random if not given.")
 @click.option("--processes", default=1, show_default=True, help="Number of processes that play them.")
-@click.option("--budget", type=float, default=None, help="Start no more schedules after this many seconds.")
-@click.option("--only", type=click.Choice([*ONLY]), default=None, help="Pass over the seeds that have none of these.")
+@click.option("--budget", type=float, default=None, help="Start no schedule after this many seconds.")
+@click.option("--only", type=click.Choice([*ONLY]), default=None, help="Skip seeds without these.")
 @click.option(
     "--table",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep what was reached in this file; if it exists, continue that run until --seeds in all are played.",
+    help="Save the table in this file. If it exists, continue that run until --seeds have been played in all.",
 )
 def simulate(
     seeds: int, first: int | None, processes: int, budget: float | None, table: Path | None, only: str | None
@@ -45,7 +45,7 @@ def simulate(
 
     A schedule counts when at least 5 of its faults really happened. Exit code 1 when one was violated (its story and
     the smallest schedule that still fails are printed), or when something was reached less often than required, which
-    is not asked of --only.
+    does not apply to --only.
     """
     kept = _read_table(table, first, only or "") if table is not None and table.exists() else None
     if kept is None:
@@ -98,7 +98,9 @@ def _read_table(file: Path, first: int | None, only: str) -> Kept:
     except OSError as error:
         raise click.FileError(str(file), error.strerror) from error
     except msgspec.DecodeError as error:
-        raise click.UsageError(f"--table {file}: {error}; it is no table of this command, name another file") from error
+        raise click.UsageError(
+            f"--table {file}: {error}; it is not a table of this command; name another file"
+        ) from error
     if first not in (None, kept.first) or only != kept.only:
         told = f" with --only {kept.only}" if kept.only else ""
         raise click.UsageError(

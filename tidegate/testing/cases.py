@@ -105,7 +105,9 @@ class CaseRunner:
     def _compare(self, case: CaseSettings, written: Output) -> list[CaseFailure]:
         failures: list[CaseFailure] = []
         if expects_nothing(case):
-            failures.append(CaseFailure("nothing is expected: write `expect`; `SINK: []` shows what comes out"))
+            failures.append(
+                CaseFailure("the case has no `expect`; add it, for example `SINK: []`, which shows what the sink gets")
+            )
         for name, expected in case.expect.items():
             sink = self._sinks[name]
             ordered = not isinstance(expected, ExpectedSet)
@@ -134,8 +136,8 @@ def compare_restarted(
     try:
         restarted = run.play_with_restart()
     except TidegateError as error:
-        return [CaseFailure(f"with a restart in the middle of the case the pipeline fails: {error.message}")]
-    message = "a restart changes the result: - is without, + with a restart in the middle of the case"
+        return [CaseFailure(f"after a restart in the middle of the case, the pipeline fails: {error.message}")]
+    message = "a restart in the middle of the case changes the result: - without the restart, + with it"
     if run.user_code:
         message += f"; the code of {', '.join(run.user_code)} must keep its state in a Value, List, Map or Timer"
     failures: list[CaseFailure] = []
@@ -150,7 +152,7 @@ def compare_restarted(
 
 def _describe(wanted: int, actual: int) -> str:
     came = f"{actual} record{'s' if actual != 1 else ''} came out"
-    return f"{came}, {wanted} expected" if actual != wanted else f"{came}, as many as expected, but not the same"
+    return f"{came}, {wanted} expected" if actual != wanted else f"{came}, as many as expected, but with other contents"
 
 
 def _judge_counts(

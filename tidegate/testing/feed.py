@@ -48,7 +48,9 @@ class NoCopy(UnknownSchema):
 
     def __init__(self, schema_id: int | str) -> None:
         super().__init__(schema_id)
-        self.args = (f"there is no copy here of the schema {schema_id}; `tidegate run` keeps those that it reads",)
+        self.args = (
+            f"schema {schema_id} is not in the local copies; `tidegate run` stores a copy of each schema that it reads",
+        )
 
 
 class CopiedSchemas(KnownSchemas):

@@ -166,7 +166,7 @@ class Harness:
         for _ in range(TURNS_MAX):
             if not self.turn():
                 return
-        raise AttemptFailed(f"the pipeline did not come to rest within {TURNS_MAX} turns")
+        raise AttemptFailed(f"the pipeline was still processing after {TURNS_MAX} turns")
 
     def turn(self) -> bool:
         """Runs one step of every source, slot and connection. Returns whether anything moved."""

@@ -264,7 +264,7 @@ class LineParser:
         """Yields a record for each line that is not blank. Raises RecordRefused."""
         for number, line in enumerate(lines, 1):
             if len(line) > LINE_BYTES_MAX:
-                what = f"line {number} is no record: it has more than {LINE_BYTES_MAX >> 20} MiB"
+                what = f"line {number} is not a record: it has more than {LINE_BYTES_MAX >> 20} MiB"
                 raise RecordRefused(f"{self._file}{what}", line=number)
             text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).rstrip(b"\r\n")
             if not text.strip(b" "):  # a line of tabs may be a row of NULLs
@@ -272,7 +272,7 @@ class LineParser:
             try:
                 yield self._parse(text)
             except (ValueError, TypeError, RecursionError, FormatRefusal) as error:
-                raise RecordRefused(f"{self._file}line {number} is no record: {error}", line=number) from error
+                raise RecordRefused(f"{self._file}line {number} is not a record: {error}", line=number) from error
 
     def _parse(self, line: bytes) -> ProducedRecord:
         if not self._whole:  # unchanged if possible: the pipeline itself must detect what is wrong with it
@@ -283,7 +283,7 @@ class LineParser:
             return self._record(line)
         entry = parse_json(line)
         if not isinstance(entry, dict):
-            raise TypeError("it is no object with `value`; without --records a line is the value")
+            raise TypeError("it is not an object with `value`; without --records, each line is a value")
         topic = entry.get("topic")
         if not isinstance(topic, str) or not self._settings.reads(topic):
             topic = self._settings.example_topic
@@ -308,7 +308,7 @@ class LineParser:
 
     def _value(self, entry: Mapping[str, Any]) -> bytes | None:
         if "value" not in entry and "value_base64" not in entry:
-            raise ValueError("it has no `value`; without --records a line is the value")
+            raise ValueError("it has no `value`; without --records, each line is a value")
         value = entry.get("value")
         is_plain = self._format.schema_kind is None and self._format.is_text
         if isinstance(value, str | None) or "value_base64" in entry or is_plain:
@@ -345,20 +345,20 @@ def _timestamp(value: object) -> int:
     try:
         return moment_ms(derive_timestamp(value if isinstance(value, str) else ""))
     except ValueError as error:
-        example = "for instance 2026-11-01T00:00:00Z, or the ms since 1970"
-        raise ValueError(f"`timestamp` is {str(value)[:40]}: {example}") from error
+        remedy = "use a time such as 2026-11-01T00:00:00Z, or the milliseconds since 1970"
+        raise ValueError(f"`timestamp` is {str(value)[:40]}; {remedy}") from error
 
 
 def _partition(value: object) -> int:
     if value is None:
         return 0
     if type(value) is not int or not 0 <= value < 1 << 31:
-        raise ValueError(f"`partition` is {str(value)[:40]}: a whole number, from 0 on")
+        raise ValueError(f"`partition` is {str(value)[:40]}; use a whole number from 0 on")
     return value
 
 
 def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
     pairs = [] if value is None else value
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == _PAIR for pair in pairs):
-        raise ValueError('`headers` are pairs, in their order: [["source", "web"], ["trace", null]]')
+        raise ValueError('`headers` must be a list of pairs: [["source", "web"], ["trace", null]]')
     return tuple((str(name), _header_value(each)) for name, each in pairs)

@@ -54,7 +54,7 @@ def test_a_topic_is_created_once_and_listed(shell: Shell, unique_name: Callable[
     created = shell.run("topic", "create", name, "--partitions", "3", "--config", "retention.ms=-1")
     assert created == f"{name}: created with 3 partitions\n"
     shell.run("topic", "create", name, code=1)
-    assert f"topic {name} exists already" in shell.error
+    assert f"topic {name} already exists" in shell.error
     assert "with 3 partitions; use it, or choose another name" in shell.error
     assert f"{name}  3 partitions" in [
         " ".join(line.rsplit(maxsplit=2)).replace(" ", "  ", 1) for line in shell.run("topic", "list").splitlines()
@@ -88,7 +88,7 @@ def test_an_unknown_topic_is_answered_with_the_nearest(shell: Shell, topics: Top
         shell.run("topic", command, f"{name}s", stdin=b"", code=1)
         assert f"there is no topic {name}s" in shell.error
         assert f"did you mean `{name}`?" in shell.error
-        assert f"`tidegate topic create {name}s` makes it" in shell.error
+        assert f"`tidegate topic create {name}s` creates it" in shell.error
 
 
 def test_without_a_broker_the_message_says_how_to_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_without_a_broker_the_message_says_how_to_have_one(monkeypatch: pytest.M
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9: Connection refused; start the broker"):
         find_topic({"bootstrap.servers": "127.0.0.1:9"}, "orders")
     monkeypatch.setattr("tidegate.dev.topics.client.DEFAULT_BOOTSTRAP", "127.0.0.1:9")
-    with pytest.raises(BrokerUnavailable, match="start one with `tidegate broker`, or name yours with --bootstrap"):
+    with pytest.raises(BrokerUnavailable, match="start one with `tidegate broker`, or name your own with --bootstrap"):
         find_topic({"bootstrap.servers": "127.0.0.1:9"}, "orders")
 
 
@@ -226,7 +226,7 @@ def test_init_writes_a_file_that_reads_the_topic(shell: Shell, topics: TopicMake
     shell.run("topic", "produce", name, stdin="\n".join(map(json.dumps, records)).encode())
     file = tmp_path / "orders.yaml"
     out = shell.run("init", file, "--topic", name, "--kafka", "client.id=me", "--records", "10")
-    assert out == f"{file} written: look at it, then `tidegate validate {file}`\n"
+    assert out == f"{file} written; review it, then run `tidegate validate {file}`\n"
     settings = read_pipeline(file, {}).settings
     (source,) = settings.sources.values()
     assert isinstance(source.schema_, dict)
@@ -284,5 +284,5 @@ def test_a_read_to_the_end_that_comes_to_a_stand_ends_with_the_reason(
 ) -> None:
     monkeypatch.setattr("tidegate.dev.topics.client.STALL_S", 0.5)
     with TopicReader({"bootstrap.servers": broker.bootstrap}, "no-such-topic", 1, committed=True) as reader:
-        with pytest.raises(TopicRefused, match=r"answers, but not to this: no record came for 0\.5 s"):
+        with pytest.raises(TopicRefused, match=r"is reachable, but this request failed: no record arrived for 0\.5 s"):
             list(reader.read({0: 0}, {0: 1}))

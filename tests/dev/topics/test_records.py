@@ -45,7 +45,7 @@ def test_a_line_is_a_record(reader: LineReader, line: bytes, record: tuple[bytes
         (LineReader(json=True), b'{"id": 1', r"line 7 is not JSON \(.*\): \{\"id\": 1; correct it, or .*--format text"),
         (LineReader(json=True), b"x" * 200, r"line 7 is not JSON \(.*\): x{60}\.\.\.; correct it"),
         (LineReader(json=True), b"[" * 5000, "line 7 is not JSON"),
-        (LineReader(json=True, separator=":"), b"ann", "line 7 has no ':' after its key: ann"),
+        (LineReader(json=True, separator=":"), b"ann", "line 7 has no ':' after the key: ann"),
         (LineReader(json=True, separator=":"), b"a:b:1", "line 7 is not JSON"),
     ],
 )

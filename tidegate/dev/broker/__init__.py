@@ -3,7 +3,8 @@
 Read next: `server` (the broker as an object), `artifacts` (the source of the jars), `properties` (its settings).
 """
 
-from tidegate.dev.broker.errors import ArtifactsUnavailable, BrokerFailed
+from tidegate.dev.broker.artifacts import ArtifactsUnavailable
+from tidegate.dev.broker.ports import BrokerFailed
 from tidegate.dev.broker.server import DevelopmentBroker
 
 __all__ = ["ArtifactsUnavailable", "BrokerFailed", "DevelopmentBroker"]

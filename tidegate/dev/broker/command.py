@@ -39,14 +39,15 @@ class TopicOption(click.ParamType[tuple[str, int]]):
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Port on 127.0.0.1; 0 picks a free one. Default: that of DIR's last time, else {BROKER_PORT}.",
+    help=f"Port on 127.0.0.1; 0 picks a free one. Default: the previous port of DIR, else {BROKER_PORT}.",
 )
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep data here and use it again next time; without this option it is deleted at the end.",
+    help="Keep the data in this directory, and reuse it at the next start. Without this option, data is deleted at the "
+    "end.",
 )
 @click.option(
     "--transaction-version",

@@ -6,11 +6,19 @@ import secrets
 import socket
 from pathlib import Path
 
-from tidegate.dev.broker.errors import BrokerFailed
+from tidegate.errors import TidegateError
 
 _FIRST = 15_000
 _EPHEMERAL_FIRST_DEFAULT = 32_768
 _TRIES_MAX = 200
+
+
+class BrokerFailed(TidegateError):
+    """The broker could not be formatted or started, or it ended unexpectedly."""
+
+    code = "broker-failed"
+    exit_code = 1
+    retriable = False
 
 
 reserved: list[int] = []

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from tidegate.dev.broker.artifacts import KAFKA_VERSION, fetch_jars
-from tidegate.dev.broker.errors import BrokerFailed
-from tidegate.dev.broker.ports import is_free, reserve_ports
+from tidegate.dev.broker.ports import BrokerFailed, is_free, reserve_ports
 from tidegate.dev.broker.properties import LOG4J2, derive_properties, render_properties
 from tidegate.spark.class_archive import ClassArchive
 from tidegate.spark.java import find_java
@@ -72,20 +71,18 @@ class DevelopmentBroker:
         properties: Mapping[str, str] | None = None,
         *,
         heap_mib: int = 256,
-        nice: int = 0,
         cluster_id: str | None = None,
         jvm_options: Sequence[str] | None = None,
         jars: Sequence[Path] | None = None,
     ) -> None:
         if "," in str(directory):
             raise BrokerFailed(
-                f"{directory}: Kafka takes a comma in a data path for a separator; use another directory"
+                f"{directory}: Kafka treats a comma in a data path as a separator; use a directory without a comma"
             )
         self.directory = directory.absolute()
         self.transaction_version = transaction_version
         self.properties = dict(properties or {})
         self.heap_mib = heap_mib
-        self.nice = nice
         self.cluster_id = cluster_id
         self._jvm_options = jvm_options
         self._jars = jars
@@ -236,8 +233,7 @@ class DevelopmentBroker:
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Starts the JVM. Runs in the thread whose end would end the broker."""
-        launch = [sys.executable, "-I", "-S", str(Path(__file__).parent / "launch.py")]
-        launch += [str(os.getpid()), str(self.nice)]
+        launch = [sys.executable, "-I", "-S", str(Path(__file__).parent / "launch.py"), str(os.getpid())]
         with (self.directory / "output.log").open("wb") as output:
             return subprocess.Popen(
                 [*launch, *command],
@@ -346,7 +342,7 @@ def _is_transient(refusal: KafkaException) -> bool:
 def _wait_for_leaders(admin: AdminClient, topics: Mapping[str, int], deadline_s: float) -> None:
     for name, count in topics.items():
         if not _wait(partial(_are_led, admin, name, count), deadline_s - time.monotonic()):
-            raise BrokerFailed(f"topic {name} did not get {count} partitions with a leader each in time")
+            raise BrokerFailed(f"topic {name} did not get {count} partitions with leaders in time")
 
 
 def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:

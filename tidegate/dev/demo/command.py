@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--master", default="local-cluster[2,1,512]", show_default=True, help="Spark master, e.g. local[2].")
-@click.option("--orders", type=click.IntRange(10_000), default=300_000, show_default=True, help="How many orders.")
+@click.option("--orders", type=click.IntRange(10_000), default=300_000, show_default=True, help="Number of orders.")
 @click.option(
     "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Seed of the generated orders."
 )
@@ -37,8 +37,7 @@ def demo(master: str, orders: int, seed: int, keep: bool) -> int:
     """
     from rich.console import Console
 
-    from tidegate.dev.demo.display import DemoDisplay
-    from tidegate.dev.demo.show import DemoSettings, Show
+    from tidegate.dev.demo.show import DemoDisplay, DemoSettings, Show
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals clean up and end the demo
     console = Console()

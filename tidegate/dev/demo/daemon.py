@@ -85,7 +85,7 @@ class DemoDaemon:
             if self._running.poll() is not None:
                 raise DemoFailed(f"the daemon ended before {what}:\n{self.tail()}")
             time.sleep(POLL_S)
-        raise DemoFailed(f"not within {timeout_s:.0f} s: {what}; the daemon's log ends with:\n{self.tail()}")
+        raise DemoFailed(f"{what} took more than {timeout_s:.0f} s; the daemon's log ends with:\n{self.tail()}")
 
     def kill_slot(self) -> int:
         """Kills one slot process with SIGKILL and returns its pid.

@@ -71,7 +71,7 @@ def find_topic(kafka: Mapping[str, str], name: str) -> int:
     if name in topics:
         return topics[name]
     near = derive_suggestion(name, (each for each in topics if not each.startswith("__")), "the topic")
-    create = f"`tidegate topic create {name}` makes it"
+    create = f"`tidegate topic create {name}` creates it"
     remedy = f"{near} or {create}" if near.startswith("did you mean") else create
     raise TopicRefused(f"there is no topic {name} at {derive_servers(kafka)}; {remedy}", topic=name)
 
@@ -84,7 +84,7 @@ def create_topic(kafka: Mapping[str, str], name: str, partitions: int, config: M
     there = read_topics(kafka).get(name)
     if there is not None:
         raise TopicRefused(
-            f"topic {name} exists already at {derive_servers(kafka)}, with {render_count(there, 'partition')}; use it, "
+            f"topic {name} already exists at {derive_servers(kafka)}, with {render_count(there, 'partition')}; use it, "
             "or choose another name",
             topic=name,
         )
@@ -148,7 +148,7 @@ class TopicWriter:
         if self._failed is not None:
             written = render_count(self.written, "record")
             raise TopicRefused(
-                f"a record was not written to {self._topic}: {self._failed.str()}; {written} before it were"
+                f"a record was not written to {self._topic}: {self._failed.str()}; {written} before it succeeded"
             )
 
 
@@ -205,7 +205,7 @@ class TopicReader:
             if messages:
                 heard_s = time.monotonic()
             elif ends is not None and time.monotonic() - heard_s > STALL_S:
-                raise _explain(self._kafka, f"no record came for {STALL_S:g} s")
+                raise _explain(self._kafka, f"no record arrived for {STALL_S:g} s")
             for message in messages:
                 number: Any = message.partition()
                 if message.error() is not None:
@@ -275,9 +275,9 @@ def _explain(kafka: Mapping[str, str], error: object) -> TidegateError:
     obstacle = diagnose(kafka, STEP_S)
     if obstacle is None:
         text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
-        return TopicRefused(f"the cluster at {derive_servers(kafka)} answers, but not to this: {text}")
+        return TopicRefused(f"the cluster at {derive_servers(kafka)} is reachable, but this request failed: {text}")
     remedy = obstacle.remedy
     if obstacle.property == "bootstrap.servers" and derive_servers(kafka) == DEFAULT_BOOTSTRAP:
-        remedy = "start one with `tidegate broker`, or name yours with --bootstrap"
+        remedy = "start one with `tidegate broker`, or name your own with --bootstrap"
     kind = LoginRefused if obstacle.final else BrokerUnavailable
-    return kind(f"no broker can be asked: {obstacle.text}; {remedy}")
+    return kind(f"no broker is reachable: {obstacle.text}; {remedy}")

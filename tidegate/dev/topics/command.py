@@ -39,8 +39,16 @@ def _all_checked(_context: click.Context, _parameter: click.Parameter, names: tu
 
 @topic.command("create")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, callback=_all_checked)
-@click.option("--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="How many each has.")
-@click.option("--config", multiple=True, metavar="NAME=VALUE", help="A setting of each topic, as retention.ms=-1.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Number of partitions of each topic.",
+)
+@click.option(
+    "--config", multiple=True, metavar="NAME=VALUE", help="A setting of each topic, for example retention.ms=-1."
+)
 @cluster_options
 def create(
     names: tuple[str, ...], partitions: int, config: tuple[str, ...], bootstrap: str, kafka: tuple[str, ...]
@@ -56,7 +64,7 @@ def create(
 
 
 @topic.command("list")
-@click.option("--internal", is_flag=True, help="Kafka's own topics, too.")
+@click.option("--internal", is_flag=True, help="Also list Kafka's own topics.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
 @cluster_options
 def list_topics(internal: bool, style: str, bootstrap: str, kafka: tuple[str, ...]) -> None:
@@ -67,7 +75,7 @@ def list_topics(internal: bool, style: str, bootstrap: str, kafka: tuple[str, ..
         click.echo(json.dumps([{"topic": name, "partitions": count} for name, count in shown.items()], indent=2))
         return
     if not shown:
-        click.echo("no topics; `tidegate topic create NAME` makes one", err=True)
+        click.echo("no topics; `tidegate topic create NAME` creates one", err=True)
     width = max(map(len, shown), default=0)
     for name, count in shown.items():
         click.echo(f"{name:<{width}}  {render_count(count, 'partition')}")
@@ -78,7 +86,7 @@ def list_topics(internal: bool, style: str, bootstrap: str, kafka: tuple[str, ..
 @click.argument("lines", metavar="[FILE]", type=click.File("rb"), default="-")
 @click.option("--format", "style", type=click.Choice(["json", "text"]), default="json", help="text: any lines.")
 @click.option("--key", help="Key of every record.")
-@click.option("--key-separator", metavar="TEXT", help="What ends the key of each line; the value follows.")
+@click.option("--key-separator", metavar="TEXT", help="Text between the key and the value of each line.")
 @cluster_options
 def produce(
     name: str,
@@ -97,7 +105,7 @@ def produce(
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other: one key for all, or one in each line")
     if key_separator == "":
-        raise click.UsageError("--key-separator is empty: name the text between key and value, for example :")
+        raise click.UsageError("--key-separator is empty; give the text between key and value, for example :")
     properties = resolve_properties(derive_written(bootstrap, kafka))
     reader = LineReader(json=style == "json", key=key, separator=key_separator)
     find_topic(properties, name)
@@ -125,11 +133,11 @@ def _write(writer: TopicWriter, reader: LineReader, lines: Iterable[bytes], name
 
 @topic.command("read")
 @_NAME
-@click.option("--from-beginning", is_flag=True, help="From the first record on, partition by partition.")
-@click.option("--max", "limit", type=click.IntRange(1), help="At most so many records.")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record, partition by partition.")
+@click.option("--max", "limit", type=click.IntRange(1), help="Print up to this many records.")
 @click.option("--follow", is_flag=True, help="Keep reading what arrives, until Ctrl-C.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of a line.")
-@click.option("--uncommitted", is_flag=True, help="Records of open and aborted transactions, too.")
+@click.option("--uncommitted", is_flag=True, help="Also print records of open and aborted transactions.")
 @cluster_options
 def read(
     name: str,

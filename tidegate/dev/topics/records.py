@@ -56,12 +56,12 @@ class LineReader:
             key, found, value = line.partition(self._separator)
             if not found:
                 shown = self._separator.decode()
-                raise LineRefused(f"line {number} has no {shown!r} after its key: {_short(line)}", line=number)
+                raise LineRefused(f"line {number} has no {shown!r} after the key: {_short(line)}", line=number)
         if self.json:
             try:
                 msgspec.json.decode(value)
             except (ValueError, RecursionError) as error:
-                remedy = "correct it, or write lines as they are with --format text"
+                remedy = "correct it, or write lines unchanged with --format text"
                 raise LineRefused(
                     f"line {number} is not JSON ({error}): {_short(value)}; {remedy}", line=number
                 ) from error
