@@ -1,8 +1,8 @@
 """The plain client loop that other engines are measured against: `python raw.py SETTINGS`.
 
 One process, one thread: confluent-kafka with the records typed by msgspec. Input offsets and output are committed in
-one transaction per interval. The state of W2 and W3 is a dict and is not durable, and W3 needs no exchange, because the
-process reads all partitions: a limit for an engine in Python, not an engine.
+one transaction per interval. The state of W2, W3 and `lookup` (bench/joins.py) is a dict and is not durable, and W3
+needs no exchange, because the process reads all partitions: a limit for an engine in Python, not an engine.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import confluent_kafka as ck
 import msgspec
 
 POLLED = 1000
+END = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
 BEHIND = 200_000
 """Records that wait in the producer."""
 TIMEOUT_S = 30
@@ -81,6 +82,29 @@ class Window(msgspec.Struct):
     window_start: int
     count: int
     sum: int
+
+
+class Customer(msgspec.Struct):
+    """A row of the table of `lookup`."""
+
+    segment: str
+    country: str
+
+
+class Bought(msgspec.Struct):
+    """The fields of `lookup`."""
+
+    id: int
+    customer: str
+
+
+class Enriched(msgspec.Struct):
+    """A result of `lookup`."""
+
+    id: int
+    customer: str
+    segment: str | None
+    country: str | None
 
 
 def select_paid() -> Callable[[Sequence[ck.Message]], list[Record]]:
@@ -148,6 +172,50 @@ def windows(size: int, lateness: int, partitions: int) -> Callable[[Sequence[ck.
     return step
 
 
+def lookup(bootstrap: str, topic: str) -> Callable[[Sequence[ck.Message]], list[Record]]:
+    """Adds two columns of a table to each order. The table is read to its end first, and then does not change."""
+    decode = msgspec.json.Decoder(Bought).decode
+    table = read_table(bootstrap, topic)
+    unknown = (None, None)
+
+    def step(messages: Sequence[ck.Message]) -> list[Record]:
+        results: list[Record] = []
+        for message in messages:
+            order = decode(message.value() or b"")
+            row = Enriched(order.id, order.customer, *table.get(order.customer, unknown))
+            results.append({"key": message.key(), "value": encode(row)})
+        return results
+
+    return step
+
+
+def read_table(bootstrap: str, topic: str) -> dict[str, tuple[str, str]]:
+    """Reads the rows of a topic up to its end, by the key of their record."""
+    decode = msgspec.json.Decoder(Customer).decode
+    table: dict[str, tuple[str, str]] = {}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": topic,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    consumer = ck.Consumer({**settings, "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
+    ahead = set(consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions)
+    consumer.assign([ck.TopicPartition(topic, number, 0) for number in ahead])
+    while ahead:
+        for message in consumer.consume(POLLED, 1.0):
+            error = message.error()
+            if error is not None:
+                if error.code() != END:
+                    raise ck.KafkaException(error)
+                ahead.discard(message.partition() or 0)
+            else:
+                row = decode(message.value() or b"")
+                table[(message.key() or b"").decode()] = row.segment, row.country
+    consumer.close()
+    return table
+
+
 def read_settings(path: str) -> dict[str, str]:
     """Reads `key=value` lines."""
     return dict(line.split("=", 1) for line in Path(path).read_text().splitlines())
@@ -186,6 +254,7 @@ def run(settings: dict[str, str]) -> None:
         "W1": select_paid,
         "W2": running_totals,
         "W3": lambda: windows(*(int(settings[key]) for key in ("window.ms", "lateness.ms", "partitions"))),
+        "lookup": lambda: lookup(settings["bootstrap"], settings["table"]),
     }[settings["workload"]]()
     gc.collect()
     gc.freeze()
