@@ -1,4 +1,4 @@
-"""An `until` that lies in the future is refused before anything is started, where a start would look its ends up; and
+"""An `until` that is in the future is refused before anything is started, where a start would look its ends up; and
 where it goes back, so is input that is gone there.
 """
 
@@ -108,7 +108,7 @@ def test_an_end_that_would_be_looked_up_is_refused_in_the_future(
     checkpoints: tuple[CompletedCheckpoint, ...], restore: int | None
 ) -> None:
     (problem,) = refused("2999-01-01T00:00:00Z", *checkpoints, restore=restore)
-    assert "sources.orders.until: 2999-01-01T00:00:00Z lies in the future; take a past instant" in problem
+    assert "sources.orders.until: 2999-01-01T00:00:00Z is in the future; take a past instant" in problem
     assert refused("2001-01-01T00:00:00Z", *checkpoints, restore=restore) == []
     assert refused("latest", *checkpoints, restore=restore) == refused("never", *checkpoints, restore=restore) == []
 

@@ -323,9 +323,7 @@ def _find_dropped(spec: StepOperator, ran: Subtasks, taken: int) -> Iterator[str
     if spec.REST is Rest.FOLDED:
         yield "drops rows, and REST is FOLDED: they would be counted as rows in its state"
     branch = _branch(spec.output_columns() or spec.pruned_columns(*spec.side_outputs()[:1]))
-    if all(
-        spec.lineage_at(output, (branch,)) == (branch,) for output in ("", *spec.side_outputs()) if output != "late"
-    ):
+    if all(spec.lineage((branch,), output) == (branch,) for output in ("", *spec.side_outputs()) if output != "late"):
         yield "drops rows, and lineage() changes nothing: state downstream would not know that other rows arrive"
     if spec.selects_by() is None and not spec.states(GROUPS):
         yield "drops rows by their values, and selects_by() names none"

@@ -67,7 +67,7 @@ IN_A_PLAN: Final = (
     ),
     Mistake(
         "no_output",
-        "gives `amount`, which the operator does not emit",
+        "declares `amount`, which the operator does not emit",
         (
             *_operator_with('def output_columns(self, output=""): return ()\n'),
             *_kind_that("context.add(made, step.key)"),

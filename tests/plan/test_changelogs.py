@@ -257,7 +257,7 @@ def test_rows_of_other_sources_have_no_kinds() -> None:
         ("count(*)", "last(at)", "`last` cannot retract rows: the rows of a table have no order"),
         ("}}", "}, emit: each}", "an update is two rows, and there is no total between them"),
         ("}}", "}, ttl: 30d}", "a change may retract a row whose total has expired"),
-        ("least:", "_deleted:", "`_deleted` is a column of totals of changes already"),
+        ("least:", "_deleted:", "`_deleted` is already a column of totals of changes"),
         ("count(*)", "collect_set(id)", "`collect_set` cannot retract rows: this is not supported yet"),
         ("count(*)", "'max_by(id, at)'", "`max_by` cannot retract rows: this is not supported yet"),
         ("count(*)", "stddev(id)", "`stddev_samp` cannot retract rows: this is not supported yet"),

@@ -83,7 +83,7 @@ def test_a_read_that_goes_on_gets_ends_only() -> None:
     [
         ({0: 9}, "never", r"source orders: orders\[0\]: offset 9 is gone, the log now starts at 10"),
         ({0: 21}, "never", r"source orders: orders\[0\]: offset 21 is past the end of the log \(10 to 20\)"),
-        ("earliest", "2999-01-01", "source orders: until: 2999-01-01 lies in the future"),
+        ("earliest", "2999-01-01", "source orders: until: 2999-01-01 is in the future"),
         ("tomorrow", "never", "'tomorrow' is not an instant: write it as"),
     ],
 )

@@ -150,7 +150,7 @@ def test_a_truncated_file_is_refused(cut: int) -> None:
 def test_a_file_of_another_format_is_refused() -> None:
     data = bytearray(capture(batch((1, 1))).encode())
     data[5] = 9
-    with pytest.raises(InflightUnreadable, match="has format 9, this release reads 1"):
+    with pytest.raises(InflightUnreadable, match="has format 9, but this release reads 1"):
         read_inflight("f", bytes(data), SHAPES, ALL)
 
 

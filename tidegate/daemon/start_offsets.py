@@ -34,7 +34,7 @@ from tidegate.ids import ClusterName, OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.plan.clusters import derive_source_clusters
 from tidegate.plan.graph import Plan
-from tidegate.sources.start_offsets import lies_ahead
+from tidegate.sources.start_offsets import is_ahead
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def find_ahead(plan: Plan, restore: RestorePlan, now_ms: int) -> list[SourceOper
     """Lists sources whose end would be looked up and is still in the future: `fix_start_offsets` would refuse them."""
     asked = {one.source for one in derive_unplaced(restore, _bounded(plan))}
     now = _instant(now_ms)
-    return [one for one in plan.operators(SourceOperator) if one.name in asked and lies_ahead(one.until, now)]
+    return [one for one in plan.operators(SourceOperator) if one.name in asked and is_ahead(one.until, now)]
 
 
 def _bounded(plan: Plan) -> set[OperatorName]:

@@ -576,7 +576,7 @@ class TransactionClient:
     def _read_states(
         self, answers: list[Any], leaders: int
     ) -> tuple[list[tuple[TopicPartition, Any]], dict[TopicPartition, int]]:
-        """Reads the answers to `_state_requests` of so many leaders. Raises what a wrong leader answers."""
+        """Reads the answers to `_state_requests` of these leaders. Raises what a wrong leader answers."""
         ends = self._offsets(answers[leaders:])
         return list(self._producers(answers[:leaders])), ends
 

@@ -92,8 +92,8 @@ class LateKeyedOperator(KeyedOperator, frozen=True, kw_only=True):
         return frozenset({Requirement.EVENT_TIME})
 
     @override
-    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
-        return pass_late(self.name, lineages) if output == LATE else self.lineage(lineages)
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
+        return pass_late(self.name, lineages) if output == LATE else super().lineage(lineages)
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:

@@ -182,7 +182,7 @@ def _find_lineage_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
     for output in ("", *operator.side_outputs()):
         passing = [port for number, port in ports.items() if not (operator.preserves_record(output) and number)]
         lineages = tuple(map(_branch, passing))
-        passed, wrong = _attempt("lineage()", partial(operator.lineage_at, output, lineages))
+        passed, wrong = _attempt("lineage()", partial(operator.lineage, lineages, output))
         yield from wrong
         emitted = [name for name, _ in operator.output_columns(output)]
         lacking = {name for one in passed or () for name in emitted if name not in one.columns}

@@ -257,13 +257,9 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         """
         return ()
 
-    def lineage(self, lineages: Lineages) -> Lineages:
-        """Returns the lineages of its output, given those of its input (see `fingerprint.py`)."""
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:  # noqa: ARG002  # for overrides
+        """Returns the lineages of an output, given those of its input (see `fingerprint.py`)."""
         return lineages
-
-    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:  # noqa: ARG002  # for overrides
-        """Returns the lineages of a side output."""
-        return self.lineage(lineages)
 
     def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint | None:  # noqa: ARG002  # for overrides
         """Returns digests of what its state holds from the records of an input; None without state.

@@ -218,7 +218,7 @@ def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, StateF
             found[name] = meaning
         for output in ("", *operator.side_outputs()):
             passing = ports[0] if operator.preserves_record(output) else arriving
-            lineages = operator.lineage_at(output, passing) if output else operator.lineage(passing)
+            lineages = operator.lineage(passing, output)
             passed[name, output] = _salted(lineages, salt[1]) if salt is not None and salt[0] == name else lineages
     return found
 

@@ -134,7 +134,7 @@ def _pass_vertex(
         operator, ports = node.operator, incoming[index]
         reached.append((operator, ports))
         ways = [(OutputPath(node.children, node.edges), operator.lineage(_passing(operator, "", ports)))]
-        ways += [(way, operator.lineage_at(name, _passing(operator, name, ports))) for name, way in node.sides.items()]
+        ways += [(way, operator.lineage(_passing(operator, name, ports), name)) for name, way in node.sides.items()]
         for way, lineages in ways:
             incoming.update({child: {0: lineages} for child in way.children})
         outgoing += ways

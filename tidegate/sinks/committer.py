@@ -147,10 +147,13 @@ class Committer:
                 self._client.fence(committable.transactional_id, timeout_s=self._timeout_s)
 
     def _is_committed(self, committable: Committable) -> bool:
-        told = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
-        if told is None or told.state not in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.COMPLETE_COMMIT):
+        description = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
+        if description is None or description.state not in (
+            CoordinatorState.PREPARE_COMMIT,
+            CoordinatorState.COMPLETE_COMMIT,
+        ):
             return False
-        return told.producer == committable.producer
+        return description.producer == committable.producer
 
     def _ask(self, permit: CommitPermit, hold: bool = True) -> list[_Asked]:
         """Ends everything and decides the outcomes from the answers, or else from the markers, in the permit's order.

@@ -115,13 +115,15 @@ class HangingTransactionResolver:
         ids = {
             one.producer.id: listed[one.producer.id].transactional_id for one in suspects if one.producer.id in listed
         }
-        told = {producer_id: self._client.describe(known, timeout_s=TIMEOUT_S) for producer_id, known in ids.items()}
+        descriptions = {
+            producer_id: self._client.describe(known, timeout_s=TIMEOUT_S) for producer_id, known in ids.items()
+        }
         if not suspects:
             return []
         still = self._client.open_transactions(sorted({one.partition for one in suspects}), timeout_s=TIMEOUT_S)
         found = []
         for one in (each for each in still if each in suspects):
-            known, description = ids.get(one.producer.id), told.get(one.producer.id)
+            known, description = ids.get(one.producer.id), descriptions.get(one.producer.id)
             verdict = decide_verdict(one, known, description, self._pipeline)
             if verdict is not HangingVerdict.LIVE:
                 epoch = one.producer.epoch if description is None else description.producer.epoch

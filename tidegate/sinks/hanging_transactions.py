@@ -106,24 +106,24 @@ def find_suspects(
 def decide_verdict(
     one: OpenBrokerTransaction,
     transactional_id: TransactionalId | None,
-    told: TransactionDescription | None,
+    description: TransactionDescription | None,
     pipeline: str,
 ) -> HangingVerdict:
-    """Classifies an open transaction. `told` is the coordinator's answer *before* `one` was last seen open.
+    """Classifies an open transaction. `description` is the coordinator's answer *before* `one` was last seen open.
 
     A complete transaction has no marker in progress. A timeout raises the epoch by one. A fence raises it by two: one
     for the abort and one for the new owner. After a commit, an id is initialised again only once its markers were seen,
     so EMPTY with such an epoch means an abort.
     """
-    if transactional_id is None or told is None or told.producer.id != one.producer.id:
+    if transactional_id is None or description is None or description.producer.id != one.producer.id:
         return HangingVerdict.UNSEEN
-    if _is_live(one, told):
+    if _is_live(one, description):
         return HangingVerdict.LIVE
     name = derive_name(transactional_id)
     if name is None or name.pipeline != pipeline:
         return HangingVerdict.FOREIGN
-    raised = told.producer.epoch - one.producer.epoch
-    match told.state:
+    raised = description.producer.epoch - one.producer.epoch
+    match description.state:
         case CoordinatorState.COMPLETE_COMMIT if raised == 0:
             return HangingVerdict.COMMIT
         case CoordinatorState.COMPLETE_ABORT if raised in (0, 1):
@@ -272,12 +272,12 @@ def tell_left(left: UnresolvedTransaction, bootstrap: str) -> str:
 _END: Final = {HangingVerdict.COMMIT: "committed", HangingVerdict.ABORT: "aborted"}
 
 
-def _is_live(one: OpenBrokerTransaction, told: TransactionDescription) -> bool:
-    if told.state not in _LIVE:
+def _is_live(one: OpenBrokerTransaction, description: TransactionDescription) -> bool:
+    if description.state not in _LIVE:
         return False
-    if told.state is not CoordinatorState.ONGOING:
+    if description.state is not CoordinatorState.ONGOING:
         return True  # markers are being written
-    return told.producer.epoch == one.producer.epoch and one.partition in told.partitions
+    return description.producer.epoch == one.producer.epoch and one.partition in description.partitions
 
 
 def _place(one: HangingTransaction) -> str:

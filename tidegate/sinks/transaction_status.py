@@ -47,15 +47,15 @@ def abort_all(client: StatusClient, committables: Sequence[Committable]) -> None
 
 
 def decide_transaction_status(
-    committable: Committable, told: TransactionDescription | None, markers: Sequence[Marker]
+    committable: Committable, description: TransactionDescription | None, markers: Sequence[Marker]
 ) -> TransactionStatus | None:
     """Decides from the coordinator's answer if it concerns exactly this transaction, else from the markers. Pure.
 
     Returns None if it must be decided from markers, and none were given. A single commit marker proves a commit; an
     abort requires an abort marker in every partition.
     """
-    if told is not None and told.producer == committable.producer:
-        match told.state:
+    if description is not None and description.producer == committable.producer:
+        match description.state:
             case CoordinatorState.ONGOING:
                 return TransactionStatus.OPEN
             case CoordinatorState.PREPARE_COMMIT | CoordinatorState.COMPLETE_COMMIT:
@@ -70,9 +70,9 @@ def decide_transaction_status(
 
 
 def _find_transaction_status(client: StatusClient, one: Committable) -> TransactionStatus:
-    told = client.describe(one.transactional_id, timeout_s=TIMEOUT_S)
-    status = decide_transaction_status(one, told, ())
+    description = client.describe(one.transactional_id, timeout_s=TIMEOUT_S)
+    status = decide_transaction_status(one, description, ())
     if status is None:
         markers = [client.outcome(part, one.producer, timeout_s=TIMEOUT_S) for part in one.written]
-        status = decide_transaction_status(one, told, markers)
+        status = decide_transaction_status(one, description, markers)
     return status or TransactionStatus.UNKNOWN

@@ -64,7 +64,7 @@ class _Place(msgspec.Struct):
     offset: int
     since: float
     last: float
-    told: float | None = None
+    logged_at: float | None = None
 
 
 class RepeatedErrors:
@@ -96,8 +96,8 @@ class RepeatedErrors:
             raise SourceFailed(text, partition=str(part), offset=offset)
         place, now = self._place(part, offset), self._clock.monotonic()
         seconds = now - place.since
-        if seconds >= LASTING_SECONDS and (place.told is None or now - place.told >= AGAIN_SECONDS):
-            place.told = now
+        if seconds >= LASTING_SECONDS and (place.logged_at is None or now - place.logged_at >= AGAIN_SECONDS):
+            place.logged_at = now
             self._tell(part, offset, seconds, error)
 
     def _tell(self, part: TopicPartition, offset: int, seconds: float, error: ck.KafkaError) -> None:

@@ -39,7 +39,7 @@ _LOG = logging.getLogger("tidegate.sources")
 
 _CLOSE_SECONDS = 10.0
 NEWEST_LOOK_S: Final = 1.0
-"""Seconds between two looks at the time of a partition's newest record.
+"""Seconds between two checks of the time of a partition's newest record.
 
 Examining every record would cost as much as decoding it in some formats.
 """

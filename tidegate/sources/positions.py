@@ -126,9 +126,9 @@ def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int
     )
 
 
-def describe_cut_off(part: TopicPartition, told: str) -> str:
+def describe_cut_off(part: TopicPartition, error: str) -> str:
     """Describes a log that ends before the source's position, with the client's message."""
     return (
         f"{part}: its log was truncated before the position of this source: a broker without the last records has "
-        f"become its leader, or the topic was recreated ({told}); {_NO_WAY_ON}"
+        f"become its leader, or the topic was recreated ({error}); {_NO_WAY_ON}"
     )

@@ -16,7 +16,7 @@ from tidegate.sources.positions import describe_out_of_range
 Offsets = dict[TopicPartition, int]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-AHEAD: Final = "lies in the future"
+AHEAD: Final = "is in the future"
 AHEAD_REMEDY: Final = "take a past instant, or `latest`"
 _NONE = -1
 """What `offsets_at` returns if no record is that young."""
@@ -103,7 +103,7 @@ def _read_ends(
         return {}
     if until == "latest":
         return client.stable_offsets(partitions)
-    if lies_ahead(until, now):
+    if is_ahead(until, now):
         raise SourceFailed(f"source {operator.name}: until: {until} {AHEAD}; {AHEAD_REMEDY}", until=until)
     return _read_times(client, partitions, parse_instant(until))
 
@@ -126,7 +126,7 @@ def _read_times(client: OffsetClient, partitions: tuple[TopicPartition, ...], in
     return {**found, **behind}
 
 
-def lies_ahead(until: str, now: dt.datetime) -> bool:
+def is_ahead(until: str, now: dt.datetime) -> bool:
     """Returns whether this end is in the future, so that it cannot be read up to yet. Raises SourceFailed."""
     return until not in ("never", "latest") and parse_instant(until) > now
 

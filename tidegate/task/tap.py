@@ -1,4 +1,4 @@
-"""Copies rows of an output for a person to look at. While nobody does, it costs a comparison with None per batch.
+"""Copies rows of an output for a person to look at. Without a tap, it costs a comparison with None per batch.
 
 A tap takes the first rows of the next batches, up to its limits, and sends them as JSON to the daemon, which masks
 them. It changes nothing about the rows, and an error in it ends the tap, not the pipeline.
@@ -58,6 +58,6 @@ class RowTap:
         self._send(RowsTapped(self._order.tap, tuple(rows)))
 
     def _end(self) -> None:
-        """Takes no more rows, and says so."""
+        """Takes no more rows, and reports it."""
         self._rows_left = 0
         self._send(RowsTapped(self._order.tap, (), full=True))

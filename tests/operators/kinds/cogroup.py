@@ -97,7 +97,7 @@ class CogroupOperator(StepOperator, frozen=True, tag="cogroup"):
             for name, columns in zip(STATES, self.sides, strict=True)
         )
 
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         columns = {name: digest("cogroup", self.name, name) for name, _ in self.output}
         return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
 

@@ -231,7 +231,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         return (*output, *(one for one in self.columns if one[0] in more)) if more else output
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         columns = {column: digest("column", self.name, column) for column, _ in self.schema}
         columns |= {one.name: self._digest(one) for one in self.metadata}
         conditions: frozenset[str] = frozenset()

@@ -54,7 +54,7 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         return True
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         return tuple(
             msgspec.structs.replace(
                 branch, columns={name: digest_expression(one, branch.columns) for name, one in self.columns}

@@ -89,7 +89,7 @@ class KeyedOperator(StepOperator, frozen=True):
         return (StateDeclaration(STATE, self.shape(self.state_values(), max_parallelism)),)
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         """Adds a condition to the lineage of rows that it passes on. Results of its own have a new origin."""
         if not self.preserves_record() or self.emits() is Emits.LATEST:
             columns = {name: digest(self.kind, self.name, name) for name, _ in self.output_columns()}

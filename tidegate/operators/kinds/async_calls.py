@@ -59,7 +59,7 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
         return self.input
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         return tuple(
             msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
             for branch in lineages

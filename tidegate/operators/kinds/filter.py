@@ -59,7 +59,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
         return True
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         return tuple(
             msgspec.structs.replace(
                 branch,

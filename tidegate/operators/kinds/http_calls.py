@@ -101,7 +101,7 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
         return tuple(column for column in self.input if column[0] in reads)
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         return tuple(
             msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
             for branch in lineages

@@ -50,12 +50,8 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
         return frozenset(name for key in self.keys for name in columns_of(columns[key]))
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
-        return self._passed(lineages, "not null")
-
-    @override
-    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
-        return self._passed(lineages, "null") if output == UNMATCHED else self.lineage(lineages)
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
+        return self._passed(lineages, "null" if output == UNMATCHED else "not null")
 
     def _passed(self, lineages: Lineages, condition: str) -> Lineages:
         columns = dict(self.columns)

@@ -155,7 +155,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         return (StateDeclaration(TOTALS, shape, begins, frozenset(optional), in_columns=True),)
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         """Starts a new lineage, since everything that arrives becomes totals."""
         columns = {name: digest("total", self.name, self.emit, name) for name, _ in self.output}
         return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)

@@ -144,7 +144,7 @@ class EventTimeOperator(StepOperator, frozen=True, tag="event_time"):
         return TIMES, MARKS
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         if Requirement.EVENT_TIME not in self.planned.carries:
             return lineages
         return tuple(

@@ -143,7 +143,7 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         return True
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         column, new = self.explode.column, self.explode.new
         return tuple(
             msgspec.structs.replace(

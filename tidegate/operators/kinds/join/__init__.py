@@ -153,15 +153,9 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
         return *found, BUCKET, WATERMARK
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
-        columns = {name: digest("join", self.name, name) for name, _ in self.output}
-        return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
-
-    @override
-    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
-        if output != LATE:
-            return self.lineage(lineages)
-        columns = {name: digest("late", self.name, name) for name, _ in self.late}
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
+        word, emitted = ("late", self.late) if output == LATE else ("join", self.output)
+        columns = {name: digest(word, self.name, name) for name, _ in emitted}
         return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
 
     @override

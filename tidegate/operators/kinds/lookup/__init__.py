@@ -247,7 +247,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         return StateDeclaration(WAITING, shape)
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         """Takes those of the stream."""
         own = (*self.table_keys, *self.held)
         table = {qualified_name(self.table, name): digest("table", self.table, name) for name, _ in own}

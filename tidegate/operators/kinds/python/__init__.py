@@ -318,11 +318,7 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
             yield WATERMARK
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
-        return self.lineage_at("", lineages)
-
-    @override
-    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         """Gives results that depend on state, or are of no record, a new origin. Other results depend on their row."""
         columns = self.output_columns(output)
         if self._declares or not self.preserves_record(output):

@@ -94,7 +94,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         return True
 
     @override
-    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         """Adds the condition of an output and the negated conditions before it. Later conditions have no effect."""
         if output not in self.side_outputs():
             return lineages

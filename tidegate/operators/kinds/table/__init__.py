@@ -98,7 +98,7 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
         return True
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         return tuple(
             msgspec.structs.replace(
                 branch,

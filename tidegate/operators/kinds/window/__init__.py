@@ -200,13 +200,11 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return timed(SLICES, parts, *of_window), timed(GATHERED, parts), timed(TIMERS, (), *of_window), WATERMARK
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:  # everything that arrives becomes results
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:  # all but late rows becomes results
+        if output == LATE:
+            return pass_late(self.name, lineages)
         columns = {name: digest("window", self.name, name) for name, _ in self.output}
         return (Lineage(self.name, columns, time=digest("event time", self.name, "window_end")),)
-
-    @override
-    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
-        return pass_late(self.name, lineages) if output == LATE else self.lineage(lineages)
 
     @override
     def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
