@@ -29,7 +29,7 @@ Properties = dict[str, str]
 @pytest.fixture(autouse=True)
 def early_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no broker to wait for: look soon what is in the way, and as long as a busy machine takes to answer."""
-    monkeypatch.setattr("tidegate.kafka.connecting.LOOK_S", 0.3)
+    monkeypatch.setattr("tidegate.kafka.connecting.CHECK_S", 0.3)
     monkeypatch.setattr("tidegate.kafka.connecting.STEP_S", 30.0)
 
 

@@ -17,7 +17,7 @@ from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts, TopicLimits
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.sinks.kafka import SinkPlacement
-from tidegate.sinks.limits import LOOK_S, PartitionCounts
+from tidegate.sinks.limits import CHECK_S, PartitionCounts
 from tidegate.sinks.runtime import SinkRuntime
 
 COPY = SinkOperator(
@@ -122,7 +122,7 @@ def test_a_partition_that_the_topic_does_not_have_is_asked_about_once_in_a_while
     for _ in range(5):
         assert put(sink, 0, 7) == ["`p` is 7, and topic orders has the partitions 0 to 1"]
     assert topic.asked == 1
-    topic.sleep(LOOK_S)
+    topic.sleep(CHECK_S)
     topic.partitions = 4
     assert put(sink, 7, 3) == ["`p` is 7, and topic orders has the partitions 0 to 3"]
     assert topic.asked == 2
@@ -148,7 +148,7 @@ def test_what_was_seen_once_is_there_whatever_a_broker_that_lags_or_a_deleted_to
     counts.learn({"orders": 3})
     assert counts["orders"] == 4
     for fewer in (3, 0):
-        topic.sleep(LOOK_S)
+        topic.sleep(CHECK_S)
         topic.partitions = fewer
         assert not counts.look_again("orders", client)
     assert counts["orders"] == 4

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 REQUEST_TIMEOUT_S: Final = 10.0
-LOOK_S: Final = 1.0
+CHECK_S: Final = 1.0
 """The first connection timeout. It is doubled after each failure; each failure is diagnosed, because most obstacles do
 not disappear by waiting.
 """
@@ -67,10 +67,10 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
     if arguments.get("sasl_mechanism") == MECHANISM:
         arguments["sasl_oauth_token_provider"] = make_provider(kafka)
     bootstrap = derive_servers(kafka)
-    deadline, look_s = time.monotonic() + timeout_s, LOOK_S
+    deadline, check_s = time.monotonic() + timeout_s, CHECK_S
     while True:
         try:
-            return _try(arguments, max(0.1, min(look_s, deadline - time.monotonic())))
+            return _try(arguments, max(0.1, min(check_s, deadline - time.monotonic())))
         except OSError as error:  # raised by the client itself, for instance without a free descriptor; may pass
             if time.monotonic() < deadline:
                 time.sleep(PAUSE_S)
@@ -87,7 +87,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
                     property=obstacle.property,
                 ) from error
             if time.monotonic() < deadline:
-                look_s *= 2
+                check_s *= 2
                 continue
             text, remedy = (obstacle.text, obstacle.remedy) if obstacle else (describe_error(error), "is it reachable?")
             raise BrokerUnavailable(

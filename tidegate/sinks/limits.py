@@ -71,7 +71,7 @@ def derive_record_limits(topic: str, properties: Mapping[str, str], limits: Topi
     )
 
 
-LOOK_S: Final = 1.0
+CHECK_S: Final = 1.0
 """Seconds between two requests about a topic, since bad rows may come in every batch.
 
 New partitions of a topic take longer than this to become known to all brokers and to the source.
@@ -90,7 +90,7 @@ class PartitionCounts:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._of_producers: dict[str, int] = {}
-        self._of_looks: dict[str, int] = {}  # separate, because another thread writes the other one
+        self._of_checks: dict[str, int] = {}  # separate, because another thread writes the other one
         self._checked_at: dict[str, float] = {}
 
     def learn(self, counts: Mapping[str, int]) -> None:
@@ -103,23 +103,23 @@ class PartitionCounts:
 
     def __getitem__(self, topic: str) -> int:
         """Returns the highest count seen: a broker may lag, and topics never lose partitions."""
-        return max(self._of_producers[topic], self._of_looks.get(topic, 0))
+        return max(self._of_producers[topic], self._of_checks.get(topic, 0))
 
     def look_again(self, topic: str, client: TransactionClient) -> bool:
         """Returns whether the topic has more partitions than were known. Blocks for one request, at most once in
-        LOOK_S.
+        CHECK_S.
 
         Raises BrokerUnavailable, KafkaRefused.
         """
         now = self._clock.monotonic()
-        if now - self._checked_at.get(topic, -math.inf) < LOOK_S:
+        if now - self._checked_at.get(topic, -math.inf) < CHECK_S:
             return False
         self._checked_at[topic] = now
         known = self[topic]
         found = client.topics([topic], LOOKUP_TIMEOUT_S).get(topic)
         if found is None or found.partitions <= known:
             return False
-        self._of_looks[topic] = found.partitions
+        self._of_checks[topic] = found.partitions
         return True
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 ANSWER_S: Final = 3.0
 STALL_S: Final = 120.0
-LOOK_S: Final = 10.0
+CHECK_S: Final = 10.0
 """Seconds between two checks whether a broker answers."""
 
 
@@ -37,21 +37,21 @@ class SinkStallWatch:
         self._clock = clock
         self._client: object = None
         self._queued = 0
-        self._looked = 0.0
+        self._checked = 0.0
         self._stalled_s = 0.0
 
     def is_stalled(self, client: object, queued: int) -> bool:
         """Returns True if waiting does not help. Call it repeatedly while `queued` records wait in a client."""
         now = self._clock.monotonic()
         if client is not self._client or queued < self._queued:
-            self._looked, self._stalled_s = now, 0.0
+            self._checked, self._stalled_s = now, 0.0
         self._client, self._queued = client, queued
-        if now - self._looked < LOOK_S:
+        if now - self._checked < CHECK_S:
             return False
         # A process that was suspended meanwhile has not waited for a broker.
-        passed_s = min(now - self._looked, 2 * LOOK_S)
+        passed_s = min(now - self._checked, 2 * CHECK_S)
         self._stalled_s = self._stalled_s + passed_s if self._answers() else 0.0
-        self._looked = self._clock.monotonic()
+        self._checked = self._clock.monotonic()
         return self._stalled_s >= STALL_S
 
 
@@ -101,7 +101,7 @@ class SinkOutage:
         """
         watch = SinkStallWatch(self.is_over, self._tools.clock)
         while True:
-            left = writer.flush(LOOK_S, self._stopping)
+            left = writer.flush(CHECK_S, self._stopping)
             if not left or self._stopping():
                 return left
             self._refuse_stalled(watch, writer)

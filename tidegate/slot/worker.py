@@ -141,7 +141,7 @@ class SlotProcess:
         """None while subtasks are built and state is restored, for which the daemon has a separate time limit."""
         self._deployment: Deployment | None = None
         self._stopping = False
-        self._frozen_looks = 0
+        self._frozen_checks = 0
         self._blocking = BlockingWatch(deploy.settings.heartbeat_interval_ms / 1000)
 
     def serve(self) -> None:
@@ -277,9 +277,9 @@ class SlotProcess:
         and this process with it, so the daemon must learn the reason first.
         """
         parent, settings = os.getppid(), self._deploy.settings
-        self._frozen_looks = self._frozen_looks + 1 if read_state(parent) == FROZEN else 0
-        if self._frozen_looks * settings.heartbeat_interval_ms >= settings.lease_ms:
-            self._frozen_looks = 0
+        self._frozen_checks = self._frozen_checks + 1 if read_state(parent) == FROZEN else 0
+        if self._frozen_checks * settings.heartbeat_interval_ms >= settings.lease_ms:
+            self._frozen_checks = 0
             self._report(
                 ForkServerFrozen(
                     f"process {parent}, from which slots are forked, has been frozen (SIGSTOP) for "

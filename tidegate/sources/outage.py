@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tidegate.sources")
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 """Seconds between two checks while no broker answers; no check waits longer."""
 _REPORT_SECONDS: Final = 4.0
 _HEARD_SECONDS: Final = 60.0
@@ -52,16 +52,16 @@ class Outage:
         self._began = 0.0
         self._least = ""
         self._told = False
-        self._looked = 0.0
+        self._checked = 0.0
         self._explain_at = math.inf
         self.last = "no error was reported"
 
     def due(self) -> bool:
         """Returns whether to check again whether a broker answers."""
         now = self._clock.monotonic()
-        if self._since is None or now - self._looked < LOOK_SECONDS:
+        if self._since is None or now - self._checked < CHECK_SECONDS:
             return False
-        self._looked = now
+        self._checked = now
         return True
 
     def check(self) -> None:

@@ -28,7 +28,7 @@ from tidegate.sources.consumer_properties import derive_consumer_properties
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
-from tidegate.sources.outage import LOOK_SECONDS, Outage
+from tidegate.sources.outage import CHECK_SECONDS, Outage
 from tidegate.sources.positions import Positions, derive_restored
 from tidegate.sources.tools import (
     LINGER_S,
@@ -453,7 +453,7 @@ class ConsumerThread:
         if not self._outage.due():
             return
         try:
-            consumer.list_topics(self._any_topic, timeout=LOOK_SECONDS)
+            consumer.list_topics(self._any_topic, timeout=CHECK_SECONDS)
         except ck.KafkaException as error:
             self._outage.inspect(lambda: self._tools.find_obstacle(self._operator.kafka))
             self._outage.on_error(error.args[0])

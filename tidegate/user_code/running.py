@@ -88,17 +88,17 @@ class BlockingWatch:
         self._interval_s = interval_s
         self._running = running
         self._turn: float | None = None
-        self._looks = 0
+        self._checks = 0
         self._report_at_s = BLOCKED_S
 
     def look(self, turned_at: float | None) -> str:
         """Returns the user code that runs, as `describe` does. `turned_at`: when the loop completed its last turn."""
         where = self._running.describe()
         if turned_at != self._turn or not where:
-            self._turn, self._looks, self._report_at_s = turned_at, 0, BLOCKED_S
+            self._turn, self._checks, self._report_at_s = turned_at, 0, BLOCKED_S
             return where
-        self._looks += 1
-        seconds = self._looks * self._interval_s
+        self._checks += 1
+        seconds = self._checks * self._interval_s
         if seconds >= self._report_at_s:
             self._report_at_s *= 2
             logger.warning(

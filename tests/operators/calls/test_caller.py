@@ -181,7 +181,7 @@ class Blocking(Echo):
 
 def test_a_call_that_blocks_all_others_is_named(caplog: pytest.LogCaptureFixture) -> None:
     target = Blocking()
-    caller = ThreadCaller("look[0]", target, POLICY, lambda: None, look_s=0.001)
+    caller = ThreadCaller("look[0]", target, POLICY, lambda: None, check_s=0.001)
     try:
         caller.submit([(PendingCall(None, 0), "block")])
         wait_until(lambda: "blocked" in caplog.text, "it is said", PATIENCE_S)
@@ -199,7 +199,7 @@ def test_a_call_that_ignores_its_cancellation_is_named_once(
     monkeypatch.setattr("tidegate.operators.calls.caller.GRACE_S", 0.0)
     target = Blocking()
     policy = CallPolicy(timeout_ms=1, retries=0, backoff_ms=1, budget_ms=1)
-    caller = ThreadCaller("look[0]", target, policy, lambda: None, look_s=0.001)
+    caller = ThreadCaller("look[0]", target, policy, lambda: None, check_s=0.001)
     try:
         caller.submit([(PendingCall(None, 0), "stubborn")])
         wait_until(lambda: "not ended" in caplog.text, "it is said", PATIENCE_S)

@@ -31,8 +31,8 @@ from tidegate.user_code.failure import choose_place, describe_failure, find_stac
 
 logger = logging.getLogger(__name__)
 
-LOOK_S: Final = 1.0
-BLOCKED_LOOKS: Final = 10
+CHECK_S: Final = 1.0
+BLOCKED_CHECKS: Final = 10
 """After this many unanswered checks in a row, the block is reported, and again each time the number has doubled."""
 GRACE_S: Final = 10.0
 """How long after its budget a call is reported as not ended."""
@@ -41,7 +41,7 @@ GRACE_S: Final = 10.0
 class CallWatch:
     """Reports a call that blocks all others, and a call that has exceeded its budget. Neither ends by itself.
 
-    It checks the loop of a ThreadCaller every `look_s` seconds, on a thread of its own. It counts checks, not seconds,
+    It checks the loop of a ThreadCaller every `check_s` seconds, on a thread of its own. It counts checks, not seconds,
     because a process that was stopped and resumed has not been blocked.
 
     A call that blocks stops the loop that runs all calls of its slot, including their timeouts. A call that ignores its
@@ -53,14 +53,14 @@ class CallWatch:
         name: str,
         policy: CallPolicy,
         watched: threading.Thread,
-        look_s: float,
+        check_s: float,
         begun: Mapping[asyncio.Task[None], float],
     ) -> None:
         """`begun`: the running calls, with the loop's time when they began; read only on the loop."""
         self._name = name
         self._budget_s = policy.budget_ms / 1000
         self._watched = watched
-        self._look_s = look_s
+        self._check_s = check_s
         self._over = threading.Event()
         self._answered = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,10 +80,10 @@ class CallWatch:
     def _run(self) -> None:
         assert self._loop is not None
         self._answered.set()
-        missed, tell_at = 0, BLOCKED_LOOKS
-        while not self._over.wait(self._look_s):
+        missed, tell_at = 0, BLOCKED_CHECKS
+        while not self._over.wait(self._check_s):
             if self._answered.is_set():
-                missed, tell_at = 0, BLOCKED_LOOKS
+                missed, tell_at = 0, BLOCKED_CHECKS
                 self._answered.clear()
                 try:
                     self._loop.call_soon_threadsafe(self._answer)
@@ -93,7 +93,7 @@ class CallWatch:
             missed += 1
             if missed == tell_at:
                 tell_at *= 2
-                self._tell_blocked(missed * self._look_s)
+                self._tell_blocked(missed * self._check_s)
 
     def _tell_blocked(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._watched.ident or 0)  # noqa: SLF001  # the only way to inspect another thread
@@ -224,7 +224,7 @@ class ThreadCaller(Caller):
     """A caller with a thread of its own, which starts with the first call."""
 
     def __init__(
-        self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None], look_s: float = LOOK_S
+        self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None], check_s: float = CHECK_S
     ) -> None:
         """`name` seeds the pauses between attempts, so that two subtasks do not pause for the same time."""
         self._name = name
@@ -239,7 +239,7 @@ class ThreadCaller(Caller):
         self._thread = threading.Thread(target=self._run, name=f"calls of {name}", daemon=True)
         self._tasks: dict[asyncio.Task[None], float] = {}
         """Used only on the thread, like all that follow: the calls with the loop's time when they began."""
-        self._watch = CallWatch(name, policy, self._thread, look_s, self._tasks)
+        self._watch = CallWatch(name, policy, self._thread, check_s, self._tasks)
         self._opened = self._closing = False
         self._early: list[tuple[PendingCall, object]] = []
         self._stop: asyncio.Event | None = None
