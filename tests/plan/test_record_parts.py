@@ -186,7 +186,7 @@ def test_the_explanation_has_what_the_file_says_and_nothing_where_it_says_nothin
     found = {one["name"]: one for vertex in explanation["vertices"] for one in vertex["operators"]}
     set_, unset = found["orders"]["text"] + found["out"]["text"], found["more"]["text"] + found["plain"]["text"]
     assert "headers: pass all; without x; a as b; c = customer" in set_
-    assert "metadata: key as k, headers as h, timestamp as sent, key format string" in set_
+    assert any(line.startswith("metadata: key as k, headers as h, timestamp as sent") for line in set_)
     assert {"records without value: tombstone", "tombstones where _deleted"} <= {*set_}
     assert not [line for line in unset if line.startswith(("headers", "metadata", "records without", "tombstones"))]
 
