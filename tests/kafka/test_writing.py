@@ -215,7 +215,7 @@ def test_a_message_that_finds_no_room_or_is_refused_is_told() -> None:
         writing(client).repeat(read(7, None))
     assert ROOM_TIMEOUT_S < client.now < ROOM_TIMEOUT_S + 1.0
     client.bad[b"v"] = error(ck.KafkaError.INVALID_RECORD)
-    with pytest.raises(SinkRefused, match=r"so it is.*no key in a compacted topic"):
+    with pytest.raises(SinkRefused, match=r"so it is.*a record without a key in a compacted topic"):
         writing(client).repeat(read(7, None))
 
 
@@ -234,7 +234,7 @@ def test_the_first_record_that_is_not_delivered_is_told_and_all_are_counted() ->
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (ck.KafkaError.INVALID_RECORD, r"orders\[3\]: .*no key in a compacted topic"),
+        (ck.KafkaError.INVALID_RECORD, r"orders\[3\]: .*a record without a key in a compacted topic"),
         (ck.KafkaError.MSG_SIZE_TOO_LARGE, r"orders\[3\]: .*key and value have 8 bytes"),
     ],
 )
@@ -396,5 +396,5 @@ def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first() -> N
     client = Client()
     client.bad[b"b"] = error(ck.KafkaError._STATE)
     client.reports = [[], [error(ck.KafkaError.INVALID_RECORD)]]
-    with pytest.raises(SinkRefused, match=r"the broker refuses a record: .*no key in a compacted topic"):
+    with pytest.raises(SinkRefused, match=r"the broker refuses a record: .*a record without a key in a compacted topic"):
         writing(client).write(rows(b"b"), 0)

@@ -55,57 +55,6 @@ WRITTEN_AT_ONCE: Final = 500
 """Partitions per request. A coordinator writes each request as one batch, and its topic accepts 1 MiB by default."""
 _HAS_MEMBERS: Final = 25
 """UNKNOWN_MEMBER_ID: only members of the group may write its offsets."""
-
-
-def read_texts(broker: BrokerConnection, group: str, timeout_s: float) -> dict[TopicPartition, str]:
-    """Returns the metadata text of each committed offset. Raises the same errors as BrokerConnection.
-
-    The group has no members; positions are mirrored to it with a metadata text. librdkafka's admin client is not used:
-    abandoning it while a broker hangs aborts the process (2.16.0, assertion in `rd_kafka_enq_once_del_source_return`).
-    """
-    answer = broker.ask_coordinator(
-        group, lambda: group_fetch_request(group), lambda a: a.error_code, timeout_s, group=True
-    )
-    broker.refuse(answer.error_code, f"reading the consumer group {group}")
-    return {
-        TopicPartition(topic.name, part.partition_index): part.metadata or ""
-        for topic in answer.topics
-        for part in topic.partitions
-        if part.committed_offset >= 0
-    }
-
-
-def write_offsets(
-    broker: BrokerConnection,
-    group: str,
-    offsets: Mapping[TopicPartition, int],
-    text: str,
-    timeout_s: float,
-    clock: Clock,
-) -> None:
-    """Writes the offsets, each with `text` as its metadata. After an error some may be written.
-
-    Raises the same errors as BrokerConnection.
-    """
-    deadline = clock.monotonic() + timeout_s
-    wanted = sorted(offsets.items())
-    for start in range(0, len(wanted), WRITTEN_AT_ONCE):
-        some = dict(wanted[start : start + WRITTEN_AT_ONCE])
-        request = partial(group_offsets_request, group, some, text)
-        answer = broker.ask_coordinator(group, request, _first_error, deadline - clock.monotonic(), group=True)
-        code = _first_error(answer)
-        if code == _HAS_MEMBERS:
-            raise KafkaRefused(
-                f"no positions can be mirrored, because the consumer group {group} has members: another consumer "
-                f"uses the pipeline's name as its `group.id`; give it another name"
-            )
-        broker.refuse(code, f"mirroring positions to the consumer group {group}")
-
-
-def _first_error(answer: Any) -> int:
-    return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
-
-
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0
 MIRROR_TIMEOUT_S: Final = 10.0
@@ -464,14 +413,41 @@ class TransactionClient:
         return self._list_offsets(partitions, at_ms, timeout_s, "reading the offsets at a time")
 
     def mirrored_texts(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, str]:
-        """Returns the metadata texts of a consumer group's offsets; empty for a group without offsets."""
-        return read_texts(self._broker, group, timeout_s)
+        """Returns the metadata texts of a consumer group's offsets; empty for a group without offsets.
+
+        librdkafka's admin client is not used: abandoning it while a broker hangs aborts the process (2.16.0, assertion
+        in `rd_kafka_enq_once_del_source_return`).
+        """
+        answer = self._broker.ask_coordinator(
+            group, lambda: group_fetch_request(group), lambda a: a.error_code, timeout_s, group=True
+        )
+        self._broker.refuse(answer.error_code, f"reading the consumer group {group}")
+        return {
+            TopicPartition(topic.name, part.partition_index): part.metadata or ""
+            for topic in answer.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0
+        }
 
     def mirror_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], text: str = "", timeout_s: float = MIRROR_TIMEOUT_S
     ) -> None:
-        """Writes offsets to a consumer group without members, each with `text` as its metadata."""
-        write_offsets(self._broker, group, offsets, text, timeout_s, self._clock)
+        """Writes offsets to a consumer group without members, each with `text` as its metadata.
+
+        After an error some may be written.
+        """
+        deadline = self._clock.monotonic() + timeout_s
+        wanted = sorted(offsets.items())
+        for start in range(0, len(wanted), WRITTEN_AT_ONCE):
+            request = partial(group_offsets_request, group, dict(wanted[start : start + WRITTEN_AT_ONCE]), text)
+            left_s = deadline - self._clock.monotonic()
+            code = _first_error(self._broker.ask_coordinator(group, request, _first_error, left_s, group=True))
+            if code == _HAS_MEMBERS:
+                raise KafkaRefused(
+                    f"no positions can be mirrored, because the consumer group {group} has members: another consumer "
+                    f"uses the pipeline's name as its `group.id`; give it another name"
+                )
+            self._broker.refuse(code, f"mirroring positions to the consumer group {group}")
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
@@ -627,3 +603,7 @@ def _state_requests(groups: Mapping[int, Mapping[TopicPartition, int]]) -> list[
         *requests,
         *((offsets_request(group, committed=False, epochs=group), node) for node, group in groups.items()),
     ]
+
+
+def _first_error(answer: Any) -> int:
+    return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)

@@ -78,17 +78,26 @@ _BECAUSE_OF_ANOTHER: Final = frozenset(
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "; lower checkpoints.transaction_timeout, or raise the broker's "
     "transaction.max.timeout.ms",
-    KafkaError.INVALID_RECORD: "; the usual reason: no key in a compacted topic; leave such records out with `where`, "
-    "or grant DESCRIBE_CONFIGS on the topic: then they are bad records",
-    KafkaError.INVALID_TIMESTAMP: "; a record's timestamp is farther from the broker's time than the topic's "
-    "message.timestamp.before.max.ms and message.timestamp.after.max.ms (or, before Kafka 4.0, "
-    "message.timestamp.difference.max.ms) allow; leave such records out with `where`, change the topic, "
-    "or grant DESCRIBE_CONFIGS on it: then they are bad records; the clocks of executors and brokers should agree",
+    KafkaError.INVALID_RECORD: (
+        "; the usual reason is a record without a key in a compacted topic. Filter out such "
+        "records with `where`, or grant DESCRIBE_CONFIGS on the topic: then they become bad "
+        "records"
+    ),
+    KafkaError.INVALID_TIMESTAMP: (
+        "; a record's timestamp differs from the broker's time by more than the topic's "
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms (before "
+        "Kafka 4.0: message.timestamp.difference.max.ms) allow. Filter out such records "
+        "with `where`, change the topic, or grant DESCRIBE_CONFIGS on it: then they "
+        "become bad records. The clocks of executors and brokers should agree"
+    ),
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE on the transactional ids that begin with the "
     "pipeline's name and a dot",
-    KafkaError._MSG_TIMED_OUT: "; it waited in the client for `checkpoints.transaction_timeout`. Where its leader has "
-    "answered all that time, brokers take less than the client holds (a quota of this user?): lower "
-    "queue.buffering.max.kbytes in the sink's `kafka:`, or raise the quota",
+    KafkaError._MSG_TIMED_OUT: (
+        "; it waited in the client for `checkpoints.transaction_timeout`. If its leader has "
+        "answered all that time, the brokers accept less than the client sends (a quota of "
+        "this user?): lower queue.buffering.max.kbytes in the sink's `kafka:`, or raise the "
+        "quota"
+    ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE and READ on the topic to this user",
 }
 

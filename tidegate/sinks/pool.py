@@ -27,8 +27,8 @@ class TransactionState(StrEnum):
     OPENING = "a producer is being initialised"
     WARM = "its producer waits for records"
     WRITING = "records go into its transaction"
-    FLUSHING = "its barrier has come, and it is flushed and proven whole"
-    PREPARED = "its transaction is a committable whose end is not on record"
+    FLUSHING = "its barrier has arrived: it is flushed and its proof is checked"
+    PREPARED = "its transaction is a committable whose outcome is not recorded yet"
 
 
 class TransactionStep(StrEnum):
@@ -38,7 +38,7 @@ class TransactionStep(StrEnum):
     OPENED = "the producer is initialised"
     REOPENED = "it was idle for so long that it is reopened"
     BEGUN = "records begin"
-    BARRIER = "the barrier comes"
+    BARRIER = "the barrier arrives"
     PROVEN = "the brokers have counted all records"
     RELEASED = "a later checkpoint completed without it"
 

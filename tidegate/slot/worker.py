@@ -283,7 +283,7 @@ class SlotProcess:
             self._report(
                 ForkServerFrozen(
                     f"process {parent}, from which slots are forked, has been frozen (SIGSTOP) for "
-                    f"{settings.lease_ms / 1000:g} s (runtime.heartbeat_timeout): it is replaced"
+                    f"{settings.lease_ms / 1000:g} s (runtime.heartbeat_timeout); it is replaced"
                 )
             )
 

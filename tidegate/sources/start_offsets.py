@@ -59,8 +59,8 @@ def refuse_unreadable(client: RightClient, operator: SourceOperator, unplaced: U
                 f", or change `pattern` so that it does not match {left_out}: no checkpoint has positions of it yet"
             )
         raise SourceFailed(
-            f"source {operator.name}: the user may not read {', '.join(forbidden)}, which {operator.pattern} matches; "
-            f"{remedy}",
+            f"source {operator.name}: this user may not read {', '.join(forbidden)}, which match "
+            f"{operator.pattern}; {remedy}",
             source=operator.name,
             topics=forbidden,
         )
