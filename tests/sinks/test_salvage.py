@@ -106,7 +106,7 @@ def test_only_all_records_of_a_transaction_are_salvaged(found: list[LoggedRange]
     if complete:
         decide_found(one, TopicPartition("out", 0), 5, found, LISTED_BY)
         return
-    with pytest.raises(TransactionLost, match=r"out\[0\] holds (\d of its 5 records|6 records of its producer)"):
+    with pytest.raises(TransactionLost, match=r"out\[0\] has (\d of its 5 records|6 records of its producer)"):
         decide_found(one, TopicPartition("out", 0), 5, found, LISTED_BY)
 
 
@@ -119,13 +119,13 @@ def test_records_that_are_gone_may_be_accepted_but_none_that_are_not_ours(found:
     if gone >= 0:
         assert decide_found(one, TopicPartition("out", 0), 5, found, LISTED_BY, accept_gone=LISTED_BY) == gone
         return
-    with pytest.raises(TransactionLost, match=r"holds 6 records of its producer where it wrote 5"):
+    with pytest.raises(TransactionLost, match=r"has 6 records of its producer where it wrote 5"):
         decide_found(one, TopicPartition("out", 0), 5, found, LISTED_BY, accept_gone=LISTED_BY)
 
 
 def test_what_is_gone_of_another_checkpoint_is_not_accepted() -> None:
     """A supervisor gives the same option to every start."""
-    with pytest.raises(TransactionLost, match=r"holds 0 of its 5 records.*start with --accept-gone 8, "):
+    with pytest.raises(TransactionLost, match=r"has 0 of its 5 records.*start with --accept-gone 8, "):
         decide_found(lost(committable(4)), TopicPartition("out", 0), 5, [], LISTED_BY, accept_gone=CheckpointId(4))
 
 

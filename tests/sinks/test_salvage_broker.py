@@ -304,7 +304,7 @@ def test_deleted_records_are_missed_and_what_is_left_is_written_where_somebody_a
     below = ck.TopicPartition(topic, part.partition.partition, part.start_offset + 1)
     clients.delete_records(cluster.bootstrap, [below])
     left = part.records - 1
-    with pytest.raises(TransactionLost, match=rf"holds {left} of its {part.records} records; retention, compaction"):
+    with pytest.raises(TransactionLost, match=rf"has {left} of its {part.records} records; retention, compaction"):
         make_salvager(cluster, found.lost).prepare()
     assert cluster.client.describe(identity_of(cluster, 2, SALVAGE_SLOT)) is None
     (salvaged,) = make_salvager(cluster, found.lost, accept_gone=CheckpointId(4)).prepare()
@@ -397,7 +397,7 @@ def test_records_that_compaction_removed_are_missed_and_nothing_is_written(
             return not cluster.client.data_ranges(one.written[0], one.producer)
 
         wait_until(cleaned, "the cleaner has dropped the aborted records", 60)
-        with pytest.raises(TransactionLost, match="holds 0 of its 300 records; retention, compaction"):
+        with pytest.raises(TransactionLost, match="has 0 of its 300 records; retention, compaction"):
             make_salvager(cluster, found.lost).prepare()
         assert cluster.client.describe(identity_of(cluster, 2, SALVAGE_SLOT)) is None
         with pytest.raises((TransactionLost, TransactionUndecidable)):

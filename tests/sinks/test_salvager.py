@@ -114,7 +114,7 @@ def test_what_is_left_is_written_again_where_somebody_accepts_that_the_rest_is_g
     salvager = Salvager(cast("Any", client), {}, {}, order, Tools(), accept_gone=accept_gone)
     if accept_gone != ORDER.listed_by:
         for look in (salvager.check, salvager.prepare):
-            with pytest.raises(TransactionLost, match=r"holds 0 of its 5 records.*start with --accept-gone 6, "):
+            with pytest.raises(TransactionLost, match=r"has 0 of its 5 records.*start with --accept-gone 6, "):
                 look()
         assert written == []
         return
@@ -159,7 +159,7 @@ def test_records_that_have_become_too_old_for_their_topic_are_told_with_what_let
         salvager.prepare()
     if told:
         assert re.search(told, refused.value.message)
-        assert "topic out takes no record" in refused.value.message
+        assert "topic out accepts no record" in refused.value.message
         assert "the oldest of these is of 1970-01-01T00:00:01.000Z" in refused.value.message
         assert "`where`" not in refused.value.message
     assert (writer.produced, writer.discarded) == (4, 1)
