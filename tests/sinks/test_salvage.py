@@ -76,7 +76,7 @@ def test_nothing_is_put_behind_records_of_a_later_checkpoint(
     if allowed:
         decide_order([lost(of_lost)], committed)
         return
-    with pytest.raises(TransactionLost, match="after newer ones of their keys") as refused:
+    with pytest.raises(TransactionLost, match="would follow newer ones of their keys") as refused:
         decide_order([lost(of_lost)], committed)
     assert not refused.value.retriable
 
