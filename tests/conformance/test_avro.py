@@ -147,7 +147,7 @@ def test_the_interop_schema_is_read_without_what_no_column_holds() -> None:
 def test_a_codec_that_is_not_installed_is_reported(name: str) -> None:
     """The library for it is none of Tidegate's."""
     options = FormatOptions(SchemaText(SchemaKind.AVRO, '{"type": "record", "name": "R", "fields": []}'))
-    with pytest.raises(ValueError, match=r"it is no whole Avro file: snappy codec .* install"):
+    with pytest.raises(ValueError, match=r"it is not a complete Avro file: snappy codec .* install"):
         rows_in(read(name), options)
 
 

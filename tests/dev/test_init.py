@@ -74,7 +74,7 @@ def test_the_schema_and_its_comments() -> None:
         "      at: timestamp",
         "      tags: array<string>",
         '      to: "struct<zip: string, `a b`: string>"',
-        "      none: string                    # null in every record that was looked at",
+        "      none: string                    # it is null in all sampled records",
         "      # odd: left out: its type differs from record to record: bigint, string",
     ]
     assert "    # inferred from 4 records\n" in text

@@ -154,7 +154,7 @@ def test_both_modes_are_read_in_one_batch() -> None:
         ({"source": ""}, "`source` is empty"),
         ({"type": ""}, "`type` is empty"),
         ({"specversion": ""}, "`specversion` is empty"),
-        ({"specversion": "0.9"}, "`specversion` is '0.9', and only 1.0 is supported"),
+        ({"specversion": "0.9"}, "`specversion` is '0.9', but only 1.0 is supported"),
         ({"subject": ""}, "`subject` is empty"),
         ({"dataschema": ""}, "`dataschema` is empty"),
         ({"time": "lunchtime"}, "`time` is 'lunchtime', not a time of RFC 3339 in the years 1 to 9999"),
@@ -316,13 +316,13 @@ def test_ordinary_events_are_decoded_where_they_are(make: Any, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("declared", "reason"),
     [
-        ({"ce_time": "string"}, "`ce_time` is string, and the attribute is timestamp"),
-        ({"ce_id": "bigint"}, "`ce_id` is bigint, and the attribute is string"),
+        ({"ce_time": "string"}, "`ce_time` is string, but the attribute is timestamp"),
+        ({"ce_id": "bigint"}, "`ce_id` is bigint, but the attribute is string"),
         ({"ce_trace_id": "string"}, "`ce_trace_id` is no attribute of an event"),
         ({"ce_X": "string"}, "`ce_X` is no attribute of an event"),
-        ({"ce_x": "bigint"}, "`ce_x` is bigint, which no attribute of an event can be"),
-        ({"ce_data": "bigint"}, "`ce_data` is bigint; it holds the data of an event"),
-        ({"ce_data": "string", "n": "int"}, "`ce_data` is all the data of an event, and `n` a field of it"),
+        ({"ce_x": "bigint"}, "`ce_x` is bigint, which is not a type of attributes"),
+        ({"ce_data": "bigint"}, "`ce_data` is bigint, but it holds the data of an event"),
+        ({"ce_data": "string", "n": "int"}, "`ce_data` is all the data of an event, but `n` is a field of it"),
     ],
 )
 def test_columns_that_no_event_has_are_refused(declared: dict[str, str], reason: str) -> None:
@@ -338,7 +338,7 @@ def test_columns_that_no_event_has_are_refused(declared: dict[str, str], reason:
     [
         ({"type": "t"}, "events have the attribute `source`, and there is no column `ce_source`", ""),
         ({"type": "t", "source": "/s", "id": "1"}, "`id` differs from event to event", "attributes"),
-        ({"type": "t", "source": "/s", "subject": "x"}, "there is a column `ce_subject`, too", "attributes"),
+        ({"type": "t", "source": "/s", "subject": "x"}, "there is also a column `ce_subject`", "attributes"),
         ({"type": "t", "source": "/s", "specversion": "0.3"}, "`specversion` is '0.3'", "attributes"),
         ({"type": "t", "source": "/s", "trace_id": "0.3"}, "`ce_trace_id` is no attribute", "attributes"),
     ],
@@ -428,10 +428,10 @@ def test_a_row_whose_event_would_be_invalid_is_bad(mode: str) -> None:
     names = list(columns)[:-1]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row").with_columns(n=1)
     failing = {
-        1: "`ce_id` is NULL, and an event needs it",
+        1: "`ce_id` is NULL, but an event needs it",
         2: "`ce_source` is empty",
-        3: "`ce_specversion` is '0.3', and events are written in 1.0",
-        4: "`ce_datacontenttype` is 'text/plain', and the data is an object in JSON",
+        3: "`ce_specversion` is '0.3', but events are written in 1.0",
+        4: "`ce_datacontenttype` is 'text/plain', but the data is an object in JSON",
     }
     events = encode(frame, columns, section(mode), failing=failing)
     assert sdk_event(events[0]).get_attributes()["datacontenttype"] == "application/json"
@@ -468,7 +468,7 @@ def test_data_is_written_as_a_whole(kind: str, value: Any, content_type: str | N
 def test_a_text_that_has_to_be_json_is_checked() -> None:
     columns = columns_of(ce_id="string", ce_data="string")
     frame = pl.DataFrame({"ce_id": ["1", "2"], "ce_data": ["{", "1"]})
-    failing = {0: "`ce_data` is to be a JSON text by its `datacontenttype`: Input data was truncated"}
+    failing = {0: "`ce_data` must be JSON because of its `datacontenttype`: Input data was truncated"}
     encode(frame, columns, section("structured", **CONSTANTS), failing=failing)
 
 

@@ -116,12 +116,15 @@ def test_the_added_columns_cannot_be_declared() -> None:
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        ({"op": "t"}, "UNSUPPORTED_CHANGE: the event `t` truncates the table, and has no row - at `$.op`"),
-        ({"op": "m"}, "UNSUPPORTED_CHANGE: the event `m` is a logical message, and has no row - at `$.op`"),
-        ({"op": "x", "after": {}}, "UNSUPPORTED_CHANGE: the event `x` is unknown, and has no row - at `$.op`"),
-        ({"id": 1, "name": "a"}, "INCOMPLETE_CHANGE: the record has no `op`: it is no change event - at `$`"),
-        ({"op": None, "after": {}}, "INCOMPLETE_CHANGE: the record has no `op`: it is no change event - at `$`"),
-        ({"payload": {"id": 1}}, "INCOMPLETE_CHANGE: the record has no `op`: it is no change event - at `$.payload`"),
+        ({"op": "t"}, "UNSUPPORTED_CHANGE: the event `t` truncates the table and has no row - at `$.op`"),
+        ({"op": "m"}, "UNSUPPORTED_CHANGE: the event `m` is a logical message and has no row - at `$.op`"),
+        ({"op": "x", "after": {}}, "UNSUPPORTED_CHANGE: the event `x` is unknown and has no row - at `$.op`"),
+        ({"id": 1, "name": "a"}, "INCOMPLETE_CHANGE: the record has no `op`, so it is not a change event - at `$`"),
+        ({"op": None, "after": {}}, "INCOMPLETE_CHANGE: the record has no `op`, so it is not a change event - at `$`"),
+        (
+            {"payload": {"id": 1}},
+            "INCOMPLETE_CHANGE: the record has no `op`, so it is not a change event - at `$.payload`",
+        ),
         ({"payload": None}, "INCOMPLETE_CHANGE: `payload` is null - at `$.payload`"),
         ({"op": "c", "payload": {}}, "INCOMPLETE_CHANGE: the record has both `op` and `payload` - at `$`"),
         ({"op": "u", "before": {}}, "INCOMPLETE_CHANGE: the event `u` has no row in `after` - at `$.after`"),
@@ -191,7 +194,7 @@ def test_every_cut_of_a_record_is_bad() -> None:
 def test_a_value_that_the_log_does_not_have_is_no_value(kind: str, value: Any) -> None:
     found = why(kind, value)
     assert found == (
-        "INCOMPLETE_CHANGE: the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there) - at "
+        "INCOMPLETE_CHANGE: the database's log does not contain the value (with `REPLICA IDENTITY FULL` it does) - at "
         "`$.after.v`"
     )
     assert decode([insert({"id": 1, "other": value})], TABLE).frame["id"].to_list() == [1], "nobody declared it"
@@ -205,7 +208,7 @@ def test_a_value_that_contains_the_placeholder_is_one() -> None:
 
 
 BOTH = "WRONG_TYPE: Expected `decimal(12,2)`, got the text"
-UNKNOWN = "and the record has no schema that says whether it is a number or base64: see `written_as`"
+UNKNOWN = "and the record has no schema that tells a number from base64: see `written_as`"
 TEXT, BASE64 = FormatOptions(decimals="text"), FormatOptions(decimals="base64")
 MS, US = FormatOptions(timestamps="ms"), FormatOptions(timestamps="us")
 
@@ -275,7 +278,7 @@ EARLY = "a timestamp in UTC is before the year 1 or after 9999"
 NO_ZONE = "Expected `timestamp` with no timezone component"
 V_IN_MS = FormatOptions(timestamps_of=(("v", "ms"),))
 OTHER_IN_US = FormatOptions(timestamps_of=(("w", "us"),))
-WHOLE = "Expected `timestamp`, got `integer`: `written_as` says what it counts"
+WHOLE = "Expected `timestamp`, got `integer`: set its unit with `written_as`"
 
 
 @pytest.mark.parametrize(
@@ -312,9 +315,9 @@ def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOpt
     ("kind", "value", "options", "expected"),
     [
         ("timestamp", 1, NO_OPTIONS, "WRONG_TYPE: " + WHOLE),
-        ("timestamp", 10**15, MS, f"{OUTSIDE}: {10**15} is no timestamp from the year 1 to 9999"),
-        ("timestamp", 10**30, US, f"{OUTSIDE}: {10**30} is no timestamp from the year 1 to 9999"),
-        ("timestamp", 10**300, US, f"{OUTSIDE}: 1{'0' * 39}... is no timestamp from the year 1 to 9999"),
+        ("timestamp", 10**15, MS, f"{OUTSIDE}: {10**15} is not a timestamp of the years 1 to 9999"),
+        ("timestamp", 10**30, US, f"{OUTSIDE}: {10**30} is not a timestamp of the years 1 to 9999"),
+        ("timestamp", 10**300, US, f"{OUTSIDE}: 1{'0' * 39}... is not a timestamp of the years 1 to 9999"),
         ("timestamp", True, MS, "WRONG_TYPE: Expected `timestamp`, got `boolean`"),
         ("timestamp", 1.5, MS, "WRONG_TYPE: Expected `timestamp`, got `number`"),
         ("timestamp_ntz", "2024-10-04T00:00:00+02:00", US, f"WRONG_TYPE: {NO_ZONE}"),
@@ -322,8 +325,8 @@ def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOpt
         ("timestamp_ntz", 1, NO_OPTIONS, "WRONG_TYPE: " + WHOLE),
         ("timestamp", 1, OTHER_IN_US, "WRONG_TYPE: " + WHOLE),
         ("timestamp", "0001-01-01T00:00:00+01:00", MS, f"OUT_OF_RANGE: {EARLY}"),
-        ("date", 10**7, NO_OPTIONS, f"{OUTSIDE}: {10**7} days since 1970 are no date from 1 to 9999"),
-        ("date", 10**300, NO_OPTIONS, f"{OUTSIDE}: 1{'0' * 39}... days since 1970 are no date from 1 to 9999"),
+        ("date", 10**7, NO_OPTIONS, f"{OUTSIDE}: {10**7} days since 1970 are not a date from 1 to 9999"),
+        ("date", 10**300, NO_OPTIONS, f"{OUTSIDE}: 1{'0' * 39}... days since 1970 are not a date from 1 to 9999"),
         ("date", "2024-10-04T00:00:00", NO_OPTIONS, "WRONG_TYPE: Invalid RFC3339 encoded date"),
         ("date", True, NO_OPTIONS, "WRONG_TYPE: Expected `date`, got `boolean`"),
     ],

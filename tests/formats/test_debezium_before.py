@@ -106,7 +106,8 @@ LACKS = f"INCOMPLETE_CHANGE: the row in `before` has no `name`, and has to be ta
         (
             update({"id": 1, "name": UNAVAILABLE}),
             (
-                "INCOMPLETE_CHANGE: the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there) - "
+                "INCOMPLETE_CHANGE: the database's log does not contain the value (with `REPLICA IDENTITY FULL` "
+                "it does) - "
                 "at `$.before.name`"
             ),
         ),

@@ -82,9 +82,9 @@ def test_the_newest_rows_are_those_of_the_table(mode: str) -> None:
     assert texts_of(newest(found.frame), columns) == rows_of(rows)
 
 
-TRUNCATES: Final = "UNSUPPORTED_CHANGE: the event `t` truncates the table, and has no row - at `$.op`"
+TRUNCATES: Final = "UNSUPPORTED_CHANGE: the event `t` truncates the table and has no row - at `$.op`"
 REMEDY: Final = "(PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog_row_image=FULL`)"
-UNAVAILABLE: Final = "the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)"
+UNAVAILABLE: Final = "the database's log does not contain the value (with `REPLICA IDENTITY FULL` it does)"
 
 
 def left_of(frame: pl.DataFrame, columns: Schema) -> Counter[str]:
@@ -169,11 +169,11 @@ def test_what_no_column_holds_is_a_bad_record() -> None:
 @pytest.mark.parametrize(
     ("mode", "topic", "reason"),
     [
-        ("plain", "message", "UNSUPPORTED_CHANGE: the event `m` is a logical message, and has no row - at `$.op`"),
+        ("plain", "message", "UNSUPPORTED_CHANGE: the event `m` is a logical message and has no row - at `$.op`"),
         (
             "wrapped",
             "transaction",
-            "INCOMPLETE_CHANGE: the record has no `op`: it is no change event - at `$.payload`",
+            "INCOMPLETE_CHANGE: the record has no `op`, so it is not a change event - at `$.payload`",
         ),
     ],
 )

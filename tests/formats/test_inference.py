@@ -15,7 +15,7 @@ from tidegate.config.fields.columns import derive_type
 from tidegate.formats.kinds.json.inference import FIELDS_MAX, Inference, LeftOut, derive_schema
 from tidegate.formats.kinds.json.reader import JsonDecoder
 
-MAP = f"it has {FIELDS_MAX + 1} different fields, as a map has"
+MAP = f"it has {FIELDS_MAX + 1} different fields, so it is probably a map"
 
 
 def infer(*records: object) -> Inference:
@@ -108,12 +108,12 @@ def test_the_narrowest_type_is_taken(values: list[object], kind: str) -> None:
         ([{"a": True}, {"a": 1}], LeftOut("a", "its type differs from record to record: bigint, boolean")),
         ([{"a": [1, "x"]}], LeftOut("a[]", "its type differs from record to record: bigint, string")),
         ([{"a": {"b": 1}}, {"a": {"b": []}}], LeftOut("a.b", "its type differs from record to record: array, bigint")),
-        ([{"a": 10**400}], LeftOut("a", "a number that no type holds")),
+        ([{"a": 10**400}], LeftOut("a", "a number that exceeds all types")),
         ([{"__tidegate": 1}], LeftOut("__tidegate", "names that begin with `__tidegate` belong to Tidegate")),
-        ([{"^a$": 1}], LeftOut("^a$", "its name stands for several columns")),
+        ([{"^a$": 1}], LeftOut("^a$", "its name is reserved for several columns")),
         (
             [{"a": {str(n): n for n in range(FIELDS_MAX + 1)}}],
-            LeftOut("a", "it has 201 different fields, as a map has"),
+            LeftOut("a", "it has 201 different fields, so it is probably a map"),
         ),
         ([{"a": json.loads("[" * 9 + "]" * 9)}], LeftOut("a[][][][][][][]", "it is nested too deeply")),
     ],
@@ -130,7 +130,7 @@ def test_a_part_without_a_type_leaves_the_rest_of_its_struct() -> None:
 
 def test_what_is_null_everywhere_is_text_with_a_note() -> None:
     (column,) = infer({"a": None}).columns
-    assert (str(column.type), column.note) == ("string", "null in every record that was looked at")
+    assert (str(column.type), column.note) == ("string", "it is null in all sampled records")
 
 
 def test_records_that_are_no_objects_are_counted_and_decide_nothing() -> None:

@@ -118,10 +118,10 @@ def test_what_does_not_fit_fails_with_its_path(kind: DataType, text: str, reason
         (b"null", "got `null`"),
         (b"[]", "got `array`"),
         (b'{"v":1}{', "trailing characters"),
-        (b'\xef\xbb\xbf{"v":1}', "MALFORMED_JSON: the value begins with a byte order mark, and JSON has none"),
+        (b'\xef\xbb\xbf{"v":1}', "MALFORMED_JSON: the value begins with a byte order mark, which JSON does not allow"),
         (b'{"w":' + b"[" * 100_000, "nested too deeply"),
         (b'{"s":"\xff"}', "not UTF-8"),
-        (b'{"s":"\\ud800"}', "a string has half of a surrogate pair"),
+        (b'{"s":"\\ud800"}', "a string has an unpaired surrogate"),
         (b'{"s":"\\ud800', "truncated"),
     ],
 )

@@ -38,7 +38,7 @@ STRANGERS = {
         {"schema": None, "payload": "x"},
         "it looks like Kafka Connect's wrapper: set `value.converter.sch",
     ),
-    "another case": ({"ID": 1, "Name": "a"}, "`ID`, `Name`; `ID` is not `id`: names have to match exactly"),
+    "another case": ({"ID": 1, "Name": "a"}, "`ID`, `Name`; `ID` is not `id`: names must match exactly"),
     "others": (
         dict.fromkeys("abcdef", 1),
         "it has none of the declared fields; its fields are `a`, `b`, `c`, `d`, `e`, ...",
@@ -170,7 +170,9 @@ def test_a_writers_schema_in_avro_with_none_of_the_columns_is_refused(read: Colu
     assert frame.height == 1
     assert [(one.row, one.kind) for one in failures] == [(row, FailureKind.NO_DECLARED_FIELD) for row in range(3)]
     assert "has none of the declared fields; its fields are `ID`; `ID` is not `id`" in failures[0].message
-    assert "`op`, `after`; it looks like that of change events: use `format: debezium-avro`" in failures[2].message
+    assert (
+        "`op`, `after`; it looks like the schema of change events: use `format: debezium-avro`" in failures[2].message
+    )
 
 
 def test_an_alias_and_a_record_without_fields_are_no_strangers() -> None:

@@ -117,7 +117,7 @@ def test_a_partition_that_the_topic_does_not_have_makes_a_bad_record(kind: type[
         (2, FailureKind.NO_PARTITION),
         (3, FailureKind.NO_PARTITION),
     ]
-    assert records.failures[0].message == "`p` is 3, and topic out has the partitions 0 to 2"
+    assert records.failures[0].message == "`p` is 3, but topic out has the partitions 0 to 2"
 
 
 def test_a_partition_beyond_any_topic_is_bad_where_the_topic_is_unknown() -> None:

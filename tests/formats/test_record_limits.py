@@ -120,7 +120,7 @@ def test_X11_a_compacted_topic_takes_no_record_without_a_key() -> None:
     limits = msgspec.structs.replace(LIMITS, needs_key=True)
     encoded = encode_values([1, 2, 3], limits, [b"a", None, b""])
     assert [(failure.row, str(failure)) for failure in encoded.failures] == [
-        (1, "NO_KEY: topic kept is compacted, and takes no record without a key")
+        (1, "NO_KEY: topic kept is compacted and rejects records without a key")
     ]
     assert [failure.row for failure in encode_values([1, 2], limits).failures] == [0, 1]
 

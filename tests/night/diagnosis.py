@@ -332,7 +332,7 @@ def _registry_away(stage: _Stage) -> None:
         second = registry.add(f"{stage.input}-value", text.replace('"Event"', '"Event","doc":"another"'))
         assert second != first
         deliver(stage.broker.bootstrap, [Record(stage.input, 0, b"k", encode(second, 1))])
-        stage.expect("registry-away")
+        stage.expect("registry-unavailable")
         registry.trouble = None
         stage.expect_nothing()
         stage.stack.close()

@@ -120,11 +120,11 @@ def test_a_partition_that_the_topic_does_not_have_is_asked_about_once_in_a_while
     topic = GrowingTopic()
     sink = opened(topic)
     for _ in range(5):
-        assert put(sink, 0, 7) == ["`p` is 7, and topic orders has the partitions 0 to 1"]
+        assert put(sink, 0, 7) == ["`p` is 7, but topic orders has the partitions 0 to 1"]
     assert topic.asked == 1
     topic.sleep(CHECK_S)
     topic.partitions = 4
-    assert put(sink, 7, 3) == ["`p` is 7, and topic orders has the partitions 0 to 3"]
+    assert put(sink, 7, 3) == ["`p` is 7, but topic orders has the partitions 0 to 3"]
     assert topic.asked == 2
     assert topic.produced == [(b"0", 0)] * 5 + [(b"3", 3)]
 

@@ -88,14 +88,14 @@ def test_what_is_no_id_is_bad_alone_and_said_by_its_guid() -> None:
         message(5, None, None, [(VALUE, BY_ID)]),
     )
     assert isinstance(decoded, Decoded)
-    unreadable = "the header with the schema's id has neither a zero and an id nor a one and a GUID"
+    unreadable = "the header with the schema's id has neither a 0 and an id nor a 1 and a GUID"
     missing = f"the registry has no schema with the GUID {OTHER}"
     assert [(one.row, one.kind, one.message) for one in decoded.failures] == [
         (0, "UNKNOWN_SCHEMA", missing),
         (1, "UNKNOWN_SCHEMA", unreadable),
         (2, "UNKNOWN_SCHEMA", unreadable),
         (4, "UNKNOWN_SCHEMA", f"the key: {missing}"),
-        (5, "NULL_VALUE", "a tombstone holds no value"),
+        (5, "NULL_VALUE", "a tombstone has no value"),
     ]
     assert decoded.frame.rows() == [(4, None)]
 

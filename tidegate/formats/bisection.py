@@ -37,7 +37,7 @@ def evaluate_rows(height: int, evaluate: Callable[[int, int], T]) -> tuple[list[
     except (Exception, PanicException) as error:
         if not _may_be_of_a_row(error) or not height:
             raise
-        logger.debug("a batch of %d rows raises; looking for the rows", height, exc_info=error)
+        logger.debug("a batch of %d rows raises an error; searching for the rows that cause it", height, exc_info=error)
         evaluate(0, 0)  # raises if the error is a bug that does not depend on the rows
         return _bisected(height, evaluate, error)
 

@@ -167,7 +167,7 @@ def make_decimals(name: str, kind: DataType, values: Sequence[Decimal | None]) -
     try:
         return pl.Series(name, found, dtype=pl.String).cast(polars_type(kind))
     except pl.exceptions.InvalidOperationError as error:
-        raise OverflowError(f"a value leaves the range of {kind}") from error
+        raise OverflowError(f"a value does not fit into {kind}") from error
 
 
 def merge_parts(parts: Sequence[Part], columns: Sequence[tuple[str, DataType]]) -> pl.DataFrame:

@@ -260,7 +260,7 @@ class Format(ABC):
     def select_message(self, schema: SchemaText, message: str) -> SchemaText:
         """Returns the schema with the message that the file selects; empty if it selects none. Raises FormatRefusal."""
         if message:
-            raise FormatRefusal(f"a schema in {schema.kind} has no messages to choose among", "remove `message`")
+            raise FormatRefusal(f"a schema in {schema.kind} has no messages", "remove `message`")
         return schema
 
     def schema_columns(self, schema: SchemaText) -> Schema:
@@ -309,7 +309,7 @@ class Format(ABC):
         try:
             return render_json(value).encode()
         except ValueError as error:
-            raise FormatRefusal("JSON has no infinities and no NaN", "write null") from error
+            raise FormatRefusal("JSON has neither infinities nor NaN", "write null") from error
 
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - for those with schemas
         """Converts a value written by a sink of this format to JSON; returns it unchanged if it is JSON. Raises
@@ -360,7 +360,7 @@ def refuse_nested(columns: Schema, what: str) -> None:
     """Raises FormatRefusal for arrays, maps and structs. `what` holds a value: `a field of a line`."""
     for name, kind in columns.items():
         if kind.kind in NESTED:
-            message = f"{what} holds one value, and the column `{name}` is {kind}"
+            message = f"{what} holds a single value, but the column `{name}` is {kind}"
             raise FormatRefusal(
                 message, f"make it a string: `from_json` and `to_json({name})` in a `select` convert it"
             )

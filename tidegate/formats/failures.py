@@ -111,7 +111,7 @@ def describe_undeclared(fields: Iterable[str], declared: Iterable[str], hint: st
     if not hint:
         written = {name.lower(): name for name in names}
         other = next((one for one in declared if one.lower() in written), None)
-        hint = "" if other is None else f"`{written[other.lower()]}` is not `{other}`: names have to match exactly"
+        hint = "" if other is None else f"`{written[other.lower()]}` is not `{other}`: names must match exactly"
     return f"it has none of the declared fields; its fields are {shown}{more}" + (f"; {hint}" if hint else "")
 
 

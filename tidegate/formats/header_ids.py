@@ -43,7 +43,7 @@ class UnreadableHeader(UnknownSchema):
     """The header does not contain an id."""
 
     def __init__(self) -> None:
-        Exception.__init__(self, "the header with the schema's id has neither a zero and an id nor a one and a GUID")
+        Exception.__init__(self, "the header with the schema's id has neither a 0 and an id nor a 1 and a GUID")
 
 
 class HeaderSchemas(Schemas):

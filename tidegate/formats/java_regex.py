@@ -193,7 +193,7 @@ class _Reader:
             return _Part(r"\A", nullable=True)
         if character in "*+?{":
             raise RegexRefused(
-                f"`{character}` with nothing to repeat", rf"for the character itself write '\\{character}'"
+                f"`{character}` without anything to repeat", rf"for the character itself write '\\{character}'"
             )
         return _Part(self._literal(character), nullable=False)
 

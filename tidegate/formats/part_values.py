@@ -114,13 +114,13 @@ def _no_partitions(column: str, partitions: pl.Series) -> list[RecordFailure]:
     """Finds numbers that no topic can have. They are compared with the topic's partition count later."""
     rows = (~partitions.cast(pl.Int64).is_between(0, _PARTITION_MAX)).arg_true().to_list()
     return [
-        RecordFailure(row, FailureKind.NO_PARTITION, f"`{column}` is {partitions[row]}, which is no partition")
+        RecordFailure(row, FailureKind.NO_PARTITION, f"`{column}` is {partitions[row]}, which is not a partition")
         for row in rows
     ]
 
 
 def _keyless(column: str, rows: pl.Series) -> list[RecordFailure]:
-    message = f"a tombstone deletes a key, and `{column}` is NULL"
+    message = f"a tombstone deletes a key, but `{column}` is NULL"
     return [RecordFailure(row, FailureKind.NO_KEY, message) for row in rows.arg_true().to_list()]
 
 

@@ -69,7 +69,7 @@ def find_refused(
         yield from _out_of_range(encoded["timestamp"], limits, timestamp)
     if limits.needs_key:
         keyless = encoded["key"].is_null() if "key" in encoded.columns else pl.repeat(True, encoded.height, eager=True)
-        message = f"topic {limits.topic} is compacted, and takes no record without a key"
+        message = f"topic {limits.topic} is compacted and rejects records without a key"
         yield from (RecordFailure(row, FailureKind.NO_KEY, message) for row in keyless.arg_true())
     if limits.partitions is not None and "partition" in encoded.columns:
         yield from _no_partition(encoded["partition"], limits.partitions, limits.topic, partition)
@@ -78,7 +78,7 @@ def find_refused(
 
 def _no_partition(partitions: pl.Series, count: int, topic: str, column: str) -> Iterator[RecordFailure]:
     for row in (partitions >= count).arg_true().to_list():
-        message = f"`{column}` is {partitions[row]}, and topic {topic} has the partitions 0 to {count - 1}"
+        message = f"`{column}` is {partitions[row]}, but topic {topic} has the partitions 0 to {count - 1}"
         yield RecordFailure(row, FailureKind.NO_PARTITION, message)
 
 

@@ -144,8 +144,8 @@ def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:
         RecordFailure(
             row,
             FailureKind.TIMESTAMP_NOT_STORABLE,
-            f"`{column}` is {value} ms since 1970, and Kafka stores timestamps from {LEAST_TIMESTAMP_MS} ms on (NULL "
-            "stands for the time of sending)",
+            f"`{column}` is {value} ms since 1970, but Kafka stores timestamps from {LEAST_TIMESTAMP_MS} ms on (NULL "
+            "means the time of sending)",
         )
         for row, value in zip(rows, timestamps_ms.gather(rows), strict=True)
     ]

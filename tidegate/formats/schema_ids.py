@@ -57,7 +57,7 @@ def find_schema(
     """
     if not prefix:
         if prefix is None:
-            return RecordFailure(0, FailureKind.NULL_VALUE, "a tombstone holds no value")
+            return RecordFailure(0, FailureKind.NULL_VALUE, "a tombstone has no value")
         return RecordFailure(0, FailureKind.EMPTY_VALUE, "the value is empty")
     if len(prefix) < PREFIX_BYTES or prefix[0]:
         what = f"the value begins with {repr(prefix)[1:]}, not with a zero byte and the id of a schema"

@@ -73,7 +73,7 @@ def key_from_plain(text: str, options: FormatOptions) -> bytes:
     try:
         value: Any = parse_json(text.encode())
     except ValueError as error:
-        message = f"the key is no JSON: {error}"
+        message = f"the key is not JSON: {error}"
         raise FormatRefusal(message, "write JSON: '{\"id\": 7}', or a text in quotes of its own") from error
     return FORMATS[keys.AVRO].from_plain({KEY: value}, record_options(options))
 

@@ -125,14 +125,14 @@ def find_librdkafka() -> Librdkafka | str:
     first, last = TRIED
     release = version("confluent-kafka")
     if not first <= tuple(int(part) for part in release.split(".")[:2]) <= last:
-        return f"confluent-kafka {release} was not tried"
+        return f"confluent-kafka {release} has not been tested"
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return "this is no CPython with an interpreter lock"
+        return "this is not CPython with an interpreter lock"
     try:
         found = Librdkafka()
     except (OSError, AttributeError) as error:
-        return f"librdkafka's functions are not within reach: {error}"
-    return found if _reads_messages(found) else "a message of librdkafka is laid out differently"
+        return f"librdkafka's functions cannot be found: {error}"
+    return found if _reads_messages(found) else "librdkafka lays out messages in another way"
 
 
 _DELIVERY_REPORT: Final = 1

@@ -147,7 +147,7 @@ def _total_of(total: TotalDeclaration, names: Iterator[int]) -> _Total:
 
 def _checked(found: int) -> int:
     if found == _REFUSED:
-        raise ValueError("these columns do not belong together")
+        raise ValueError("the columns do not match the totals")
     return found
 
 

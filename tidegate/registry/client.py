@@ -134,7 +134,7 @@ class SchemaRegistry:
         except SchemaMissing:  # a new subject accepts anything
             return
         if not found.is_compatible:
-            words = "; ".join(found.messages or ()) or "it gives no reason"
+            words = "; ".join(found.messages or ()) or "without a reason"
             raise SchemaIncompatible(f"the schema is not compatible with those of `{subject}`: {words}")
 
     def copy(self, schema_id: int | str) -> SchemaText | None:
@@ -194,7 +194,7 @@ class SchemaRegistry:
         references = []
         for one in dict.fromkeys(found.references or ()):
             if any((one.subject, one.version) == (other.subject, other.version) for other in above):
-                raise RegistryRefused(f"the schema `{one.subject}` version {one.version} refers to itself")
+                raise RegistryRefused(f"the schema `{one.subject}` version {one.version} references itself")
             if one in read:
                 if not above:
                     references.append((one.name, read[one]))
@@ -211,7 +211,7 @@ class SchemaRegistry:
         try:
             return await self._read(f"{_subject(one.subject)}/versions/{one.version}")
         except SchemaMissing as missing:  # the referring schema exists
-            what = f"a schema refers to `{one.subject}` version {one.version}, which the registry does not have"
+            what = f"a schema references `{one.subject}` version {one.version}, which the registry does not have"
             raise RegistryRefused(f"{what}: {missing.message}", error_code=missing.error_code) from missing
 
     async def _ask(self, method: str, path: str, kind: type[T], body: Any = None) -> T:
@@ -221,7 +221,7 @@ class SchemaRegistry:
         except UNDECODABLE as error:
             shown = answer[:80].decode(errors="replace")
             raise RegistryRefused(
-                f"what answers is no schema registry: {path.partition('?')[0]} is {shown!r}",
+                f"the server is not a schema registry: {path.partition('?')[0]} is {shown!r}",
                 remedy="is `url` complete? Some registries serve this interface below a path",
             ) from error
 
@@ -237,8 +237,8 @@ def _subject(name: str) -> str:
 def _request(schema: SchemaText) -> dict[str, Any]:
     for name, one in schema.references:
         if not one.subject:
-            remedy = "register it after what it imports, and name its subject with `register: existing`"
-            raise RegistryRefused(f"the schema imports `{name}`, of which no subject is known", remedy=remedy)
+            remedy = "register it after its imports, and name its subject with `register: existing`"
+            raise RegistryRefused(f"the schema imports `{name}`, whose subject is unknown", remedy=remedy)
     references = [{"name": name, "subject": one.subject, "version": one.version} for name, one in schema.references]
     body: dict[str, Any] = {"schema": schema.text, "schemaType": schema.kind.upper()}
     return {**body, "references": references} if references else body
@@ -292,7 +292,7 @@ class SchemaCopies:
                 new.write_bytes(data)
                 new.replace(self._directory / name)
         except OSError as error:
-            logger.warning("no copy of a schema was kept in %s: %s", self._directory, error)
+            logger.warning("no copy of a schema could be written to %s: %s", self._directory, error)
 
 
 def _version_name(subject: str, version: str | int) -> str:

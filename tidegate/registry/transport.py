@@ -28,7 +28,7 @@ from tidegate.storage.stamps import Renewed
 class RegistryUnavailable(TidegateError):
     """The registry does not answer or is not ready; a retry may succeed."""
 
-    code = "registry-away"
+    code = "registry-unavailable"
     exit_code = 1
     retriable = True
 
@@ -133,7 +133,7 @@ class Transport:
         now = asyncio.get_running_loop().time
         if self._hung is not None and now() < self._hung[0]:
             raise RegistryUnavailable(self._hung[1])
-        trouble, at = "no address was tried", self._first
+        trouble, at = "there is no address", self._first
         for pause_s in PAUSES_S:
             await asyncio.sleep(pause_s)
             hung = False
@@ -191,7 +191,7 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
     if 200 <= status < 300:
         return body
     if 300 <= status < 400:
-        remedy = "write the address that it leads to into `url`"
+        remedy = "set `url` to the address of the redirect"
         raise RegistryRefused(f"{where} answers with a redirect to {(location or 'nowhere')[:200]}", remedy=remedy)
     words = _words(body)
     said = words.message[:WORDS_CHARACTERS_MAX]
@@ -200,13 +200,13 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
     if status in _AGAIN or status >= 500:
         raise RegistryUnavailable(with_status)
     if status in (401, 403):
-        remedy = "check `username` and `password`, or `token`, and what they may do"
+        remedy = "check `username` and `password`, or `token`, and their permissions"
         raise RegistryRefused(with_status, error_code=words.error_code, remedy=remedy)
     if status == 404:
         if words.error_code in MISSING:
             raise SchemaMissing(text, error_code=words.error_code)
         remedy = "is `url` complete? Some registries serve this interface below a path"
-        raise RegistryPathMissing(f"{where} knows no {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
+        raise RegistryPathMissing(f"{where} does not have {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
     if status == 409:
         raise SchemaIncompatible(text, error_code=words.error_code)
     raise RegistryRefused(text, error_code=words.error_code)
@@ -246,7 +246,7 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
             )  # otherwise OpenSSL prompts on the terminal
         except (OSError, ValueError) as error:
             message = f"{settings.certificate} with the key {settings.key} cannot be used: {_reason(error)}"
-            remedy = "both must be PEM, and belong together; the key without a password"
+            remedy = "both must be PEM and match; the key must not have a password"
             raise RegistryRefused(message, remedy=remedy, setting="certificate") from error
     return context
 

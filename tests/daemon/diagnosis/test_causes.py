@@ -88,7 +88,7 @@ def test_registry_away() -> None:
     text = "records wait for a schema: http://registry does not answer"
     line.conditions = Conditions(schemas=text, schemas_waiting=2)
     line.second(times=60, state=PipelineState.DEGRADED, reason=text, **LATE)
-    assert only(line, "registry-away").sentence == text
+    assert only(line, "registry-unavailable").sentence == text
 
 
 def test_blocked_readers() -> None:

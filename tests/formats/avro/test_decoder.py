@@ -49,12 +49,12 @@ def test_every_bad_value_is_bad_alone_and_the_others_keep_their_order() -> None:
     found = decoded(decoder_of(ORDER), values)
     assert found.frame.rows() == [(0, "x"), (1, "x"), (3, "x")]
     assert failures(found) == [
-        (1, "NULL_VALUE: a tombstone holds no value"),
+        (1, "NULL_VALUE: a tombstone has no value"),
         (3, "EMPTY_VALUE: the value is empty"),
         (4, "MALFORMED_AVRO: the value begins with '{\"id\"', not with a zero byte and the id of a schema"),
         (5, "MALFORMED_AVRO: the value begins with '\\x00\\x00\\x00', not with a zero byte and the id of a schema"),
-        (6, "MALFORMED_AVRO: the bytes end within the record; it was written with another schema, or cut"),
-        (7, "MALFORMED_AVRO: 1 more bytes than the record has"),
+        (6, "MALFORMED_AVRO: the bytes end within the record; it was written with another schema, or truncated"),
+        (7, "MALFORMED_AVRO: bytes follow the end of the record: 1"),
     ]
 
 
@@ -237,13 +237,17 @@ def test_a_timestamp_has_the_unit_that_it_was_written_with() -> None:
 @pytest.mark.parametrize(
     ("writer", "reader", "message"),
     [
-        (("a", "string"), ("a", "int"), "at `a`: the writer's is string, and the reader's int"),
-        (("b", "int"), ("a", "int"), "at `a`: the writer has no such field, and the reader no default for it"),
-        (("a", DECIMAL), ("a", {**DECIMAL, "scale": 3}), "at `a`: the writer's scale is 2, and the reader's 3"),
+        (("a", "string"), ("a", "int"), "at `a`: the writer's type is string, the reader's int"),
+        (
+            ("b", "int"),
+            ("a", "int"),
+            "at `a`: the writer does not have the field, and the reader has no default for it",
+        ),
+        (("a", DECIMAL), ("a", {**DECIMAL, "scale": 3}), "at `a`: the writer's scale is 2, the reader's 3"),
         (
             ("a", POINT),
             ("a", {**POINT, "name": "Place"}),
-            "at `a`: the writer's is the record Point, and the reader's Place",
+            "at `a`: the writer's type is the record Point, the reader's Place",
         ),
         (
             ("a", MILLIS),
@@ -280,7 +284,11 @@ def test_columns_are_looked_for_in_the_schema_of_each_record() -> None:
     assert found.frame.rows() == [(Decimal("12.34"), 5, None, {"y": 2, "z": None})]
     wrong = decoded(decoder_of(written, declared=[("id", STRING)]), [encode(written, record)])
     assert failures(wrong) == [
-        (0, "INCOMPATIBLE_SCHEMA: schema 7 cannot be read: at `id`: the writer's is int, which is no string")
+        (
+            0,
+            "INCOMPATIBLE_SCHEMA: schema 7 cannot be read: at `id`: the writer's type is int, which cannot "
+            "become string",
+        )
     ]
 
 
@@ -293,9 +301,9 @@ def test_a_decimal_of_more_digits_than_there_are_is_read_as_the_declared_one(opt
     messages: list[bytes | None] = [encode(written, {"a": Decimal(value)}) for value in values]
     found = decoded(decoder_of(written, declared=[("a", decimal_of(6, 2))]), messages)
     assert found.frame.rows() == [(Decimal("1.25"),), (Decimal("-9999.99"),), (Decimal("0.00"),)]
-    assert failures(found) == [(row, "OUT_OF_RANGE: `a`: a decimal has more digits than 6") for row in (2, 3, 5)]
+    assert failures(found) == [(row, "OUT_OF_RANGE: `a`: a decimal has more than 6 digits") for row in (2, 3, 5)]
     wrong = decoded(decoder_of(written, declared=[("a", decimal_of(6, 3))]), messages[:1])
-    reason = "at `a`: the writer's is decimal(64,2), which is no decimal(6,3)"
+    reason = "at `a`: the writer's type is decimal(64,2), which cannot become decimal(6,3)"
     assert failures(wrong) == [(0, f"INCOMPATIBLE_SCHEMA: schema 7 cannot be read: {reason}")]
 
 
@@ -327,7 +335,7 @@ def test_a_decimal_is_never_rounded() -> None:
     columns = (("a", decimal_of(6, 2)),)
     found = decoded(AvroDecoder(columns, columns, FormatOptions(text), KnownSchemas({7: text})), list(messages))
     assert found.frame["a"].to_list() == [Decimal("9999.99"), Decimal("-9999.99"), Decimal(0)]
-    assert failures(found) == [(row, "OUT_OF_RANGE: `a`: a decimal has more digits than 6") for row in (1, 3)]
+    assert failures(found) == [(row, "OUT_OF_RANGE: `a`: a decimal has more than 6 digits") for row in (1, 3)]
 
 
 def test_valid_bytes_that_nobody_writes_are_read() -> None:
@@ -376,7 +384,7 @@ def test_what_is_wrong_with_a_value_within_others_is_named_by_its_fields() -> No
     raw = record_of(("who", ["null", {**inner, "fields": [{"name": "id", "type": "string"}]}]))
     messages = [encode(raw, {"who": {"id": one}}) for one in ("12345678-1234-5678-1234-567812345678", "nobody")]
     found = decoded(decoder_of(schema), messages)
-    assert failures(found) == [(1, "MALFORMED_AVRO: `who.id`: 'nobody' is no UUID")]
+    assert failures(found) == [(1, "MALFORMED_AVRO: `who.id`: 'nobody' is not a UUID")]
 
 
 def logical_uuid() -> dict[str, str]:
@@ -427,5 +435,5 @@ def test_a_decimal_with_too_many_digits_is_bad_alone() -> None:
     decoder = decoder_of(writer, record_of(("n", DECIMAL)))
     values = [encode(writer, {"n": Decimal(number)}) for number in ("1.25", "10000.00", "-9999.99")]
     found = decoded(decoder, list(values))
-    assert failures(found) == [(1, "OUT_OF_RANGE: `n`: a decimal has more digits than 6")]
+    assert failures(found) == [(1, "OUT_OF_RANGE: `n`: a decimal has more than 6 digits")]
     assert found.frame["n"].to_list() == [Decimal("1.25"), Decimal("-9999.99")]

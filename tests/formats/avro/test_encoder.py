@@ -167,7 +167,9 @@ def test_of_several_types_that_hold_a_column_its_own_is_written(kind: Any, colum
 
 def test_a_null_where_the_union_has_none_is_a_bad_record() -> None:
     encoded = written(["int", "string"], STRING, ["a", None])
-    assert [str(one) for one in encoded.failures] == ["NULL_VALUE: `a` is NULL, and the schema has no null there"]
+    assert [str(one) for one in encoded.failures] == [
+        "NULL_VALUE: `a` is NULL, but the schema does not allow null there"
+    ]
 
 
 def test_maps_keep_their_order() -> None:
@@ -180,18 +182,18 @@ def test_maps_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("kind", "column", "bad", "good", "message"),
     [
-        ("int", INT, None, 1, "NULL_VALUE: `a` is NULL, and the schema has no null there"),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, STRING, "B", "A", "OUT_OF_RANGE: `a` is no symbol of E"),
-        ({"type": "fixed", "name": "F", "size": 2}, BINARY, b"abc", b"ab", "OUT_OF_RANGE: `a` has not 2 bytes"),
+        ("int", INT, None, 1, "NULL_VALUE: `a` is NULL, but the schema does not allow null there"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, STRING, "B", "A", "OUT_OF_RANGE: `a` is not a symbol of E"),
+        ({"type": "fixed", "name": "F", "size": 2}, BINARY, b"abc", b"ab", "OUT_OF_RANGE: `a` does not have 2 bytes"),
         (
             logical("string", "uuid"),
             STRING,
             "x",
             "1" * 8 + "-1111-1111-1111-" + "1" * 12,
-            "OUT_OF_RANGE: `a` is no UUID",
+            "OUT_OF_RANGE: `a` is not a UUID",
         ),
-        (logical("int", "time-millis"), INT, 86_400_000, 86_399_999, "OUT_OF_RANGE: `a` is no time of a day"),
-        (logical("long", "time-micros"), INT, -1, 0, "OUT_OF_RANGE: `a` is no time of a day"),
+        (logical("int", "time-millis"), INT, 86_400_000, 86_399_999, "OUT_OF_RANGE: `a` is not a time of day"),
+        (logical("long", "time-micros"), INT, -1, 0, "OUT_OF_RANGE: `a` is not a time of day"),
         (
             logical("long", "timestamp-nanos"),
             TIMESTAMP,
@@ -204,14 +206,14 @@ def test_maps_keep_their_order() -> None:
             DataType("array", element=INT),
             [1, None],
             [1],
-            "NULL_VALUE: `a[]` is NULL, and the schema has no null there",
+            "NULL_VALUE: `a[]` is NULL, but the schema does not allow null there",
         ),
         (
             ["null", AVRO_POINT],
             POINT,
             {"x": None, "tags": []},
             None,
-            "NULL_VALUE: `a.x` is NULL, and the schema has no null there",
+            "NULL_VALUE: `a.x` is NULL, but the schema does not allow null there",
         ),
     ],
     ids=str,

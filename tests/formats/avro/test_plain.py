@@ -67,7 +67,7 @@ def test_null_and_numbers_have_no_members() -> None:
     [
         ({}, "`u`: 0 members of the union are set"),
         ({"member0": "a", "member1": {"x": 1}}, "`u`: 2 members of the union are set"),
-        ({"member1": {}}, "`u`: `x`: a NULL where the schema has int without null"),
+        ({"member1": {}}, "`u`: `x`: a NULL where the schema has int, which is not nullable"),
         ({"member3": "9999-01-01T00:00:00Z"}, "`u`: too far from 1970 for nanoseconds"),
         ({"member0": 5}, "WRONG_TYPE"),
     ],

@@ -96,14 +96,14 @@ for depth in range(1, 30):
     ("schema", "message"),
     [
         (LIST, "at `next`: R contains itself"),
-        ("string", "a record is needed, and this is of type string"),
+        ("string", "a record is needed, but the type is string"),
         (record_of(("a", "Gone")), "there is no type 'Gone'"),
         (record_of(("a", "null")), "at `a`: a type without values"),
         (record_of(("a", record_of(name="Empty"))), "at `a`: the record Empty has no fields"),
         (record_of(), "the record has no fields"),
         (record_of(("", "int")), "a field has an empty name"),
         (record_of(("a b", "int")), "at `a b`: no name of a field in Avro"),
-        (record_of(("a", "int"), ("a", "int")), "at `a`: there are two fields of this name"),
+        (record_of(("a", "int"), ("a", "int")), "at `a`: there are two fields with this name"),
         (
             record_of(("__tidegate_a", "int")),
             "at `__tidegate_a`: names of columns that begin with `__tidegate` belong to Tidegate",
@@ -113,14 +113,17 @@ for depth in range(1, 30):
         (record_of(("a", ["int", "int"])), "at `a`: a union of int, int is not allowed"),
         (record_of(("a", logical("bytes", "decimal", precision=39))), "at `a`: a decimal of 39 digits"),
         (record_of(("a", {"type": "fixed", "name": "F", "size": -1})), "at `a`: -1 is no size"),
-        (record_of(("a", DEEP)), "it is nested more than 60 deep"),
+        (record_of(("a", DEEP)), "it is nested more than 60 levels deep"),
         (
             {**record_of(("a", "int")), "fields": [{"name": "a", "type": "int", "aliases": [[]]}]},
             "at `a`: `aliases` is no",
         ),
-        (record_of(("a", "int"), aliases=[5]), "`aliases` is no list of names"),
-        (record_of(("a", {"type": "array"})), "it is no Avro schema: 'items' is missing"),
-        ({**record_of(("a", "int")), "name": None}, "it is no Avro schema: something in it is not what Avro has there"),
+        (record_of(("a", "int"), aliases=[5]), "`aliases` is not a list of names"),
+        (record_of(("a", {"type": "array"})), "it is not an Avro schema: 'items' is missing"),
+        (
+            {**record_of(("a", "int")), "name": None},
+            "it is not an Avro schema: a part of it does not follow the specification",
+        ),
         (WIDE, "it has more than 5000 types"),
         (record_of(("p", record_of(("q", ["null", record_of(("r", "null"), name="B")]), name="A"))), "at `p.q.r`"),
     ],
@@ -218,22 +221,22 @@ def test_what_is_written_with_two_such_records_is_read_again() -> None:
 
 
 def test_a_column_without_a_name_of_avro_is_refused() -> None:
-    with pytest.raises(FormatRefusal, match="the column `a b` has no name that Avro allows"):
+    with pytest.raises(FormatRefusal, match="the name of the column `a b` is not allowed in Avro"):
         FORMAT.derive_schema({"a b": INT}, "orders")
 
 
 @pytest.mark.parametrize(
     ("kind", "column", "message"),
     [
-        ("int", BIGINT, "at `a`: the schema has int, and the column is bigint"),
-        ("string", INT, "at `a`: the schema has string, and the column is int"),
+        ("int", BIGINT, "at `a`: the schema has int, but the column is bigint"),
+        ("string", INT, "at `a`: the schema has string, but the column is int"),
         (
             logical("bytes", "decimal", precision=5, scale=2),
             decimal_of(9, 2),
-            "has decimal(5,2), and the column is decimal(9,2)",
+            "has decimal(5,2), but the column is decimal(9,2)",
         ),
         (logical("bytes", "decimal", precision=9, scale=3), decimal_of(9, 2), "the schema has decimal"),
-        (["int", "string"], BIGINT, "at `a`: the schema has a union, and none of its types is for bigint"),
+        (["int", "string"], BIGINT, "at `a`: the schema has a union, but none of its types fits bigint"),
         (["null", POINT, "string"], DataType("struct", fields=(("y", INT),)), "none of its types is for struct"),
         (logical("long", "timestamp-micros"), TIMESTAMP_NTZ, "the schema has timestamp-micros"),
         ({"type": "array", "items": "int"}, DataType("array", element=STRING), "at `a[]`: the schema has int"),
@@ -251,7 +254,7 @@ def test_columns_that_do_not_fit_a_schema_are_refused(kind: Any, column: DataTyp
 def test_every_column_has_a_field_and_every_field_a_column_or_null() -> None:
     schema = text_of(record_of(("a", "int"), ("b", ["null", "int"])))
     FORMAT.check_schema(schema, {"a": INT})
-    with pytest.raises(FormatRefusal, match="at `a`: there is no column for this field, and it cannot be null"):
+    with pytest.raises(FormatRefusal, match="at `a`: there is no column for this field, which cannot be null"):
         FORMAT.check_schema(schema, {"b": INT})
     with pytest.raises(FormatRefusal, match="at `c`: R has no field for this column"):
         FORMAT.check_schema(schema, {"a": INT, "c": INT})
@@ -342,7 +345,7 @@ def test_a_default_that_is_no_value_is_refused_before_a_record_lacks_its_field(k
 
 def test_a_sink_does_not_register_a_default_that_is_no_value_and_writes_with_one_that_is_registered() -> None:
     schema = text_of(record_of(("a", "int"), ("b", ["null", "int"], "null")), schema_id=0)
-    with pytest.raises(FormatRefusal, match='at `b`: the default "null" is no value of its type'):
+    with pytest.raises(FormatRefusal, match='at `b`: the default "null" is not a value of its type'):
         FORMAT.check_schema(schema, {"a": INT})
     FORMAT.check_schema(msgspec.structs.replace(schema, id=7), {"a": INT})
 

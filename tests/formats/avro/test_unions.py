@@ -201,14 +201,14 @@ def test_a_moment_in_a_union_has_the_unit_that_it_was_written_with(
 def test_a_decimal_in_a_union_has_the_scale_that_it_was_written_with() -> None:
     writer, reader = (record_of(("u", ["string", {**DECIMAL, "scale": scale}])) for scale in (2, 3))
     found = decoded(decoder_of(writer, reader), [encode(writer, {"u": Decimal("1.25")})])
-    assert failures(found) == [(0, "INCOMPATIBLE_SCHEMA: at `u`: the writer's scale is 2, and the reader's 3")]
+    assert failures(found) == [(0, "INCOMPATIBLE_SCHEMA: at `u`: the writer's scale is 2, the reader's 3")]
 
 
 FOUR, EIGHT = ({"type": "fixed", "name": "F", "size": size} for size in (4, 8))
 FINER = {**DECIMAL, "scale": 3}
 MORE = {**ONE, "fields": [*ONE["fields"], {"name": "gone", "type": "int"}]}
-LACKS = "the writer has no such field, and the reader no default for it"
-SCALES = "the writer's scale is 2, and the reader's 3"
+LACKS = "the writer does not have the field, and the reader has no default for it"
+SCALES = "the writer's scale is 2, the reader's 3"
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ SCALES = "the writer's scale is 2, and the reader's 3"
         (["null", "string", DECIMAL], ["null", "string", FINER], Decimal("1.25"), "a", f"`u`: {SCALES}"),
         (["null", "string", ONE], ["null", "string", MORE], ("One", {"x": 1}), "a", f"`u.gone`: {LACKS}"),
         (["null", "string", FOUR], ["string", EIGHT, "null"], b"abcd", "a",
-         "`u`: the writer's has 4 bytes, and the reader's 8"),
+         "`u`: the writer's type has 4 bytes, the reader's 8"),
         (["null", DECIMAL], ["null", FINER], Decimal("1.25"), None, f"`u`: {SCALES}"),
         (["null", ONE], [MORE, "null"], {"x": 1}, None, f"`u.gone`: {LACKS}"),
-        (["null", "string"], ["null", "int"], "a", None, "`u`: the writer's is string, and the reader's int"),
+        (["null", "string"], ["null", "int"], "a", None, "`u`: the writer's type is string, the reader's int"),
         (["null", "string", DECIMAL], ["null", FINER], Decimal("1.25"), None, f"`u`: {SCALES}"),
     ],
 )  # fmt: skip
@@ -256,7 +256,5 @@ def test_a_schema_of_which_not_even_a_null_can_be_read_is_refused_as_a_whole() -
 @pytest.mark.parametrize("kind", [SYMBOL, ["null", "string"], ["null", "string", "long"]])
 def test_a_number_that_no_symbol_and_no_type_has_is_called_that(kind: Any) -> None:
     schema = record_of(("u", kind))
-    message = (
-        "an enum or a union has a number that none of its symbols or types has; it was written with another schema"
-    )
+    message = "an enum or a union has an index beyond its symbols or types; it was written with another schema"
     assert failures(decoded(decoder_of(schema), [PREFIX + b"\x0a\x00"])) == [(0, f"MALFORMED_AVRO: {message}, or cut")]

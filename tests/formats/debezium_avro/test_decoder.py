@@ -34,10 +34,10 @@ REMEDY = "(PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        (event_of("t"), f"{NO_ROW} `t` truncates the table, and has no row - at `op`"),
-        (event_of("m"), f"{NO_ROW} `m` is a logical message, and has no row - at `op`"),
-        (event_of("x" * 30, None, OLD), f"{NO_ROW} `{'x' * 20}` is unknown, and has no row - at `op`"),
-        (event_of(None, None, OLD), "INCOMPLETE_CHANGE: the record has no `op`: it is no change event - at `op`"),
+        (event_of("t"), f"{NO_ROW} `t` truncates the table and has no row - at `op`"),
+        (event_of("m"), f"{NO_ROW} `m` is a logical message and has no row - at `op`"),
+        (event_of("x" * 30, None, OLD), f"{NO_ROW} `{'x' * 20}` is unknown and has no row - at `op`"),
+        (event_of(None, None, OLD), "INCOMPLETE_CHANGE: the record has no `op`, so it is not a change event - at `op`"),
         (event_of("u", OLD), "INCOMPLETE_CHANGE: the event `u` has no row in `after` - at `after`"),
         (event_of("d"), "INCOMPLETE_CHANGE: the event `d` has no row in `before` - at `before`"),
         (event_of("d", OLD, OLD), "INCOMPLETE_CHANGE: a delete has a row in `after` - at `after`"),
@@ -45,11 +45,12 @@ REMEDY = "(PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog
             event_of("u", None, OLD),
             f"{NO_BEFORE} `u` has no row in `before`, which has to be taken back {REMEDY} - at `before`",
         ),
-        (None, "NULL_VALUE: a tombstone holds no value"),
+        (None, "NULL_VALUE: a tombstone has no value"),
         (b"", "EMPTY_VALUE: the value is empty"),
         (b"{op:c}", "MALFORMED_AVRO: the value begins with '{op:c', not with a zero byte and the id of a schema"),
-        (b"\0\0\0\0\7", "MALFORMED_AVRO: the bytes end within the record; it was written with another schema, or cut"),
-        (event_of("c", None, OLD) + b"x", "MALFORMED_AVRO: 1 more bytes than the record has"),
+        (b"\0\0\0\0\7", "MALFORMED_AVRO: the bytes end within the record; it was written with another schema, or "
+            "truncated"),
+        (event_of("c", None, OLD) + b"x", "MALFORMED_AVRO: bytes follow the end of the record: 1"),
         (b"\0\0\0\1\0", "UNKNOWN_SCHEMA: the registry has no schema with the id 256"),
     ],
 )  # fmt: skip
@@ -84,17 +85,17 @@ IDS = {
             envelope({"id": "long"}, before=None, after=None),
             f"{NO_ENVELOPE} `before` and no `after`, but the fields source, op; {ALONE}",
         ),
-        (envelope({"id": "long"}, op="int"), "at `op`: the writer's is int, and what happened is a string"),
+        (envelope({"id": "long"}, op="int"), "at `op`: the writer's type is int, but `op` is a string"),
         (
             envelope({"id": "long"}, before=None, after=["null", "string"]),
-            "at `after`: the writer's is string, and a row is a record of columns",
+            "at `after`: the writer's type is string, but a row is a record of columns",
         ),
-        (envelope({"id": "string"}), "at `after.id`: the writer's is string, which is no bigint"),
+        (envelope({"id": "string"}), "at `after.id`: the writer's type is string, which cannot become bigint"),
         (
             envelope({"name": {"type": "array", "items": "string"}}),
-            "at `after.name`: the writer's is array, which is no string",
+            "at `after.name`: the writer's type is array, which cannot become string",
         ),
-        (envelope({}, **IDS), "at `before.id`: it is of another type than in `after`, and both are one row's"),
+        (envelope({}, **IDS), "at `before.id`: its type differs from that in `after`, but both are columns of one row"),
         ("no", "there is no type 'no'"),
     ],
 )
@@ -157,7 +158,7 @@ def test_a_row_before_an_update_is_looked_at_where_it_is_taken_back_and_nowhere_
     event = event_of("u", {"id": 1, "day": 2**31 - 1}, {"id": 1, "day": 1}, schema)
     table = {"id": "bigint", "day": "date"}
     assert decode([event], table, schema=schema).frame["day"].to_list() == [dt.date(1970, 1, 2)]
-    expected = "OUT_OF_RANGE: 2147483647 days since 1970 are no date from 1 to 9999 - at `before.day`"
+    expected = "OUT_OF_RANGE: 2147483647 days since 1970 are not a date from 1 to 9999 - at `before.day`"
     assert reasons(decode([event], table, schema=schema, options=KINDS)) == [expected]
     assert reasons(decode([event_of("d", {"id": 1, "day": 2**31 - 1}, None, schema)], table, schema=schema)) == [
         expected

@@ -79,7 +79,7 @@ def test_what_is_added_less_what_is_taken_back_is_the_table() -> None:
 def test_large_values_that_a_change_did_not_touch_are_not_there() -> None:
     columns = columns_of(native_columns("thin"))
     found = decode("thin", columns)
-    reason = "INCOMPLETE_CHANGE: the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)"
+    reason = "INCOMPLETE_CHANGE: the database's log does not contain the value (with `REPLICA IDENTITY FULL` it does)"
     assert [str(one) for one in found.failures] == [f"{reason} - at `after.long`"] * 2
     assert texts_of(newest(found.frame), columns) == rows("thin")
     taken = decode("thin", columns, row_kinds=True)
@@ -93,7 +93,7 @@ def test_values_outside_the_calendar_are_named() -> None:
     late = "is no timestamp from the year 1 to 9999 - at `after.ts`"
     no_text = "WRONG_TYPE: Invalid RFC3339 encoded datetime, got the text"
     assert [str(one) for one in found.failures] == [
-        "OUT_OF_RANGE: -622191234 days since 1970 are no date from 1 to 9999 - at `after.d`",  # infinity
+        "OUT_OF_RANGE: -622191234 days since 1970 are not a date from 1 to 9999 - at `after.d`",  # infinity
         f"OUT_OF_RANGE: {-(2**63)} {late}",  # -infinity
         f"{no_text} 'infinity' - at `after.tstz`",
         f"OUT_OF_RANGE: -210863520000000000 {late}",

@@ -37,7 +37,7 @@ from tidegate.formats.schemas import (
     FormatOptions,
 )
 
-NOT_THERE = "INCOMPLETE_CHANGE: the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)"
+NOT_THERE = "INCOMPLETE_CHANGE: the database's log does not contain the value (with `REPLICA IDENTITY FULL` it does)"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def value_of_union(written: list[Any], kind: str, value: Any) -> Any:
 
 OUT = "OUT_OF_RANGE: "
 LATE = "OUT_OF_RANGE: a timestamp in UTC is before the year 1 or after 9999"
-NO_MOMENT = f"{OUT}{2**62} is no timestamp from the year 1 to 9999"
+NO_MOMENT = f"{OUT}{2**62} is not a timestamp of the years 1 to 9999"
 NO_TEXT = "WRONG_TYPE: Invalid RFC3339 encoded datetime, got the text 'infinity'"
 PAIR = {"type": "record", "name": "Pair", "fields": [{"name": "m", "type": ["null", "int"], "default": None},
         {"name": "n", "type": NUMBER}]}  # fmt: skip
@@ -163,8 +163,8 @@ LIST, MAP = {"type": "array", "items": ["null", MICROS]}, {"type": "map", "value
             "",
         ),
         ("string", "decimal(5,2)", "NaN", "WRONG_TYPE: Expected `decimal(5,2)`, got the text 'NaN'", ""),
-        ("int", "tinyint", 128, f"{OUT}128 is no tinyint, which is from -128 to 127", ""),
-        ("bytes", "string", b"\xff", "NOT_UTF8: the bytes are no text in UTF-8", ""),
+        ("int", "tinyint", 128, f"{OUT}128 does not fit into tinyint, which is from -128 to 127", ""),
+        ("bytes", "string", b"\xff", "NOT_UTF8: the bytes are not valid UTF-8", ""),
     ],
 )
 def test_what_a_column_does_not_hold_is_bad_with_its_place(
@@ -183,19 +183,20 @@ NOT_LONG = "`after.v`: the writer's is long, which is no"
         (
             "long",
             "timestamp",
-            f"{NOT_LONG} timestamp: nothing says what it counts, and `written_as` could",
+            f"{NOT_LONG} timestamp: its unit is unknown; `written_as` can set it",
         ),
         (
             named("long", f"{TIME}MicroTime"),
             "timestamp",
-            f"`after.v`: the writer's is {TIME}MicroTime, which is no timestamp",
+            f"`after.v`: the writer's type is {TIME}MicroTime, which cannot become timestamp",
         ),
-        (named("int", f"{TIME}Time"), "date", f"`after.v`: the writer's is {TIME}Time, which is no date"),
-        (NUMBER, "binary", "`after.v`: the writer's is decimal(64,2), which is no binary"),
-        ("boolean", "decimal(5,2)", "`after.v`: the writer's is boolean, which is no decimal(5,2)"),
-        ("string", "struct<a: int>", "`after.v`: the writer's is string, which is no struct<a: int>"),
-        ({"type": "array", "items": "string"}, "array<int>", "`after.v[]`: the writer's is string, which is no int"),
-        (OWN, "struct<scale: string>", "`after.v.scale`: the writer's is int, which is no string"),
+        (named("int", f"{TIME}Time"), "date", f"`after.v`: the writer's type is {TIME}Time, which cannot become date"),
+        (NUMBER, "binary", "`after.v`: the writer's type is decimal(64,2), which cannot become binary"),
+        ("boolean", "decimal(5,2)", "`after.v`: the writer's type is boolean, which cannot become decimal(5,2)"),
+        ("string", "struct<a: int>", "`after.v`: the writer's type is string, which cannot become struct<a: int>"),
+        ({"type": "array", "items": "string"}, "array<int>", "`after.v[]`: the writer's type is string, which cannot become "
+            "int"),
+        (OWN, "struct<scale: string>", "`after.v.scale`: the writer's type is int, which cannot become string"),
     ],
 )  # fmt: skip
 def test_a_type_that_is_none_of_the_column_is_named_with_its_place(written: Any, kind: str, expected: str) -> None:

@@ -62,17 +62,17 @@ def test_fields_of_a_line(line: str, settings: dict[str, object], fields: tuple[
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"a", "it has 1 field, and the schema has 2 columns; column 2 is `b`"),
-        (b"a,b,c,d", "it has 4 fields, and the schema has 2 columns; field 3 is 'c'"),
-        (b"a,b,", "it has 3 fields, and the schema has 2 columns; field 3 is NULL"),
+        (b"a", "it has 1 field, but the schema has 2 columns; column 2 is `b`"),
+        (b"a,b,c,d", "it has 4 fields, but the schema has 2 columns; field 3 is 'c'"),
+        (b"a,b,", "it has 3 fields, but the schema has 2 columns; field 3 is NULL"),
         (b'"a,b', "column 1: the quote is not closed in '\"a,b'"),
         (b'a,"b', "column 2: the quote is not closed in '\"b'"),
         (b'"a"x,b', "column 1: 'x,b' follows the closing quote"),
         (b'"a" ,b', "column 1: ' ,b' follows the closing quote"),
-        (b"a\nb,c", "it has several lines; only a quoted field holds a line break"),
-        (b"a,b\n\n", "it has several lines; only a quoted field holds a line break"),
-        (b"a,b\r", "it has several lines; only a quoted field holds a line break"),
-        (b"", "it has 1 field, and the schema has 2 columns; column 2 is `b`"),
+        (b"a\nb,c", "it has several lines, but only quoted fields can contain line breaks"),
+        (b"a,b\n\n", "it has several lines, but only quoted fields can contain line breaks"),
+        (b"a,b\r", "it has several lines, but only quoted fields can contain line breaks"),
+        (b"", "it has 1 field, but the schema has 2 columns; column 2 is `b`"),
     ],
 )
 def test_a_line_in_another_form_is_bad(line: bytes, reason: str) -> None:
@@ -99,7 +99,7 @@ def test_values_fail_with_their_column_and_all_columns_are_checked() -> None:
 def test_a_tombstone_and_other_encodings_are_bad() -> None:
     found = decode(None, "é,b".encode("latin-1"), b"a,b")
     assert [str(one) for one in found.failures] == [
-        "NULL_VALUE: a tombstone holds no line",
+        "NULL_VALUE: a tombstone has no line",
         "NOT_UTF8: the line is not UTF-8: invalid continuation byte at byte 0",
     ]
     assert found.frame.rows() == [("a", "b")]

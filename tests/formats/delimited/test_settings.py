@@ -59,7 +59,7 @@ def test_a_section_of_another_format_and_nested_columns_are_refused() -> None:
     assert (problem.path, problem.remedy) == ("sources.orders.delimited", "write `format: delimited`, or remove them")
     problem = check(file_of(kind="array<int>")).problems[0]
     assert problem.path == "sources.orders.schema"
-    assert problem.message == "a field of a line holds one value, and the column `name` is array<int>"
+    assert problem.message == "a field of a line holds a single value, but the column `name` is array<int>"
 
 
 def test_settings_are_in_the_plan_and_explained() -> None:

@@ -198,7 +198,7 @@ def test_a_map_of_proto2_that_is_not_utf8_makes_its_record_bad(entry: bytes, *, 
 @pytest.mark.parametrize(
     ("value", "kind", "said"),
     [
-        (None, FailureKind.NULL_VALUE, "a tombstone holds no value"),
+        (None, FailureKind.NULL_VALUE, "a tombstone has no value"),
         (b"", FailureKind.EMPTY_VALUE, "the value is empty"),
         (b"{}", FailureKind.MALFORMED_PROTOBUF, "not with a zero byte and the id of a schema"),
         (b"\0\0\0\0\x09\0", FailureKind.UNKNOWN_SCHEMA, "no schema with the id 9"),
@@ -341,7 +341,7 @@ def test_a_record_of_another_message_is_not_read_as_the_readers() -> None:
     writer = file_of({"Order": [("id", "int64")], "Payment": [("id", "int64")]})
     found = decode(decoder_of(writer, ORDER), write(writer, id=1), write(writer, "t.Payment", id=2))
     assert found.frame["id"].to_list() == [1]
-    assert found.failures[0].message == "schema 7 cannot be read: at `t.Order`: the record is of the message t.Payment"
+    assert found.failures[0].message == "schema 7 cannot be read: at `t.Order`: the record is a message t.Payment"
 
 
 def test_whoever_sees_to_the_registry_hears_of_a_schema_that_cannot_be_read() -> None:
@@ -356,7 +356,7 @@ def test_whoever_sees_to_the_registry_hears_of_a_schema_that_cannot_be_read() ->
     columns = (("id", STRING),)
     decoder = ProtobufDecoder(columns, columns, FormatOptions(schema), Known({7: text_of(ORDER)}))
     assert [len(decode(decoder, write(ORDER)).failures) for _ in range(2)] == [1, 1]
-    why = "at `id`: the writer's is int64, and the reader's string"
+    why = "at `id`: the writer's type is int64, the reader's string"
     assert Known.refused == [(7, f"schema 7 cannot be read with version 2 of `orders-value`: {why}")]
 
 
@@ -371,19 +371,22 @@ def test_unknown_fields_are_left_out_or_make_their_record_bad() -> None:
     assert decode(decoder_of(writer), good, *strange).frame.height == 4
     found = decode(decoder_of(writer, unknown_fields=UnknownFields.FAIL), good, *strange)
     assert [(one.row, one.kind) for one in found.failures] == [(row, FailureKind.UNKNOWN_FIELD) for row in (1, 2, 3)]
-    assert found.failures[1].message == "t.In has no field of the number 15"
+    assert found.failures[1].message == "t.In has no field with the number 15"
 
 
 def test_a_field_that_was_written_as_another_type_is_not_said_to_be_missing() -> None:
     decoder = decoder_of(file_of({"R": [("id", "int32")]}), unknown_fields=UnknownFields.FAIL)
     (failure,) = decode(decoder, PREFIX + b"\x0a\x01a").failures
-    assert failure.message == "`id` of t.R was written as another type, or as no value of its closed enum"
+    assert (
+        failure.message
+        == "`id` of t.R was written with another type, or with a value that its closed enum does not have"
+    )
 
 
 def test_a_field_that_is_no_column_is_unknown() -> None:
     decoder = decoder_of(ORDER, declared=(("id", BIGINT),), unknown_fields=UnknownFields.FAIL)
     found = decode(decoder, write(ORDER, id=1), write(ORDER, id=2, note=""))
-    assert [one.message for one in found.failures] == ["no column is called `note`, which t.Order has"]
+    assert [one.message for one in found.failures] == ["t.Order has the field `note`, for which there is no column"]
 
 
 def test_fields_may_be_called_as_methods_of_the_library() -> None:

@@ -107,7 +107,7 @@ def test_maps_are_written_in_the_order_of_their_keys() -> None:
 @pytest.mark.parametrize(
     ("field", "column", "value", "kind", "said"),
     [
-        (("a", "int32"), INT, None, FailureKind.NULL_VALUE, "`a` is NULL, and the field cannot be missing"),
+        (("a", "int32"), INT, None, FailureKind.NULL_VALUE, "`a` is NULL, but the field cannot be absent"),
         (("a", "int32", "repeated"), DataType("array", element=INT), None, FailureKind.NULL_VALUE, "`a` is NULL"),
         (("a", "int32", "repeated"), DataType("array", element=INT), [1, None], FailureKind.NULL_VALUE, "has a NULL"),
         (("a", ("string", "int32")), map_of(STRING, INT), None, FailureKind.NULL_VALUE, "`a` is NULL, and a map"),
@@ -122,10 +122,10 @@ def test_maps_are_written_in_the_order_of_their_keys() -> None:
         (("a", "uint32"), BIGINT, -1, FailureKind.OUT_OF_RANGE, "-1"),
         (("a", "uint32"), BIGINT, 2**32, FailureKind.OUT_OF_RANGE, "`a`: Value out of range: 4294967296"),
         (("a", "uint64"), decimal_of(38), Decimal(2**64), FailureKind.OUT_OF_RANGE, "18446744073709551616"),
-        (("a", "enum:t.Kind"), STRING, "GONE", FailureKind.OUT_OF_RANGE, "`a` is no value of t.Kind"),
-        (("a", "enum:t.Kind"), STRING, "--5", FailureKind.OUT_OF_RANGE, "`a` is no value of t.Kind"),
-        (("a", "enum:t.Kind"), STRING, "\u0665", FailureKind.OUT_OF_RANGE, "`a` is no value of t.Kind"),
-        (("a", "enum:t.Kind"), STRING, "99999999999", FailureKind.OUT_OF_RANGE, "`a` is no value of t.Kind"),
+        (("a", "enum:t.Kind"), STRING, "GONE", FailureKind.OUT_OF_RANGE, "`a` is not a value of t.Kind"),
+        (("a", "enum:t.Kind"), STRING, "--5", FailureKind.OUT_OF_RANGE, "`a` is not a value of t.Kind"),
+        (("a", "enum:t.Kind"), STRING, "\u0665", FailureKind.OUT_OF_RANGE, "`a` is not a value of t.Kind"),
+        (("a", "enum:t.Kind"), STRING, "99999999999", FailureKind.OUT_OF_RANGE, "`a` is not a value of t.Kind"),
         (("a", "google.protobuf.Duration"), BIGINT, 2**63 - 1, FailureKind.OUT_OF_RANGE, "`a` is longer"),
     ],
 )  # fmt: skip
@@ -146,7 +146,7 @@ def test_only_one_of_a_oneof_may_be_set() -> None:
     columns = (("a", INT), ("b", STRING), ("c", INT))
     encoded = encode(file, columns, {"a": 0}, {"b": ""}, {"a": 1, "b": "x"}, {"c": 1})
     assert [(one.row, one.message) for one in encoded.failures] == [
-        (2, "`a` and `b` are of the oneof one, and only one may be set")
+        (2, "`a` and `b` belong to the oneof one, of which only one may be set")
     ]
 
 
@@ -160,20 +160,20 @@ def test_fields_may_be_called_as_methods_of_the_library() -> None:
     ("field", "column", "said"),
     [
         (("b", "int32"), INT, "at `a`: t.R has no field for this column"),
-        (("a", "int32"), BIGINT, "at `a`: the schema has int32, and the column is bigint"),
-        (("a", "int64"), DOUBLE, "at `a`: the schema has int64, and the column is double"),
-        (("a", "float"), DOUBLE, "at `a`: the schema has float, and the column is double"),
-        (("a", "uint64"), decimal_of(10, 2), "at `a`: the schema has uint64, and the column is decimal(10,2)"),
-        (("a", "string"), BINARY, "at `a`: the schema has string, and the column is binary"),
-        (("a", "int32", "repeated"), INT, "at `a`: the field is repeated, and the column is int"),
+        (("a", "int32"), BIGINT, "at `a`: the schema has int32, but the column is bigint"),
+        (("a", "int64"), DOUBLE, "at `a`: the schema has int64, but the column is double"),
+        (("a", "float"), DOUBLE, "at `a`: the schema has float, but the column is double"),
+        (("a", "uint64"), decimal_of(10, 2), "at `a`: the schema has uint64, but the column is decimal(10,2)"),
+        (("a", "string"), BINARY, "at `a`: the schema has string, but the column is binary"),
+        (("a", "int32", "repeated"), INT, "at `a`: the field is repeated, but the column is int"),
         (("a", "int32", "repeated"), DataType("array", element=STRING), "at `a[]`: the schema has int32"),
-        (("a", ("string", "bool")), INT, "at `a`: the schema has a map, and the column is int"),
-        (("a", ("string", "bool")), map_of(INT, BOOLEAN), "at `a{}`: the schema has string, and the column is int"),
-        (("a", "t.X"), INT, "at `a`: the schema has the message t.X, and the column is int"),
+        (("a", ("string", "bool")), INT, "at `a`: the schema has a map, but the column is int"),
+        (("a", ("string", "bool")), map_of(INT, BOOLEAN), "at `a{}`: the schema has string, but the column is int"),
+        (("a", "t.X"), INT, "at `a`: the schema has the message t.X, but the column is int"),
         (("a", "t.X"), DataType("struct", fields=(("y", INT),)), "at `a.y`: t.X has no field for this column"),
         (("a", "google.protobuf.Timestamp"), TIMESTAMP_NTZ, "has google.protobuf.Timestamp, and the column is"),
         (("a", "google.protobuf.Duration"), TIMESTAMP, "has google.protobuf.Duration, and the column is"),
-        (("a", "google.protobuf.StringValue"), INT, "has google.protobuf.StringValue, and the column is int"),
+        (("a", "google.protobuf.StringValue"), INT, "has google.protobuf.StringValue, but the column is int"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused_with_the_place(
@@ -187,12 +187,12 @@ def test_columns_that_do_not_fit_are_refused_with_the_place(
 
 def test_a_required_field_needs_a_column() -> None:
     file = file_of({"R": [("a", "int32"), ("b", "int32", "required")]}, syntax="proto2")
-    with pytest.raises(FormatRefusal, match="at `b`: there is no column for this field, which is required"):
+    with pytest.raises(FormatRefusal, match="at `b`: there is no column for this required field"):
         FORMAT.check_schema(text_of(file), {"a": INT})
     FORMAT.check_schema(text_of(file), {"b": INT})
 
 
 def test_columns_alone_make_no_schema() -> None:
-    with pytest.raises(FormatRefusal, match="messages have field numbers, and columns have none") as caught:
+    with pytest.raises(FormatRefusal, match="a message needs field numbers, which columns do not have") as caught:
         FORMAT.derive_schema({"a": INT}, "topic")
     assert "{file: order.desc}" in caught.value.remedy

@@ -65,7 +65,7 @@ def test_a_message_of_the_registry_is_in_the_schema_itself() -> None:
     assert FORMAT.select_message(schema, "t.Note").message == "t.Note"
     with pytest.raises(FormatRefusal, match=r"no message `shop\.Customer`") as caught:
         FORMAT.select_message(schema, "shop.Customer")
-    assert caught.value.remedy == "it has t.Order, t.Note, t.Note.Part; names are with their package"
+    assert caught.value.remedy == "it has t.Order, t.Note, t.Note.Part; names include their package"
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def damaged_map() -> Any:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        (text_of(ORDER), "`shop/customer.proto` is imported, and is not there"),
+        (text_of(ORDER), "the import `shop/customer.proto` is missing"),
         (text_of(file_of({"R": [("a", "t.Gone")]})), "refused by the protobuf library"),
-        (text_of(damaged_map()), "the fields of the map's entry `AEntry` are no key and value"),
+        (text_of(damaged_map()), "the fields of the map's entry `AEntry` are not key and value"),
         (SchemaText(SchemaKind.PROTOBUF, 'syntax = "proto3";'), "the schema is text of a `.proto` file"),
         (SchemaText(SchemaKind.PROTOBUF, "AAAA"), "the schema is no descriptor of a file"),
         (text_of(file_of({})), "the schema has no message"),

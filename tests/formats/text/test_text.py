@@ -34,7 +34,7 @@ def test_a_whole_text_is_the_column_value() -> None:
     found = decode(*lines)
     assert found.frame["value"].to_list() == ["a", "", "é", "b\n", "c\r"]
     assert [(one.row, str(one)) for one in found.failures] == [
-        (2, "NULL_VALUE: a tombstone holds no text"),
+        (2, "NULL_VALUE: a tombstone has no text"),
         (4, "NOT_UTF8: the text is not UTF-8: invalid start byte at byte 0"),
     ]
     assert decode(*lines, output=()).frame.height == 5
@@ -109,8 +109,8 @@ def test_no_pattern_takes_more_than_linear_time() -> None:
         ("pattern: 'a(?=b)(?<x>c)'", "the pattern has `(?=`: look-around"),
         (r"pattern: '(?<x>a)\1'", r"the pattern has `\1`, a back-reference"),
         ("pattern: '(?<x>a++)'", "the pattern has a possessive or doubled quantifier"),
-        ("pattern: '(?P<x>a)'", "`(?P<` is not the beginning of a named group; write `(?<name>...)`"),
-        ("pattern: 'a(b)'", "the pattern has no named group, so there would be no column; for instance `pattern:"),
+        ("pattern: '(?P<x>a)'", "named groups do not begin with `(?P<`; write `(?<name>...)`"),
+        ("pattern: 'a(b)'", "the pattern has no named group, and each column needs one; for instance `pattern:"),
         ("pattern: '(?<x>a)(?<x>b)'", "the pattern has two groups `x`; rename one"),
         ("pattern: '(?<__tidegate_x>a)'", "the column `__tidegate_x` begins with `__tidegate`"),
         ("pattern: '(?<x>a'", "the pattern has a group that is not closed"),

@@ -67,7 +67,7 @@ RULES: Final[tuple[Rule, ...]] = (
         after_s=3.0,
     ),
     Rule(
-        code="registry-away",
+        code="registry-unavailable",
         meaning="Records wait for a schema, and the schema registry does not respond.",
         remedy="start the registry, or check `registry.url` from the daemon's machine; the records wait, and none is "
         "lost",

@@ -20,7 +20,7 @@ from tidegate.datatypes import (
     holds_kind,
 )
 from tidegate.expressions.decimal_types import decimal_for, derive_result
-from tidegate.expressions.errors import ExpressionRefusal
+from tidegate.expressions.errors import ExpressionRefusal, with_article
 from tidegate.expressions.expression import Call, Expression, Lambda, Literal, text_of
 from tidegate.expressions.typing_rules import (
     INTEGRAL,
@@ -247,9 +247,10 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
             text = text_of(argument.expression)
             raise ExpressionRefusal(
                 argument.start,
-                f"`{text}` is text beside {kind}: every record whose text is no {kind} would fail",
-                f"write what is meant: `cast({text} as {kind})`, `try_cast({text} as {kind})` for NULL instead, or the "
-                "other side as text",
+                f"`{text}` is a string, but is used as {kind}: every record whose text is not {with_article(kind)} "
+                "would fail",
+                f"write the cast: `cast({text} as {kind})`, `try_cast({text} as {kind})` for NULL instead, or one of "
+                "the other side to string",
             )
     return tuple(with_type(argument.start, argument.expression, kind) for argument in arguments)
 

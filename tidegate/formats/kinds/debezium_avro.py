@@ -80,7 +80,7 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
         for name, kind in declared.items():
             if not NAME.fullmatch(name):
                 remedy = "declare the name in the schema; Debezium's `field.name.adjustment.mode=avro` replaces others"
-                raise FormatRefusal(f"no field in Avro has the name `{name}`", remedy)
+                raise FormatRefusal(f"`{name}` is not a valid field name in Avro", remedy)
             _check_keys(name, kind)
         return super().read_columns(declared)
 
@@ -92,7 +92,7 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
             raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
         for name in ADDED:
             if name in columns:
-                message = f"the table has a column `{name}`, and so has every {self.name} source"
+                message = f"the table has a column `{name}`, which every {self.name} source adds"
                 raise FormatRefusal(message, "list the other columns: `schema: {id: bigint}`")
         return self.read_columns(columns)
 
@@ -129,9 +129,7 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
 
 def _check_keys(place: str, kind: DataType) -> None:
     if kind.key is not None and kind.key != STRING:
-        raise FormatRefusal(
-            f"the keys of {kind} in `{place}` are no strings, which they are in Avro", "declare strings"
-        )
+        raise FormatRefusal(f"the keys of {kind} in `{place}` are not strings, which Avro requires", "declare strings")
     for part in parts_of(kind):
         _check_keys(place, part)
 

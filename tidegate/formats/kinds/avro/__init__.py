@@ -112,14 +112,16 @@ Of a union of several types, the column's type is written; if there is none, the
         for column in columns:
             if not NAME.fullmatch(column):
                 raise FormatRefusal(
-                    f"the column `{column}` has no name that Avro allows", "rename it: letters, digits and `_`"
+                    f"the name of the column `{column}` is not allowed in Avro", "rename it: letters, digits and `_`"
                 )
         try:
             record = derive_record(columns, f"{_NAMESPACE}.{record_name(name)}")
             text = schema_text(record)
             parse_schema(SchemaText(SchemaKind.AVRO, text))
         except AvroRefusal as refusal:
-            raise FormatRefusal(f"the columns cannot be written: {refusal}", "select others, or use json") from refusal
+            raise FormatRefusal(
+                f"the columns cannot be written: {refusal}", "select other columns, or use json"
+            ) from refusal
         return SchemaText(SchemaKind.AVRO, text)
 
     @override
@@ -139,7 +141,9 @@ Of a union of several types, the column's type is written; if there is none, the
             made = SchemaText(SchemaKind.AVRO, text)
             parse_schema(self.key_record(made, "key"))
         except AvroRefusal as refusal:
-            raise FormatRefusal(f"the key cannot be written: {refusal}", "select another, or use json") from refusal
+            raise FormatRefusal(
+                f"the key cannot be written: {refusal}", "select another column, or use json"
+            ) from refusal
         return made
 
     @override
@@ -177,7 +181,7 @@ Of a union of several types, the column's type is written; if there is none, the
     @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
         if options.schema is None:
-            raise ValueError("Avro cannot be read without its schema")
+            raise ValueError("Avro needs a schema")
         from tidegate.formats.kinds.avro.decoder import AvroDecoder
         from tidegate.formats.kinds.json.writer import json_of_record
 
@@ -212,7 +216,7 @@ Of a union of several types, the column's type is written; if there is none, the
         return AvroEncoder(columns, options)
 
 
-_READ_REMEDY: Final = "give the reader a schema of its own, without what it cannot read"
+_READ_REMEDY: Final = "set a schema for the source that omits the unsupported parts"
 _WRITTEN_REMEDY: Final = "select the columns that the schema has, cast to its types, or name another schema"
 
 

@@ -86,10 +86,10 @@ def column_type(one: AvroType, place: str) -> DataType:
     if one.kind == "union":
         return _union_type(one, place)
     if one.kind == "null":
-        raise AvroRefusal(place, "a type without values; give the reader a schema without this field")
+        raise AvroRefusal(place, "the type has no values; set a schema for the source without this field")
     if one.kind == "record":
         if not one.fields:
-            raise AvroRefusal(place, f"the record {one.name} has no fields; there is no such struct")
+            raise AvroRefusal(place, f"the record {one.name} has no fields, and a struct needs at least one")
         return DataType(
             "struct", fields=tuple((each.name, column_type(each.type, f"{place}.{each.name}")) for each in one.fields)
         )
@@ -99,7 +99,7 @@ def column_type(one: AvroType, place: str) -> DataType:
         return map_of(STRING, column_type(one.items, f"{place}{{}}"))
     if one.logical == "decimal":
         if one.precision > MAX_PRECISION:
-            raise AvroRefusal(place, f"a decimal of {one.precision} digits; at most {MAX_PRECISION} are possible")
+            raise AvroRefusal(place, f"a decimal of {one.precision} digits exceeds the maximum of {MAX_PRECISION}")
         return decimal_of(one.precision, one.scale)
     return _LOGICAL.get(one.logical) or _PLAIN[one.kind]
 
@@ -107,7 +107,7 @@ def column_type(one: AvroType, place: str) -> DataType:
 def _union_type(one: AvroType, place: str) -> DataType:
     members = [each for each in one.branches if each.kind != "null"]
     if not members:
-        raise AvroRefusal(place, "a type without values; give the reader a schema without this field")
+        raise AvroRefusal(place, "the type has no values; set a schema for the source without this field")
     if len(members) == 1:
         return column_type(members[0], place)
     kinds = {each.kind for each in members}
@@ -117,7 +117,7 @@ def _union_type(one: AvroType, place: str) -> DataType:
     if kinds == {"float", "double"}:
         return DOUBLE
     if {"int", "long"} <= kinds or {"float", "double"} <= kinds:
-        raise AvroRefusal(place, "a union with two kinds of numbers beside others is not supported yet")
+        raise AvroRefusal(place, "a union of two kinds of numbers and other types is not supported")
     types = [column_type(each, place) for each in members]
     return DataType("struct", fields=tuple((f"member{index}", kind) for index, kind in enumerate(types)))
 
@@ -127,7 +127,7 @@ def check_readable(kind: DataType, place: str) -> None:
     if kind.kind in ("tinyint", "smallint"):
         raise AvroRefusal(place, f"Avro has no {kind}; its smallest whole number is an int")
     if kind.kind == "map" and kind.key != STRING:
-        raise AvroRefusal(place, f"the keys of {kind} are no strings, which they are in Avro")
+        raise AvroRefusal(place, f"the keys of {kind} are not strings, which Avro requires")
     if kind.element is not None:
         check_readable(kind.element, place)
     for name, each in kind.fields:
@@ -140,7 +140,7 @@ def derive_type(kind: DataType, names: str) -> AvroType:
         return AvroType("array", items=nullable(derive_type(kind.element, f"{names}_item")))
     if kind.kind == "map" and kind.element is not None:
         if kind.key != STRING:
-            raise AvroRefusal("", f"the keys of {kind} are no strings, which they are in Avro")
+            raise AvroRefusal("", f"the keys of {kind} are not strings, which Avro requires")
         return AvroType("map", items=nullable(derive_type(kind.element, f"{names}_value")))
     if kind.kind == "struct":
         fields = tuple(derive_field(name, each, f"{names}_{name}") for name, each in kind.fields)

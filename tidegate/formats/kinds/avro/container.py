@@ -111,4 +111,4 @@ class _Joined:
 
 
 def _refusal(error: BaseException) -> ValueError:
-    return ValueError(f"it is no whole Avro file: {first_line(error) or type(error).__name__}")
+    return ValueError(f"it is not a complete Avro file: {first_line(error) or type(error).__name__}")

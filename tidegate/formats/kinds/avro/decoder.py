@@ -186,7 +186,7 @@ def _require_field(writer: AvroType, fitted: AvroType) -> None:
         return
     names = [field.name for field in writer.fields]
     is_change = "op" in names and ("before" in names or "after" in names)
-    hint = "it looks like that of change events: use `format: debezium-avro`" if is_change else ""
+    hint = "it looks like the schema of change events: use `format: debezium-avro`" if is_change else ""
     raise NoDeclaredField("", describe_undeclared(names, (field.name for field in fitted.fields), hint))
 
 

@@ -102,7 +102,7 @@ def _parts(
 def _written(value: pl.Expr, kind: DataType, one: AvroType, checks: list[WriteCheck], place: str) -> pl.Expr:
     inner = one.bare
     if not one.nullable:
-        message = f"`{place}` is NULL, and the schema has no null there"
+        message = f"`{place}` is NULL, but the schema does not allow null there"
         checks.append(WriteCheck(value.is_null(), FailureKind.NULL_VALUE, message, nulls_of=place))
     if kind.kind == "struct":
         within: list[WriteCheck] = []
@@ -133,20 +133,22 @@ def _leaf(value: pl.Expr, kind: DataType, one: AvroType, checks: list[WriteCheck
     if one.kind == "enum":
         numbers = pl.Series(range(len(one.symbols)), dtype=pl.Int32)
         made = value.replace_strict(pl.Series(one.symbols), numbers, default=None, return_dtype=pl.Int32)
-        message = f"`{place}` is no symbol of {one.name}"
+        message = f"`{place}` is not a symbol of {one.name}"
         checks.append(WriteCheck(made.is_null() & value.is_not_null(), FailureKind.OUT_OF_RANGE, message))
         return made
     if one.kind == "fixed" and one.logical != "decimal":
         checks.append(
-            WriteCheck(value.bin.size() != one.size, FailureKind.OUT_OF_RANGE, f"`{place}` has not {one.size} bytes")
+            WriteCheck(
+                value.bin.size() != one.size, FailureKind.OUT_OF_RANGE, f"`{place}` does not have {one.size} bytes"
+            )
         )
         return value
     if one.logical == "uuid":
-        checks.append(WriteCheck(~value.str.contains(_UUID), FailureKind.OUT_OF_RANGE, f"`{place}` is no UUID"))
+        checks.append(WriteCheck(~value.str.contains(_UUID), FailureKind.OUT_OF_RANGE, f"`{place}` is not a UUID"))
         return value
     if one.logical in DAY:  # otherwise the record would be written, and fail when it is read
         outside = ~value.is_between(0, DAY[one.logical] - 1)
-        checks.append(WriteCheck(outside, FailureKind.OUT_OF_RANGE, f"`{place}` is no time of a day"))
+        checks.append(WriteCheck(outside, FailureKind.OUT_OF_RANGE, f"`{place}` is not a time of day"))
     if one.logical == "decimal":
         size = one.size if one.kind == "fixed" else None
         return value.map_batches(lambda column: _decimal_bytes(column, size), return_dtype=pl.Binary)

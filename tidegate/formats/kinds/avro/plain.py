@@ -47,7 +47,7 @@ def _bytes_of(one: AvroType, value: Any) -> bytes:
     if one.kind == "union":
         return _of_union(one, value)
     if value is None:
-        raise ValueError(f"a NULL where the schema has {one.name or one.kind} without null")
+        raise ValueError(f"a NULL where the schema has {one.name or one.kind}, which is not nullable")
     match one.kind:
         case "record":
             return b"".join(_field(field.name, field.type, part) for field, part in zip(one.fields, value, strict=True))
@@ -63,7 +63,7 @@ def _bytes_of(one: AvroType, value: Any) -> bytes:
             return _of_bytes(value.encode())
         case "enum":
             if value not in one.symbols:
-                raise ValueError(f"{value[:60]!r} is no symbol of {one.name}")
+                raise ValueError(f"{value[:60]!r} is not a symbol of {one.name}")
             return zigzag(one.symbols.index(value))
         case "int" | "long":
             return zigzag(_number(one, value))
@@ -82,7 +82,7 @@ def _of_union(one: AvroType, value: Any) -> bytes:
     places = {index: each for index, each in enumerate(one.branches) if each.kind != "null"}
     if value is None:
         if len(places) == len(one.branches):
-            raise ValueError("a NULL where the schema has a union without null")
+            raise ValueError("a NULL where the schema has a union, which is not nullable")
         return zigzag(next(index for index in range(len(one.branches)) if index not in places))
     if one.bare is not one:
         [(index, branch)] = places.items()
@@ -91,7 +91,7 @@ def _of_union(one: AvroType, value: Any) -> bytes:
     else:
         found = [(at, each, part) for (at, each), part in zip(places.items(), value, strict=True) if part is not None]
         if len(found) != 1:
-            raise ValueError(f"{len(found)} members of the union are set, and one has to be")
+            raise ValueError(f"{len(found)} members of the union are set, but exactly one must be")
         [(index, branch, value)] = found
     return zigzag(index) + _bytes_of(branch, value)
 
@@ -113,7 +113,7 @@ def _data(one: AvroType, value: Any) -> bytes:
     if one.kind == "bytes":
         return _of_bytes(value)
     if len(value) != one.size:
-        raise ValueError(f"{len(value)} bytes, and {one.name} has {one.size}")
+        raise ValueError(f"{len(value)} bytes, but {one.name} has {one.size}")
     return bytes(value)
 
 

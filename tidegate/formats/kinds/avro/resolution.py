@@ -61,7 +61,7 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
         return msgspec.structs.replace(one, items=_fit(one.items, kind.element, f"{place}[]"))
     if one.kind == "map" and kind.kind == "map" and one.items is not None and kind.element is not None:
         if kind.key != DataType("string"):
-            raise AvroRefusal(place, f"the keys of a map are strings in Avro, and the column is {kind}")
+            raise AvroRefusal(place, f"Avro's maps have strings as keys, but the column is {kind}")
         return msgspec.structs.replace(one, items=_fit(one.items, kind.element, f"{place}{{}}"))
     if one.kind == "record" and kind.kind == "struct":
         fields = {field.name: field for field in one.fields}
@@ -78,7 +78,7 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
     wanted = _BY_COLUMN.get(kind.kind, "")
     if wanted in PROMOTED.get(one.kind, ()) and not one.logical:
         return AvroType(wanted)
-    raise AvroRefusal(place, f"the writer's is {word_of(one)}, which is no {kind}")
+    raise AvroRefusal(place, f"the writer's type is {word_of(one)}, which cannot become {kind}")
 
 
 def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
@@ -93,9 +93,9 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
         )
     one = writer.bare
     if reader.kind != one.kind and reader.kind not in PROMOTED.get(one.kind, ()):
-        raise AvroRefusal(place, f"the writer's is {word_of(writer)}, and the reader's {word_of(reader)}")
+        raise AvroRefusal(place, f"the writer's type is {word_of(writer)}, the reader's {word_of(reader)}")
     if reader.name and short_name(reader.name) != short_name(one.name) and one.name not in reader.aliases:
-        raise AvroRefusal(place, f"the writer's is the {one.kind} {one.name}, and the reader's {reader.name}")
+        raise AvroRefusal(place, f"the writer's type is the {one.kind} {one.name}, the reader's {reader.name}")
     if reader.kind == "record":
         sources = _sources(one, reader)
         fields = tuple(_align_field(one, field, sources.get(field.name), place) for field in reader.fields)
@@ -103,7 +103,7 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     if reader.items is not None and one.items is not None:
         return msgspec.structs.replace(reader, items=align(one.items, reader.items, f"{place}[]"))
     if reader.kind == "fixed" and reader.size != one.size:
-        raise AvroRefusal(place, f"the writer's has {one.size} bytes, and the reader's {reader.size}")
+        raise AvroRefusal(place, f"the writer's type has {one.size} bytes, the reader's {reader.size}")
     return _align_logical(one, reader, place)
 
 
@@ -196,7 +196,7 @@ def _align_field(writer: AvroType, field: AvroField, source: AvroField | None, p
     """
     where = f"{place}.{field.name}".lstrip(".")
     if source is None and not field.has_default:
-        raise AvroRefusal(where, "the writer has no such field, and the reader no default for it")
+        raise AvroRefusal(where, "the writer does not have the field, and the reader has no default for it")
     others = {one.name for one in writer.fields if one is not source}
     aliases = tuple(name for name in field.aliases if name not in others)
     if aliases != field.aliases:
@@ -209,11 +209,11 @@ def _align_logical(writer: AvroType, reader: AvroType, place: str) -> AvroType:
         return reader
     if writer.logical == reader.logical:
         if writer.scale != reader.scale:
-            raise AvroRefusal(place, f"the writer's scale is {writer.scale}, and the reader's {reader.scale}")
+            raise AvroRefusal(place, f"the writer's scale is {writer.scale}, the reader's {reader.scale}")
         return reader
     if any(writer.logical.startswith(one) and reader.logical.startswith(one) for one in _MOMENTS):
         return msgspec.structs.replace(reader, logical=writer.logical)
-    raise AvroRefusal(place, f"the writer's is {writer.logical}, and the reader's {reader.logical}")
+    raise AvroRefusal(place, f"the writer's type is {writer.logical}, the reader's {reader.logical}")
 
 
 def find_field(writer: AvroType, field: AvroField) -> AvroField | None:

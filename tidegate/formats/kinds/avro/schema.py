@@ -159,13 +159,13 @@ def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroTyp
     except fastavro.schema.UnknownType as error:
         raise AvroRefusal("", f"there is no type {_shown(repr(error.name))}") from error
     except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise AvroRefusal("", f"it is no Avro schema: {_shown(str(error))}") from error
+        raise AvroRefusal("", f"it is not an Avro schema: {_shown(str(error))}") from error
     except KeyError as error:
-        raise AvroRefusal("", f"it is no Avro schema: {_shown(str(error))} is missing") from error
+        raise AvroRefusal("", f"it is not an Avro schema: {_shown(str(error))} is missing") from error
     except (TypeError, AttributeError, OverflowError) as error:  # its message would be Python's
-        raise AvroRefusal("", "it is no Avro schema: something in it is not what Avro has there") from error
+        raise AvroRefusal("", "it is not an Avro schema: a part of it does not follow the specification") from error
     if top.kind != "record":
-        raise AvroRefusal("", f"a record is needed, and this is of type {top.kind}")
+        raise AvroRefusal("", f"a record is needed, but the type is {top.kind}")
     _check_bounds(top)
     return top
 
@@ -200,13 +200,13 @@ class _Reader:
 
     def read(self, one: Any, namespace: str, place: str, depth: int = 0) -> AvroType:
         if depth > DEPTH_MAX:
-            raise AvroRefusal(place[:100], f"it is nested more than {DEPTH_MAX} deep")
+            raise AvroRefusal(place[:100], f"it is nested more than {DEPTH_MAX} levels deep")
         if isinstance(one, str):
             return AvroType(one) if one in PRIMITIVES else self._named(one, namespace, place)
         if isinstance(one, list):
             return self._union(one, namespace, place, depth)
         if not isinstance(one, Mapping):
-            raise AvroRefusal(place, f"{one!r} is no type")
+            raise AvroRefusal(place, f"{one!r} is not a type")
         kind = one.get("type")
         if kind in ("record", "error"):
             return self._record(one, namespace, place, depth)
@@ -226,7 +226,7 @@ class _Reader:
             if known in self._names:
                 found = self._names[known]
                 if found is None:
-                    raise AvroRefusal(place, f"{known} contains itself; columns have a fixed depth")
+                    raise AvroRefusal(place, f"{known} contains itself, but columns have a fixed depth")
                 return found
         raise AvroRefusal(place, f"there is no type {name!r}")
 
@@ -245,9 +245,11 @@ class _Reader:
             if not each["name"]:
                 raise AvroRefusal(place, "a field has an empty name")
             if not NAME.fullmatch(each["name"]):
-                raise AvroRefusal(where, "no name of a field in Avro: letters, digits and _, no digit first")
+                raise AvroRefusal(
+                    where, "not a valid field name in Avro: letters, digits and _, not beginning with a digit"
+                )
             if any(each["name"] == field.name for field in fields):
-                raise AvroRefusal(where, "there are two fields of this name")
+                raise AvroRefusal(where, "there are two fields with this name")
             kind = self.read(each["type"], space, where, depth + 1)
             fields.append(
                 AvroField(each["name"], kind, "default" in each, each.get("default"), _alias_names(each, where))
@@ -263,7 +265,7 @@ class _Reader:
             return self._end(made)
         size = one["size"]
         if not isinstance(size, int) or not 0 <= size <= 2**20:
-            raise AvroRefusal(place, f"{size!r} is no size of a fixed type")
+            raise AvroRefusal(place, f"{size!r} is not a valid size of a fixed type")
         return self._end(self._meaning(AvroType("fixed", name, _aliases(one, space, place), size=size), one))
 
     def _begin(self, one: Mapping[str, Any], namespace: str, place: str) -> tuple[str, str]:
@@ -272,7 +274,7 @@ class _Reader:
         space = one.get("namespace", namespace) or ""
         full = name if "." in name or not space else f"{space}.{name}"
         if full in self._names:
-            raise AvroRefusal(place, f"the type {full} is described twice")
+            raise AvroRefusal(place, f"the type {full} is defined twice")
         self._names[full] = None
         return full, full.rpartition(".")[0]
 
@@ -290,7 +292,7 @@ def _aliases(one: Mapping[str, Any], namespace: str, place: str) -> tuple[str, .
 def _alias_names(one: Mapping[str, Any], place: str) -> tuple[str, ...]:
     found = one.get("aliases") or []
     if not isinstance(found, list) or not all(isinstance(alias, str) for alias in found):
-        raise AvroRefusal(place, "`aliases` is no list of names")
+        raise AvroRefusal(place, "`aliases` is not a list of names")
     return tuple(found)
 
 
@@ -309,7 +311,7 @@ def _check_bounds(top: AvroType) -> None:
         if total > NODES_MAX:
             raise AvroRefusal(place, f"it has more than {NODES_MAX} types")
         if one.kind == "array" and one.items is not None and not bytes_at_least(one.items):
-            raise AvroRefusal(place, "elements that take no bytes; a few bytes could be any number of them")
+            raise AvroRefusal(place, "elements that take no bytes: a few bytes could hold any number of them")
         weights[id(one)] = total
         return total
 
@@ -337,7 +339,7 @@ def _json(one: AvroType, logical: bool, seen: dict[str, AvroType]) -> Any:
         known = seen.get(one.name)
         if known is not None:
             if known != one:
-                raise AvroRefusal("", f"{one.name} is described in two ways")
+                raise AvroRefusal("", f"{one.name} is defined in two ways")
             return one.name
         seen[one.name] = one
     made: dict[str, Any] = {"type": one.kind}
@@ -377,7 +379,7 @@ def check_defaults(one: AvroType, place: str = "") -> None:
         where = f"{place}.{field.name}".lstrip(".")
         if field.has_default and not is_value(field.type, field.default):
             shown = json.dumps(field.default, ensure_ascii=False)[:_SHOWN_MAX]
-            raise AvroRefusal(where, f"the default {shown} is no value of its type")
+            raise AvroRefusal(where, f"the default {shown} is not a value of its type")
         check_defaults(field.type, where)
     for inner in [*one.branches, *([one.items] if one.items else [])]:
         check_defaults(inner, place)

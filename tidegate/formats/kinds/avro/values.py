@@ -92,7 +92,7 @@ class ReferenceReader:
         record: Any = fastavro.schemaless_reader(stream, self._writer, self._reader)
         left = len(body) - stream.tell()
         if left:
-            raise ValueError(f"{left} more bytes than the record has")
+            raise ValueError(f"bytes follow the end of the record: {left}")
         if self._defaults:
             record |= self._defaults
         for name, convert in self._checked:
@@ -115,8 +115,10 @@ def _failure(row: int, error: Exception) -> RecordFailure:
     if isinstance(error, EOFError | LookupError) or not str(error):
         what = "the bytes end within the record"
         if isinstance(error, LookupError):
-            what = "an enum or a union has a number that none of its symbols or types has"
-        return RecordFailure(row, FailureKind.MALFORMED_AVRO, f"{what}; it was written with another schema, or cut")
+            what = "an enum or a union has an index beyond its symbols or types"
+        return RecordFailure(
+            row, FailureKind.MALFORMED_AVRO, f"{what}; it was written with another schema, or truncated"
+        )
     return RecordFailure(row, FailureKind.MALFORMED_AVRO, first_line(error))
 
 
@@ -220,7 +222,7 @@ def _logical(one: AvroType) -> Convert:
     if one.logical == "date":
         return lambda value: _within(value, FIRST_DAY, LAST_DAY, "a date of the years 1 to 9999")
     if one.logical in DAY:
-        return lambda value: _within(value, 0, DAY[one.logical] - 1, "a time of a day")
+        return lambda value: _within(value, 0, DAY[one.logical] - 1, "a time of day")
     if one.logical == "duration":
         return _bytes
     factor, divisor = MICROS[one.logical.rpartition("-")[2]]
@@ -233,7 +235,7 @@ def _uuid(value: str) -> str:
     try:
         return str(UUID(value))
     except ValueError as error:
-        raise _Unfit(f"{value[:60]!r} is no UUID", FailureKind.MALFORMED_AVRO) from error
+        raise _Unfit(f"{value[:60]!r} is not a UUID", FailureKind.MALFORMED_AVRO) from error
 
 
 def _within(value: int, low: int, high: int, what: str) -> int:
@@ -245,7 +247,7 @@ def _within(value: int, low: int, high: int, what: str) -> int:
 def _decimal(value: bytes | str, limit: int, one: AvroType, context: Context) -> Decimal:
     unscaled = int.from_bytes(_bytes(value), "big", signed=True)
     if not -limit < unscaled < limit:
-        raise _Unfit(f"a decimal has more digits than {one.precision}")
+        raise _Unfit(f"a decimal has more than {one.precision} digits")
     return Decimal(unscaled).scaleb(-one.scale, context)
 
 

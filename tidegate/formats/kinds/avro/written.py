@@ -89,7 +89,7 @@ def _choose(union: AvroType, kind: DataType | None, place: str) -> AvroType:
     else:
         fitting = [(index, each) for index, each in others if _holds(each, kind, place)]
         if not fitting:
-            raise AvroRefusal(place, f"the schema has a union, and none of its types is for {kind}")
+            raise AvroRefusal(place, f"the schema has a union, but none of its types fits {kind}")
         index, found = min(fitting, key=lambda each: not _is_natural(each[1], kind))
         found = _narrow(found, kind, place)
     branches = (found,) if null < 0 else (AvroType("null"), found)
@@ -117,7 +117,7 @@ def _check_fields(record: AvroType, columns: Mapping[str, DataType], place: str 
         if field.name in columns:
             _check(field.type, columns[field.name], f"{place}{field.name}")
         elif not _left_out(field):
-            raise AvroRefusal(f"{place}{field.name}", "there is no column for this field, and it cannot be null")
+            raise AvroRefusal(f"{place}{field.name}", "there is no column for this field, which cannot be null")
         _check_writable(field.type, f"{place}{field.name}")
 
 
@@ -131,7 +131,7 @@ def _check_writable(one: AvroType, place: str) -> None:
     if (inner.kind == "fixed" and not inner.size) or (
         inner.kind == "record" and all(field.type.kind == "null" for field in inner.fields)
     ):
-        raise AvroRefusal(place, f"writing values of {inner.name}, which have no bytes, is not supported yet")
+        raise AvroRefusal(place, f"writing values of {inner.name}, which have no bytes, is not supported")
     for field in inner.fields:
         _check_writable(field.type, f"{place}.{field.name}")
     if inner.items is not None:
@@ -146,11 +146,11 @@ def _shown(one: AvroType) -> str:
 def _check(one: AvroType, kind: DataType, place: str) -> None:
     inner = one.bare
     if not _fits(inner, kind):
-        raise AvroRefusal(place, f"the schema has {_shown(inner)}, and the column is {kind}")
+        raise AvroRefusal(place, f"the schema has {_shown(inner)}, but the column is {kind}")
     if kind.kind == "struct":
         _check_fields(inner, dict(kind.fields), f"{place}.")
     if kind.kind == "map" and kind.key != STRING:
-        raise AvroRefusal(place, "the keys of a map are strings in Avro")
+        raise AvroRefusal(place, "Avro's maps have strings as keys")
     if kind.element is not None and inner.items is not None:
         _check(inner.items, kind.element, f"{place}{'[]' if kind.kind == 'array' else '{}'}")
 

@@ -63,7 +63,7 @@ class CloudEventsFormat(Format):
     """Events whose data is JSON, or anything else as a whole."""
 
     name = "cloudevents"
-    writes = "an event: columns `ce_...` are its attributes, the others an object, which is its data"
+    writes = "an event: columns `ce_...` are its attributes, the others are the fields of its data"
     finds_unknown_fields = True
     keeps_unknown_fields = True
     sink_settings: ClassVar[type[Settings]] = SinkSection
@@ -140,7 +140,7 @@ the key with `key: ce_partitionkey`. A sink does not pass on headers that it wri
                         "add the column `ce_id`, for instance concat_ws('-', topic, partition, offset) of `metadata`"
                     )
                 raise FormatRefusal(
-                    f"events have the attribute `{name}`, and there is no column `{PREFIX}{name}`", remedy
+                    f"events need the attribute `{name}`, but there is no column `{PREFIX}{name}`", remedy
                 )
         return columns
 
@@ -152,7 +152,7 @@ the key with `key: ce_partitionkey`. A sink does not pass on headers that it wri
         for name, text in constants.items():
             message = remedy = ""
             if f"{PREFIX}{name}" in columns:
-                message, remedy = f"there is a column `{PREFIX}{name}`, too", "keep one of them"
+                message, remedy = f"there is also a column `{PREFIX}{name}`", "keep one of them"
             elif name in ("id", "time"):
                 message, remedy = f"`{name}` differs from event to event", f"make it a column, `{PREFIX}{name}`"
             elif name == "specversion" and text != SPECVERSION:

@@ -58,27 +58,27 @@ def check_columns(columns: Schema) -> None:
         if name:
             _check_attribute(column, name, kind)
         elif column == DATA and kind not in _DATA_TYPES:
-            raise FormatRefusal(f"`{DATA}` is {kind}; it holds the data of an event", "make it string or binary")
+            raise FormatRefusal(f"`{DATA}` is {kind}, but it holds the data of an event", "make it string or binary")
     fields = fields_of(columns)
     if DATA in columns and fields:
         one = next(iter(fields))
         raise FormatRefusal(
-            f"`{DATA}` is all the data of an event, and `{one}` a field of it", f"keep the fields or `{DATA}`"
+            f"`{DATA}` is all the data of an event, but `{one}` is a field of it", f"keep the fields or `{DATA}`"
         )
 
 
 def _check_attribute(column: str, name: str, kind: DataType) -> None:
     if not _NAME.fullmatch(name):
         raise FormatRefusal(
-            f"`{column}` is no attribute of an event: their names have only lower-case letters and digits",
+            f"`{column}` is not an attribute of an event: their names have only lower-case letters and digits",
             f"rename it; columns that begin with `{PREFIX}` are attributes",
         )
     expected = CORE.get(name)
     if expected is not None and kind != expected:
-        raise FormatRefusal(f"`{column}` is {kind}, and the attribute is {expected}", f"make it {expected}")
+        raise FormatRefusal(f"`{column}` is {kind}, but the attribute is {expected}", f"make it {expected}")
     if kind.kind not in _EXTENSION_KINDS:
         remedy = "use boolean, int, string, binary or timestamp"
-        raise FormatRefusal(f"`{column}` is {kind}, which no attribute of an event can be", remedy)
+        raise FormatRefusal(f"`{column}` is {kind}, which is not a type of attributes", remedy)
 
 
 def is_media_type(text: str) -> bool:

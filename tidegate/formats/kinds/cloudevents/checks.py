@@ -44,9 +44,9 @@ class AttributeReader:
                 _fail(failures, (texts[name] == "").arg_true(), f"`{name}` is empty")
             _find_untyped(name, kind, texts[name], columns[name], failures)
         _check_each(
-            "specversion", texts, failures, lambda one: one == SPECVERSION, f"and only {SPECVERSION} is supported"
+            "specversion", texts, failures, lambda one: one == SPECVERSION, f"but only {SPECVERSION} is supported"
         )
-        _check_each("datacontenttype", texts, failures, is_media_type, "which is no media type")
+        _check_each("datacontenttype", texts, failures, is_media_type, "which is not a media type")
 
 
 def _fail(failures: dict[int, RecordFailure], rows: Iterable[int], message: str) -> None:

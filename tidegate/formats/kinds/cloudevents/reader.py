@@ -182,7 +182,9 @@ def _data_of(data: Any, data_base64: str | None, content_type: str | None) -> by
     except UnicodeDecodeError:
         raise ValueError("`data` is not UTF-8") from None
     except msgspec.DecodeError:
-        raise ValueError(f"`data` is no string, and the `datacontenttype` is {content_type[:60]}, not JSON") from None
+        raise ValueError(
+            f"`data` is not a string, but the `datacontenttype` is {content_type[:60]}, not JSON"
+        ) from None
 
 
 _UNREADABLE: Final = "the name of a header is not UTF-8"
@@ -357,7 +359,7 @@ class EventDecoder(Decoder):
                 continue
             what = "a batch of events" if media_type.startswith(_BATCH) else f"an event in the format {media_type[:60]}"
             for row in (types == text).arg_true():
-                message = f"it is {what}; only single events in JSON are supported"
+                message = f"it is {what}, but only single events in JSON are supported"
                 failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
         return found.arg_true()
 
@@ -395,7 +397,8 @@ class EventDecoder(Decoder):
             if is_json(text):
                 continue
             message = (
-                f"`datacontenttype` is {text[:60]!r}, and the source reads fields of JSON; `{DATA}` would hold any"
+                f"`datacontenttype` is {text[:60]!r}, but the source reads fields of JSON; the column `{DATA}` "
+                "would hold any data"
             )
             for row in (types == text).arg_true():
                 failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))

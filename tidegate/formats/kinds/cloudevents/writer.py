@@ -96,7 +96,7 @@ class _Attributes:
         for name in self._columns:
             column = values[name]
             if name in REQUIRED and column.null_count():
-                fail(column.is_null(), f"`{PREFIX}{name}` is NULL, and an event needs it")
+                fail(column.is_null(), f"`{PREFIX}{name}` is NULL, but an event needs it")
             if name in CORE and column.dtype == pl.String:
                 fail(column == "", f"`{PREFIX}{name}` is empty")
         for name, judge in self._judges.items():
@@ -108,15 +108,15 @@ class _Attributes:
 
 
 def _judge_version(text: str) -> str:
-    return "" if text == SPECVERSION else f"and events are written in {SPECVERSION}"
+    return "" if text == SPECVERSION else f"but events are written in {SPECVERSION}"
 
 
 def _judge_type(text: str) -> str:
-    return "" if is_media_type(text) else "which is no media type"
+    return "" if is_media_type(text) else "which is not a media type"
 
 
 def _judge_field_type(text: str) -> str:
-    return "" if is_json(text) else "and the data is an object in JSON"
+    return "" if is_json(text) else "but the data is an object in JSON"
 
 
 def _sorted(failures: Mapping[int, RecordFailure]) -> Sequence[RecordFailure]:
@@ -241,7 +241,7 @@ class _StructuredEncoder(Encoder):
             try:
                 _CHECK_JSON(data[row])
             except ValueError as error:
-                message = f"`{DATA}` is to be a JSON text by its `datacontenttype`: {error}"
+                message = f"`{DATA}` must be JSON because of its `datacontenttype`: {error}"
                 failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
         return texts.zip_with(~as_json, (',"data":' + data).fill_null(""))
 

@@ -128,7 +128,7 @@ messages.
     def read_columns(self, declared: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
         for name in ADDED:
             if name in declared:
-                raise FormatRefusal(f"every {self.name} source has a column `{name}` already", "remove it")
+                raise FormatRefusal(f"every {self.name} source already has a column `{name}`", "remove it")
         return {**declared, **ADDED} if declared else {}
 
     @override
@@ -143,7 +143,7 @@ messages.
 
     @override
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
-        raise NotImplementedError("no sink has this format")
+        raise NotImplementedError("sinks do not have this format")
 
 
 FORMAT: Final = DebeziumFormat()

@@ -44,11 +44,11 @@ def find_no_change(op: str | None, top: str, *, before: bool, after: bool) -> No
     :param top: prefix of field names in places.
     """
     if op is None:
-        return incomplete("the record has no `op`: it is no change event", top.removesuffix(".") or OP_FIELD)
+        return incomplete("the record has no `op`, so it is not a change event", top.removesuffix(".") or OP_FIELD)
     place = ROWS.get(op)
     if place is None:
         what = _NO_ROW.get(op, "is unknown")
-        message = f"the event `{op[:20]}` {what}, and has no row - at `{top}{OP_FIELD}`"
+        message = f"the event `{op[:20]}` {what} and has no row - at `{top}{OP_FIELD}`"
         return NoChange(FailureKind.UNSUPPORTED_CHANGE, message)
     if not (before if op == DELETE else after):
         return incomplete(f"the event `{op}` has no row in `{place}`", f"{top}{place}")
@@ -57,17 +57,17 @@ def find_no_change(op: str | None, top: str, *, before: bool, after: bool) -> No
 
 def no_row_before(op: str, place: str) -> NoChange:
     """Returns the error for a change that must be retracted but lacks the row before it."""
-    return incomplete(f"the event `{op}` has no row in `before`, which has to be taken back ({_REMEDY})", place)
+    return incomplete(f"the event `{op}` has no row in `before`, which must be retracted ({_REMEDY})", place)
 
 
 def lacks_before(field: str, place: str) -> NoChange:
     """Returns the error for a change whose row before it lacks a column."""
-    return incomplete(f"the row in `before` has no `{field}`, and has to be taken back ({_REMEDY})", place)
+    return incomplete(f"the row in `before` must be retracted, but has no `{field}` ({_REMEDY})", place)
 
 
 def not_in_log(place: str) -> NoChange:
     """Returns the error for a change with a value that Debezium does not have."""
-    return incomplete("the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)", place)
+    return incomplete("the database's log does not contain the value (with `REPLICA IDENTITY FULL` it does)", place)
 
 
 def incomplete(message: str, place: str) -> NoChange:

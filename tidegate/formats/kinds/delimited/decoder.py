@@ -65,7 +65,7 @@ class DelimitedDecoder(Decoder):
         count = len(self._declared)
         for row, value in enumerate(values):
             if value is None:
-                failures.append(RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone holds no line"))
+                failures.append(RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone has no line"))
                 continue
             try:
                 fields = self._read(value.decode())
@@ -87,7 +87,7 @@ class DelimitedDecoder(Decoder):
 
     def _describe_count(self, fields: Sequence[str | None]) -> str:
         count = len(self._declared)
-        sizes = f"{render_count(len(fields), 'field')}, and the schema has {render_count(count, 'column')}"
+        sizes = f"{render_count(len(fields), 'field')}, but the schema has {render_count(count, 'column')}"
         if len(fields) > count:
             first = fields[count]
             shown = "NULL" if first is None else repr(first[:_SHOWN_MAX])

@@ -28,7 +28,7 @@ _WRITTEN: Final = {
 _FLOATING: Final = ("float", "double")
 _BREAK: Final = "\0"
 """Between the texts of a column when they are searched; a text that has one is only searched more closely."""
-_UNFIT: Final = "has the separator, a line break or the text of NULL, which a field without quotes cannot hold"
+_UNFIT: Final = "contains the separator, a line break or the text of NULL, which needs quotes"
 """The separator may also begin in the text and end after it (`Dialect.overlaps`)."""
 
 

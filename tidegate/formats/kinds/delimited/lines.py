@@ -71,7 +71,7 @@ class LineSplitter:
 
     def _split_plain(self, line: str) -> list[str | None]:
         if "\n" in line or "\r" in line:
-            raise LineProblem("it has several lines; only a quoted field holds a line break")
+            raise LineProblem("it has several lines, but only quoted fields can contain line breaks")
         null, blanks = self._null, self._blanks
         if blanks:
             texts = [text.strip(blanks) for text in line.split(self._separator)]
@@ -144,13 +144,13 @@ def _render_field(value: Any, dialect: Dialect) -> str:
         case int() | float() | str():
             text = str(value)
         case _:
-            raise ValueError(f"a field holds no {type(value).__name__}")
+            raise ValueError(f"a field cannot hold {type(value).__name__}")
     marks = (dialect.separator, "\r", "\n", *dialect.quote)
     special = text in dialect.quoted or any(one in text for one in marks) or text.endswith(dialect.overlaps)
     if not special:
         return text
     if not dialect.quote:
-        raise ValueError(f"{text[:_SHOWN_MAX]!r} needs quotes, and `quote` is empty")
+        raise ValueError(f"{text[:_SHOWN_MAX]!r} needs quotes, but `quote` is empty")
     if dialect.escape != dialect.quote:
         text = text.replace(dialect.escape, dialect.escape * 2)
     return f"{dialect.quote}{text.replace(dialect.quote, dialect.escape + dialect.quote)}{dialect.quote}"

@@ -67,7 +67,7 @@ class DelimitedSettings(Settings):
         **dict.fromkeys(("nullValue", "null", "null_text"), "write `null_value`"),
         **dict.fromkeys(
             ("empty", "emptyValue", "empty_value"),
-            "an empty text is quoted where `null_value` is empty: nothing to set",
+            "empty texts are quoted if `null_value` is empty: there is nothing to set",
         ),
         **dict.fromkeys(("dateFormat", "date_format", "timestampFormat", "timestamp_format"), _TYPES),
         **dict.fromkeys(("encoding", "charset"), "lines are UTF-8"),
@@ -77,19 +77,24 @@ class DelimitedSettings(Settings):
         **dict.fromkeys(("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"), "write `trim: true` in a source"),
     }
     separator: Annotated[
-        str, ValueCheck(_separator, _WORDS), Field(description="What separates fields: one or several characters.")
+        str, ValueCheck(_separator, _WORDS), Field(description="The separator of fields: one or several characters.")
     ] = ","
     quote: Annotated[
         str,
         ValueCheck(_one_character("a quote", _NO_QUOTES, optional=True), _WORDS),
-        Field(description="What encloses fields that hold the separator, a line break or a quote; empty: nothing."),
+        Field(
+            description=(
+                "The character that encloses fields with the separator, a line break or a quote in them. Empty: "
+                "fields are not quoted."
+            )
+        ),
     ] = '"'
     escape: Annotated[
         str | None,
         ValueCheck(_one_character("an escape", "leave it out: a quote is doubled", optional=False), _WORDS),
         Field(
-            description="What is in front of a quote within quotes, and of itself; by default the quote, so that it is "
-            "doubled. Spark's default is a backslash."
+            description="The character before a quote within quotes, and before itself. By default it is the quote, "
+            "which is then doubled. Spark's default is a backslash."
         ),
     ] = None
     null_value: Annotated[
@@ -104,7 +109,7 @@ class DelimitedSettings(Settings):
             if text and text in self.separator:
                 raise refusal(f"`{word}` is part of the separator", "choose another", at=word)
         if self.escape is not None and not self.quote:
-            raise refusal("an escape is within quotes, and `quote` is empty", "remove it", at="escape")
+            raise refusal("an escape only occurs within quotes, but `quote` is empty", "remove it", at="escape")
         if (self.null_value + self.separator).find(self.separator) < len(self.null_value):
             raise refusal("the text of NULL holds the separator, or begins one", "choose another", at="null_value")
         if self.quote and self.quote in self.null_value:
@@ -141,7 +146,7 @@ class DelimitedSinkSettings(DelimitedSettings):
 
     TITLE: ClassVar[str] = "Delimited lines of a sink"
     INSIDE: ClassVar[Mapping[str, str]] = {
-        "header": "a sink writes records, not files, so there is no place for a header",
-        **dict.fromkeys(("trim",), "nothing is removed from what is written: use the function `trim` in a `select`"),
+        "header": "a sink writes records, which have no header",
+        **dict.fromkeys(("trim",), "a sink writes values unchanged: use the function `trim` in a `select`"),
     }
     quote_all: Annotated[Flag, Field(description="Quote every value, except NULL.")] = False

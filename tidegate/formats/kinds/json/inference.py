@@ -46,7 +46,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _LIKE_A_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _MOMENTS: Final = {"date": DATE, "timestamp": TIMESTAMP}
-_TOO_LARGE: Final = "a number that no type holds"
+_TOO_LARGE: Final = "a number that exceeds all types"
 
 
 class InferredColumn(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ def derive_schema(values: Sequence[bytes | None]) -> Inference:
         reason = refused_column(name) if len(columns) < COLUMNS_MAX else f"more than {COLUMNS_MAX} columns"
         kind = _resolve(seen, name, left_out, 1) if not reason else None
         if kind is not None:
-            columns.append(InferredColumn(name, kind, "" if seen.kinds else "null in every record that was looked at"))
+            columns.append(InferredColumn(name, kind, "" if seen.kinds else "it is null in all sampled records"))
         elif reason:
             left_out.append(LeftOut(name, reason))
     return Inference(tuple(columns), tuple(left_out), objects, others, tombstones)
@@ -211,7 +211,7 @@ def _reason(kinds: set[str]) -> str:
 
 def _resolve_struct(seen: _Seen, path: str, left_out: list[LeftOut], depth: int) -> DataType | None:
     if len(seen.fields) > FIELDS_MAX:
-        left_out.append(LeftOut(path, f"it has {len(seen.fields)} different fields, as a map has"))
+        left_out.append(LeftOut(path, f"it has {len(seen.fields)} different fields, so it is probably a map"))
         return None
     fields = tuple(_resolve_fields(seen, path, left_out, depth))
     if not fields:
@@ -235,7 +235,7 @@ def refused_column(name: str) -> str:
     """Returns why a pipeline file does not accept a column name."""
     if is_reserved(name):
         return f"names that begin with `{RESERVED}` belong to Tidegate"
-    return "its name stands for several columns" if is_pattern(name) else _refused_field(name)
+    return "its name is reserved for several columns" if is_pattern(name) else _refused_field(name)
 
 
 def _refused_field(name: str) -> str:

@@ -330,7 +330,7 @@ _KEY_OF: dict[str, Callable[[Any], Any]] = {
 def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFailure:
     """Explains why msgspec rejected a value."""
     if value is None:
-        return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone holds no JSON")
+        return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone has no JSON")
     if not value:
         return RecordFailure(row, FailureKind.EMPTY_VALUE, "the value is empty")
     if isinstance(error, RecursionError):
@@ -338,7 +338,7 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
     if isinstance(error, UnicodeDecodeError):
         return RecordFailure(row, FailureKind.NOT_UTF8, f"a string is not UTF-8: {error.reason}")
     if isinstance(error, InvalidOperation):  # raised by `Decimal` for exponents of more than 18 digits
-        return RecordFailure(row, FailureKind.OUT_OF_RANGE, "the exponent of a number is larger than any type holds")
+        return RecordFailure(row, FailureKind.OUT_OF_RANGE, "the exponent of a number exceeds all types")
     if isinstance(error, TypeError):
         raise error  # only a null value has no bytes; anything else is a bug
     text = str(error)
@@ -346,11 +346,11 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
         return RecordFailure(row, FailureKind.UNKNOWN_FIELD, text)
     if not isinstance(error, msgspec.ValidationError):
         if value.startswith(BOM_UTF8):
-            text = "the value begins with a byte order mark, and JSON has none"
+            text = "the value begins with a byte order mark, which JSON does not allow"
         elif value.startswith(FRAMED):
             text = f"the value begins with a zero byte: {describe_framed(value)}"
         elif text == _TRUNCATED and _HALF.search(value):
-            text = "a string has half of a surrogate pair"
+            text = "a string has an unpaired surrogate"
         return RecordFailure(row, FailureKind.MALFORMED_JSON, text)
     kind = FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE
     return RecordFailure(row, kind, in_words(text))

@@ -55,7 +55,7 @@ def read_columns(schema: SchemaText) -> Schema:
         if is_reserved(name):
             raise _refusal(f"$.{name}", f"names of columns that begin with `{RESERVED}` belong to Tidegate")
         if is_pattern(name):
-            raise _refusal(f"$.{name}", "the name stands for several columns")
+            raise _refusal(f"$.{name}", "the name is reserved for several columns")
         _check_names(DataType("struct", fields=((name, kind),)), "$")
     return columns
 
@@ -66,7 +66,7 @@ def _check_names(kind: DataType, place: str) -> None:
         _check_names(kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]")
     for name, field in kind.fields:
         if not name:
-            raise _refusal(place, "a property has an empty name, which no column has")
+            raise _refusal(place, "a property has an empty name, which columns cannot have")
         if len(name) > NAME_LENGTH_MAX:
             raise _refusal(place, f"the name of a property has {len(name)} characters, at most {NAME_LENGTH_MAX}")
         if any(each in '"\\' or not each.isprintable() for each in name):
@@ -92,8 +92,8 @@ def check_columns(schema: SchemaText, columns: Schema) -> None:
 def _check_object(has: DataType, fields: Schema, place: str, required: Mapping[str, set[str]]) -> None:
     properties, inside = dict(has.fields), f"{place}." if place else ""
     if lacking := required.get(f"$.{place}" if place else "$", set()) - fields.keys():
-        what, remedy = ("field", "add it to the struct") if place else ("column", "select it, too")
-        raise FormatRefusal(f"the schema requires `{inside}{min(lacking)}`, which is no {what}", remedy)
+        what, remedy = ("field", "add it to the struct") if place else ("column", "select it")
+        raise FormatRefusal(f"the schema requires `{inside}{min(lacking)}`, but there is no such {what}", remedy)
     for name, kind in fields.items():
         if name not in properties:
             what = "make the struct of the fields" if place else "select the columns"
@@ -107,7 +107,7 @@ def _check_kind(has: DataType, kind: DataType, place: str, required: Mapping[str
     elif has.kind == kind.kind and has.element is not None and kind.element is not None:
         _check_kind(has.element, kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]", required)
     elif kind.kind in NESTED or has != _Reader(_NO_SCHEMA).type(_WRITTEN[kind.kind], "$", _NOTHING, 0):
-        message = f"`{place}` is {has} in the schema, and the column is {kind}"
+        message = f"`{place}` is {has} in the schema, but the column is {kind}"
         raise FormatRefusal(message, "cast the column, or write another schema")
 
 
@@ -143,9 +143,9 @@ def _parse(schema: SchemaText) -> dict[str, Any]:
     try:
         found = json.loads(schema.text)
     except (ValueError, RecursionError) as error:
-        raise FormatRefusal(f"the schema is no JSON: {error}", "name another") from error
+        raise FormatRefusal(f"the schema is not JSON: {error}", "name another") from error
     if not isinstance(found, dict):
-        raise FormatRefusal("the schema is no JSON object", _REMEDY)
+        raise FormatRefusal("the schema is not a JSON object", _REMEDY)
     return found
 
 
@@ -185,7 +185,7 @@ class _Reader:
         text = self._text(self._schema)
         found = self.type(text.tree, "$", text, 0)
         if found.kind != "struct":
-            raise FormatRefusal(f"the schema is of {found}, and a record is an object with `properties`", _REMEDY)
+            raise FormatRefusal(f"the schema describes {found}, but a record is an object with `properties`", _REMEDY)
         return found
 
     def _text(self, schema: SchemaText) -> _Text:
@@ -203,7 +203,7 @@ class _Reader:
         if depth > DEPTH_MAX:
             raise _refusal(place, f"it is nested deeper than {DEPTH_MAX} types, or contains itself")
         if not isinstance(node, dict):
-            raise _refusal(place, "anything may be there")
+            raise _refusal(place, "its type is not restricted")
         if isinstance(names := node.get("required"), list):
             self.required.setdefault(place, set()).update(name for name in names if isinstance(name, str))
         if "$ref" in node:
@@ -214,7 +214,7 @@ class _Reader:
                 return self.type(one, place, root, depth + 1)
         for word in _REFUSED:
             if word in node:
-                raise _refusal(place, f"`{word}` is no column")
+                raise _refusal(place, f"`{word}` is not supported")
         for word in ("oneOf", "anyOf"):
             if word in node:
                 return self.type(_other_than_null(node[word], place, word), place, root, depth + 1)
@@ -234,7 +234,7 @@ class _Reader:
             case word if word in _SIMPLE:
                 return _SIMPLE[word]
             case word:
-                raise _refusal(place, f"the type `{word}` is no column")
+                raise _refusal(place, f"the type `{word}` is not supported")
 
     def _object(self, node: dict[str, Any], place: str, root: _Text, depth: int) -> DataType:
         properties, more = node.get("properties"), node.get("additionalProperties")
@@ -252,14 +252,14 @@ class _Reader:
         if name:
             named = root.references.get(name) or self._named.get(name)
             if named is None:
-                raise _refusal(place, f"there is no reference `{name[:100]}`")
+                raise _refusal(place, f"the reference `{name[:100]}` does not exist")
             text = self._text(named)
         target = text.tree if pointer[:1] in ("", "/") else None  # an anchor is not a path
         for step in unquote(pointer).split("/")[1:]:
             word = step.replace("~1", "/").replace("~0", "~")
             target = target.get(word) if isinstance(target, dict) else None
         if target is None:
-            raise _refusal(place, f"`{str(reference)[:100]}` leads nowhere")
+            raise _refusal(place, f"the reference `{str(reference)[:100]}` has no target")
         return target, text
 
 
@@ -267,7 +267,7 @@ def _other_than_null(branches: object, place: str, word: str) -> Any:
     known = branches if isinstance(branches, list) else []
     others = [one for one in known if not _is_null(one)]
     if len(others) != 1:
-        raise _refusal(place, f"`{word}` of several types is no column")
+        raise _refusal(place, f"`{word}` of several types cannot be a column")
     return others[0]
 
 
@@ -287,7 +287,7 @@ def _type_of(node: dict[str, Any], place: str) -> str:
             return "object"
         raise _refusal(place, "it has no `type`")
     if len(words) != 1 or not isinstance(words[0], str):
-        raise _refusal(place, "several types are no column")
+        raise _refusal(place, "several types cannot be a column")
     return words[0]
 
 

@@ -90,7 +90,7 @@ written is shown as JSON in the same way.
 def _check_keys(columns: Schema) -> None:
     for name, kind in columns.items():
         if _has_timestamp_keys(kind):
-            message = f"`{name}` is {kind}, and timestamps cannot be keys of a map in MessagePack"
+            message = f"`{name}` is {kind}, but timestamps cannot be keys of maps in MessagePack"
             raise FormatRefusal(message, "declare or cast the keys as string, or use json")
 
 

@@ -136,7 +136,7 @@ def moment_of(value: msgspec.msgpack.Ext) -> dt.datetime:
         raise ValueError(f"Expected `timestamp`, got the extension type {value.code}")
     seconds, nanos = _parts_of(bytes(value.data))
     if nanos >= _NANOS:
-        raise ValueError("Invalid timestamp: a second has a thousand million nanoseconds")
+        raise ValueError("Invalid timestamp: it has more than 999,999,999 nanoseconds")
     micros = seconds * SECOND + nanos // 1000
     if not FIRST_MOMENT <= micros <= LAST_MOMENT:
         raise ValueError(f"Invalid timestamp: it is {OUTSIDE}")

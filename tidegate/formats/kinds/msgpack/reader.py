@@ -59,11 +59,11 @@ class MsgpackDecoder(JsonDecoder):
     @override
     def explain(self, row: int, value: bytes | None, error: Exception) -> RecordFailure:
         if value is None:
-            return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone holds no MessagePack")
+            return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone has no MessagePack")
         text = str(error)
         malformed = isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError)
         if value and (malformed or text.startswith(_NO_MAP)) and (hint := _hint_of(value)):
-            return RecordFailure(row, FailureKind.MALFORMED_MSGPACK, f"it is no map; {hint}")
+            return RecordFailure(row, FailureKind.MALFORMED_MSGPACK, f"it is not a map; {hint}")
         if value and (malformed or error.__class__ is ValueError):
             return RecordFailure(row, FailureKind.MALFORMED_MSGPACK, text)
         found = explain_failure(row, value, error)

@@ -103,7 +103,7 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
     @override
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
         raise FormatRefusal(
-            "messages have field numbers, and columns have none",
+            "a message needs field numbers, which columns do not have",
             "name a schema: `schema: {file: order.desc}`, or `{registry: orders-value, register: existing}`",
         )
 
@@ -137,7 +137,7 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
     @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
         if options.schema is None:
-            raise ValueError("Protobuf cannot be read without its schema")
+            raise ValueError("Protobuf needs a schema")
         from tidegate.formats.kinds.json.writer import json_of_record
         from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
 

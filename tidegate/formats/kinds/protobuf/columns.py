@@ -106,7 +106,7 @@ class _Reader:
     def fields(self, descriptor: Descriptor, place: str, above: tuple[str, ...]) -> tuple[tuple[str, DataType], ...]:
         """`above` holds the enclosing messages."""
         if not descriptor.fields:
-            raise _refusal(place, f"{descriptor.full_name} has no fields, and there is no such struct")
+            raise _refusal(place, f"{descriptor.full_name} has no fields, and a struct needs at least one")
         return tuple(
             (field.name, self.field(field, f"{place}.{field.name}".lstrip("."), above)) for field in descriptor.fields
         )
@@ -130,9 +130,9 @@ class _Reader:
         if own:
             return _MEANT.get(own) or _SIMPLE[below.fields_by_name["value"].type]
         if below.full_name in above:
-            raise _refusal(place, f"{below.full_name} contains itself; columns have a fixed depth")
+            raise _refusal(place, f"{below.full_name} contains itself, but columns have a fixed depth")
         if len(above) > DEPTH_MAX:
-            raise _refusal(place, f"it is nested more than {DEPTH_MAX} deep")
+            raise _refusal(place, f"it is nested more than {DEPTH_MAX} levels deep")
         return DataType("struct", fields=self.fields(below, place, (*above, below.full_name)))
 
 

@@ -52,7 +52,7 @@ class MessageReader:
             try:
                 return (rows, self._frame(messages)), failures
             except (NotUtf8, OutOfRange) as error:
-                logger.debug("a batch has values that no column holds; looking for their rows", exc_info=error)
+                logger.debug("a batch has values that no column can hold; searching for their rows", exc_info=error)
         found = [(row, message, self._judge(message)) for row, message in zip(rows, messages, strict=True)]
         failures += [RecordFailure(row, *wrong) for row, _, wrong in found if wrong is not None]
         good = [(row, message) for row, message, wrong in found if wrong is None]
@@ -173,7 +173,9 @@ class ProtobufDecoder(Decoder):
         assert key is not None
         place = split_place(key)
         if place is None:
-            return RecordFailure(0, FailureKind.MALFORMED_PROTOBUF, "after the id there are no indexes of a message")
+            return RecordFailure(
+                0, FailureKind.MALFORMED_PROTOBUF, "the indexes of the message type after the id are missing or damaged"
+            )
         if len(self._known) >= WRITERS_MAX:
             self._known.clear()
         self._known[key] = self._made(found, place[1], schema_id_of(key))
@@ -235,11 +237,14 @@ def _find(message: Any, known: dict[str, DataType], place: str) -> str | None:
         number = unknown[0].field_number
         field = type(message).DESCRIPTOR.fields_by_number.get(number)
         if field is None:
-            return f"{place} has no field of the number {number}"
-        return f"`{field.name}` of {place} was written as another type, or as no value of its closed enum"
+            return f"{place} has no field with the number {number}"
+        return (
+            f"`{field.name}` of {place} was written with another type, or with a value that its closed enum "
+            "does not have"
+        )
     for field, value in type(message).ListFields(message):
         if field.is_extension or field.name not in known:
-            return f"no column is called `{field.name}`, which {place} has"
+            return f"{place} has the field `{field.name}`, for which there is no column"
         if field.message_type is None:
             continue
         found = _within(field, value, known[field.name])

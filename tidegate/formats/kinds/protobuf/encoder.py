@@ -157,26 +157,26 @@ def _check_choice(choice: str, names: Sequence[str], made: dict[str, Any]) -> No
     there = [name for name in names if made.get(name) is not None]
     if len(there) > 1:
         shown = " and ".join(f"`{name}`" for name in there[:2])
-        raise Unwritable(FailureKind.OUT_OF_RANGE, f"{shown} are of the oneof {choice}, and only one may be set")
+        raise Unwritable(
+            FailureKind.OUT_OF_RANGE, f"{shown} belong to the oneof {choice}, of which only one may be set"
+        )
 
 
 def _field(field: Any, kind: DataType, place: str) -> _Field:
     if is_map(field):
-        return _Field(field.name, _map_writer(field, kind, place), f"`{place}` is NULL, and a map is never missing")
+        return _Field(field.name, _map_writer(field, kind, place), f"`{place}` is NULL, but a map cannot be absent")
     if field.is_repeated:
         write = _writer(field, kind.element or kind, f"{place}[]")
-        nulls = f"`{place}` is NULL, and a repeated field is never missing"
+        nulls = f"`{place}` is NULL, but a repeated field cannot be absent"
         return _Field(field.name, _list_writer(write, place), nulls)
-    nulls = (
-        "" if field.has_presence and not field.is_required else f"`{place}` is NULL, and the field cannot be missing"
-    )
+    nulls = "" if field.has_presence and not field.is_required else f"`{place}` is NULL, but the field cannot be absent"
     return _Field(field.name, _writer(field, kind, place), nulls)
 
 
 def _list_writer(write: Write | None, place: str) -> Write:
     def convert(values: Any) -> list[Any]:
         if None in values:
-            raise Unwritable(FailureKind.NULL_VALUE, f"`{place}` has a NULL, and elements are never missing")
+            raise Unwritable(FailureKind.NULL_VALUE, f"`{place}` has a NULL element, which is not possible")
         return list(values) if write is None else list(map(write, values))
 
     return convert
@@ -190,7 +190,7 @@ def _map_writer(field: Any, kind: DataType, place: str) -> Write:
 
     def convert(pairs: Any) -> dict[Any, Any]:
         if any(each is None for _, each in pairs):
-            raise Unwritable(FailureKind.NULL_VALUE, f"`{place}` has a NULL, and values of a map are never missing")
+            raise Unwritable(FailureKind.NULL_VALUE, f"`{place}` has a NULL value, which is not possible in a map")
         return {key(name): value(each) for name, each in pairs}
 
     return convert
@@ -226,7 +226,7 @@ def _enum_writer(kind: Any, place: str) -> Write:
         if found is None and not closed and _NUMBER.fullmatch(value) and -(2**31) <= int(value) < 2**31:
             return int(value)  # as it was read if the schema does not define it
         if found is None:
-            raise Unwritable(FailureKind.OUT_OF_RANGE, f"`{place}` is no value of {kind.full_name}")
+            raise Unwritable(FailureKind.OUT_OF_RANGE, f"`{place}` is not a value of {kind.full_name}")
         return found
 
     return convert
@@ -240,6 +240,6 @@ def _moment(value: int) -> dict[str, int]:
 def _duration(value: int, place: str) -> dict[str, int]:
     seconds, micros = divmod(abs(value), _SECOND)
     if seconds > DURATION_S_MAX:
-        raise Unwritable(FailureKind.OUT_OF_RANGE, f"`{place}` is longer than a duration may be")
+        raise Unwritable(FailureKind.OUT_OF_RANGE, f"`{place}` exceeds the longest duration")
     sign = -1 if value < 0 else 1
     return {"seconds": sign * seconds, "nanos": sign * micros * 1000}

@@ -62,7 +62,7 @@ def _check_column(field: Any, kind: DataType, place: str) -> None:
     values = single_values(field, kind, place)
     if values is None:
         shape = "a map" if is_map(field) else "repeated"
-        raise Unfit(place, f"the writer's is {shape}, and the column is {kind}")
+        raise Unfit(place, f"the writer's type is {shape}, but the column is {kind}")
     for one in values:
         _check_one(*one)
 
@@ -71,19 +71,19 @@ def _check_one(field: Any, kind: DataType, place: str) -> None:
     below = field.message_type
     if below is not None and not own_name(below):
         if kind.kind != "struct":
-            raise Unfit(place, f"the writer's is the message {below.full_name}, and the column is {kind}")
+            raise Unfit(place, f"the writer's type is the message {below.full_name}, but the column is {kind}")
         check_columns(below, kind.fields, place)
         return
     found = field_column(field)
     found = found.element if field.is_repeated and found.element is not None else found
     if found != kind and kind.kind not in _WIDER_COLUMNS.get(found.kind, ()):
-        raise Unfit(place, f"the writer's is {_word(field)}, which is no {kind}")
+        raise Unfit(place, f"the writer's type is {_word(field)}, which cannot become {kind}")
 
 
 def check_compatible(writer: Descriptor, reader: Descriptor) -> None:
     """Checks that a reader gets the values that were written. Raises Unfit."""
     if writer.full_name != reader.full_name:
-        raise Unfit(reader.full_name, f"the record is of the message {writer.full_name}")
+        raise Unfit(reader.full_name, f"the record is a message {writer.full_name}")
     _compare(writer, reader, "", set())
 
 
@@ -97,18 +97,18 @@ def _compare(writer: Descriptor, reader: Descriptor, place: str, seen: set[tuple
         if other is not None:
             where = f"{place}.{field.name}".lstrip(".")
             if is_map(other) is not is_map(field) or (other.is_repeated and not field.is_repeated):
-                raise Unfit(where, f"the writer's is {_word(other)}, and the reader's {_word(field)}")
+                raise Unfit(where, f"the writer's type is {_word(other)}, the reader's {_word(field)}")
             _compare_types(other, field, where, seen)
 
 
 def _compare_types(writer: Any, reader: Any, place: str, seen: set[tuple[str, str]]) -> None:
     written, read = WORDS[writer.type], WORDS[reader.type]
     if written != read and read not in _WIDER.get(written, ()):
-        raise Unfit(place, f"the writer's is {_word(writer)}, and the reader's {_word(reader)}")
+        raise Unfit(place, f"the writer's type is {_word(writer)}, the reader's {_word(reader)}")
     if reader.message_type is None:
         return
     if own_name(writer.message_type) != own_name(reader.message_type):
-        raise Unfit(place, f"the writer's is {_word(writer)}, and the reader's {_word(reader)}")
+        raise Unfit(place, f"the writer's type is {_word(writer)}, the reader's {_word(reader)}")
     _compare(writer.message_type, reader.message_type, place, seen)
 
 
@@ -148,14 +148,14 @@ def check_fields(descriptor: Descriptor, columns: Columns, place: str = "") -> N
     names = {name for name, _ in columns}
     for field in descriptor.fields:
         if field.is_required and field.name not in names:
-            raise _refusal(f"{place}.{field.name}".lstrip("."), "there is no column for this field, which is required")
+            raise _refusal(f"{place}.{field.name}".lstrip("."), "there is no column for this required field")
 
 
 def _check(field: Any, kind: DataType, place: str) -> None:
     values = single_values(field, kind, place)
     if values is None:
         shape = "the schema has a map" if is_map(field) else "the field is repeated"
-        raise _refusal(place, f"{shape}, and the column is {kind}")
+        raise _refusal(place, f"{shape}, but the column is {kind}")
     for one in values:
         _check_written(*one)
 
@@ -165,14 +165,14 @@ def _check_written(field: Any, kind: DataType, place: str) -> None:
     own = "" if below is None else own_name(below)
     if below is not None and not own:
         if kind.kind != "struct":
-            raise _refusal(place, f"the schema has the message {below.full_name}, and the column is {kind}")
+            raise _refusal(place, f"the schema has the message {below.full_name}, but the column is {kind}")
         check_fields(below, kind.fields, place)
         return
     wrapped = own not in _TAKES and bool(own)
     word = WORDS[below.fields_by_name["value"].type if wrapped else field.type] if own not in _TAKES else own
     takes = kind.kind in _TAKES[word] and (kind.kind != "decimal" or kind.scale == 0)
     if not takes:
-        raise _refusal(place, f"the schema has {own or word}, and the column is {kind}")
+        raise _refusal(place, f"the schema has {own or word}, but the column is {kind}")
 
 
 def _refusal(place: str, what: str) -> FormatRefusal:

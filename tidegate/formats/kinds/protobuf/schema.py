@@ -84,7 +84,7 @@ def read_file(data: bytes, directories: Sequence[Path] = ()) -> SchemaText:
     if not files and _is_text(data):
         files = compile_text(data, directories=directories)
     if not any(one.message_type for one in files):
-        raise FormatRefusal("the file is no descriptor set with messages, and no `.proto` file with messages", COMPILE)
+        raise FormatRefusal("the file is neither a descriptor set nor a `.proto` file with messages", COMPILE)
     return _schema_of(files[-1], {one.name: one for one in files})
 
 
@@ -127,7 +127,7 @@ def select_message(schema: SchemaText, name: str) -> SchemaText:
     described = describe(schema)
     known = list(described.names.values())
     if not known:
-        raise FormatRefusal("the schema has no message", "name one that has")
+        raise FormatRefusal("the schema has no message", "name a schema that has one")
     if not name or name in known:
         return msgspec.structs.replace(schema, message=name or known[0])
     files = {MAIN: _file(schema, "the schema"), **_imported(schema)}
@@ -137,7 +137,7 @@ def select_message(schema: SchemaText, name: str) -> SchemaText:
             if each != MAIN and name in describe(found).names.values():
                 return msgspec.structs.replace(found, message=name)
     shown = ", ".join(known[:10])
-    raise FormatRefusal(f"the schema has no message `{name}`", f"it has {shown}; names are with their package")
+    raise FormatRefusal(f"the schema has no message `{name}`", f"it has {shown}; names include their package")
 
 
 def find_message(schema: SchemaText) -> MessageType:
@@ -196,7 +196,7 @@ def _file(schema: SchemaText, what: str) -> Any:
     try:
         return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text))
     except DecodeError as error:
-        raise FormatRefusal(f"{what} is no descriptor of a file: {error}", COMPILE) from error
+        raise FormatRefusal(f"{what} is not a descriptor of a file: {error}", COMPILE) from error
 
 
 def _imported(schema: SchemaText, but: Container[str] = ()) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _add(pool: Any, name: str, files: Mapping[str, Any], added: set[str]) -> Non
         return
     if name not in files:
         remedy = "compile with --include_imports, or register it with its references"
-        raise FormatRefusal(f"`{name}` is imported, and is not there", remedy)
+        raise FormatRefusal(f"the import `{name}` is missing", remedy)
     file = files[name]
     if OPTIONS_ONLY in file.dependency and OPTIONS_ONLY not in files:
         _without(file, OPTIONS_ONLY)
@@ -258,13 +258,13 @@ def _add(pool: Any, name: str, files: Mapping[str, Any], added: set[str]) -> Non
     try:
         pool.AddSerializedFile(file.SerializeToString())
     except TypeError as error:
-        raise FormatRefusal(f"the schema is refused by the protobuf library: {error}", "name another") from error
+        raise FormatRefusal(f"the protobuf library rejects the schema: {error}", "name another") from error
 
 
 def _check_maps(message: Any) -> None:
     """Checks a property of map entries on which the library relies without checking it. Raises FormatRefusal."""
     if message.options.map_entry and {(one.name, one.number) for one in message.field} != {("key", 1), ("value", 2)}:
-        raise FormatRefusal(f"the fields of the map's entry `{message.name}` are no key and value", COMPILE)
+        raise FormatRefusal(f"the fields of the map's entry `{message.name}` are not key and value", COMPILE)
     for one in message.nested_type:
         _check_maps(one)
 

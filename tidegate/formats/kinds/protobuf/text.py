@@ -83,7 +83,7 @@ def _write(own: Path, name: str, text: str) -> None:
     """Writes an imported file below a directory. Raises FormatRefusal for a name that leads out of it."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.name or "\0" in name:
-        raise FormatRefusal(f"it imports `{name[:100]}`, which is no name of a file", "name another schema")
+        raise FormatRefusal(f"it imports `{name[:100]}`, which is not a file name", "name another schema")
     (own / path).parent.mkdir(parents=True, exist_ok=True)
     (own / path).write_text(text, encoding="utf-8")
 
@@ -113,7 +113,7 @@ def _render_errors(lines: Sequence[str], directories: Sequence[Path]) -> str:
     """Returns the first errors of one file, with line and column. Those of other files follow from them."""
     places = [place for line in lines if (place := _PLACE.match(line)) and not place["told"].startswith("warning:")]
     if not places:
-        return "; ".join(lines[:ERRORS_SHOWN]) or "the compiler failed and gave no reason"
+        return "; ".join(lines[:ERRORS_SHOWN]) or "the compiler failed without a reason"
     name = _shorten(places[0]["file"], directories)
     errors = [
         f"line {place['line']}, column {place['column']}: {place['told'].rstrip('.')}"
@@ -133,6 +133,6 @@ def _shorten(file: str, directories: Sequence[Path]) -> str:
 def _remedy_of(lines: Sequence[str]) -> str:
     if any("File not found" in line for line in lines):
         return (
-            "imports are looked for in the directory of the file, and in those above it up to that of the pipeline file"
+            "imports are searched in the directory of the file and in those above it, up to that of the pipeline file"
         )
     return "correct the file"

@@ -217,7 +217,7 @@ def _moment(value: Any) -> int:
     seconds, nanos = value.seconds, value.nanos
     moment: int = seconds * _SECOND + nanos // 1000
     if not FIRST_MOMENT <= moment <= LAST_MOMENT or not 0 <= nanos < _NANOS:
-        raise OutOfRange(f"{seconds} s and {nanos} ns are no timestamp of the years 1 to 9999")
+        raise OutOfRange(f"{seconds} s and {nanos} ns are not a timestamp of the years 1 to 9999")
     return moment
 
 
@@ -225,6 +225,6 @@ def _duration(value: Any) -> int:
     seconds, nanos = value.seconds, value.nanos
     opposite = seconds < 0 < nanos or nanos < 0 < seconds
     if not -DURATION_S_MAX <= seconds <= DURATION_S_MAX or not -_NANOS < nanos < _NANOS or opposite:
-        raise OutOfRange(f"{seconds} s and {nanos} ns are no duration")
+        raise OutOfRange(f"{seconds} s and {nanos} ns are not a duration")
     micros: int = abs(nanos) // 1000
     return int(seconds * _SECOND + (micros if nanos > 0 else -micros))

@@ -50,7 +50,7 @@ sink, records are [copied](../mirror.md) with all that they have.
         value = columns.get("value")
         if value in (STRING, BINARY) and value is not None:
             return {"value": value}
-        what = f"which is {value}" if value else "which is not there"
+        what = f"which is {value}" if value else "which does not exist"
         remedy = "select a string or binary column `value`, or use json"
         raise FormatRefusal(f"a raw sink writes the column `value`, {what}", remedy)
 

@@ -98,7 +98,7 @@ A sink writes the column `value`, a string; NULL is a tombstone. `concat_ws(' ',
         missing = [name for name in declared if name not in names]
         unread = [name for name in names if name not in declared]
         if missing:
-            remedy = f"write a group `(?<{missing[0]}>...)`, or remove the column; it has {', '.join(names)}"
+            remedy = f"write a group `(?<{missing[0]}>...)`, or remove the column; the groups are {', '.join(names)}"
             raise FormatRefusal(f"the pattern has no group for the column `{missing[0]}`", remedy, "pattern")
         if declared and unread:
             message = f"the group `{unread[0]}` of the pattern is not a column of `schema`"
@@ -109,7 +109,7 @@ A sink writes the column `value`, a string; NULL is a tombstone. `concat_ws(' ',
     @override
     def written_columns(self, columns: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
         if columns.get(LINE) != STRING:
-            what = f"which is {columns[LINE]}" if LINE in columns else "which is not there"
+            what = f"which is {columns[LINE]}" if LINE in columns else "which does not exist"
             remedy = "add it in a `select`: `{value: \"concat_ws(' ', a, b)\"}`"
             raise FormatRefusal(f"a text sink writes the column `{LINE}`, a string, {what}", remedy)
         return {LINE: STRING}

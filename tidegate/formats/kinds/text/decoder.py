@@ -140,4 +140,4 @@ def _find_failure(row: int, value: bytes | None) -> RecordFailure | None:
 
 
 def _no_value(row: int) -> RecordFailure:
-    return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone holds no text")
+    return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone has no text")

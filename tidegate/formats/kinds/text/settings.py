@@ -19,14 +19,16 @@ def _pattern(value: object) -> str:
     if len(text) > PATTERN_CHARACTERS_MAX:
         raise refusal(f"the pattern has {len(text)} characters", f"at most {PATTERN_CHARACTERS_MAX}")
     if "(?P<" in text:
-        raise refusal("`(?P<` is not the beginning of a named group", "write `(?<name>...)`")
+        raise refusal("named groups do not begin with `(?P<`", "write `(?<name>...)`")
     try:
         names = derive_rust_regex(text, columns=True).names
     except RegexRefused as refused:
-        remedy = refused.remedy.replace("\\\\", "\\") or "write it otherwise: no pattern may take more than linear time"
+        remedy = (
+            refused.remedy.replace("\\\\", "\\") or "write the pattern without it: patterns must run in linear time"
+        )
         raise refusal(f"the pattern has {refused}", remedy) from refused
     if not names:
-        raise refusal("the pattern has no named group, so there would be no column", _EXAMPLE)
+        raise refusal("the pattern has no named group, and each column needs one", _EXAMPLE)
     for name in names:
         check_column(name)
         if names.count(name) > 1:

@@ -118,22 +118,28 @@ def find_row(event: AvroType) -> Row:
     fields = {field.name: field.type for field in event.fields}
     sides = tuple(side for side in (BEFORE, AFTER) if side in fields)
     if OP_FIELD not in fields or not sides:
-        lacks = f"`{OP_FIELD}`" if OP_FIELD not in fields else "`before` and no `after`"
+        lacks = f"`{OP_FIELD}`" if OP_FIELD not in fields else "`before` but no `after`"
         names = ", ".join(list(fields)[:_NAMES_SHOWN_MAX])
         more = ", ..." if len(fields) > _NAMES_SHOWN_MAX else ""
-        what = f"its record `{event.name}` has no {lacks}, but the fields {names}{more}"
-        raise NoEnvelope("", f"it is no envelope of changes: {what}; rows alone are read with `format: avro`")
+        what = f"its record `{event.name}` has no {lacks}; its fields are {names}{more}"
+        raise NoEnvelope(
+            "", f"it is not an envelope of changes: {what}; read rows without an envelope with `format: avro`"
+        )
     if fields[OP_FIELD].bare.kind not in ("string", "enum"):
-        raise AvroRefusal(OP_FIELD, f"the writer's is {fields[OP_FIELD].bare.kind}, and what happened is a string")
+        raise AvroRefusal(OP_FIELD, f"the writer's type is {fields[OP_FIELD].bare.kind}, but `op` is a string")
     rows: dict[str, dict[str, AvroType]] = {}
     for side in sides:
         record = fields[side].bare
         if record.kind != "record" or not record.fields:
-            raise AvroRefusal(side, f"the writer's is {record.name or record.kind}, and a row is a record of columns")
+            raise AvroRefusal(
+                side, f"the writer's type is {record.name or record.kind}, but a row is a record of columns"
+            )
         rows[side] = {field.name: field.type for field in record.fields}
     for name, one in rows.get("before", {}).items():
         if rows.get("after", {}).get(name, one).bare != one.bare:
-            raise AvroRefusal(f"before.{name}", "it is of another type than in `after`, and both are one row's")
+            raise AvroRefusal(
+                f"before.{name}", "its type differs from that in `after`, but both are columns of one row"
+            )
     return Row(rows)
 
 
@@ -180,7 +186,9 @@ def column_of(one: AvroType, place: str) -> DataType:
     if one.logical == "decimal":
         precision = min(one.precision, MAX_PRECISION)
         if not 0 <= one.scale <= precision:
-            raise AvroRefusal(place, f"a decimal with {one.scale} of {precision} digits after the point is no column")
+            raise AvroRefusal(
+                place, f"a decimal with {one.scale} of {precision} digits after the point cannot be a column"
+            )
         return decimal_of(precision, one.scale)
     if one.logical in NAMED or one.logical in _SMALL:
         return NAMED.get(one.logical) or _SMALL[one.logical]

@@ -159,14 +159,14 @@ def find_conversion(one: AvroType, kind: DataType, place: str, unit: str) -> Con
             return None if element is None else partial(_lists, element)
         if one.kind == "map" and one.items is not None and kind.kind == "map" and kind.element is not None:
             if kind.key != STRING:
-                raise AvroRefusal(place, f"the keys of a map are strings in Avro, and the column is {kind}")
+                raise AvroRefusal(place, f"Avro's maps have strings as keys, but the column is {kind}")
             element = find_conversion(one.items, kind.element, f"{place}{{}}", unit)
             return None if element is None else partial(_maps, element)
         if kind.kind == "struct":
             return _find_struct(one, kind, place, unit)
         return _find_simple(one, kind, unit)
     except _Unlike as why:
-        raise AvroRefusal(place, f"the writer's is {word_of(one)}, which is no {kind}{why}") from why
+        raise AvroRefusal(place, f"the writer's type is {word_of(one)}, which cannot become {kind}{why}") from why
 
 
 def _find_struct(one: AvroType, kind: DataType, place: str, unit: str) -> Convert | None:
@@ -229,7 +229,7 @@ def _micros_of(one: AvroType, unit: str) -> tuple[int, int]:
     if one.logical:
         raise _Unlike
     if not unit:
-        raise _Unlike(": nothing says what it counts, and `written_as` could")
+        raise _Unlike(": its unit is unknown; `written_as` can set it")
     return UNITS_OF[unit]
 
 
@@ -256,7 +256,9 @@ def _outside(series: pl.Series, low: int, high: int) -> list[int]:
 def _small(kind: DataType, bounds: tuple[int, int], series: pl.Series) -> Made:
     unfit = [
         UnfitEvent(
-            row, FailureKind.OUT_OF_RANGE, f"{series[row]} is no {kind}, which is from {bounds[0]} to {bounds[1]}"
+            row,
+            FailureKind.OUT_OF_RANGE,
+            f"{series[row]} does not fit into {kind}, which is from {bounds[0]} to {bounds[1]}",
         )
         for row in _outside(series, *bounds)
     ]
@@ -265,7 +267,7 @@ def _small(kind: DataType, bounds: tuple[int, int], series: pl.Series) -> Made:
 
 def _days(series: pl.Series) -> Made:
     unfit = [
-        UnfitEvent(row, FailureKind.OUT_OF_RANGE, f"{series[row]} days since 1970 are no date from 1 to 9999")
+        UnfitEvent(row, FailureKind.OUT_OF_RANGE, f"{series[row]} days since 1970 are not a date from 1 to 9999")
         for row in _outside(series, FIRST_DAY, LAST_DAY)
     ]
     return series.cast(pl.Date()), unfit
@@ -276,7 +278,7 @@ def _since(micros: tuple[int, int], kind: pl.DataType, series: pl.Series) -> Mad
     factor, divisor = micros
     low, high = -(-FIRST_MOMENT * divisor // factor), (LAST_MOMENT + 1) * divisor // factor - 1
     unfit = [
-        UnfitEvent(row, FailureKind.OUT_OF_RANGE, f"{series[row]} is no timestamp from the year 1 to 9999")
+        UnfitEvent(row, FailureKind.OUT_OF_RANGE, f"{series[row]} is not a timestamp of the years 1 to 9999")
         for row in _outside(series, max(low, -(2**63)), min(high, 2**63 - 1))
     ]
     counted = series // divisor if divisor > 1 else series * factor
@@ -290,7 +292,7 @@ def _texts_of_bytes(series: pl.Series) -> Made:
         texts = [None if value is None else value.decode(errors="replace") for value in series.to_list()]
     made = pl.Series(texts, dtype=pl.String())
     lost = made.cast(pl.Binary()).ne_missing(series).arg_true()
-    return made, [UnfitEvent(row, FailureKind.NOT_UTF8, "the bytes are no text in UTF-8") for row in lost]
+    return made, [UnfitEvent(row, FailureKind.NOT_UTF8, "the bytes are not valid UTF-8") for row in lost]
 
 
 # -- times as text -----------------------------------------------------------------------------------------------------

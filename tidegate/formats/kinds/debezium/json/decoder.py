@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _WHOLE_NUMBER: Final = "Expected `timestamp`, got `integer`"
 _REWORDED: Final = {
-    _WHOLE_NUMBER: f"{_WHOLE_NUMBER}: `written_as` says what it counts",
+    _WHOLE_NUMBER: f"{_WHOLE_NUMBER}: set its unit with `written_as`",
     "Expected `number | string | null`": "Expected `number | null`",
     "Invalid enum value": "Expected `number | null`, got the text",
 }

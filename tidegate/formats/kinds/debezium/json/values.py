@@ -92,8 +92,8 @@ def _number(text: str, kind: DataType, written_as: str, scale: int) -> Decimal |
     if written_as == "text":
         return text
     if written_as != "base64":
-        what = "the record has no schema that says whether it is a number or base64"
-        raise ValueError(f"Expected `{kind}`, got the text {shown(text)}, and {what}: see `written_as`")
+        what = "the record has no schema that tells a number from base64"
+        raise ValueError(f"Expected `{kind}`, got the text {shown(text)}, but {what}: see `written_as`")
     unscaled = _unscaled(text)
     if unscaled is None:
         raise ValueError(f"Expected `{kind}`, got the text {shown(text)}")
@@ -127,7 +127,9 @@ def read_date(value: Any) -> dt.date:
     try:
         return _FIRST_DAY + dt.timedelta(days=value)
     except OverflowError as error:
-        raise ValueError(f"Number out of range: {shown(value)} days since 1970 are no date from 1 to 9999") from error
+        raise ValueError(
+            f"Number out of range: {shown(value)} days since 1970 are not a date from 1 to 9999"
+        ) from error
 
 
 def read_local(value: Any) -> dt.datetime:
@@ -144,7 +146,9 @@ def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) ->
         try:
             moment = _EPOCH + dt.timedelta(microseconds=value * unit[0] // unit[1])
         except OverflowError as error:
-            raise ValueError(f"Number out of range: {shown(value)} is no timestamp from the year 1 to 9999") from error
+            raise ValueError(
+                f"Number out of range: {shown(value)} is not a timestamp of the years 1 to 9999"
+            ) from error
         return moment if of_text is read_moment else moment.replace(tzinfo=None)
 
     return read
