@@ -10,8 +10,7 @@ from xml.etree import ElementTree as ET
 from rich.console import Console
 
 from tests.testing.pipelines import ORDERS, load
-from tidegate.testing.cases import CaseRunner
-from tidegate.testing.command import RunOutcome, choose_cases, run_cases
+from tidegate.testing.cases import CaseRunner, RunOutcome, choose_cases, run_cases
 from tidegate.testing.compare import Line
 from tidegate.testing.render import ResultPrinter, render_json, shorten, write_junit
 

@@ -18,7 +18,7 @@ from tidegate.formats.schemas import NO_OPTIONS, SchemaText
 
 if TYPE_CHECKING:
     from tidegate.plan.graph import Plan
-    from tidegate.testing.command import RunOutcome
+    from tidegate.testing.cases import RunOutcome
     from tidegate.testing.feed import ProducedRecord
     from tidegate.testing.preview import Previewed
 
@@ -73,7 +73,7 @@ def _run(
             raise click.UsageError(f"{loaded.file} has no case {name!r}; it has: {', '.join(map(repr, known))}")
     from rich.console import Console
 
-    from tidegate.testing.command import choose_cases, run_cases
+    from tidegate.testing.cases import choose_cases, run_cases
     from tidegate.testing.render import ResultPrinter, render_json
 
     chosen = choose_cases(cases, names, pattern)

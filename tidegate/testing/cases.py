@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -178,3 +178,42 @@ def _counted(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _counts_text(counts: int | Mapping[str, int]) -> str:
     return str(counts) if isinstance(counts, int) else ", ".join(f"{kind}: {n}" for kind, n in sorted(counts.items()))
+
+
+class RunOutcome(msgspec.Struct, frozen=True):
+    """The results of all chosen cases, in file order."""
+
+    results: tuple[CaseResult, ...]
+    left_out: int
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """True if all of them have passed."""
+        return all(result.passed for result in self.results)
+
+
+def choose_cases(cases: Sequence[CaseSettings], names: Sequence[str], pattern: str | None) -> list[CaseSettings]:
+    """Chooses the cases with one of the names and with the pattern in their name, ignoring upper and lower case."""
+    return [
+        case
+        for case in cases
+        if (not names or case.name in names) and (pattern is None or pattern.casefold() in case.name.casefold())
+    ]
+
+
+def run_cases(
+    loaded: LoadedPipeline,
+    plan: Plan,
+    chosen: Sequence[CaseSettings],
+    parallelism: int | None,
+    on_result: Callable[[CaseResult], None],
+) -> RunOutcome:
+    """Runs the chosen cases one after the other."""
+    started = time.perf_counter()
+    runner = CaseRunner(loaded, plan, parallelism)
+    results = []
+    for case in chosen:
+        results.append(runner.run(case))
+        on_result(results[-1])
+    return RunOutcome(tuple(results), len(loaded.settings.tests) - len(chosen), time.perf_counter() - started)

@@ -50,11 +50,6 @@ class TopicOption(click.ParamType[tuple[str, int]]):
     "end.",
 )
 @click.option(
-    "--transaction-version",
-    type=click.IntRange(1, 2),
-    help="Kafka's cluster feature of that name, set when the directory is new. Default: Kafka's own.",
-)
-@click.option(
     "--topic",
     "topics",
     type=TopicOption(),
@@ -62,9 +57,7 @@ class TopicOption(click.ParamType[tuple[str, int]]):
     metavar="NAME:PARTITIONS",
     help="Create this topic unless it exists; may be repeated.",
 )
-def broker(
-    port: int | None, directory: Path | None, transaction_version: int | None, topics: tuple[tuple[str, int], ...]
-) -> None:
+def broker(port: int | None, directory: Path | None, topics: tuple[tuple[str, int], ...]) -> None:
     """Run a real single-node Kafka for development.
 
     Prints its address when it is ready, and runs until SIGINT or SIGTERM. The first run downloads Kafka (45 MB) into a
@@ -75,11 +68,11 @@ def broker(
         if directory is not None:
             new = DevelopmentBroker.is_new(directory)
             chosen = (BROKER_PORT if new else 0) if port is None else port
-            _run(DevelopmentBroker(directory, chosen, transaction_version), dict(topics))
+            _run(DevelopmentBroker(directory, chosen), dict(topics))
         else:
             chosen = BROKER_PORT if port is None else port
             with tempfile.TemporaryDirectory(prefix="tidegate-broker-", ignore_cleanup_errors=True) as data:
-                _run(DevelopmentBroker(Path(data), chosen, transaction_version), dict(topics))
+                _run(DevelopmentBroker(Path(data), chosen), dict(topics))
     except KeyboardInterrupt:
         return
     except TidegateError as error:
