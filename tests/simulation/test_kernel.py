@@ -194,5 +194,5 @@ def test_a_program_that_goes_in_circles_is_no_endless_run(kernel: Kernel) -> Non
         kernel.at(0.0, again)
 
     again()
-    with pytest.raises(RuntimeError, match="somebody plans the next thing for now"):
+    with pytest.raises(RuntimeError, match="an endless loop plans each event for now"):
         kernel.run(1.0)

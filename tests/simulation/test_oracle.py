@@ -92,7 +92,7 @@ def test_a_lost_record_is_seen(topic: str, workload: Workload) -> None:
 def test_a_doubled_record_is_seen_but_allowed_in_at_least_once(topic: str) -> None:
     output = right_output(RECORDS)
     output[topic][0].append(output[topic][0][-1])
-    assert f"{topic}: 1 records are there more than once" in problems_of(output)
+    assert f"{topic}: 1 records are duplicated" in problems_of(output)
     assert problems_of(output, AT_LEAST_ONCE) == ""
 
 

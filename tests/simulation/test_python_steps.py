@@ -196,7 +196,7 @@ def _swap(topic: str) -> Callable[[Rows], None]:
         (_replace(SILENT, 3, records=99), "was expected"),
         (_replace(LATE_TOPIC, 0, id=1), "are not late"),
         (_replace(LATE_TOPIC, 0, id=3), "although the step fails"),
-        (_replace(DEAD_TOPIC, 3, id=1), "for no reason"),
+        (_replace(DEAD_TOPIC, 3, id=1), "without a cause"),
         (_replace(DEAD_TOPIC, 3, id="s9"), "no key whose timer fails"),
         (_swap(NUMBERS), "comes after number"),
         (_swap(AGAIN), "comes after a later record"),

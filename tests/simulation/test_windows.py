@@ -145,7 +145,7 @@ def test_a_window_that_is_lost_is_seen_and_so_is_one_that_comes_twice() -> None:
     lost = output["windows"][0].pop(3)
     assert "1 windows are lost" in problems_of(output)
     output["windows"][0] += [lost, lost]
-    assert "more than once" in problems_of(output)
+    assert "duplicate" in problems_of(output)
 
 
 def test_a_record_that_is_missing_and_one_too_many_are_seen() -> None:
@@ -236,8 +236,8 @@ def test_with_allowed_lateness_a_window_is_corrected_and_the_last_row_is_exact()
     assert problems(first, corrected) == ""
     assert problems(corrected) == ""
     assert "was expected" in problems(first)
-    assert "more than once" in problems(first, corrected, corrected)
-    assert "more than once" in problems(corrected, first)
+    assert "duplicate" in problems(first, corrected, corrected)
+    assert "duplicate" in problems(corrected, first)
 
 
 # -- what may have been late ------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def test_a_session_that_begins_where_an_older_one_did_is_another_one() -> None:
     rows = [row_of("s0", 1000, first, 100), row_of("s0", 1000, second, 201)]
     assert oracle.check([OracleHistory(frozenset(), {"sessions": [rows]})]) == []
     rows[0]["revenue_cents"] += 1
-    assert "nobody's" in "; ".join(oracle.check([OracleHistory(frozenset(), {"sessions": [rows]})]))
+    assert "belongs to no window" in "; ".join(oracle.check([OracleHistory(frozenset(), {"sessions": [rows]})]))
 
 
 def test_a_rest_of_days_is_a_minute_of_the_schedule_where_windows_are_days() -> None:

@@ -69,7 +69,7 @@ class GivenUp:
         since = self._since.get((attempt, checkpoint), now)
         if now - since <= HEARD_S or any(fault.kind in DISTURBING or fault.point == ACKS for fault in fired):
             return []
-        return [f"checkpoint {checkpoint} was given up {now - since:.1f} s before its time was over, unnoticed"]
+        return [f"checkpoint {checkpoint} was given up {now - since:.1f} s before its timeout, and was not reported"]
 
     def check_completed(self, attempt: Attempt, checkpoint: CheckpointId) -> list[str]:
         """Checks that cancellations have arrived before every barrier of a later checkpoint."""

@@ -319,7 +319,7 @@ class Kernel:
     def _require_thread(self) -> VirtualThread:
         thread = self._running
         if thread is None:
-            raise RuntimeError("something blocks outside of a virtual thread")
+            raise RuntimeError("a call blocks outside of a virtual thread")
         if thread.killed or not thread.process.alive:
             thread.killed = True
             raise SimKilled
@@ -390,7 +390,7 @@ class Kernel:
             else:
                 self._at_once += 1
                 if self._at_once > AT_ONCE_MAX:
-                    raise RuntimeError(f"{AT_ONCE_MAX} events at one moment: somebody plans the next thing for now")
+                    raise RuntimeError(f"{AT_ONCE_MAX} events at one moment: an endless loop plans each event for now")
             self.events += 1
             event.action = None
             action()

@@ -134,7 +134,7 @@ class OnTimeOracle(Oracle):
         if in_time:
             problems.append(f"{LATE_TOPIC}: {in_time[:SHOWN]} are not late")
         if len(set(late)) < len(late):
-            problems.append(f"{LATE_TOPIC}: something is there more than once in {late}")
+            problems.append(f"{LATE_TOPIC}: duplicates in {late}")
         missing = [number for number in self._late if number not in (ever if number in done else late)]
         if missing and complete:
             problems.append(f"{LATE_TOPIC}: {missing[:SHOWN]} are missing")
@@ -176,7 +176,7 @@ class OnTimeOracle(Oracle):
     def _check_row(self, one: Expected | None, content: Content, done: AbstractSet[int]) -> str:
         """Returns what is wrong with a record where `one` is expected, or ""."""
         if one is None:
-            return f"{content} should not be there"
+            return f"{content} is unexpected"
         if one.content != content:
             return f"{content} where {one.content} was expected"
         if one.due_ms is None:

@@ -171,7 +171,7 @@ def _check_paid(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence
     for row in _rows(partitions):
         record = wanted.get(row["id"])
         if record is None:
-            problems.append(f"paid: record {row['id']} should not be there")
+            problems.append(f"paid: record {row['id']} is unexpected")
         elif (row["customer"], row["total_cents"]) != (record.customer, record.quantity * record.price_cents):
             problems.append(f"paid: record {row['id']} is wrong: {row}")
     return problems[:SHOWN]
@@ -183,7 +183,7 @@ def _check_dead_letters(wanted: Mapping[int, InputRecord], partitions: Sequence[
     for row in _rows(partitions):
         record = wanted.get(row["id"])
         if record is None or row["place"] != str(record.place):
-            problems.append(f"{DEAD_TOPIC}: {row} is nobody's")
+            problems.append(f"{DEAD_TOPIC}: {row} belongs to no input record")
         elif row["bytes"] == ORIGINAL:
             if (row["key"], row["value"]) != (record.customer.encode(), record.value):
                 problems.append(f"{DEAD_TOPIC}: record {record.id} has other bytes: {row}")
@@ -213,7 +213,7 @@ def _check_totals(
     for row in _rows(partitions):
         found = wanted.get(row["last_id"])
         if found is None or getattr(found, keyed.key) != row[keyed.key]:
-            problems.append(f"{topic}: {row} is nobody's")
+            problems.append(f"{topic}: {row} belongs to no input record")
             continue
         key = row[keyed.key]
         if changed and row["release"] != releases.get(key):
@@ -248,7 +248,7 @@ def _check_bounds(
     for row in _rows(partitions):
         found = wanted.get(row["last_id"])
         if found is None or getattr(found, keyed.key) != row[keyed.key]:
-            problems.append(f"{topic}: {row} is nobody's")
+            problems.append(f"{topic}: {row} belongs to no input record")
             continue
         key, total = row[keyed.key], keyed.total(row)
         most[key] = _plus(most[key], keyed.amount(found))
@@ -323,7 +323,7 @@ def _check_set(
     if lost and complete:
         problems.append(f"{topic}: {len(lost)} records are lost: {lost[:SHOWN]}")
     if doubled and exactly_once:
-        problems.append(f"{topic}: {len(doubled)} records are there more than once: {doubled[:SHOWN]}")
+        problems.append(f"{topic}: {len(doubled)} records are duplicated: {doubled[:SHOWN]}")
     return problems
 
 

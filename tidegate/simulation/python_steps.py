@@ -187,9 +187,9 @@ class PythonOracle(Oracle):
         wrong = {
             "are numbered and late": numbered & late,
             "came although the step fails for them": (numbered | late) & self._failing,
-            "failed for no reason": letters - self._failing,
+            "failed without a cause": letters - self._failing,
             "are of no key whose timer fails": now[DEAD_TOPIC] - letters - skus,
-            "should not be there": (numbered | late | letters) - self._records.keys(),
+            "are unexpected": (numbered | late | letters) - self._records.keys(),
             "came again after going back to a place after them": (numbered | late) & done,
             "are not late": late & (frozenset() if self._timed is None else self._timed.never_late),
         }
@@ -228,7 +228,7 @@ class PythonOracle(Oracle):
         for content in (content for partition in partitions for content in partition):
             record = self._records.get((content.row or {}).get("id", -1))
             if record is None or record.id not in decided.numbered or content.key != record.sku.encode():
-                problems.append(f"{AGAIN}: {content} should not be there")
+                problems.append(f"{AGAIN}: {content} is unexpected")
             elif record.id in order:
                 if order[record.id] < newest.get(record.sku, 0):
                     problems.append(f"{AGAIN}: {content} comes after a later record")

@@ -168,7 +168,7 @@ class SimSource(SourceRuntime):
             world.reach.note("idle partitions that were asked again" if question else "partitions that are idle")
             if (part, self.reached[part]) not in tools.ends:
                 world.problems.append(
-                    f"{part} is taken for caught up at {self.reached[part]}, which no broker has said"
+                    f"{part} counts as caught up at {self.reached[part]} without an answer from a broker"
                 )
             real(part, question)
 

@@ -256,13 +256,13 @@ class WindowOracle:
                 continue
             last_ms = self._last_ms(topic, name)
             if name not in panes or read_ms(row["window_end"]) != last_ms + 1:
-                problems.append(f"{topic}: {row} is nobody's")
+                problems.append(f"{topic}: {row} belongs to no window")
                 continue
             before = newest[name]["orders"] if name in newest and self._timing.early_ms else 0
             if before and name not in closed and before == row["orders"] == len(panes[name].sure):
                 closed.add(name)  # the result on close, after an early result that was already complete
             elif name in newest and not self._corrects(row, newest[name]):
-                problems.append(f"{topic}: window {name} is there more than once")
+                problems.append(f"{topic}: window {name} is duplicated")
             if name in newest and self._timing.early_ms:
                 problems += self._check_early(topic, newest[name], name, panes[name])
             newest[name] = row
@@ -346,7 +346,7 @@ class WindowOracle:
         for row in _rows(partitions):
             name = name_of(topic, row)
             if name not in panes:
-                problems.append(f"{topic}: {row} is nobody's")
+                problems.append(f"{topic}: {row} belongs to no window")
                 continue
             least = self._total(topic, panes[name].sure) if panes[name].sure else (0,) * len(COLUMNS)
             fewer = any(row[column] < value for column, value in zip(COLUMNS[:3], least, strict=False))

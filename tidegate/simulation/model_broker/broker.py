@@ -291,9 +291,9 @@ class ModelBroker:
             if (entry.producer_id, entry.epoch) != (producer_id, epoch) or entry.state is CoordinatorState.EMPTY:
                 continue
             if entry.state is CoordinatorState.ONGOING or entry.commits != commit:
-                said = "commit" if commit else "abort"
+                marker, state = "commit" if commit else "abort", entry.state.value
                 self.strays.append(
-                    f"{partition}: somebody has written {said} for {transactional_id}, {entry.state.value}"
+                    f"{partition}: a marker ({marker}) was written for {transactional_id}, whose state is {state}"
                 )
 
     def end_offset(self, partition: TopicPartition) -> int:

@@ -205,9 +205,9 @@ class LookupOracle(Oracle):
         problems = []
         if len(set(came)) < len(came):
             twice = sorted(number for number in set(came) if came.count(number) > 1)
-            problems.append(f"{OUTPUT}: records {twice[:SHOWN]} are there more than once")
+            problems.append(f"{OUTPUT}: records {twice[:SHOWN]} are duplicated")
         if strange := [number for number in came if number not in self._orders]:
-            problems.append(f"{OUTPUT}: {strange[:SHOWN]} should not be there")
+            problems.append(f"{OUTPUT}: {strange[:SHOWN]} are unexpected")
         again = [number for number in came if number in done]
         if again and self._shape.missing not in ("wait", "fail"):  # rows and dead letters may wait in the checkpoint
             problems.append(f"{OUTPUT}: {again[:SHOWN]} came again after going back to a place after them")
@@ -218,7 +218,7 @@ class LookupOracle(Oracle):
         for row in letters:
             order = self._orders.get(row["id"])
             if order is None or row["place"] != str(order.place):
-                problems.append(f"{DEAD_TOPIC}: {row} is nobody's")
+                problems.append(f"{DEAD_TOPIC}: {row} belongs to no input record")
             elif not self._may_find(history, order, None):
                 problems.append(f"{DEAD_TOPIC}: record {order.id} failed although {key_of(order)} had a row")
         return problems[:SHOWN]
@@ -234,7 +234,7 @@ class LookupOracle(Oracle):
                 continue
             key, version = key_of(order), row["version"]
             if row["customer"] != key or (version is None and self._shape.missing in ("drop", "fail")):
-                problems.append(f"{where}: {row} should not be there")
+                problems.append(f"{where}: {row} is unexpected")
             least = max(self._least(history, order), reached[key])
             found = next((at for at in range(least, len(self._states[key])) if self._states[key][at] == version), None)
             if found is None:

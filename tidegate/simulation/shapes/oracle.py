@@ -115,7 +115,7 @@ class ShapeOracle(Oracle):
             for content in partition:
                 one = wanted.get(self._shape.name_of(topic, content))
                 if one is None:
-                    problems.append(f"{topic}: {content} should not be there")
+                    problems.append(f"{topic}: {content} is unexpected")
                 elif one.content != content:
                     problems.append(f"{topic}: {content} where {one.content} was expected")
                 elif homes.setdefault(one.lane, number) != number:
@@ -134,7 +134,7 @@ class ShapeOracle(Oracle):
         if not self._exactly_once:
             return ""
         if len(came) > len(set(came)):
-            return f"something is there more than once in {came}"
+            return f"duplicates in {came}"
         again = [name for name in came if name in before]
         if again and not self._shape.waits:
             return f"{again[:SHOWN]} came again after going back to a place after them"
