@@ -212,7 +212,8 @@ def test_a_replaced_certificate_is_shown_to_new_connections_and_a_broken_one_is_
         ("certificate", None, "No such file"),
         ("key", None, "No such file"),
         ("client_ca", None, "No such file"),
-        ("certificate", "no PEM", "must be the key of"),
+        ("certificate", "no PEM", r"http.tls.certificate\) cannot be used: NO_CERTIFICATE_OR_CRL_FOUND"),
+        ("certificate", "ann", "must be the daemon's certificate in PEM"),
         ("key", "ann", "must be the key of"),
         ("client_ca", "no PEM", "must be PEM certificates"),
     ],
@@ -262,7 +263,7 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(
     settings: HttpTlsSettings, authority: Authority
 ) -> None:
     locked = authority.sign("locked", password="opensesame")
-    with pytest.raises(TlsRefused, match="the key not encrypted"):
+    with pytest.raises(TlsRefused, match="in PEM, not encrypted"):
         make_context(settings.model_copy(update={"certificate": str(locked.certificate), "key": str(locked.key)}))
 
 

@@ -94,11 +94,18 @@ def make_context(settings: HttpTlsSettings) -> ssl.SSLContext:
         file = getattr(settings, word)
         if file is not None:
             _try(word, file, Path(file).stat, "name a file that the daemon's user can read")
+    scratch = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _try(
+        "certificate",
+        settings.certificate,
+        lambda: scratch.load_verify_locations(settings.certificate),
+        "it must be the daemon's certificate in PEM, with the chain to its authority",
+    )
     _try(
         "key",
         settings.key,
         lambda: context.load_cert_chain(settings.certificate, settings.key, lambda: ""),
-        f"it must be the key of {settings.certificate}, both PEM, and the key not encrypted",
+        f"it must be the key of {settings.certificate} in PEM, not encrypted",
     )
     if settings.client_ca is not None:
         authorities = settings.client_ca
