@@ -232,7 +232,7 @@ def test_X02_what_is_gone_everywhere_needs_a_word() -> None:
     client = ScriptedClient({1: EndAnswer.UNKNOWN_PRODUCER}, [[Marker.GONE, Marker.GONE]] * 3)
     listing = permit([committable(1)], 7)
     for accepted in (None, CheckpointId(4)):
-        with pytest.raises(TransactionGone, match=r"nothing is left.*sink totals, checkpoint 4.*--accept-gone 7, "):
+        with pytest.raises(TransactionGone, match=r"no trace left.*sink totals, checkpoint 4.*--accept-gone 7, "):
             Committer(client, accept_gone=accepted).commit(listing)
     assert Committer(client, accept_gone=CheckpointId(7)).commit(listing) == [CommitOutcome.ACCEPTED]
 

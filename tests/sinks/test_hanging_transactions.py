@@ -224,4 +224,4 @@ def test_X08_a_refusal_because_of_something_newer_is_no_reason_to_grant_anything
         UnresolvedTransaction(FOUND, "out[3] has refused the marker: TransactionCoordinatorFencedError (52)"), "b:9092"
     )
     assert "CLUSTER_ACTION" not in text
-    assert "tried again at every check" in text
+    assert "retried at every check" in text

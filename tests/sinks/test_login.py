@@ -129,7 +129,7 @@ OBSTACLES: Mapping[str, tuple[Callable[[SecuredBroker], Properties], str, str]] 
     ),
     "a mechanism that is not offered": (
         lambda broker: {**plain(broker), "sasl.mechanism": "SCRAM-SHA-256"},
-        "does not take `SCRAM-SHA-256`; it takes (PLAIN, SCRAM-SHA-512|SCRAM-SHA-512, PLAIN)",
+        "does not accept `SCRAM-SHA-256`; it accepts (PLAIN, SCRAM-SHA-512|SCRAM-SHA-512, PLAIN)",
         "sasl.mechanism",
     ),
     "an authority that signed something else": (
@@ -150,7 +150,7 @@ OBSTACLES: Mapping[str, tuple[Callable[[SecuredBroker], Properties], str, str]] 
     ),
     "passwords where none are taken": (
         lambda broker: {**plain(broker), "bootstrap.servers": broker.bootstrap, "security.protocol": "sasl_plaintext"},
-        "takes no passwords",
+        "does not accept logins",
         "security.protocol",
     ),
 }
@@ -170,7 +170,10 @@ PASSING: Mapping[str, tuple[Callable[[SecuredBroker], Properties], str]] = {
     "TLS to plain": (lambda broker: {**plain(broker), "bootstrap.servers": broker.bootstrap}, "no TLS handshake"),
     "no user": (lambda broker: {**tls(broker), "bootstrap.servers": broker.secured}, "does it require a user"),
     "nobody there": (lambda _: {"bootstrap.servers": "127.0.0.1:1"}, "Connection refused; start the broker"),
-    "no such host": (lambda _: {"bootstrap.servers": "nohost.invalid:9"}, "host name `nohost.invalid` is not known"),
+    "no such host": (
+        lambda _: {"bootstrap.servers": "nohost.invalid:9"},
+        "host name `nohost.invalid` cannot be resolved",
+    ),
 }
 
 
