@@ -72,7 +72,7 @@ def test_modules_lie_beside_the_file_as_it_was_named_as_schemas_do(tmp_path: Pat
 @pytest.mark.parametrize(
     ("geo", "problem"),
     [
-        ("def resolve(row): ...\n", "`resolve` is not async; write `async def resolve(row)`: what blocks would stop"),
+        ("def resolve(row): ...\n", "`resolve` is not async; write `async def resolve(row)`: a function that"),
         ("import nowhere\n", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'; put it next to"),
         (
             "import sys\nsys.exit()\n",

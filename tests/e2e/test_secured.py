@@ -19,7 +19,7 @@ OF_A_SLOW_MACHINE = (
     "no broker answers at",  # in time: the same attempt continues
     "answer again, after",
     "not all slots returned within",
-    "helper threads still run",
+    "helper threads are still running",
 )
 ONE_BROKER = "the cluster has one broker"
 USER, PASSWORD = "tidegate", "opensesame-512"

@@ -123,7 +123,7 @@ def test_a_certificate_that_has_expired_is_to_be_renewed() -> None:
     with pytest.raises(_Stopped) as stopped:
         way.secure(cast("Any", SimpleNamespace(wrap_socket=wrap_socket)), "kafka")
     obstacle = stopped.value.obstacle
-    assert obstacle.text.endswith("is not valid any more: certificate has expired")
+    assert obstacle.text.endswith("is no longer valid: certificate has expired")
     assert (obstacle.remedy.split(";")[0], obstacle.property, obstacle.final) == ("renew it", "ssl.ca.location", True)
 
 

@@ -288,7 +288,7 @@ def test_an_endpoint_that_hangs_up_is_away() -> None:
 def test_no_more_is_read_of_an_answer_than_a_token_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oauth, "ANSWER_BYTES_MAX", 20)
     with Playing(200, json.dumps({"access_token": jwt(exp=1000)}).encode()) as server:
-        with pytest.raises(TokenUnavailable, match="gives no JSON web token"):
+        with pytest.raises(TokenUnavailable, match="returned no JSON web token"):
             fetch_token(played(server))
 
 

@@ -299,7 +299,7 @@ def test_files_that_are_being_replaced_are_waited_for(tmp_path: Path) -> None:
 
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SinkRefused, match=r"refuses its settings: .*ssl\.key"):
+    with pytest.raises(SinkRefused, match=r"rejects its settings: .*ssl\.key"):
         renewed(tmp_path, RENEWAL_S * 2)
 
 
@@ -341,6 +341,6 @@ class Refusing(Tools):
 
 def test_settings_that_name_no_files_are_refused_at_once() -> None:
     tools = Refusing()
-    with pytest.raises(SinkRefused, match=r"refuses its settings: .*no such property"):
+    with pytest.raises(SinkRefused, match=r"rejects its settings: .*no such property"):
         make(tools).open(None, never)
     assert tools.now == 0.0

@@ -78,7 +78,7 @@ def test_a_watermark_belongs_to_an_event_time() -> None:
 def test_changes_of_a_table_are_refused() -> None:
     orders = ORDERS.replace("topic: orders", "topic: orders\n    format: debezium")
     problems = check(orders + STEPS).problems
-    assert any("times of which only one is late" in one.message for one in problems)
+    assert any("of which only one is late" in one.message for one in problems)
 
 
 AHEAD = {

@@ -97,7 +97,7 @@ def test_damage_anywhere_in_a_copy_is_found_and_the_rest_comes_from_the_storage(
         used += not files.fetched_bytes
         assert copies.has(handle.path) == (not files.fetched_bytes), "a damaged copy is removed"
     assert (used == 0) == (key_groups == ALL), "damage in key groups that are not read is not looked for"
-    assert "is removed and memory is read instead" in caplog.text
+    assert "is removed, and memory is read instead" in caplog.text
 
 
 @pytest.mark.parametrize("left", [0, 1, 200])

@@ -100,7 +100,7 @@ def test_a_slot_reports_that_what_it_was_forked_from_is_frozen(monkeypatch: pyte
     (failed,) = link.sent
     assert isinstance(failed, SlotFailed)
     assert (failed.code, failed.retriable) == ("fork-server-frozen", True)
-    assert failed.message.endswith("has been frozen (SIGSTOP) for 10 s (runtime.heartbeat_timeout): it is replaced")
+    assert failed.message.endswith("has been frozen (SIGSTOP) for 10 s (runtime.heartbeat_timeout); it is replaced")
 
 
 def test_a_slot_begins_and_ends_taps_as_ordered() -> None:

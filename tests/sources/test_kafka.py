@@ -303,7 +303,7 @@ def test_settings_that_the_client_refuses_are_named() -> None:
     broken = msgspec.structs.replace(operator, kafka={**operator.kafka, "fetch.min.bytes": "many"})
     with (
         Reading(broken, restored=NEW) as reading,
-        pytest.raises(SourceFailed, match=r"refuses its settings.*fetch\.min\.bytes"),
+        pytest.raises(SourceFailed, match=r"rejects its settings.*fetch\.min\.bytes"),
     ):
         reading.source.wait_ready(60)
 

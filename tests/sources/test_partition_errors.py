@@ -136,7 +136,7 @@ def test_a_batch_that_the_client_does_not_know_stops_the_source_at_once_and_is_n
     assert failure.value.fields == {"partition": "orders[0]", "offset": 17}
     text = str(failure.value)
     assert "MagicByte 3; the client library (librdkafka" in text
-    assert "gzip, snappy, lz4 and zstd: update it, or have the records written again with one of these" in text
+    assert "gzip, snappy, lz4 and zstd. Update it, or have the records written again with one of these" in text
     assert "kafka-delete-records" not in text
 
 

@@ -232,7 +232,7 @@ def test_a_client_in_trouble_whose_certificates_were_replaced_is_made_again(cloc
     clock.now += RENEWAL_S - 1
     outage.check()
     clock.now += 1
-    with pytest.raises(SourceUnavailable, match=r"; its certificates were replaced .* another attempt takes"):
+    with pytest.raises(SourceUnavailable, match=r"; its certificates were replaced .* the next attempt reads"):
         outage.check()
 
 

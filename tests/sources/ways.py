@@ -15,7 +15,7 @@ from tidegate.sources.fetching import FetchClient, Fetcher, MessageFetcher, Nati
 from tidegate.sources.tools import SourceTools
 
 NATIVE: Final = "in place"
-MESSAGES: Final = "by message objects"
+MESSAGES: Final = "as message objects"
 WAYS: Final = (NATIVE, MESSAGES)
 
 

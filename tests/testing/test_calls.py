@@ -70,7 +70,7 @@ class Unclosed(Named):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Unmade", f"{__name__}:Unmade cannot be made: KeyError: 'REDIS_URL', at test_calls.py:49 in __init__"),
+        ("Unmade", f"{__name__}:Unmade cannot be instantiated: KeyError: 'REDIS_URL', at test_calls.py:49 in __init__"),
         ("Unopened", "`open` failed: ConnectionRefusedError: no redis, at test_calls.py:54 in open"),
         ("Hanging", "`open` has not ended within 0.01 s"),
     ],

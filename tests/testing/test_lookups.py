@@ -489,7 +489,7 @@ def test_a_condition_in_front_of_a_table_is_warned_of_and_right_for_changes() ->
     sources = SOURCES.replace("  - {name: customer, from: customers, table", steps)
     sinks = "sinks:\n  out: {from: e, topic: out}\n"
     checked = check_pipeline(parse_pipeline(sources + LOOKUP.replace("MORE", "") + sinks, "orders.yaml", {}))
-    assert ["leaves the older row of its key there" in one.message for one in checked.warnings] == [True]
+    assert ["the older row of its key stays in the table" in one.message for one in checked.warnings] == [True]
     pipeline = (
         CHANGES.replace("schema: {id: string, segment", "metadata: {key: id}\n    schema: {segment")
         .replace("  - {name: customer, from: customers, table", steps)

@@ -133,7 +133,7 @@ def test_a_module_that_is_called_like_one_of_pythons_own_is_refused(tmp_path: Pa
     directory = write(tmp_path, geo="import queue\nasync def resolve(row): return {}\n")
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).touch()
-    with pytest.raises(UserCodeProblem, match="`queue` next to the pipeline file would stand for") as caught:
+    with pytest.raises(UserCodeProblem, match="`queue` next to the pipeline file would replace") as caught:
         read_modules(directory, ["geo:resolve"])
     assert caught.value.remedy == "rename it"
 

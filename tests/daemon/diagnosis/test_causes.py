@@ -100,8 +100,8 @@ def test_blocked_readers() -> None:
     line.second(times=5, state=PipelineState.DEGRADED)
     found = only(line, "readers-blocked")
     assert found.cluster == MAIN_CLUSTER
-    assert found.sentence.endswith("its coordinator does not know it as open")
-    assert found.remedy.startswith("Its owner has to say")
+    assert found.sentence.endswith("its coordinator does not list it as open")
+    assert found.remedy.startswith("Ask its owner")
 
 
 def test_a_stuck_slot() -> None:

@@ -208,7 +208,7 @@ def test_a_call_that_ignores_its_cancellation_is_named_once(
         caller.close()
     (line,) = [one for one in caplog.messages if "not ended" in one]
     assert line.startswith("1 of the calls of look[0] has not ended 0s after their budget of 1ms, at test_caller.py:")
-    assert "let `CancelledError` pass" in line
+    assert "Let `CancelledError` pass" in line
 
 
 def test_calls_that_answer_are_not_reported(caplog: pytest.LogCaptureFixture) -> None:
