@@ -163,7 +163,7 @@ def test_a_frame_gives_the_same_as_its_rows(shop: tidegate.Pipeline) -> None:
 def test_rows_of_a_step_are_shown_instead_of_sinks(shop: tidegate.Pipeline) -> None:
     result = shop.test({"orders": ORDERS}, at=["large", "per_minute"])
     assert {name: frame.height for name, frame in result.items()} == {"large": 2, "per_minute": 3}
-    with pytest.raises(KeyError, match="there is no frame 'big'; there are: large, per_minute"):
+    with pytest.raises(KeyError, match="there is no frame 'big'; available: large, per_minute"):
         result["big"]
 
 
@@ -247,7 +247,7 @@ def test_changes_are_given_as_records() -> None:
     )
     pipeline = tidegate.loads(text)
     with pytest.raises(
-        tidegate.TidegateError, match="a row of the debezium source `orders` is no record; records=True takes"
+        tidegate.TidegateError, match="a row of the debezium source `orders` is not a record; records=True takes"
     ):
         pipeline.test({"orders": [{"id": 1}]})
     insert = {"value": {"op": "c", "before": None, "after": {"id": 1, "n": 5}}}
@@ -265,7 +265,7 @@ def test_changes_are_given_as_records() -> None:
         ({"orders": [{"idd": 1}]}, "orders, row 0: the source has no column `idd`; did you mean `id`"),
         ({"orders": 5}, "the rows of `orders` are of the type int; give a polars DataFrame or a list of dicts"),
         ({"orders": {"id": [1]}}, "the rows of `orders` are of the type dict; give a polars DataFrame or a list"),
-        ({"orders": pl.LazyFrame({"id": [1]})}, "are of the type LazyFrame; convert it by"),
+        ({"orders": pl.LazyFrame({"id": [1]})}, "are of the type LazyFrame; convert it with"),
         ({"orders": [5]}, "orders, row 0 is a int; give a dict of columns"),
         ({"orders": [{"written": "now"}]}, "row 0, column `written` is a str; give a datetime, or the ms since 1970"),
         ({"orders": [{"headers": ["a"]}]}, "row 0, column `headers`: headers are pairs"),

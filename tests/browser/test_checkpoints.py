@@ -124,5 +124,5 @@ def test_one_that_is_no_longer_kept_is_answered_with_those_that_are(viewer: View
     viewer.watches[-1].expected.append("404")
     show(page, "checkpoints/1")
     kept = record("healthy").metrics.checkpoints
-    text = f"checkpoint 1 is not kept by this daemon: {kept[-1].id} to {kept[0].id} are"
+    text = f"this daemon has no record of checkpoint 1: it has {kept[-1].id} to {kept[0].id}"
     page.get_by_role("alert").filter(has_text=text).wait_for()

@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_read_is_told_as_before(file: Path, text: str) -> 
 def test_X14_an_expression_that_ends_the_process_is_a_problem(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_file, "EXPRESSION_PROBE", "no.such.module")
     _, found = check_file(file, {})
-    assert any("trying the expressions ended with code 1" in problem.message for problem in found)
+    assert any("the process that tests expressions ended with code 1" in problem.message for problem in found)
 
 
 def test_X14_every_command_refuses_before_it_starts_anything(

@@ -142,7 +142,7 @@ def test_every_planted_misconfiguration_is_found_and_nothing_else(
     assert all(one.remedy for one in findings if one.severity is PROBLEM and one.check != "start")
     assert not is_kept(findings)
     (opened,) = [one for one in findings if one.check == "open-transactions"]
-    assert opened.value == "none that hangs; 1 open in order"
+    assert opened.value == "no hanging transaction; 1 open normally"
 
 
 def test_a_sound_deployment_is_ok_but_for_its_one_broker(

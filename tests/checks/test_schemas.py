@@ -172,7 +172,9 @@ def test_the_registrys_descriptor_gives_the_columns_where_it_returns_one(fake: F
 def test_a_subject_is_asked_for_at_a_start_and_looked_up_in_its_copy_otherwise(fake: FakeRegistry, load: Load) -> None:
     named: dict[str, Any] = {"schema": {"registry": "orders-value"}}
     (said,) = messages(load(Ask.COPY, **named))
-    assert "there is no copy here of `orders-value` of the registry; run `tidegate validate --connect FILE`" in said
+    assert (
+        "this machine has no copy of `orders-value` from the registry; run `tidegate validate --connect FILE`" in said
+    )
     fake.add("orders-value", ORDER)
     at_start = options_of(load(Ask.REGISTRY, **named)).schema
     assert at_start is not None
@@ -194,7 +196,7 @@ def test_what_the_registry_does_not_have_is_a_problem_of_the_file(fake: FakeRegi
     assert "Subject 'orders-value' not found." in said
     fake.add("orders-value", "{}", "JSON")
     (said,) = messages(load(Ask.EITHER, schema={"registry": "orders-value"}))
-    assert "`orders-value` is a schema in json, and the format's are in avro" in said
+    assert "`orders-value` is a schema of type json, but the format needs avro" in said
 
 
 def test_a_sinks_schema_is_registered_once_under_its_subject(fake: FakeRegistry, load: Load) -> None:
@@ -245,8 +247,8 @@ def test_two_new_schemas_of_one_subject_are_a_warning(fake: FakeRegistry, load: 
     fake.incompatible = ["the name differs"]
     (said,) = refusals(loaded)
     assert said == (
-        "0 sinks.late.schema: sink `out` registers another schema under the subject `mine`, and the registry cannot be "
-        "asked before that whether it takes this one, too"
+        "0 sinks.late.schema: sink `out` registers another schema under the subject `mine`, so the registry cannot "
+        "check this one before the start"
     )
     assert ("POST", "/subjects/mine/versions?normalize=true") not in fake.asked
     out, late = (one.options.schema for one in build_plan(loaded).operators(SinkOperator))

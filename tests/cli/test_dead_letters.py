@@ -108,7 +108,7 @@ def test_letters_whose_records_are_written_for_others_are_counted(monkeypatch: p
     answer(monkeypatch, Replayed(written=1, joined=2))
     assert CliRunner().invoke(command.dead_letters, ["replay", "f"]).output.splitlines() == [
         "1 record was written again",
-        "2 letters of records that are written for another letter: only marked",
+        "2 letters of records that are written for another letter, only marked",
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_kind_that_no_letter_has_is_told_from_letters_that_are_done(monkeypatc
     for done, hints in ((Replayed(), 1), (Replayed(marked=2), 0), (Replayed(joined=2), 0)):
         answer(monkeypatch, done)
         said = CliRunner().invoke(command.dead_letters, ["replay", "f", "--kind", "WRONGTYPE"]).output
-        assert said.count("no letter is of such a kind or step: `tidegate dead-letters list f`") == hints
+        assert said.count("no letter has this kind or step: `tidegate dead-letters list f`") == hints
 
 
 def test_records_that_the_topic_does_not_take_are_named_by_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_dry_run_names_what_has_the_records_already(monkeypatch: pytest.Monkey
     assert result.output.splitlines() == [
         "1 record would be written again",
         "2 records not written: failed in share, and may be in sinks copy, totals (letters dead[0]@1, dead[0]@2)",
-        "a replay with these is refused: leave them out, or repeat what they have done by --whole-record",
+        "a replay that includes these is refused: leave them out, or process them again with --whole-record",
     ]
 
 
@@ -190,7 +190,7 @@ def test_a_listing_is_bounded_and_says_what_it_leaves_out(monkeypatch: pytest.Mo
     serve(monkeypatch, Letters)
     found = listed("--limit", "1")
     assert [line[:2] for line in found[5:6]] == [["0", "4"]]
-    assert " ".join(found[6]) == "3 older letters not listed: --limit, --step and --kind choose others"
+    assert " ".join(found[6]) == "3 older letters not listed: use --limit, --step or --kind"
     assert [line[:2] for line in listed("--step", "orders")[4:]] == [["1", "8"], ["0", "3"]]
     assert listed("--kind", "Y") == [["no", "dead", "letters"]]
     assert len(listed("--limit", "0")) == 4
@@ -224,7 +224,7 @@ def test_letters_of_a_file_that_makes_no_plan_are_listed_all_the_same(monkeypatc
     serve(monkeypatch, Letters)
     monkeypatch.setattr(command, "_read_replays", refuse)
     result = CliRunner().invoke(command.dead_letters, ["list", "f"], catch_exceptions=False)
-    assert result.stderr.startswith("which sinks and states may have the records is not known: f:3:1: steps.share")
+    assert result.stderr.startswith("cannot tell which sinks and states may have the records: f:3:1: steps.share")
     assert result.stdout.splitlines()[1].endswith("?")
 
 

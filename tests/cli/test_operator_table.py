@@ -64,7 +64,7 @@ def test_a_diagnosis_is_a_sentence_and_its_remedy() -> None:
         code="sink-slow", severity=DiagnosisSeverity.PROBLEM, sentence="sink totals waits", remedy="do this"
     )
     assert [line for line, _ in render_diagnoses([found])] == ["problem sink-slow: sink totals waits", "    do this"]
-    assert [line for line, _ in render_diagnoses([])] == ["nothing is wrong"]
+    assert [line for line, _ in render_diagnoses([])] == ["no problems found"]
 
 
 def test_nobody_is_the_busiest_while_all_rest() -> None:

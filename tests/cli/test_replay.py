@@ -76,7 +76,7 @@ def test_a_topic_that_is_not_there_is_refused_by_a_dry_run_too(monkeypatch: pyte
     assert letter is not None
     with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
         assert not fitting.refuses(record_of(letter, "orders"))
-        with pytest.raises(DeadLettersRefused, match="topic ordres does not exist; choose another by --to"):
+        with pytest.raises(DeadLettersRefused, match="topic ordres does not exist; choose another with --to"):
             fitting.refuses(record_of(letter, "ordres"))
 
 
@@ -273,8 +273,11 @@ def test_a_replay_is_refused_whole_where_it_would_repeat_what_others_have(refusi
         "nothing was written: records of 2 letters may be in other sinks or states already, and would be there twice",
         "  failed in share, and may be in sink copy (letters dead[0]@1)",
         "  failed in price, and may be in state of total (letters dead[0]@2)",
-        "2 other records can be written again without that: choose by --step, --kind, or --partition and --offset",
-        "--whole-record writes all of them, and repeats what they have done",
+        (
+            "2 other records can be written without repetition: select them with --step, --kind, or --partition and "
+            "--offset"
+        ),
+        "--whole-record writes all of them, and they are processed again",
         "with `retry_topic` in `dead_letters`, a replay continues at the step that failed",
     ]
     assert (refusing.produced, len(refusing.dead)) == ([], 4)
@@ -361,6 +364,6 @@ def test_a_replay_that_another_one_has_ended_says_so(
         raise ck.KafkaException(ck.KafkaError(code))
 
     monkeypatch.setattr(refusing, place, fenced)
-    with pytest.raises(DeadLettersRefused, match="another replay of the letters of shop is running"):
+    with pytest.raises(DeadLettersRefused, match="another replay for shop is running"):
         replay.replay(SHOP, replay.ReplayOrder(lambda _: True))
     assert not CLIENT_LOG.isEnabledFor(logging.CRITICAL), "the client calls it a fatal error, on the terminal"

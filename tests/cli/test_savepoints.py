@@ -87,9 +87,9 @@ def test_the_list_of_a_pipeline_names_what_is_known_of_each(shop: Shop, capsys: 
         "path",
     ]
     assert lines[0].split()[2:4] == ["shop", "7"]
-    assert lines[0].split()[5:] == ["7", "2", "all", "there", f"file://{shop.path}"]
+    assert lines[0].split()[5:] == ["7", "2", "complete", f"file://{shop.path}"]
     assert lines[1].split()[-3:] == ["NOT", "WHOLE", str(away)]
-    assert lines[2] == f"{away}: unfinished: 2 pieces of state and no {METADATA}"
+    assert lines[2] == f"{away}: unfinished: 2 files of state and no {METADATA}"
     code, text = told(capsys, "list", shop.file, "--verify", "--format", "json")
     assert [(row["whole"], row["keys"], row["verified"]) for row in json.loads(text)] == [
         (True, 7, True),
@@ -99,9 +99,9 @@ def test_the_list_of_a_pipeline_names_what_is_known_of_each(shop: Shop, capsys: 
 
 def test_the_list_reads_every_byte_only_when_asked_to(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     change(shop.path / "state" / "00001-totals-1.state", "bit")
-    assert "all there" in told(capsys, "list", shop.directory)[1]
+    assert "complete" in told(capsys, "list", shop.directory)[1]
     text = told(capsys, "list", shop.directory, "--verify")[1]
-    assert "NOT WHOLE" in text
+    assert "DAMAGED" in text
     assert "state/00001-totals-1.state: it has" in text
     assert told(capsys, "list", shop.roots) == (0, f"no savepoints in {shop.roots}\n")
     assert not shop.roots.exists()
@@ -165,9 +165,9 @@ def test_metadata_that_lists_what_is_no_state_is_damage_and_nothing_is_deleted(
     (shop.path / METADATA).write_bytes(changed)
     for command in ("verify", "delete"):
         code, text = told(capsys, command, shop.path)
-        assert (code, "which is no file of state" in text) == (4, True), text
+        assert (code, "which is not a state file" in text) == (4, True), text
     assert (shop.path / METADATA).read_bytes() == changed
-    assert "NOT WHOLE" in told(capsys, "list", shop.file, "--verify")[1]
+    assert "DAMAGED" in told(capsys, "list", shop.file, "--verify")[1]
 
 
 def test_a_list_shows_the_others_where_one_cannot_be_read(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +192,7 @@ def test_a_list_names_folders_that_may_not_be_read_and_shows_what_is_beside_them
     assert run_command(["savepoint", "list", str(shop.file), "--format", "json"]) == 0
     said = capsys.readouterr()
     assert [row["path"] for row in json.loads(said.out)] == [f"file://{shop.path}"]
-    assert said.err == f"not searched, without permission to read it: {lost}\n"
+    assert said.err == f"not searched (no permission to read it): {lost}\n"
 
 
 def test_delete_removes_the_folder_and_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +254,7 @@ def test_delete_refuses_where_the_journal_cannot_be_read(shop: Shop, capsys: pyt
         entry.write_bytes(b"damaged")
     code, text = told(capsys, "delete", shop.path)
     assert code == 4
-    assert "it may be what is left to restore there" in text
+    assert "It may be the only state left to restore there" in text
 
 
 @pytest.mark.parametrize(

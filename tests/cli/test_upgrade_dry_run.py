@@ -82,7 +82,7 @@ def test_a_damaged_savepoint_is_to_be_copied_again(directory: Directory, capsys:
     told = capsys.readouterr().out
     assert "copy the whole folder again" in told
     assert "begin-anew" not in told
-    assert "dry run: totals.totals: it cannot be restored, see below\n" in told
+    assert "dry run: totals.totals: cannot be restored, see below\n" in told
     assert run_command(["state", "read", str(place), "sums"]) != 0
     assert "copy the whole folder again" in capsys.readouterr().err
 
@@ -100,7 +100,7 @@ def test_what_is_refused_for_its_meaning_says_so_above_bytes_that_can_be_read(
 ) -> None:
     assert run_command([*CHECK, directory.file(TOTALS.replace("amount > 1", "amount > 2"))]) == 4
     told = capsys.readouterr().out
-    assert "refused: its state would mean something else" in told
+    assert "refused: its state would have another meaning" in told
     assert "readable as is" in told
 
 

@@ -60,7 +60,7 @@ def test_a_damaged_entry_behind_the_newest_checkpoint_or_of_it_is_refused() -> N
     journal(storage, OTHER).take_over(IDENTITY, 9)
     storage.put(journal_name(JournalSequence(2)), b"")
     with pytest.raises(
-        ObjectCorrupt, match=r"000000000002.json is corrupt.*The choices: put the whole folder"
+        ObjectCorrupt, match=r"000000000002.json is corrupt.*The choices: restore the whole folder"
     ) as caught:
         journal(storage).read()
     assert "--restore 1" not in caught.value.message
@@ -87,7 +87,7 @@ def test_an_entry_of_another_journal_is_refused_with_its_directory_and_the_ways_
         JournalRefused, match=r"^memory/journal/000000000002.json contradicts .* it is of journal"
     ) as caught:
         journal(storage).read()
-    assert "The choices: put the whole folder memory/journal back from a backup" in caught.value.message
+    assert "The choices: restore the whole folder memory/journal from a backup" in caught.value.message
     assert caught.value.fields["name"] == name
 
 
@@ -181,7 +181,7 @@ def test_X03_a_journal_that_vanishes_between_a_look_and_the_takeover_is_not_begu
     storage.shared.objects.clear()
     storage.put(handle(1).path, b"of a slot of the other daemon")
     for look in (starting.read, lambda: starting.take_over(IDENTITY, 2)):
-        with pytest.raises(JournalVanished, match="that this daemon has read or written there"):
+        with pytest.raises(JournalVanished, match="that this daemon has read or written"):
             look()
     assert storage.list("journal/") == []
 
@@ -216,7 +216,7 @@ def test_X03_a_journal_that_vanishes_while_its_second_entry_is_written_is_notice
     storage.before_put = lambda name: storage.shared.objects.clear()
     with pytest.raises(JournalVanished):
         one.append_checkpoint(completed(1))
-    with pytest.raises(RuntimeError, match="belongs to nobody"):
+    with pytest.raises(RuntimeError, match="does not own the journal"):
         one.append_checkpoint(completed(1))
 
 

@@ -164,7 +164,7 @@ def test_a_savepoint_that_was_killed_half_way_is_told_as_what_it_is(
     path = write(origin, tmp_path, checkpoint)
     (path / METADATA).unlink()
     (path / "state" / "00002-totals-1.state").unlink()
-    with pytest.raises(SavepointRefused, match=r"was not finished \(it has 2 pieces of state.*can be deleted"):
+    with pytest.raises(SavepointRefused, match=r"is incomplete \(it has 2 files of state.*can be deleted"):
         read_savepoint(LocalStorage(str(path), create=False))
 
 

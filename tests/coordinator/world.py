@@ -159,7 +159,7 @@ class WorldBase(RuleBasedStateMachine):
             try:
                 return self.journal.take_over(IDENTITY, self.now_ms)
             except (StorageError, AppendUnsettled):
-                with pytest.raises(RuntimeError, match="belongs to nobody"):
+                with pytest.raises(RuntimeError, match="does not own the journal"):
                     self.journal.append_checkpoint(completed(1, attempt=self.journal.state.attempt))
         return self.journal.take_over(IDENTITY, self.now_ms)
 

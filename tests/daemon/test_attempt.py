@@ -136,7 +136,7 @@ async def cause_of_failing_checkpoints(loop_age_ms: int) -> str:
 
 def test_checkpoints_that_fail_are_blamed_on_user_code_that_blocks_a_slot() -> None:
     assert asyncio.run(cause_of_failing_checkpoints(BLOCKED_MS)) == (
-        "4 checkpoints have failed; the code of visits (visits.py:14 in process) has held up slot 0 for 5 s"
+        "4 checkpoints have failed; the code of visits (visits.py:14 in process) has blocked slot 0 for 5 s"
     )
     assert asyncio.run(cause_of_failing_checkpoints(BLOCKED_MS - 1)) == "4 checkpoints have failed"
 

@@ -61,7 +61,7 @@ def test_an_outage_and_its_end_are_told_once_each(caplog: pytest.LogCaptureFixtu
         "no broker answers at b",
         "the brokers at b",
     ]
-    assert "last: connection refused; nothing is lost" in caplog.text
+    assert "last: connection refused. Nothing is lost" in caplog.text
     assert "answer again, after 8 s" in caplog.text
     assert brokers.told == [None, None, 2.5, 5.0, 7.5, None, None]
 
@@ -164,5 +164,5 @@ def test_an_internal_error_is_in_the_log_and_the_next_look_comes(caplog: pytest.
     asyncio.run(scene())
     assert [away_s is None for away_s in brokers.told] == [True, False, True]
     assert [record.message for record in caplog.records if record.exc_info] == [
-        "internal error while the brokers were asked whether they answer: it is tried again"
+        "internal error while probing the brokers, retrying"
     ]

@@ -41,7 +41,7 @@ def test_C38_a_refused_order_reports_why_and_begins_nothing() -> None:
         await asyncio.sleep(0)
         assert second.done()
         with pytest.raises(
-            CheckpointUnavailable, match=r"no checkpoint was begun: as many .* as allowed .*; ask again"
+            CheckpointUnavailable, match=r"no checkpoint was taken: as many .* as allowed .*; try again"
         ):
             second.result()
         world.hold_slots(held=False)
@@ -86,7 +86,7 @@ def test_C38_the_end_of_the_attempt_answers_who_waits() -> None:
         await world.until(waiting.done, "an answer")
         with pytest.raises(CheckpointUnavailable, match="the attempt has ended"):
             waiting.result()
-        with pytest.raises(CheckpointUnavailable, match="the attempt has just ended; ask again"):
+        with pytest.raises(CheckpointUnavailable, match="the attempt has just ended; try again"):
             await runner.take_checkpoint()
 
     play(Loopback(plan_of("totals"), ROWS), scene)
@@ -114,7 +114,7 @@ def test_C38_orders_go_to_the_attempt_that_runs_and_to_nobody_once_the_end_was_a
         await world.until(asked.done, "the checkpoint")
         assert asked.result().checkpoint == world.completed[0].id
         world.attempts.stop()
-        with pytest.raises(CheckpointUnavailable, match="no checkpoint was begun: the pipeline is stopping"):
+        with pytest.raises(CheckpointUnavailable, match="no checkpoint was taken: the pipeline is stopping"):
             await Daemon.take_checkpoint(daemon)
 
     play(Loopback(plan_of("totals"), ROWS), scene)

@@ -140,7 +140,7 @@ def test_a_connection_that_ends_is_a_lost_slot() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [AttemptFailed("sent a hello out of turn"), KeyError("a mistake of the daemon's own")]
+    "error", [AttemptFailed("sent an unexpected hello"), KeyError("a mistake of the daemon's own")]
 )
 def test_whatever_a_message_brings_about_ends_the_attempt_with_that_reason(
     error: Exception, caplog: pytest.LogCaptureFixture
@@ -216,7 +216,7 @@ def test_a_daemon_that_has_stood_still_itself_says_so(monkeypatch: pytest.Monkey
         assert await asyncio.wait_for(read_order(reader), DEADLINE_S) == Ping()
         asleep_s[0] = 100.0
         await heard.until(lambda: bool(heard.lost))
-        said = r"s; but this daemon itself has not run for 1\d\d s of them: it was stopped, or its"
+        said = r"s; this daemon itself did not run for 1\d\d s of that time: it was paused, or its"
         assert re.search(said, str(heard.lost[0])), "longer than it slept where the machine is busy"
 
     serve(scenario)
@@ -244,7 +244,7 @@ def test_a_slot_whose_loop_is_stuck_is_lost_although_it_answers() -> None:
         _, writer = await connect(server, heard, hello())
         writer.write(encode_message(Heartbeat(LOOP_STUCK_MS + 1, SlotReport(), {})))
         await heard.until(lambda: bool(heard.lost))
-        assert "has not turned" in heard.lost[0].message
+        assert "has been stuck" in heard.lost[0].message
 
     serve(scenario)
 

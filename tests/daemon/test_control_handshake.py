@@ -129,7 +129,7 @@ def test_X31_a_hundred_strangers_are_a_few_lines_of_log(caplog: pytest.LogCaptur
 
     serve(scenario)
     (told,) = caplog.messages
-    assert told == "a connection to the control port said no hello (DecodeError) (127.0.0.1)"
+    assert told == "a connection to the control port did not authenticate (DecodeError) (127.0.0.1)"
 
 
 def test_X31_what_a_slot_sends_after_its_hello_is_not_lost() -> None:

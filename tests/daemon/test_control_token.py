@@ -86,7 +86,7 @@ def test_X33_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes) -
     named = tmp_path / "token"
     named.write_bytes(content)
     named.chmod(0o600)
-    with pytest.raises(TokenFileRefused, match="holds no token: write 16 to 1024"):
+    with pytest.raises(TokenFileRefused, match="contains no token: write 16 to 1024"):
         read_token(named)
 
 
@@ -100,5 +100,5 @@ def test_X33_a_place_that_is_none_is_told(tmp_path: Path) -> None:
 def test_a_check_before_the_start_makes_no_token(tmp_path: Path) -> None:
     check_token_file(tmp_path / "token")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(TokenFileRefused, match="nowhere/token: no token can be kept there"):
+    with pytest.raises(TokenFileRefused, match="nowhere/token: the token cannot be stored"):
         check_token_file(tmp_path / "nowhere" / "token")

@@ -111,7 +111,7 @@ def test_a_watermark_that_stands_although_rows_arrive_is_named_with_its_partitio
     one = found(metrics, ORDERS)
     assert (one.stalled_seconds, one.held_back_by) == (STALL_S + 1, "in[3]")
     (line,) = caplog.messages
-    what = "source orders: the watermark stands at 1970-01-01T00:00:00.050Z for 30.0 s although rows arrive"
+    what = "source orders: the watermark has been at 1970-01-01T00:00:00.050Z for 30.0 s although rows arrive"
     assert line.startswith(f"{what}: it waits for in[3],")
 
 
@@ -126,8 +126,8 @@ def test_a_stall_is_over_when_the_watermark_moves_and_the_next_one_is_named_agai
             clock.now += STALL_S
         take(metrics, ORDERS, stalling(50, 70))
     assert [line.partition(" for ")[0] for line in caplog.messages] == [
-        "source orders: the watermark stands at 1970-01-01T00:00:00.050Z",
-        "source orders: the watermark stands at 1970-01-01T00:00:00.060Z",
+        "source orders: the watermark has been at 1970-01-01T00:00:00.050Z",
+        "source orders: the watermark has been at 1970-01-01T00:00:00.060Z",
     ]
     assert found(metrics, ORDERS).stalled_seconds is None
     assert value(metrics, "source_watermark_stalled_seconds", step="orders") == 0

@@ -171,7 +171,7 @@ def test_the_old_file_goes_back_to_its_own_checkpoint_although_the_newest_is_of_
     assert "changes nothing" not in caplog.text
     again = asyncio.run(shop.start(wanted))  # a supervisor repeats it
     assert again.restore.slots
-    assert caplog.text.count("--restore changes nothing") == 1
+    assert caplog.text.count("--restore has no effect") == 1
 
 
 def test_begin_anew_says_that_it_continues_from_what_the_directory_has(caplog: pytest.LogCaptureFixture) -> None:
@@ -181,7 +181,7 @@ def test_begin_anew_says_that_it_continues_from_what_the_directory_has(caplog: p
     asyncio.run(shop.start(None))
     newest = shop.journal.state.newest_checkpoint
     assert newest is not None
-    assert f"has checkpoints, and the newest, {newest.id}, is continued from" in caplog.text
+    assert f"has checkpoints, and the pipeline continues from the newest, {newest.id}" in caplog.text
 
 
 def test_what_another_daemon_has_done_after_the_look_is_not_done_again_and_is_restored() -> None:

@@ -71,7 +71,7 @@ def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_to
     new = Loopback(plan_of("stateless", exactly_once=False), ROWS, before=old)
     play(new, read_and_stop)
     assert [what[:4] for what in fenced] == [("shop", (), 2, old.journal.state.journal)]
-    assert ("is not aborted: not authorized; grant WRITE" in caplog.text) == refused
+    assert ("are not aborted: not authorized; grant WRITE" in caplog.text) == refused
     labels = {"pipeline": "shop", "result": "aborted"}
     aborted = new._services.metrics.registry.get_sample_value("tidegate_transactions_total", labels)
     assert aborted == (0 if refused else 1)
@@ -153,7 +153,7 @@ def test_the_word_for_what_is_gone_of_one_checkpoint_is_none_for_what_is_gone_la
     client.gone |= {one.producer_id for one in newest.committables}
     refused = play_refused(Loopback(plan_of("stateless"), ROWS, before=second, options=accepting))
     assert f"start with --accept-gone {newest.id}, " in refused.message
-    assert f"--accept-gone {first} changes nothing: the newest checkpoint is {newest.id}" in caplog.text
+    assert f"--accept-gone {first} has no effect: the newest checkpoint is {newest.id}" in caplog.text
 
 
 def play_refused(world: Loopback) -> TransactionGone:

@@ -90,7 +90,7 @@ def test_X03_a_file_that_is_missing_with_the_whole_directory_is_no_damage(
     if taken_over:
         start.journal.take_over(IDENTITY, 2)
     start.storage.on_reading = start.storage.shared.objects.clear
-    with pytest.raises(JournalVanished, match="was the volume unmounted"):
+    with pytest.raises(JournalVanished, match="the volume was unmounted"):
         start.look()
     assert start.asked == 0
 

@@ -216,7 +216,7 @@ def test_C29_a_copy_that_is_not_waited_for_any_longer_is_told_with_its_path(
         await writing
         return await taken
 
-    with pytest.raises(SavepointUnavailable, match=r"`tidegate savepoint verify \S+-7-01234567` says whether"):
+    with pytest.raises(SavepointUnavailable, match=r"`tidegate savepoint verify \S+-7-01234567` whether"):
         run(scene())
 
 

@@ -162,4 +162,4 @@ def test_a_schema_that_no_source_can_read_is_in_the_log_once_and_counted(caplog:
     assert counted == [0, 1, 2]
     said = [record.getMessage() for record in caplog.records]
     assert [one.partition(": why; ")[0][:8] for one in said] == ["schema 7", "schema 8"]
-    assert said[0].endswith("with version 2 of `orders-value`: why; every record that was written with it is bad")
+    assert said[0].endswith("with version 2 of `orders-value`: why; every record written with it is bad")

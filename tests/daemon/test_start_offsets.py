@@ -40,6 +40,6 @@ def test_a_bounded_read_that_goes_on_says_that_its_end_is_fixed(
     decided = RestorePointAppended(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
     placed = asyncio.run(fix_start_offsets(build_plan(loaded), cast("Any", SimpleNamespace(kafka=None)), decided))
     assert placed.restore == decided.restore
-    text = "continues to the end that was fixed when its bounded read began, orders[0] 7, orders[1] 8; a start after"
-    wanted = f"source orders: {text} that looks up `until: {until}`"
+    text = "reads to the end that was determined when its bounded read began, orders[0] 7, orders[1] 8; a start after"
+    wanted = f"source orders: {text} that evaluates `until: {until}` again"
     assert [one.getMessage() for one in caplog.records] == ([wanted] if said else [])

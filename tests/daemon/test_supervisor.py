@@ -109,7 +109,7 @@ def _quick() -> RestartStrategy:
 def test_an_end_without_a_final_checkpoint_is_no_success(deploying: bool) -> None:
     """Exit code 6, not 0: a supervisor that asked for the end must learn that the last records are not committed."""
     attempts = Planned(deploying=deploying)
-    with pytest.raises(ShutdownIncomplete, match=r"no final checkpoint.*the storage is full.*nothing is lost"):
+    with pytest.raises(ShutdownIncomplete, match=r"no final checkpoint.*the storage is full.*Nothing is lost"):
         asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     assert ShutdownIncomplete.exit_code == 6
     (failure,) = attempts.failures
@@ -186,7 +186,7 @@ def test_an_attempt_that_is_lost_in_an_outage_counts_for_nothing_and_the_next_be
     assert [failure.followed_by for failure in attempts.failures] == [FollowedBy.RESTART]
     (line,) = [record.getMessage() for record in caplog.records if "attempt failed" in record.getMessage()]
     assert "slot 1: no final answer; the brokers did not answer, so it does not count for" in line
-    assert line.endswith("; the next one begins when they do")
+    assert line.endswith("; retrying when they answer")
 
 
 def test_a_stop_is_not_kept_waiting_by_brokers() -> None:
@@ -221,7 +221,7 @@ def test_a_stop_before_the_first_recovery_is_incomplete_where_the_journal_lists_
     attempts = planned_with(journal_listing(committable(1)))
     assert attempts.unsaved, "nor after the grace, where Spark does not come up"
     attempts.stop()
-    text = r"transactions of checkpoint 1 are decided.*the next start commits them.*blocked in out"
+    text = r"ransactions of checkpoint 1 are decided.*the next start commits them.*blocked in out"
     with pytest.raises(ShutdownIncomplete, match=text):
         asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     assert attempts.number == 0

@@ -234,7 +234,7 @@ def test_a_stop_and_the_end_of_a_bounded_read_share_one_final_checkpoint(first_b
 
 @pytest.mark.parametrize(
     "what",
-    ["a savepoint is still being copied after 30 s", "a slot was lost", "cut off by a second signal"],
+    ["a savepoint is still being copied after 30 s", "a slot was lost", "interrupted by a second signal"],
 )
 def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_copy_of_a_savepoint(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

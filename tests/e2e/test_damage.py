@@ -82,7 +82,7 @@ def derive_told(journal: JournalState, damaged: set[str]) -> str:
     for one in derive_candidates(journal):
         if damaged.isdisjoint(state.path for state in one.checkpoint.states):
             return f"checkpoint {one.checkpoint.id} is whole, but"
-    return "no other checkpoint is whole"
+    return "no other checkpoint is intact"
 
 
 @pytest.mark.deep

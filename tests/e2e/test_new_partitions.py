@@ -38,7 +38,7 @@ def test_F04_a_start_is_fixed_before_the_first_checkpoint_and_new_partitions_are
     rig = make_rig(seed=81, start="latest")
     crash_before_a_checkpoint(rig)
     first = rig.running(start="earliest")
-    first.wait_for("`start` is now earliest, but its positions were fixed by `start: latest`")
+    first.wait_for("`start` is now earliest, but the pipeline first started with `start: latest`")
     rig.grow(PARTITIONS + 1)
     first.wait_for(FOUND + re.escape(f"{rig.topic['orders']}[{PARTITIONS}]"))
     assert len(re.findall(r"attempt \d+ is running", first.text())) == 1, "no new attempt was needed"

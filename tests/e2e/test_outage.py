@@ -65,7 +65,7 @@ def stop_without_a_broker(rig: Rig, broker: DevelopmentBroker) -> None:
     assert daemon.terminate() == 6, daemon.text()[-3000:]
     assert "Traceback" not in daemon.text()
     rig.assert_clean()
-    assert "within 3 s (runtime.shutdown_grace)" in daemon.text() or "after the grace of 3 s" in daemon.text()
+    assert "within 3 s (runtime.shutdown_grace)" in daemon.text() or "after the grace period of 3 s" in daemon.text()
     broker.start()
 
 
@@ -105,7 +105,7 @@ def outlast_transactions(daemon: DaemonProcess, broker: DevelopmentBroker) -> No
     broker.kill()
     daemon.wait_for(
         r"attempt failed .* approaches the broker's time limit and no broker answers; .* does not count for "
-        "`restart.give_up_after`; the next one begins when they do"
+        "`restart.give_up_after`; retrying when they answer"
     )
     code, text = daemon.http("/readyz")
     assert code == 503

@@ -86,7 +86,7 @@ def test_C15_C26_C29_a_savepoint_disturbs_nothing_can_be_moved_and_is_restored_b
     second.wait_committed()
     second.kill()
     third = restoring(rig, moved, "--repeat-output", **options).wait_running()
-    assert "--restore changes nothing" in third.text()
+    assert "--restore has no effect" in third.text()
     assert restored_checkpoint(third.text()) > restored_checkpoint(second.text())
     finish_repeated(rig, third)
 
@@ -192,7 +192,7 @@ def test_C32_behind_a_damaged_checkpoint_the_one_before_it_is_restored_unasked_o
     damaged = damage_newest(rig)
     before = journal(rig).retained[-2].checkpoint.id
     second = crashed(rig, "after-commit")
-    assert f"going back to checkpoint {before}: checkpoint {damaged} is damaged" in second.text()
+    assert f"falling back to checkpoint {before}: checkpoint {damaged} is damaged" in second.text()
     rig.assert_nothing_doubled()
 
     older = journal(rig).retained[-2].checkpoint.id

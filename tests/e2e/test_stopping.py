@@ -64,7 +64,7 @@ def test_F12_the_next_daemon_goes_on_exactly_at_the_final_checkpoint_and_is_exac
     with frozen(second.slots()):
         assert second.process is not None
         second.process.send_signal(signal.SIGTERM)
-        second.wait_for("SIGTERM: final checkpoint, then exit")
+        second.wait_for("SIGTERM: taking the final checkpoint, then exit")
         second.process.send_signal(signal.SIGTERM)
         assert second.wait() == 128 + signal.SIGTERM
     assert "second signal: ending without a final checkpoint" in second.text()

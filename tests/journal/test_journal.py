@@ -130,7 +130,7 @@ def test_the_older_daemon_is_superseded_and_told_by_whom() -> None:
     with pytest.raises(Superseded, match="process 22 on host-b, attempt 2") as caught:
         older.append_checkpoint(completed(1))
     assert caught.value.fields == {"attempt": 2, "host": "host-b", "pid": 22}
-    with pytest.raises(RuntimeError, match="belongs to nobody"):
+    with pytest.raises(RuntimeError, match="does not own the journal"):
         older.append_checkpoint(completed(1))
 
 
@@ -241,7 +241,7 @@ def test_an_append_that_cannot_be_confirmed_is_unsettled_until_a_takeover() -> N
     storage.faults = [Fault.BLIND]
     with pytest.raises(AppendUnsettled, match="could not be determined whether it still counts"):
         one.append_checkpoint(completed(1))
-    with pytest.raises(RuntimeError, match="belongs to nobody"):
+    with pytest.raises(RuntimeError, match="does not own the journal"):
         one.append_checkpoint(completed(2))
     assert one.take_over(IDENTITY, 5).newest_checkpoint == completed(1)
 

@@ -136,7 +136,7 @@ def test_a_file_with_the_right_checksum_of_another_operator_or_with_bytes_to_spa
     found = read_savepoint(folder_of(path)).checkpoint.states[0]
     body = encode_snapshot("other", TOTALS, {0: []})
     for data, told in (
-        (seal(body), "it is of other.totals, listed as totals.totals"),
+        (seal(body), "it belongs to other.totals, but is listed as totals.totals"),
         (
             seal(encode_snapshot("totals", TOTALS, {0: []}) + b"x"),
             "its header describes 1 bytes of entries, there are 2",
@@ -154,7 +154,7 @@ def test_a_savepoint_that_says_not_whose_it_is_or_lists_transactions_is_not_whol
     first = found.checkpoint.states[0]
     data = (path / first.path).read_bytes()
     forge(path, first, data, identity=msgspec.structs.replace(IDENTITY, clusters={}))
-    assert "does not say whose it is" in examine_savepoint(folder_of(path)).problems[0]
+    assert "the pipeline, the clusters or the token are missing" in examine_savepoint(folder_of(path)).problems[0]
     listing = msgspec.structs.replace(found.checkpoint, committables=(committable(7),))
     forge(path, first, data, identity=IDENTITY, checkpoint=listing)
     assert "it lists 1 transaction, " in examine_savepoint(folder_of(path)).problems[0]
@@ -187,7 +187,7 @@ def test_what_is_not_whole_is_listed_with_the_reason(path: Path, tmp_path: Path)
     assert len(problems) == 3
     assert found[path.name].savepoint == read_savepoint(folder_of(path)), "its metadata is whole"
     assert problems[path.name] == "1 file missing (first: state/00001-totals-1.state)"
-    assert problems[unfinished.name] == f"unfinished: 2 pieces of state and no {METADATA}"
+    assert problems[unfinished.name] == f"unfinished: 2 files of state and no {METADATA}"
     assert "is corrupt" in problems[damaged.name]
 
 
@@ -218,7 +218,7 @@ def test_a_head_with_another_checksum_than_the_metadata_has_is_found() -> None:
     storage = FakeStorage()
     one = stored(storage, 0, 3)
     assert examine_state(storage, one) == 3
-    with pytest.raises(ObjectCorrupt, match=r"its first .* are not those that the metadata has a checksum of"):
+    with pytest.raises(ObjectCorrupt, match=r"the checksum of its first .* differs from the metadata"):
         examine_state(storage, msgspec.structs.replace(one, head_bytes=one.head_bytes + 1))
 
 
@@ -264,7 +264,7 @@ def test_what_is_no_savepoint_is_not_removed(tmp_path: Path) -> None:
 
 def test_one_that_is_not_finished_is_removed_only_when_that_is_said(path: Path) -> None:
     (path / METADATA).unlink()
-    with pytest.raises(SavepointRefused, match=r"was not finished .*`tidegate savepoint delete --unfinished`"):
+    with pytest.raises(SavepointRefused, match=r"is incomplete .*`tidegate savepoint delete --unfinished`"):
         remove_savepoint(folder_of(path))
     assert remove_savepoint(folder_of(path), unfinished=True) == 2
     assert folder_of(path).list("") == []

@@ -103,7 +103,7 @@ def test_X34_a_cluster_that_does_not_answer_may_have_another_secret(tmp_path: Pa
         made._wait_for_slots(2)
     assert ("spark.authenticate.secret" in told.value.message) is named
     assert ("limit theirs by `spark.cores.max`" in told.value.message) is named
-    assert f"a cluster of another Spark than {version('pyspark')} offers none" in told.value.message
+    assert f"a cluster with another Spark version than {version('pyspark')} offers no slots" in told.value.message
 
 
 def without_slots(tmp_path: Path, master: str) -> SparkHost:

@@ -267,7 +267,7 @@ def test_a_state_that_the_operator_does_not_have_is_refused() -> None:
 
 def test_F28_an_increment_of_one_state_does_not_build_on_another_one() -> None:
     written = Counter()
-    with pytest.raises(ObjectCorrupt, match="2 holds what changed in state seen of count since an older snapshot"):
+    with pytest.raises(ObjectCorrupt, match="2 contains changes of state seen of count since an older snapshot"):
         restore(Counter().states, stored("1", written.counts), stored("2", written.seen, increment=True))
 
 

@@ -75,7 +75,7 @@ def test_X03_X07_a_pipeline_has_one_directory_at_a_time(user: User) -> None:
     wait_until(lambda: len(user.rows(out)) == 6, "it goes on")
     copy.rename(user.directory / "elsewhere")
     assert third.wait() == 4, third.text()[-3000:]
-    assert "does not have the entries any more that this daemon has read or written" in third.text()
+    assert "no longer has the entries that this daemon has read or written" in third.text()
     assert user.open_transactions(out) == []
     user.run_here().says(4, "copy is empty, but Kafka knows this pipeline", "journal ", "--restore PATH")
     directory(user, "second")

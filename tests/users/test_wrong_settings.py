@@ -84,7 +84,7 @@ def test_an_interpreter_without_tidegate_is_told_by_the_first_attempt_at_once_an
     ended = Ended(daemon.wait(), daemon.text())
     ended.says(2, "ModuleNotFoundError: No module named", str(bare), "spark.pyspark.python", "install tidegate")
     assert "another one in" not in ended.text, "no second attempt"
-    assert "slots run after" not in ended.text, "no wait for runtime.start_timeout"
+    assert "slots are running after" not in ended.text, "no wait for runtime.start_timeout"
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "its processes are gone")
 
 

@@ -39,7 +39,7 @@ class Frames(dict[str, "pl.DataFrame"]):
         """What may explain missing rows: late records, open windows, watermarks, rows that wait for another input."""
 
     def __missing__(self, name: str) -> NoReturn:
-        raise KeyError(f"there is no frame {name!r}; there are: {', '.join(self)}")
+        raise KeyError(f"there is no frame {name!r}; available: {', '.join(self)}")
 
     def _repr_html_(self) -> str:
         shown = [

@@ -48,7 +48,7 @@ def derive_elements(
     if records:
         return [_read_record(f"{source.name}, record {at}", row, settings) for at, row in given]
     if FORMATS[source.format].is_changelog:
-        raise ValueRefused(f"a row of the {source.format} source `{source.name}` is no record; {_RECORDS}")
+        raise ValueRefused(f"a row of the {source.format} source `{source.name}` is not a record; {_RECORDS}")
     reader = _RowReader(source)
     return [reader.read(f"{source.name}, row {at}", row) for at, row in given]
 
@@ -59,7 +59,7 @@ def _list(rows: Any, source: SourceOperator) -> Iterable[Mapping[str, object]]:
         return found
     what = f"the rows of `{source.name}` are of the type {type(rows).__name__}"
     if any(hasattr(type(rows), name) for name in ("columns", "collect")):
-        raise ValueRefused(f"{what}; convert it by `polars.from_pandas`, `polars.from_arrow` or `collect`")
+        raise ValueRefused(f"{what}; convert it with `polars.from_pandas`, `polars.from_arrow` or `collect`")
     if isinstance(rows, Mapping | str | bytes) or not hasattr(rows, "__iter__"):
         raise ValueRefused(f"{what}; give a polars DataFrame or a list of dicts")
     listed: Iterable[Mapping[str, object]] = rows

@@ -54,7 +54,7 @@ def read_cluster(loaded: LoadedPipeline, plan: Plan, cluster: ClusterName, timeo
     try:
         return _read(inspector, loaded, plan, cluster)
     except (KafkaError, OSError) as error:
-        text = f"the broker at {servers} refused to answer: {error}"
+        text = f"the broker at {servers} refused the request: {error}"
         raise _unavailable(text, "see the broker's log", "bootstrap.servers") from error
     finally:
         inspector.close()

@@ -26,7 +26,7 @@ from tidegate.storage.shared import REMEDY, Proof, StorageNotShared
 
 _BEFORE_ALL: Final = Attempt(0)
 """Attempts begin at 1, so none uses the name of this test's objects."""
-_WANTED: Final = "slots that start, and see what this machine has written"
+_WANTED: Final = "every slot starts, and sees the files of this machine"
 
 
 class SeenSlot(msgspec.Struct, frozen=True):

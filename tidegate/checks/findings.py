@@ -184,7 +184,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "clock": Check(
         "Clock",
         "this machine's clock against the clock of the cluster's controller",
-        warning="more than 5 s apart: limits on timestamps and lag in seconds are wrong by that",
+        warning="more than 5 s apart: limits on timestamps, and lag in seconds, are wrong by this",
     ),
     "transaction-timeout": Check(
         "Transaction timeout",
@@ -194,7 +194,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "id-expiration": Check(
         "Expiration of ids",
         "`transactional.id.expiration.ms` of the brokers against the longest outage",
-        "shorter than what a restart without a person may take",
+        "shorter than an unattended restart may take",
         "less than three days, so shorter than a weekend",
     ),
     "copies": Check(
@@ -218,9 +218,9 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     "retention": Check(
         "Retention",
-        "`retention.ms` and `retention.bytes` of inputs (they must outlive an outage) and outputs (what the broker "
-        "aborted in an outage is read back from them)",
-        "shorter than what a restart without a person may take",
+        "`retention.ms` and `retention.bytes` of inputs (they must outlive an outage) and outputs (records of "
+        "transactions that the broker aborted in an outage are read back from them)",
+        "shorter than an unattended restart may take",
         "less than three days, so shorter than a weekend; or limited by size; or records get old timestamps, which "
         "are deleted soon",
     ),
@@ -236,7 +236,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         "`message.timestamp.type`, `.before.max.ms` and `.after.max.ms` (before Kafka 4.0 `.difference.max.ms`) of "
         "outputs; the type of inputs whose event "
         "time is Kafka's",
-        warning="the topic replaces the timestamps that the sink sets, or takes none that are a day old or an hour "
+        warning="the topic replaces the timestamps that the sink sets, or rejects those that are a day old or an hour "
         "ahead; or an input stamps records on arrival",
     ),
     "record-size": Check(
@@ -246,7 +246,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     "permissions": Check(
         "Permissions",
-        "every right that is needed, by a request that needs it and changes nothing",
+        "every right that is needed, tested by a request that changes nothing",
         "one is missing that the pipeline cannot do without",
         "one is missing that only checks, lag tools or repairs need",
     ),
@@ -254,7 +254,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         "Transactional ids",
         "transactional ids that begin with the pipeline's name and a dot",
         "another checkpoint directory has open transactions under this name",
-        "some do not have the form of Tidegate's: another program shares the prefix, and grants for it",
+        "some are not Tidegate's: another program uses the prefix",
     ),
     "other-writers": Check(
         "Other writers",
@@ -264,13 +264,13 @@ CHECKS: Final[Mapping[str, Check]] = {
     "open-transactions": Check(
         "Hanging transactions",
         "open transactions in the outputs, which stop readers of committed records",
-        "one that nobody will end",
+        "one that no process will end",
         "one of another program that is open for more than a minute, or whose owner cannot be seen; one of this "
         "pipeline whose marker is lost: a start writes it",
     ),
     "checkpoint-directory": Check(
         "Checkpoint directory",
-        "writing, reading, refusing a second writer and deleting, really tried; the kind of file system",
+        "writing, reading, refusing a second writer and deleting, all tested; the type of the file system",
         "something fails; or it is in memory",
         "it is on a local disk, and executors may be on other machines",
     ),
@@ -288,13 +288,13 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     "memory": Check(
         "Memory",
-        "memory that this machine or container has left against slots that run here",
+        "free memory of this machine or container against the slots that run here",
         warning="less than about 150 MiB for each slot and 400 MiB for daemon and JVM",
     ),
     "cpus": Check("Processors", "processors against slots that run here", warning="more than two slots for each"),
     "executors": Check(
         "Executors",
-        "with `--spark`: a session is started, its slots counted, and the checkpoint directory tried from each",
+        "with `--spark`: a session is started, its slots are counted, and the checkpoint directory is tested from each",
         "there are fewer than `parallelism`, they do not start, or one sees another directory",
     ),
 }

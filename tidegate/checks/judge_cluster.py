@@ -68,7 +68,7 @@ def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Com
         findings += [*_ids(settings.name, facts, journal), *_writers(facts.others, commands)]
         findings += _transactions(facts, commands)
     elif exactly_once:
-        value = "not seen: there is no output that this user may read"
+        value = "unknown: this user may read no output"
         checks = ("other-ids", "other-writers", "open-transactions")
         findings += [Finding(check, Severity.UNKNOWN, value, place=("sinks",)) for check in checks]
     return findings
@@ -92,7 +92,7 @@ def _brokers(facts: ClusterFacts) -> Finding:
     count = facts.brokers
     if count > 1:
         return Finding("brokers", Severity.OK, f"{count} brokers", "three or more", place=facts.servers)
-    value = "the cluster has one broker: what it acknowledges is lost with its disk, and nothing runs without it"
+    value = "the cluster has one broker: acknowledged records are lost with its disk, and nothing runs without it"
     return Finding("brokers", Severity.WARNING, value, "three or more; one is for development", place=facts.servers)
 
 
@@ -104,9 +104,7 @@ def _measured(milliseconds: int) -> str:
 def _clock(facts: ClusterFacts) -> Finding:
     reading = facts.clock
     if reading is None:
-        value = (
-            "not seen: this user may not ask the controller (DESCRIBE on the cluster), or brokers are older than 3.3"
-        )
+        value = "unknown: this user may not ask the controller (DESCRIBE on the cluster), or brokers are older than 3.3"
         return Finding("clock", Severity.UNKNOWN, value, "at most 5 s apart", place=facts.servers)
     size = abs(reading.ahead_ms)
     side = "ahead of" if reading.ahead_ms >= 0 else "behind"
@@ -114,7 +112,12 @@ def _clock(facts: ClusterFacts) -> Finding:
     if size - reading.uncertain_ms <= SKEW_MS_MAX:
         return Finding("clock", Severity.OK, value, "at most 5 s apart", place=facts.servers)
     return Finding(
-        "clock", Severity.WARNING, value, "at most 5 s apart", "chronyc makestep, on whichever is wrong", facts.servers
+        "clock",
+        Severity.WARNING,
+        value,
+        "at most 5 s apart",
+        "run chronyc makestep on the machine whose clock is wrong",
+        facts.servers,
     )
 
 
@@ -169,7 +172,7 @@ def judge_rights(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
         yield Finding("permissions", severity, value, "", remedy, place, subject, prevents_start=prevents)
     if not missing:
         yield Finding(
-            "permissions", Severity.OK, f"all {len(facts.rights)} were tried", "each of them", place=facts.servers
+            "permissions", Severity.OK, f"all {len(facts.rights)} were tested", "each of them", place=facts.servers
         )
 
 
@@ -193,7 +196,9 @@ def _ids(pipeline: str, facts: ClusterFacts, journal: str) -> Iterator[Finding]:
         remedy = "give one of the two another name: grants by prefix hold for both"
         yield Finding("other-ids", Severity.WARNING, value, "none", remedy, _NAME)
     if not (open_elsewhere and journal) and not others:
-        yield Finding("other-ids", Severity.OK, f"no other program's begin with `{pipeline}.`", "none", place=_NAME)
+        yield Finding(
+            "other-ids", Severity.OK, f"none of another program begin with `{pipeline}.`", "none", place=_NAME
+        )
 
 
 def _writers(others: Sequence[OtherWriter], commands: Commands) -> Iterator[Finding]:
@@ -222,7 +227,7 @@ def _transactions(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
         subject = str(wait.partition)
         yield Finding("open-transactions", Severity.WARNING, value, "ended by its owner", remedy, ("sinks",), subject)
     if not facts.hanging and not long:
-        value = f"none that hangs; {len(facts.waits)} open in order"
+        value = f"no hanging transaction; {len(facts.waits)} open normally"
         yield Finding("open-transactions", Severity.OK, value, "none", place=("sinks",))
 
 

@@ -70,11 +70,11 @@ def _directory(settings: PipelineSettings, facts: MachineFacts) -> Iterator[Find
     subject = room.directory if room is not None else ""
     if kind in IN_MEMORY:
         remedy = "checkpoints: {directory: file:///a/directory/on/a/disk}"
-        value = f"{kind} is memory: everything is lost with the machine"
+        value = f"{kind} is in memory: checkpoints are lost with the machine"
         yield Finding("checkpoint-directory", Severity.PROBLEM, value, expected, remedy, DIRECTORY, subject)
     elif kind in OF_ONE_MACHINE and not settings.spark_master.startswith("local"):
-        remedy = f"mount it on every machine of {settings.spark_master}; tidegate doctor --spark tries that"
-        value = f"{tried}, a disk of this machine, and executors are on others"
+        remedy = f"mount it on every machine of {settings.spark_master}; `tidegate doctor --spark` tests that"
+        value = f"{tried}, on a disk of this machine, but executors run on other machines"
         yield Finding("checkpoint-directory", Severity.WARNING, value, expected, remedy, DIRECTORY, subject)
     else:
         yield Finding("checkpoint-directory", Severity.OK, tried, expected, place=DIRECTORY, subject=subject)
@@ -119,8 +119,8 @@ def _memory(facts: MachineFacts, here: int) -> Iterator[Finding]:
         return
     needed = DAEMON_BYTES + here * SLOT_BYTES
     value, expected = (
-        f"{render_size(facts.memory_bytes)} of memory left",
-        f"{render_size(needed)}, and what state takes",
+        f"{render_size(facts.memory_bytes)} of memory free",
+        f"{render_size(needed)}, plus the size of state",
     )
     enough = facts.memory_bytes >= needed
     remedy = "" if enough else "lower parallelism, or give the machine or container more memory"

@@ -64,7 +64,7 @@ def _judge_same_cluster(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:
     for one in clusters:
         first = names.setdefault(one.cluster_id, one.name)
         if first != one.name:
-            found = f"it is the same cluster as `{first}` (id {one.cluster_id})"
+            found = f"this is the same cluster as `{first}` (id {one.cluster_id})"
             remedy = f"name it once: remove it, and write another login of `{first}` in `kafka:` of the source or sink"
             yield prevent_start(place_of(one.name), found, remedy)
 

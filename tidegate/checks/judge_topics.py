@@ -146,8 +146,12 @@ def _retention(topic: _Topic) -> Iterator[Finding]:
         yield topic.finding("retention", Severity.OK, "none: the topic is compacted", "at least three days")
         return
     kept_ms, size = topic.seen.number(RETENTION), topic.seen.number(RETENTION_BYTES)
-    kept = "for ever" if kept_ms is None or kept_ms < 0 else render_duration(kept_ms)
-    why = "what the broker aborts in an outage is gone" if topic.use.written else "records that were not read are gone"
+    kept = "forever" if kept_ms is None or kept_ms < 0 else render_duration(kept_ms)
+    why = (
+        "records of transactions that the broker aborts in an outage are gone"
+        if topic.use.written
+        else "unread records are gone"
+    )
     setting = f"{RETENTION}={2 * WEEKEND_MS + DAY_MS}"
     if kept_ms is not None and 0 <= kept_ms <= topic.unattended_ms:
         expected = f"more than {render_duration(topic.unattended_ms)}, {UNATTENDED}"
@@ -161,7 +165,7 @@ def _retention(topic: _Topic) -> Iterator[Finding]:
         yield topic.finding("retention", Severity.WARNING, value, "by time alone", f"{RETENTION_BYTES}=-1")
     elif _outlived(topic, kept_ms):
         value = f"records stay for {kept}, by timestamps that the sink sets, and an input keeps older ones"
-        yield topic.finding("retention", Severity.WARNING, value, "as long as the inputs' is", f"{RETENTION}=-1")
+        yield topic.finding("retention", Severity.WARNING, value, "as long as that of the inputs", f"{RETENTION}=-1")
     else:
         yield topic.finding("retention", Severity.OK, kept, "at least three days")
 
@@ -183,9 +187,9 @@ def _cleanup(topic: _Topic) -> Iterator[Finding]:
             value = f"{CLEANUP} is {policy}: a record that was overwritten before it was read is never read"
             yield topic.finding("cleanup", Severity.WARNING, value, "delete, or a source that reads tombstones")
         else:
-            yield topic.finding("cleanup", Severity.OK, policy, "in order for this source")
+            yield topic.finding("cleanup", Severity.OK, policy, "suitable for this source")
     elif compacted and not use.keyed:
-        value = f"{CLEANUP} is {policy}: it takes no record without a key, and this sink's have none"
+        value = f"{CLEANUP} is {policy}: its records need keys, and this sink writes none"
         finding = topic.finding("cleanup", Severity.PROBLEM, value, "`key` of the sink, or delete", f"{CLEANUP}=delete")
         yield msgspec.structs.replace(finding, prevents_start=True)
     elif use.tombstones and not compacted:
@@ -193,11 +197,14 @@ def _cleanup(topic: _Topic) -> Iterator[Finding]:
         yield topic.finding("cleanup", Severity.WARNING, value, "compact", f"{CLEANUP}=compact")
     elif compacted and topic.exactly_once and (topic.seen.number(COMPACTION_LAG) or 0) < topic.unattended_ms:
         lag = render_duration(topic.seen.number(COMPACTION_LAG) or 0)
-        value = f"{CLEANUP} is {policy}, after {lag}: what is aborted in an outage may be gone before it is read back"
+        value = (
+            f"{CLEANUP} is {policy}, after {lag}: records of transactions that are aborted in an outage may be gone "
+            "before they are read back"
+        )
         expected = f"{COMPACTION_LAG} of at least {render_duration(topic.unattended_ms)}"
         yield topic.finding("cleanup", Severity.WARNING, value, expected, f"{COMPACTION_LAG}={DAY_MS}")
     else:
-        yield topic.finding("cleanup", Severity.OK, policy, "in order for this sink")
+        yield topic.finding("cleanup", Severity.OK, policy, "suitable for this sink")
 
 
 # -- what a topic takes ------------------------------------------------------------------------------------------------
@@ -221,7 +228,7 @@ def _timestamps(topic: _Topic) -> Iterator[Finding]:
         value = f"records more than {render_duration(after)} ahead are refused, so they are bad records"
         yield topic.finding("timestamps", Severity.WARNING, value, "an hour or more", f"{AFTER}={HOUR_MS}")
     else:
-        yield topic.finding("timestamps", Severity.OK, "taken as they are", "CreateTime, and wide limits")
+        yield topic.finding("timestamps", Severity.OK, "kept unchanged", "CreateTime, and wide limits")
 
 
 def _size(topic: _Topic) -> Iterator[Finding]:
@@ -230,14 +237,14 @@ def _size(topic: _Topic) -> Iterator[Finding]:
         return
     largest = max((int(one[BATCH_BYTES]) for one in topic.inputs if BATCH_BYTES in one), default=0)
     if limit < ALMOST * largest:
-        value = f"{BATCH_BYTES} is {limit}, and an input takes {largest}"
+        value = f"{BATCH_BYTES} is {limit}, and an input allows {largest}"
         yield topic.finding("record-size", Severity.WARNING, value, str(largest), f"{BATCH_BYTES}={largest}")
     elif client is not None and client < ALMOST * largest:
-        value = f"the client's message.max.bytes is {client}, and an input takes {largest}"
+        value = f"the client's message.max.bytes is {client}, and an input allows {largest}"
         finding = topic.finding("record-size", Severity.WARNING, value, str(largest))
         yield msgspec.structs.replace(finding, remedy=f"kafka: {{message.max.bytes: {largest}}} of the sink")
     else:
-        yield topic.finding("record-size", Severity.OK, f"{limit} bytes", "what inputs take")
+        yield topic.finding("record-size", Severity.OK, f"{limit} bytes", "the limit of the inputs")
 
 
 _Judge = Callable[[_Topic], Iterator[Finding]]

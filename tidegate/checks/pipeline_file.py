@@ -32,7 +32,7 @@ from tidegate.user_code.shipping import NoRoomForCode, local_code
 
 CODE_PROBE: Final = "tidegate.user_code.probe"
 CODE_LIMIT_S: Final = 60.0
-_CODE_REMEDY: Final = "a module must do nothing that lasts or ends the process when it is imported"
+_CODE_REMEDY: Final = "importing a module must not take long or end the process"
 
 Found = dict[str, CodeDescription | CodeProblem]
 
@@ -83,7 +83,7 @@ def probe(request: ProbeRequest) -> Found:
             child, input=msgspec.json.encode(request), capture_output=True, timeout=CODE_LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired as expired:
-        return _complete(request, expired.stdout or b"", f"has not ended within {CODE_LIMIT_S:g} s")
+        return _complete(request, expired.stdout or b"", f"took more than {CODE_LIMIT_S:g} s")
     last = (ended.stderr.decode(errors="replace").splitlines() or [""])[-1]
     said = f": {last}" if last and ended.returncode else ""
     return _complete(request, ended.stdout, f"ended the process with code {ended.returncode}{said}")
@@ -109,7 +109,7 @@ def _read(lines: Iterable[bytes]) -> Iterator[tuple[str, CodeDescription | CodeP
 
 EXPRESSION_PROBE: Final = "tidegate.expressions.compiled.probe"
 EXPRESSION_LIMIT_S: Final = 120.0
-_EXPRESSION_REMEDY: Final = "write it otherwise: `tidegate docs expressions` says what is supported"
+_EXPRESSION_REMEDY: Final = "rewrite the expression; see `tidegate docs expressions`"
 
 
 class ExpressionCheck:
@@ -153,10 +153,10 @@ class ExpressionCheck:
         try:
             answer, said = self._child.communicate(msgspec.json.encode(expressions), EXPRESSION_LIMIT_S)
         except subprocess.TimeoutExpired:
-            return f"trying the expressions has not ended within {EXPRESSION_LIMIT_S:g} s"
+            return f"testing the expressions took more than {EXPRESSION_LIMIT_S:g} s"
         if self._child.returncode:
             last = (said.decode(errors="replace").splitlines() or [""])[-1]
-            return f"trying the expressions ended with code {self._child.returncode}: {last}"
+            return f"the process that tests expressions ended with code {self._child.returncode}: {last}"
         return msgspec.json.decode(answer, type=list[str])
 
 

@@ -61,7 +61,7 @@ async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
             if time.monotonic() >= deadline:
                 raise
             if not told:
-                logger.warning("waiting for the registry, %g s at most: %s", patience_s, away.message)
+                logger.warning("waiting up to %g s for the registry: %s", patience_s, away.message)
             told = True
             await asyncio.sleep(AGAIN_S)
 
@@ -120,7 +120,7 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
                 findings.append(_away(away))
     except (RegistryUnavailable, RegistryRefused) as error:
         path: Path = ("registry", str(error.fields.get("setting", "")) or "url")
-        remedy = error.remedy if isinstance(error, RegistryRefused) else "is it running, and is this its address?"
+        remedy = error.remedy if isinstance(error, RegistryRefused) else "start the registry, or correct its address"
         findings.append(prevent_start(path, error.message, remedy, error.exit_code, error))
     return findings
 
@@ -145,7 +145,7 @@ async def _wait(registry: SchemaRegistry, patience_s: float) -> RegistryUnavaila
 
 
 def _away(away: RegistryUnavailable) -> Finding:
-    return warn_of_start(("registry", "url"), away.message, "records whose schema has no copy here wait for it")
+    return warn_of_start(("registry", "url"), away.message, "records wait if this machine has no copy of their schema")
 
 
 async def register_schemas(registry: SchemaRegistry, plan: Plan) -> WrittenSchemas:
@@ -185,7 +185,7 @@ async def _register(registry: SchemaRegistry, one: Registering) -> SchemaText:
         copy = registry.copy_of_text(schema.subject, schema)
         if copy is None:
             raise
-        logger.warning("sink %s writes with schema %d, as at its last start: %s", one.sink, copy.id, away.message)
+        logger.warning("sink %s writes with schema %d of its last start: %s", one.sink, copy.id, away.message)
         return copy
     registry.keep_text(schema.subject, schema, found)
     return found
@@ -196,10 +196,10 @@ def _unknown(one: Registering, first: Registering) -> list[Finding]:
     if (one.schema.text, one.schema.references) == (first.schema.text, first.schema.references):
         return []
     message = (
-        f"sink `{first.sink}` registers another schema under the subject `{one.schema.subject}`, and the registry "
-        "cannot be asked before that whether it takes this one, too"
+        f"sink `{first.sink}` registers another schema under the subject `{one.schema.subject}`, so the registry "
+        "cannot check this one before the start"
     )
-    remedy = "if the start is refused: write the same columns, or name another subject by `registry`"
+    remedy = "if the start is refused: write the same columns, or name another subject with `registry`"
     return [warn_of_start(("sinks", one.sink, one.word), message, remedy)]
 
 

@@ -93,8 +93,8 @@ def _import_directories(path: Path, directory: Path) -> tuple[Path, ...]:
 def _read_copy(registry: RegistrySettings, one: SchemaReference) -> Found:
     copy = copies_of(registry).of_version(one.subject, one.version)
     if copy is None:
-        remedy = "run `tidegate validate --connect FILE` once where the registry can be reached: it keeps a copy"
-        return SchemaUnavailable(f"there is no copy here of `{one.subject}` of the registry", remedy)
+        remedy = "run `tidegate validate --connect FILE` once where the registry can be reached to store a copy"
+        return SchemaUnavailable(f"this machine has no copy of `{one.subject}` from the registry", remedy)
     return _checked(one, copy)
 
 
@@ -118,7 +118,7 @@ async def _read_one(registry: SchemaRegistry, one: SchemaReference, *, may_copy:
             copy = registry.copy_of_version(one.subject, one.version) if may_copy else None
             if copy is None:
                 raise
-            logger.warning("%s: `%s` is taken from its copy here", away.message, one.subject)
+            logger.warning("%s: using the copy of `%s` on this machine", away.message, one.subject)
             return copy
 
     try:
@@ -130,7 +130,7 @@ async def _read_one(registry: SchemaRegistry, one: SchemaReference, *, may_copy:
 def _checked(one: SchemaReference, schema: SchemaText) -> Found:
     wanted = FORMATS[one.format].schema_kind
     if schema.kind is not wanted:
-        message = f"`{one.subject}` is a schema in {schema.kind}, and the format's are in {wanted}"
+        message = f"`{one.subject}` is a schema of type {schema.kind}, but the format needs {wanted}"
         return SchemaUnavailable(message, "name another subject, or change `format`")
     try:
         return FORMATS[one.format].select_message(schema, one.message)

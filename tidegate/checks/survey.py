@@ -191,7 +191,7 @@ async def _ask_for_details(
         message = error.message if isinstance(error, TidegateError) else repr(error)
         code = 2 if isinstance(error, TidegateError) and error.exit_code != 1 else 1
         value = f"the brokers stopped answering: {message}"
-        remedy = "look at the brokers' log"
+        remedy = "see the brokers' log"
         finding = Finding("brokers", Severity.PROBLEM, value, "", remedy, facts.servers, exit_code=code)
         findings += _of_cluster(facts.name, [finding])
         return facts

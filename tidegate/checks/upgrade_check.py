@@ -246,7 +246,7 @@ def check_upgrade(
     stored = read_stored(storage, checkpoint.states, every=True)
     upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
     refusals = _all_refusals(plan, storage, target, facts, upgrade, stored)
-    repair = COPY_AGAIN if target.saved else f"put it back from a backup, or start with {BEGIN_ANEW}"
+    repair = COPY_AGAIN if target.saved else f"restore it from a backup, or start with {BEGIN_ANEW}"
     cut = "" if refusals else find_cut(storage, checkpoint.states)
     if cut and not _has_gone(storage, target):
         refusals = (

@@ -26,11 +26,11 @@ from tidegate.plan.graph import Plan
 
 PRINCIPAL: Final = "PRINCIPAL"
 """Placeholder if only the broker knows the user's name, for example from a client certificate."""
-INPUT_LOSS: Final = "records can be lost before they are read, and offsets can be given a second time"
+INPUT_LOSS: Final = "records can be lost before they are read, and offsets can be assigned twice"
 OUTPUT_LOSS: Final = "output that was committed can be lost"
 WEEKEND_MS: Final = 3 * 24 * 3600 * 1000
 """Outages may last a weekend before a person notices."""
-UNATTENDED: Final = "the longest that a restart without a person may take"
+UNATTENDED: Final = "the longest time that an unattended restart may take"
 
 
 def derive_uses(loaded: LoadedPipeline, plan: Plan) -> list[Use]:
@@ -117,14 +117,14 @@ def _needs(plan: Plan, cluster: ClusterName, uses: list[Use]) -> Iterator[Need]:
         yield Need("transactional-id", f"{plan.pipeline}.", "Write", name, use="transactions")
     if is_read:
         yield Need(
-            "group", plan.pipeline, "Read", name, Severity.WARNING, "lag tools, and Kafka's record of who owns it"
+            "group", plan.pipeline, "Read", name, Severity.WARNING, "lag tools, and the ownership record in Kafka"
         )
     if is_written:
         yield Need("cluster", "", "DescribeConfigs", servers, Severity.WARNING, "the brokers' limits")
     yield Need("cluster", "", "Describe", servers, Severity.WARNING, "the cluster's clock")
     if is_written and plan.exactly_once:
         yield Need("cluster", "", "ClusterAction", servers, Severity.WARNING, "writing markers that Kafka has lost")
-        yield Need("topic", TRANSACTION_LOG, "Describe", servers, Severity.WARNING, "noticing coordinators that move")
+        yield Need("topic", TRANSACTION_LOG, "Describe", servers, Severity.WARNING, "detecting coordinators that move")
 
 
 def derive_unattended_ms(settings: PipelineSettings) -> int:

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @PIPELINE_FILE
-@click.option(
-    "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the problems."
-)
+@click.option("--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Output format.")
 @click.option("--connect", is_flag=True, help="Also check the brokers, the registry and the checkpoint directory.")
 @add_place
 @add_start_options
@@ -57,7 +55,7 @@ def validate(
         code = 2 if any(problem.severity == "error" for problem in problems) else 0
     except RegistryUnavailable as away:
         loaded, code = read_pipeline(file, os.environ), away.exit_code
-        problems = (loaded.problem(("registry", "url"), away.message, "is it running, and is this its address?"),)
+        problems = (loaded.problem(("registry", "url"), away.message, "start the registry, or correct its address"),)
     if connect and not code and loaded is not None:
         from tidegate.cli.doctor import find_problems
 
@@ -79,11 +77,12 @@ def _plan(loaded: LoadedPipeline, options: StartOptions) -> Plan:
 
 @click.command()
 @PIPELINE_FILE
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def explain(file: Path, style: str) -> None:
     """Show operators, exchanges, state and every setting with its origin. Secrets are not shown.
 
-    Where the checkpoint directory is here, aggregates that were added later have the checkpoint from which they count.
+    If the checkpoint directory is on this machine, aggregates that were added later show the checkpoint from which they
+    count.
     """
     from tidegate.cli.upgrade import read_begun
 

@@ -99,8 +99,10 @@ def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path),
         help="Authorities of the daemon's certificate (PEM); default: http.tls.certificate of FILE itself.",
     )
-    @click.option("--certificate", type=click.Path(path_type=Path), help="Certificate to show to the daemon (PEM).")
-    @click.option("--key", type=click.Path(path_type=Path), help="Its key; default: in the same file.")
+    @click.option("--certificate", type=click.Path(path_type=Path), help="Client certificate (PEM).")
+    @click.option(
+        "--key", type=click.Path(path_type=Path), help="Key of the client certificate; default: in the same file."
+    )
     @wraps(command)
     def wrapped(
         *arguments: Any, address: str | None, ca: Path | None, certificate: Path | None, key: Path | None, **more: Any
@@ -125,7 +127,7 @@ def derive_reach(settings: PipelineSettings, given: ConnectOptions) -> DaemonAdd
 
 def _derive_base(settings: PipelineSettings) -> str:
     if settings.http.port == 0:
-        raise click.UsageError("http.port is 0, so the port is in the daemon's log only: name it with --http URL")
+        raise click.UsageError("http.port is 0, so only the daemon's log has the port: pass it with --http URL")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.http.host, settings.http.host)  # noqa: S104 - compared
     scheme = "http" if settings.http.tls is None else "https"
     return f"{scheme}://[{host}]:{settings.http.port}" if ":" in host else f"{scheme}://{host}:{settings.http.port}"
@@ -158,7 +160,7 @@ def _first_certificate(file: Path) -> str:
     """
     text = file.read_text(encoding="ascii", errors="replace")
     if _BEGIN not in text or _END not in text:
-        raise ValueError("it holds no certificate")
+        raise ValueError("it contains no certificate")
     return _BEGIN + text.partition(_BEGIN)[2].partition(_END)[0] + _END + "\n"
 
 
@@ -168,7 +170,7 @@ def _load(file: Path, what: str, step: Callable[[], object]) -> None:
     except (OSError, ValueError) as error:  # SSLError is an OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise CertificateUnusable(
-            f"{file} ({what}) cannot be used: {reason}; name a PEM file, keys not encrypted", file=str(file)
+            f"{file} ({what}) cannot be used: {reason}; use a PEM file; keys must not be encrypted", file=str(file)
         ) from error
 
 
@@ -267,19 +269,17 @@ def ask_daemon(
     except (OSError, http.client.HTTPException) as error:
         if asked and order is not None and isinstance(error, TimeoutError):
             raise AnswerLate(
-                f"the daemon at {reach} has the order and has not answered for {timeout_s:,.0f} s; it may still carry "
-                "it out: look at its log"
+                f"the daemon at {reach} received the command but did not respond within {timeout_s:,.0f} s. It may "
+                "still carry it out: see its log"
             ) from error
         if encrypted and not proven and isinstance(error, (ssl.SSLError, *HUNG_UP)):
-            raise DaemonUnreachable(f"no TLS with what listens at {reach} ({error}); {_tls_remedy(error)}") from error
+            raise DaemonUnreachable(f"no TLS connection to {reach} ({error}); {_tls_remedy(error)}") from error
         if order is not None and (asked or proven):
-            raise DaemonGone(
-                f"the daemon at {reach} has ended before it answered ({error}): look at its log"
-            ) from error
+            raise DaemonGone(f"the daemon at {reach} ended before it responded ({error}): see its log") from error
         reason = getattr(error, "strerror", None) or error
         raise DaemonUnreachable(
-            f"no daemon answers at {reach} ({reason}); is the pipeline running on this machine, and is this its "
-            "http.host and http.port?"
+            f"no daemon answers at {reach} ({reason}); check that the pipeline runs on this machine, and `http.host` "
+            "and `http.port`"
         ) from error
     finally:
         connection.close()
@@ -290,10 +290,16 @@ def ask_daemon(
 
 def _tls_remedy(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return "is its certificate of the authority of --ca, and has it the name that was called?"
+        return (
+            "check that --ca has the authority of its certificate, and that the certificate has the name that was "
+            "called"
+        )
     if isinstance(error, HUNG_UP) or "certificate" in str(error).lower():
-        return "it may refuse the certificate that was shown: is it of http.tls.client_ca, and still valid?"
-    return "does it speak TLS (http.tls of its pipeline file)?"
+        return (
+            "it may have rejected the client certificate: check that http.tls.client_ca has its authority, and that "
+            "it is still valid"
+        )
+    return "check that its pipeline file has `http.tls`"
 
 
 def ask_status(reach: DaemonAddress, token: str | None) -> Status:
@@ -326,7 +332,7 @@ def decode_answer(answer: bytes, kind: type[Answer], reach: DaemonAddress) -> An
     try:
         return msgspec.json.decode(answer, type=kind)
     except UNDECODABLE as error:
-        raise OrderFailed(f"what answers at {reach} is not a Tidegate daemon of this release: {error}") from error
+        raise OrderFailed(f"the server at {reach} is not a Tidegate daemon of this release: {error}") from error
 
 
 def _words(body: bytes) -> str:

@@ -79,11 +79,10 @@ class TokenMissing(TidegateError):
 def status(file: Path, given: ConnectOptions, style: str) -> int:
     """Show how the running pipeline of FILE is doing: its state and why, flow, lag, its newest checkpoint, operators.
 
-    One line per operator shows its rows and the part of its slots' time that it takes: a slow step is the busiest.
+    One line per operator shows its rows and its share of the slots' time; a slow step has the highest share. The last
+    lines name problems and their remedies.
 
-    The last lines say what is wrong, if anything is, and what to do about it.
-
-    The exit code is 1 when no daemon answers, or when the pipeline has failed.
+    The exit code is 1 if no daemon answers, or if the pipeline has failed.
     """
     settings = read_sections(file, os.environ, "name", "http")
     reach = derive_reach(settings, given)
@@ -151,18 +150,18 @@ def checkpoint(file: Path, given: ConnectOptions, token_file: Path | None) -> No
 @http_options
 @TOKEN
 def token(file: Path, given: ConnectOptions, token_file: Path | None) -> None:
-    """Print the token with which the running pipeline of FILE takes commands, as the other commands find it.
+    """Print the token that authorizes commands to the running pipeline of FILE.
 
-    The web page asks for it before it shows rows, keys and payloads of records. Whoever has it may also stop the
-    pipeline.
+    The web page asks for it before it shows rows, keys and payloads of records. Anyone who has the token can also stop
+    the pipeline.
     """
     settings = read_sections(file, os.environ, "name", "http")
     reach = derive_reach(settings, given)
     found = find_order_token(settings, reach, token_file)
     if found is None:
         raise TokenMissing(
-            f"no daemon of this user on port {reach.port} keeps a token here: run the command as the daemon's user, on "
-            "its machine and with its TMPDIR, or let http.token_file name a file for the token",
+            f"found no token of a daemon on port {reach.port}: run the command as the daemon's user, on its machine "
+            "and with its TMPDIR, or set `http.token_file`",
             port=reach.port,
         )
     click.echo(found)
@@ -173,15 +172,17 @@ def token(file: Path, given: ConnectOptions, token_file: Path | None) -> None:
 @http_options
 @TOKEN
 @click.option("--savepoint", is_flag=True, help="Take a savepoint first, and print its path.")
-@click.option("--directory", metavar="DIRECTORY", help="Of the savepoint, as of `tidegate savepoint FILE DIRECTORY`.")
+@click.option(
+    "--directory", metavar="DIRECTORY", help="Directory of the savepoint, as in `tidegate savepoint FILE DIRECTORY`."
+)
 def stop(file: Path, given: ConnectOptions, token_file: Path | None, savepoint: bool, directory: str | None) -> int:
     """Stop the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has ended.
 
-    A savepoint is complete when its path is printed, whatever becomes of the stop. What is read between it and the
-    final checkpoint is written and committed, too.
+    The savepoint is complete once its path is printed, even if the stop fails. Records that are read between the
+    savepoint and the final checkpoint are also committed.
     """
     if directory is not None and not savepoint:
-        raise click.UsageError("--directory is that of the savepoint: add --savepoint")
+        raise click.UsageError("--directory needs --savepoint")
     settings = read_sections(file, os.environ, "name", "http", "runtime", "checkpoints")
     reach = derive_reach(settings, given)
     kept = ""
@@ -190,8 +191,8 @@ def stop(file: Path, given: ConnectOptions, token_file: Path | None, savepoint: 
             done = take_savepoint(settings, reach, describe_directory(directory), token_file)
         except (OrderFailed, AnswerLate) as error:
             raise StopFailed(
-                f"the pipeline was not stopped, and continues: {error.message}. Without --savepoint it is stopped "
-                "after its final checkpoint"
+                f"the pipeline was not stopped and continues: {error.message}. To stop it without a savepoint, leave "
+                "out --savepoint"
             ) from error
         click.echo(done.path)
         kept = f"; savepoint {done.path} is complete (checkpoint {done.checkpoint}) and is not affected"
@@ -223,9 +224,9 @@ def _stop(settings: PipelineSettings, reach: DaemonAddress, token: str | None) -
             _refuse_unfinished(settings)
             return
         if state is PipelineState.FAILED:
-            raise StopFailed("the daemon failed before its final checkpoint was committed: look at its log")
+            raise StopFailed("the daemon failed before its final checkpoint was committed: see its log")
         time.sleep(POLL_S)
-    raise StopFailed("the daemon still runs: look at its log")
+    raise StopFailed("the daemon is still running: see its log")
 
 
 def _refuse_unfinished(settings: PipelineSettings) -> None:
@@ -237,13 +238,13 @@ def _refuse_unfinished(settings: PipelineSettings) -> None:
         storage = derive_opener(settings)(str(settings.checkpoints.directory), create=False)
         state = read_journal(storage)
     except (StorageError, JournalRefused) as error:
-        click.echo(f"whether its last checkpoint was a final one cannot be seen: {error.message}", err=True)
+        click.echo(f"cannot tell whether its last checkpoint was final: {error.message}", err=True)
         return
     newest = state.newest_checkpoint
     if newest is not None and not state.ended_well:
-        early = ", unless it was still starting and had read nothing" if newest.final else ""
+        early = " (expected if it had read nothing yet)" if newest.final else ""
         raise StopFailed(
-            f"the daemon has ended without a final checkpoint: look at its log{early}; nothing is lost, the next start "
+            f"the daemon ended without a final checkpoint{early}: see its log. Nothing is lost: the next start "
             f"continues from checkpoint {newest.id}"
         )
 
@@ -252,7 +253,7 @@ def _refuse_unfinished(settings: PipelineSettings) -> None:
 @PIPELINE_FILE
 @FORM
 def checkpoints(file: Path, style: str) -> None:
-    """List the retained checkpoints of FILE and the savepoints beside them. Only reads; no daemon is needed."""
+    """List the retained checkpoints of FILE and the savepoints in its checkpoint directory. No daemon is needed."""
     settings = read_sections(file, os.environ, "checkpoints")
     directory = str(settings.checkpoints.directory)
     rows = read_rows(directory, derive_opener(settings))

@@ -96,7 +96,7 @@ def dead_letters() -> None:
     type=click.IntRange(0, LISTED_MAX),
     default=LISTED,
     show_default=True,
-    help="So many letters, the newest, are listed one by one; all are counted.",
+    help="Number of the newest letters to list; all are counted.",
 )
 @FORM
 def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], limit: int, style: str) -> None:
@@ -110,7 +110,7 @@ def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...]
     try:
         replays = _read_replays(file, Ask.COPY)
     except ConfigErrors as errors:
-        click.echo(f"which sinks and states may have the records is not known: {errors.problems[0]}", err=True)
+        click.echo(f"cannot tell which sinks and states may have the records: {errors.problems[0]}", err=True)
     groups: _Groups = {}
     newest: list[tuple[tuple[int, int, int], ListedDeadLetter]] = []
     with DeadLetterTopic(find_place(settings)) as topic:
@@ -165,7 +165,7 @@ def _print(listing: DeadLetterListing) -> None:
     lines += ["", *_dead_letter_lines(listing.letters)] if listing.letters else []
     left = sum(one.letters for one in listing.groups) - len(listing.letters)
     if left:
-        lines.append(f"{render_count(left, 'older letter')} not listed: --limit, --step and --kind choose others")
+        lines.append(f"{render_count(left, 'older letter')} not listed: use --limit, --step or --kind")
     click.echo(printable("\n".join(lines), _KEPT))
 
 
@@ -196,8 +196,8 @@ def _dead_letter_lines(letters: list[ListedDeadLetter]) -> list[str]:
 
 @dead_letters.command()
 @PIPELINE_FILE
-@click.option("--partition", type=click.IntRange(0), required=True, help="Of the dead-letter topic.")
-@click.option("--offset", type=click.IntRange(0), required=True, help="Of the letter in that partition.")
+@click.option("--partition", type=click.IntRange(0), required=True, help="Partition of the dead-letter topic.")
+@click.option("--offset", type=click.IntRange(0), required=True, help="Offset of the letter in that partition.")
 @FORM
 def show(file: Path, partition: int, offset: int, style: str) -> None:
     """Show one dead letter of the pipeline of FILE: place, reason, headers and value."""
@@ -206,16 +206,16 @@ def show(file: Path, partition: int, offset: int, style: str) -> None:
         first, end = bounds.get(partition, (0, 0))
         if not first <= offset < end:
             known = ", ".join(f"{number}: {low} to {high - 1}" for number, (low, high) in bounds.items() if low < high)
-            raise DeadLettersRefused(
-                f"{topic.topic}[{partition}] has no offset {offset}; there is {known or 'nothing'}"
-            )
+            raise DeadLettersRefused(f"{topic.topic}[{partition}] has no offset {offset}; available: {known or 'none'}")
         marks, letter = Marks(), None
         for message in topic.read({partition: (offset, end)}):
             marks.note(message)
             if message.offset() == offset:
                 letter = dead_letter_of(message)
         if letter is None:
-            raise DeadLettersRefused(f"what is at offset {offset} of {topic.topic}[{partition}] is no dead letter")
+            raise DeadLettersRefused(
+                f"the record at offset {offset} of {topic.topic}[{partition}] is not a dead letter"
+            )
     written_to = marks.of(letter)
     if style == "json":
         echo_json(_plain(letter, written_to))
@@ -286,9 +286,9 @@ def _moment(at_ms: int | None) -> str:
 @click.option(
     "--whole-record",
     is_flag=True,
-    help="Also write records that sinks or states of the pipeline may have already: they process them again.",
+    help="Also write records that sinks or states may already have; they are processed again.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written without writing it.")
 def replay(
     file: Path,
     to: str | None,
@@ -299,18 +299,17 @@ def replay(
     whole_record: bool,
     dry_run: bool,
 ) -> int:
-    """Replay dead letters of the pipeline of FILE, after what made them fail was corrected.
+    """Replay dead letters of the pipeline of FILE, once the cause of the failure is corrected.
 
-    If `dead_letters` has a `retry_topic`, a letter of a step or a sink continues there: the pipeline reads the row from
-    that topic, and nothing else gets it again. The row must fit the step as it is in FILE; if not, the reason is named.
+    If `dead_letters` has a `retry_topic`, the row of a letter continues at the step or sink that failed, and nothing
+    else processes it again. The row must fit the step in FILE; otherwise the reason is reported.
 
-    Without a retry topic, and for letters of a source, the whole record is written again, with key, value, headers and
-    timestamp as they were, and processed as a new one. So nothing is written if a chosen record failed in a later step
-    or a sink, and other sinks or states may have it: they are named. --whole-record writes it all the same.
+    Without a retry topic, and for letters of a source, the whole record is written again with its key, value, headers
+    and timestamp, and processed as a new one. This is refused if a chosen record failed in a later step or a sink, and
+    other sinks or states may already have it. --whole-record writes it anyway.
 
-    Each letter is replayed once, and each whole record is written once, however often the command is repeated or
-    killed: replayed letters are marked in the dead-letter topic. The records get one more header,
-    `__tidegate.replayed.from`.
+    Each letter is replayed once, and each whole record is written once, even if the command is repeated or killed:
+    replayed letters are marked in the dead-letter topic. Records get the additional header `__tidegate.replayed.from`.
     """
     if offsets and partition is None:
         raise click.UsageError("--offset needs --partition")
@@ -319,7 +318,7 @@ def replay(
     settings = _read(file)
     letters = settings.dead_letters
     if to is not None and letters is not None and to in (letters.topic, letters.retry_topic):
-        raise click.UsageError("--to is the dead-letter topic itself, or the retry topic")
+        raise click.UsageError("--to must be neither the dead-letter topic nor the retry topic")
     order = ReplayOrder(_chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
     if not whole_record:
         replays = _read_replays(file, Ask.EITHER)
@@ -332,19 +331,19 @@ def replay(
     if done.written or not done.resumed:
         click.echo(f"{render_count(done.written, 'record')} {_verb(done.written, dry_run)} written again")
     if done.joined:
-        click.echo(f"{render_count(done.joined, 'letter')} of records that are written for another letter: only marked")
+        click.echo(f"{render_count(done.joined, 'letter')} of records that are written for another letter, only marked")
     if (kinds or steps) and done == Replayed():
-        click.echo(f"no letter is of such a kind or step: `tidegate dead-letters list {file}` shows which there are")
+        click.echo(f"no letter has this kind or step: `tidegate dead-letters list {file}` lists all")
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been replayed before")
     if done.kept:
-        click.echo(f"{render_count(done.kept, 'letter')} without all that its record had: see `dead-letters show`")
+        click.echo(f"{render_count(done.kept, 'letter')} without the complete record: see `dead-letters show`")
     for reason, places in done.refused.items():
         click.echo(f"{render_count(len(places), 'record')} not written: {reason} (letters {render_places(places)})")
     for one, places in done.repeating.items():
         click.echo(f"{render_count(len(places), 'record')} not written: {render_repeating(*one, places)}")
     if done.repeating:
-        click.echo("a replay with these is refused: leave them out, or repeat what they have done by --whole-record")
+        click.echo("a replay that includes these is refused: leave them out, or process them again with --whole-record")
     return int(bool(done.refused or done.repeating))
 
 

@@ -55,13 +55,15 @@ from tidegate.storage.base import StorageError
 
 @click.command()
 @PIPELINE_FILE
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the findings.")
-@click.option("--spark", is_flag=True, help="Also start a Spark session, and look at the checkpoints from every slot.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@click.option(
+    "--spark", is_flag=True, help="Also start a Spark session, and test the checkpoint directory from every slot."
+)
 def doctor(file: Path, style: str, spark: bool) -> int:
     """Examine the deployment that FILE describes: brokers, topics, permissions, this machine.
 
     The last line is the verdict. Exit code 0: the guarantee of FILE can be kept; 1: there is a problem; 2: FILE is
-    wrong. Records, offsets and settings are not touched, and a running daemon is not disturbed.
+    wrong. Records, offsets and settings are not touched, and a running daemon is not affected.
     """
     try:
         loaded, plan = plan_file(file, os.environ, Ask.EITHER)

@@ -36,23 +36,25 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "savepoint": LazyCommand("tidegate.cli.savepoints", "savepoint", "Take, list, verify and delete savepoints."),
     "stop": LazyCommand("tidegate.cli.daemon_commands", "stop", "Stop a running pipeline after a final checkpoint."),
     "token": LazyCommand(
-        "tidegate.cli.daemon_commands", "token", "Print the token with which a pipeline takes commands."
+        "tidegate.cli.daemon_commands", "token", "Print the token that authorizes commands to a pipeline."
     ),
     "checkpoints": LazyCommand(
         "tidegate.cli.daemon_commands", "checkpoints", "List retained checkpoints and savepoints."
     ),
-    "upgrade": LazyCommand("tidegate.cli.upgrade", "upgrade", "Show what a changed file would do with the state."),
+    "upgrade": LazyCommand("tidegate.cli.upgrade", "upgrade", "Show how a changed file affects existing state."),
     "state": LazyCommand("tidegate.cli.state", "state", "Read or write the state in checkpoints and savepoints."),
     "dead-letters": LazyCommand(
-        "tidegate.cli.dead_letters", "dead_letters", "List, show and write again what could not be processed."
+        "tidegate.cli.dead_letters", "dead_letters", "List, show and replay records that could not be processed."
     ),
-    "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
+    "validate": LazyCommand(
+        "tidegate.cli.config", "validate", "Check a pipeline file, and with --connect the deployment."
+    ),
     "doctor": LazyCommand(
-        "tidegate.cli.doctor", "doctor", "Say whether a deployment can keep its promise, or how to fix it."
+        "tidegate.cli.doctor", "doctor", "Check whether a deployment can keep its guarantee, and how to fix it."
     ),
     "explain": LazyCommand("tidegate.cli.config", "explain", "Show the graph, state and settings of a pipeline file."),
     "test": LazyCommand("tidegate.cli.testing", "test", "Run the tests in a pipeline file, without Kafka and Spark."),
-    "preview": LazyCommand("tidegate.cli.testing", "preview", "Run a pipeline over a file, and print what comes out."),
+    "preview": LazyCommand("tidegate.cli.testing", "preview", "Run a pipeline over a file and print its output."),
     "init": LazyCommand("tidegate.dev.init", "init", "Write a commented pipeline file; --topic infers its schema."),
     "schema": LazyCommand("tidegate.cli.config", "schema", "Print the JSON Schema of the pipeline file for editors."),
     "topic": LazyCommand("tidegate.dev.topics.command", "topic", "Create, list, fill and read topics."),
@@ -62,7 +64,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     ),
     "docs": LazyCommand("tidegate.cli.docs", "docs", "Print the documentation of this version."),
     "completion": LazyCommand("tidegate.cli.main", "completion", "Print the completion of commands for a shell."),
-    "prepare": LazyCommand("tidegate.dev.prepare", "prepare", "Let Spark start in half the CPU time on this machine."),
+    "prepare": LazyCommand("tidegate.dev.prepare", "prepare", "Make Spark start in half the CPU time on this machine."),
     "simulate": LazyCommand(
         "tidegate.simulation.command",
         "simulate",
@@ -119,8 +121,8 @@ def _import(name: str, entry: LazyCommand) -> ModuleType:
         if not entry.extra or error.name not in (entry.module, entry.module.rpartition(".")[0]):
             raise
         raise click.UsageError(
-            f"the command {name!r} is not installed; it comes with "
-            f"`pip install 'tidegate[{entry.extra}]=={__version__}'`"
+            f"the command {name!r} is not installed; install it with `pip install "
+            f"'tidegate[{entry.extra}]=={__version__}'`"
         ) from error
 
 

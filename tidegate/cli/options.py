@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from tidegate.daemon.restore_point import StartOptions
 
 FORM: Final = click.option(
-    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
+    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format."
 )
 OF: Final = click.option(
     "--of",
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="An address is reached as `checkpoints.storage` of this pipeline file says, not as the environment does.",
+    help="Open addresses with `checkpoints.storage` of this pipeline file instead of the environment.",
 )
 TOKEN: Final = click.option(
     "--token-file",
     type=click.Path(path_type=Path),
-    help="File with the command token; default: http.token_file of FILE, else the one that the daemon keeps here.",
+    help="File with the command token; default: http.token_file of FILE, else the daemon's own file on this machine.",
 )
 PIPELINE_FILE: Final = click.argument("file", type=click.Path(readable=False, path_type=Path))
 """Click does not check the file. An unreadable file is reported as a problem like all others, also with `--format
@@ -42,15 +42,15 @@ json`.
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_KEEP = "Once: the state of STEP is kept, although another definition has made it."
-_RESET = "Once: STEP begins with empty state; the other steps continue."
+_KEEP = "Keep the state of STEP although its definition has changed. Applies once."
+_RESET = "Start STEP with empty state; the other steps continue. Applies once."
 _DROP = (
-    "Once: give up what the checkpoint has of a step, a source, or an aggregate or column of a step that the file no "
-    "longer has."
+    "Discard what the checkpoint has of a step or source, or of an aggregate or column of a step, that the file no "
+    "longer has. Applies once."
 )
-_RESTORE = "Continue from this retained checkpoint or savepoint, once."
-_REPEAT_OUTPUT = "With --restore: output after it may be written again."
-_BEGIN_ANEW = "Begin with an empty checkpoint directory although Kafka knows the pipeline."
+_RESTORE = "Restore this retained checkpoint or savepoint. Applies once."
+_REPEAT_OUTPUT = "With --restore: allow output after that point to be written again."
+_BEGIN_ANEW = "Start with an empty checkpoint directory although Kafka has a record of the pipeline."
 
 
 def require_utf8(what: str, text: str) -> str:
@@ -93,8 +93,8 @@ def read_start(
         raise click.UsageError("--repeat-output needs --restore: name a checkpoint or savepoint")
     if begin_anew and restore is not None and not repeat_output:
         raise click.UsageError(
-            "--begin-anew begins as `start` says, --restore where something was saved: choose one; or add "
-            "--repeat-output to restore once more what the pipeline has continued from before"
+            "--begin-anew uses `start` of the sources, --restore a checkpoint: choose one. To restore a checkpoint "
+            "again that the pipeline has already continued from, add --repeat-output"
         )
     from tidegate.daemon.restore_point import RestoreOption, StartOptions
 
@@ -110,15 +110,13 @@ def read_directives(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[s
     columns = tuple((OperatorName(name), column) for name, _, column in parts)
     said = CommandLineDirectives(_with_notes("keep", keep), _with_notes("reset", reset), whole, columns)
     for name in said.keep.keys() & said.reset.keys():
-        raise click.UsageError(f"--keep {name} and --reset {name}: a state continues or begins empty, choose one")
+        raise click.UsageError(f"--keep {name} and --reset {name}: choose one")
     for name in {*said.keep, *said.reset} & {*said.drop}:
         raise click.UsageError(f"--drop {name} is for a step that the file no longer has: remove the other option")
     for text in drop:
         require_utf8("--drop", text)
         if "=" in text or not all(text.split(".", 1)):
-            raise click.UsageError(
-                f"--drop {text}: write the name of a step or source, or STEP.COLUMN, and nothing else"
-            )
+            raise click.UsageError(f"--drop {text}: write the name of a step or source, or STEP.COLUMN")
     return said
 
 

@@ -145,7 +145,7 @@ def _checkpoint_text(status: Status) -> str:
 NUMBERS: Final = ("in", "out", "filtered", "failed", "in/s", "busy")
 BUSY: Final = 0.005
 """Up to this ratio the table shows `0%`."""
-NOTHING_WRONG: Final = "nothing is wrong"
+NOTHING_WRONG: Final = "no problems found"
 STYLES: Final = {DiagnosisSeverity.PROBLEM: "bold red", DiagnosisSeverity.NOTICE: "yellow"}
 EVENT_TIME: Final = ("late", "watermark", "lag")
 
@@ -181,7 +181,7 @@ def render_operators(operators: Sequence[OperatorStatus]) -> Table:
 
 
 def render_diagnoses(diagnoses: Sequence[Diagnosis]) -> Iterator[tuple[str, str]]:
-    """Yields lines with their styles: for each diagnosis its sentence and its remedy, or that nothing is wrong."""
+    """Yields lines with their styles: for each diagnosis its sentence and its remedy, or that no problems found."""
     if not diagnoses:
         yield NOTHING_WRONG, "green"
     for one in diagnoses:

@@ -159,9 +159,9 @@ def _explain_repeating(done: Replayed, settings: PipelineSettings) -> str:
     if done.written or done.resumed:
         others = render_count(done.written + done.resumed, "other record")
         lines.append(
-            f"{others} can be written again without that: choose by --step, --kind, or --partition and --offset"
+            f"{others} can be written without repetition: select them with --step, --kind, or --partition and --offset"
         )
-    lines.append("--whole-record writes all of them, and repeats what they have done")
+    lines.append("--whole-record writes all of them, and they are processed again")
     if settings.dead_letters is not None and settings.dead_letters.retry_topic is None:
         lines.append("with `retry_topic` in `dead_letters`, a replay continues at the step that failed")
     return "\n".join(lines)
@@ -242,7 +242,7 @@ class _Choice:
 def _explain_other_cluster(letter: DeadLetter, cluster: ClusterName) -> str:
     return (
         f"{letter.topic} is in cluster {letter.cluster}, the dead letters are in {cluster}, and no transaction spans "
-        "both: choose a topic there by --to"
+        f"both: choose a topic in cluster {cluster} with --to"
     )
 
 
@@ -325,7 +325,7 @@ class _Fitting:
         target = record.topic
         if target not in self._facts:
             if target not in self._client.topics([target], ANSWER_S):
-                raise DeadLettersRefused(f"topic {target} does not exist; choose another by --to", topic=target)
+                raise DeadLettersRefused(f"topic {target} does not exist; choose another with --to", topic=target)
             self._facts[target] = self._client.topic_limits(target, ANSWER_S)
         limits = derive_record_limits(target, self._properties, self._facts[target], SYSTEM_CLOCK.now_ms())
         return _find_obstacle(record, limits)
@@ -334,11 +334,11 @@ class _Fitting:
 def _find_obstacle(record: ReplayRecord, limits: RecordLimits) -> str:
     """Returns the reason without numbers, because dead letters are grouped by it."""
     at_ms = record.timestamp_ms
-    other = "raise it, or write to another topic by --to"
+    other = "raise the limit, or write to another topic with --to"
     if not fits(record.key, record.value, record.headers, limits):
-        return f"too large for the topic (max.message.bytes) with one header more: {other}"
+        return f"too large for the topic (max.message.bytes) with the additional header: {other}"
     if limits.needs_key and record.key is None:
-        return "without a key, and the topic is compacted: write to another topic by --to"
+        return "without a key, and the topic is compacted: write to another topic with --to"
     if at_ms and limits.earliest_ms is not None and at_ms < limits.earliest_ms:
         return f"too old for the topic ({describe_limit('before')}): {other}"
     if at_ms and limits.latest_ms is not None and at_ms > limits.latest_ms:
@@ -381,7 +381,7 @@ class _Writer:
                 pass
             if self._failed:
                 self._producer.abort_transaction(TRANSACTION_S)
-                raise DeadLettersRefused(f"nothing of this part was written: {self._failed[0][1]}")
+                raise DeadLettersRefused(f"this part was not written: {self._failed[0][1]}")
             self._commit()
         except ck.KafkaException as error:
             self._refuse_if_fenced(error)
@@ -393,8 +393,8 @@ class _Writer:
         if self._fenced.isdisjoint({error.args[0].code(), *(code for code, _ in self._failed)}):
             return
         raise DeadLettersRefused(
-            f"another replay of the letters of {self._pipeline} is running, and has ended this one. What this one had "
-            "written is marked: wait for the other one, then repeat the command for the letters that are left"
+            f"another replay for {self._pipeline} is running and has ended this one. Letters that this one had "
+            "written are marked: wait for the other replay, then repeat the command for the rest"
         ) from error
 
     def _fill(self, letters: Sequence[_Chosen]) -> None:
@@ -457,6 +457,6 @@ class _Writer:
             except ck.KafkaException as error:
                 raise explain(self._topic.kafka, error) from error
             if found.error is not None:
-                raise DeadLettersRefused(f"topic {topic}: {found.error.str()}; choose another by --to", topic=topic)
+                raise DeadLettersRefused(f"topic {topic}: {found.error.str()}; choose another with --to", topic=topic)
             self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]

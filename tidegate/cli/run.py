@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ACCEPT_GONE = "Count output of this checkpoint that is gone from Kafka as committed; the refusal names the number."
+_ACCEPT_GONE = (
+    "Treat output of this checkpoint as committed if Kafka no longer knows its transactions. The message of the "
+    "refused start has the number."
+)
 
 
 @click.command()

@@ -93,7 +93,7 @@ class _Duration(click.ParamType[float]):
         if isinstance(value, str):
             with suppress(ValueError):
                 return derive_duration_ms(value) / 1000
-        return self.fail(f"{value!r} is not a duration: write a number with its unit, as 30s or 10m", param, ctx)
+        return self.fail(f"{value!r} is not a duration: write a number with its unit, such as 30s or 10m", param, ctx)
 
 
 @savepoint.command()
@@ -102,9 +102,9 @@ class _Duration(click.ParamType[float]):
 @http_options
 @TOKEN
 @click.option(
-    "--wait", is_flag=True, help="While none can be taken (the pipeline is starting, for instance) ask again."
+    "--wait", is_flag=True, help="Retry while no savepoint can be taken, for example because the pipeline is starting."
 )
-@click.option("--timeout", "timeout_s", type=_Duration(), metavar="DURATION", help="Wait no longer, as 30s or 10m.")
+@click.option("--timeout", "timeout_s", type=_Duration(), metavar="DURATION", help="Time limit, such as 30s or 10m.")
 def take(
     file: Path,
     directory: str | None,
@@ -115,8 +115,9 @@ def take(
 ) -> None:
     """Take a savepoint of the running pipeline of FILE and print its path when it is complete.
 
-    It is written to DIRECTORY (default: `savepoints` in the checkpoint directory), and stays until somebody deletes it.
-    DIRECTORY must be below the checkpoint directory or one of `savepoints.roots`. A relative one is resolved here.
+    It is written to DIRECTORY (default: `savepoints` in the checkpoint directory), and kept until you delete it.
+    DIRECTORY must be below the checkpoint directory or one of `savepoints.roots`. A relative path is resolved on this
+    machine.
     """
     target = describe_directory(directory)
     settings = read_sections(file, os.environ, "name", "http", "checkpoints")
@@ -129,7 +130,7 @@ def describe_directory(given: str | None) -> str | None:
     checkpoints.
     """
     if given == "":
-        raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the checkpoint directory's own")
+        raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the default")
     if given is None or "://" in given:
         return given
     return require_utf8("DIRECTORY", str(Path(given).absolute()))
@@ -160,8 +161,8 @@ def take_savepoint(
             return decode_answer(answer, SavepointDone, reach)
         except AnswerLate as late:
             raise AnswerLate(
-                f"no savepoint was complete after {limit_s:,.0f} s. It may still be written: `tidegate savepoint list` "
-                "shows it then"
+                f"no savepoint was complete after {limit_s:,.0f} s. If it completes later, `tidegate savepoint list` "
+                "shows it"
             ) from late
         except (OrderFailed, DaemonUnreachable) as error:
             again = isinstance(error, DaemonUnreachable) or error.fields.get("status") == UNAVAILABLE
@@ -192,7 +193,7 @@ class SavepointRow(msgspec.Struct, frozen=True):
 
 @savepoint.command(name="list")
 @click.argument("place", metavar="FILE|DIRECTORY")
-@click.option("--verify", "verified", is_flag=True, help="Read all of them, as `verify` does.")
+@click.option("--verify", "verified", is_flag=True, help="Also read every file, as `verify` does.")
 @OF
 @FORM
 def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -> None:
@@ -207,7 +208,7 @@ def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -
         found, unread = find_savepoints(opener(directory, create=False), opener)
         rows |= {one.path: _row(one, opener, verified=verified) for one in found}
         for folder in unread:
-            click.echo(f"not searched, without permission to read it: {folder}", err=True)
+            click.echo(f"not searched (no permission to read it): {folder}", err=True)
     if style == "json":
         echo_json(list(rows.values()))
         return
@@ -262,7 +263,7 @@ def _print(rows: list[SavepointRow]) -> None:
         (
             *(render_moment(row.taken_at_ms), row.pipeline or "-"),
             *(_count(row.checkpoint), _count(row.size_bytes), _count(row.keys), _count(row.parallelism)),
-            *(("whole" if row.verified else "all there") if row.whole else "NOT WHOLE", row.path),
+            *(("whole" if row.verified else "complete") if row.whole else "DAMAGED", row.path),
         )
         for row in rows
     ]
@@ -281,10 +282,10 @@ def _count(number: int | None) -> str:
 @OF
 @FORM
 def verify(path: str, file: Path | None, style: str) -> int:
-    """Read all of the savepoint in PATH: checksums, headers of the state, and what a restore needs besides.
+    """Read the whole savepoint in PATH, and verify checksums, state headers and metadata.
 
-    The exit code is 0 when it is whole, 4 when it is damaged, 2 when PATH is no savepoint. No daemon is needed, nor
-    Kafka.
+    The exit code is 0 if it is intact, 4 if it is damaged, 2 if PATH is not a savepoint. Neither a daemon nor Kafka is
+    needed.
     """
     examined = examine_savepoint(opener_of_file(file)(path, create=False))
     if style == "json":
@@ -340,7 +341,7 @@ def _told(path: str, examined: Examination) -> list[str]:
     if one.problems:
         lines.append(COPY_AGAIN)
     if one.extra:
-        lines.append(f"besides, {render_count(len(one.extra), 'file')} not of the savepoint (first: {one.extra[0]})")
+        lines.append(f"{render_count(len(one.extra), 'file')} not part of the savepoint (first: {one.extra[0]})")
     return lines
 
 
@@ -351,15 +352,17 @@ def _told(path: str, examined: Examination) -> list[str]:
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A pipeline that may need it; its file says how an address is reached.",
+    help="Pipeline file of a pipeline that may need it; also used to open addresses.",
 )
-@click.option("--force", is_flag=True, help="Also when a pipeline was restored from it, or is being restored.")
-@click.option("--unfinished", is_flag=True, help="Also when it is not complete; not while it is being written.")
+@click.option("--force", is_flag=True, help="Delete it even if a pipeline was restored from it, or is being restored.")
+@click.option(
+    "--unfinished", is_flag=True, help="Delete it even if it is incomplete. Not for one that is being written."
+)
 def delete(path: str, file: Path | None, force: bool, unfinished: bool) -> None:
-    """Delete the savepoint in PATH; whatever is no savepoint is left as it is.
+    """Delete the savepoint in PATH. Other files are kept.
 
-    A pipeline in whose checkpoint directory it lies, or that is named with --of, is asked whether it was restored from
-    it: a start with the same `--restore` would read it again.
+    This is refused if the pipeline of the enclosing checkpoint directory, or the one of --of, was restored from it: a
+    start with the same `--restore` would read it again.
     """
     settings = None if file is None else read_sections(file, os.environ, "checkpoints")
     opener = open_storage if settings is None else derive_opener(settings)
@@ -395,7 +398,7 @@ def _refuse_needed(folder: Storage, checkpoints: Storage, *, unfinished: bool) -
         origin = read_journal(checkpoints).origin
     except (JournalRefused, ObjectCorrupt) as error:
         raise SavepointNeeded(
-            f"it cannot be known whether {checkpoints.location} needs it ({error.message}); it may be what is left to "
-            "restore there. Delete it with --force if it is not"
+            f"cannot tell whether {checkpoints.location} needs it ({error.message}). It may be the only state left "
+            "to restore there. If not, delete it with --force"
         ) from error
     refuse_needed(found, checkpoints, origin)

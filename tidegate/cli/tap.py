@@ -33,7 +33,7 @@ WHY: Final = {
     TapEnd.ROWS: "",
     TapEnd.BYTES: "the next row would exceed the limit of 100 kB",
     TapEnd.TIME: f"no more came within {TAP_S:g} s",
-    TapEnd.RESTART: "the slots ended meanwhile: look at `tidegate status`",
+    TapEnd.RESTART: "the slots have ended: see `tidegate status`",
 }
 """Why there are not more rows."""
 
@@ -46,23 +46,23 @@ WHY: Final = {
     type=click.IntRange(1, ROWS_MAX),
     default=ROWS,
     show_default=True,
-    help="How many; they are taken from all slots.",
+    help="Number of rows, taken from all slots.",
 )
 @click.option(
     "--format",
     "style",
     type=click.Choice(["table", "json"]),
     default="table",
-    help="Form of the output: a table, or a JSON object per row, with whole values.",
+    help="Output format: a table, or a JSON object per row, with whole values.",
 )
 @http_options
 @TOKEN
 def tap(file: Path, step: str, rows: int, style: str, given: ConnectOptions, token_file: Path | None) -> None:
-    """Show rows that leave STEP of the running pipeline of FILE: the next ones, while they are processed.
+    """Show the next rows that leave STEP of the running pipeline of FILE.
 
     STEP is a source, a step, an output of a step as STEP.OUTPUT, or a sink, for which the rows are those that it
-    writes. Columns that nothing downstream reads are not there. Those of http.redact are shown as ***. The rows may
-    belong to a checkpoint that fails, and be processed again. Each call is a line in the daemon's log.
+    writes. Columns that no later step reads are missing. Those of http.redact are shown as ***. Rows of a checkpoint
+    that fails are processed again. The daemon logs each call.
     """
     settings = read_sections(file, os.environ, "name", "http")
     reach = derive_reach(settings, given)

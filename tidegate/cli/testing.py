@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 @click.command()
 @PIPELINE_FILE
 @click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case.")
-@click.option("-k", "pattern", metavar="TEXT", help="Only cases that have this in their names.")
-@click.option("--parallelism", type=click.IntRange(1, 16), help="Slots for cases that say nothing of it; 1 by default.")
-@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JUnit's XML.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
+@click.option("-k", "pattern", metavar="TEXT", help="Only cases whose names contain this text.")
+@click.option(
+    "--parallelism", type=click.IntRange(1, 16), help="Number of slots of cases that do not set it; default: 1."
+)
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JUnit XML.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def test(
     file: Path,
     names: tuple[str, ...],
@@ -40,8 +42,8 @@ def test(
 ) -> int:
     """Run the cases in `tests:` of FILE, without Kafka and Spark, under virtual time. See `tidegate docs testing`.
 
-    Each case runs twice, the second time with a restart from a checkpoint in its middle, which must not change what
-    comes out. Exit code 1 if a case fails, 2 if the file cannot be run.
+    Each case runs twice, the second time with a restart from a checkpoint in its middle, which must not change the
+    output. Exit code 1 if a case fails, 2 if the file cannot be run.
     """
     loaded, plan = plan_file(file, os.environ)
     outcome = _run(loaded, plan, names, pattern, parallelism, style)
@@ -98,13 +100,17 @@ def _run(
     multiple=True,
     required=True,
     metavar="[SOURCE=]FILE",
-    help="Lines of JSON, or an Avro file; - is standard input. If there are several sources: orders=FILE, repeatable.",
+    help=(
+        "Lines of JSON or an Avro file; - for standard input. With several sources SOURCE=FILE, which may be repeated."
+    ),
 )
-@click.option("--step", "steps", multiple=True, metavar="NAME", help="Show what comes out of this step or source.")
-@click.option("--steps", "all_steps", is_flag=True, help="Show what comes out of every source and step.")
-@click.option("--records", is_flag=True, help="A line is a record: an object with value, key, timestamp, headers, ...")
-@click.option("--limit", type=click.IntRange(1), help="At most so many records of each sink or step.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of a line.")
+@click.option("--step", "steps", multiple=True, metavar="NAME", help="Show the output of this step or source.")
+@click.option("--steps", "all_steps", is_flag=True, help="Show the output of every source and step.")
+@click.option(
+    "--records", is_flag=True, help="Each line is a record: an object with value, key, timestamp, headers, ..."
+)
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of records of each sink or step.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def preview(
     file: Path,
     inputs: tuple[str, ...],
@@ -114,11 +120,11 @@ def preview(
     limit: int | None,
     style: str,
 ) -> int:
-    """Run the pipeline of FILE over the lines of a file, without Kafka and Spark, and print what would come out.
+    """Run the pipeline of FILE over the lines of a file, without Kafka and Spark, and print its output.
 
-    A line is the value of a record; with --records it is a record, as `tidegate topic read --format json` prints it.
-    The input ends with the file. Bad records are reported on standard error, and left out unless the source
-    says `fail`.
+    Each line is the value of a record; with --records it is a whole record, as `tidegate topic read --format json`
+    prints it. The input ends with the file. Bad records are reported on standard error and left out, unless the source
+    has `bad_records: fail`.
     """
     loaded, plan = plan_file(file, os.environ)
     from tidegate.checks.registry import copies_of

@@ -33,12 +33,12 @@ REFUSED = 4
 @click.command()
 @PIPELINE_FILE
 @click.option("--from", "target", metavar="ID|PATH", help="A retained checkpoint or savepoint; default: the newest.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @click.option(
     "--migrate-dry-run",
     "migrate",
     is_flag=True,
-    help="Restore all state into a scratch directory (TMPDIR), and remove it.",
+    help="Also restore all state into a temporary directory (TMPDIR), which is then removed.",
 )
 @add_start_options
 def upgrade(
@@ -50,12 +50,12 @@ def upgrade(
     reset: tuple[str, ...],
     drop: tuple[str, ...],
 ) -> int:
-    """Show what a run of FILE would do with the state of its pipeline: steps kept, renamed, new, reset, dropped.
+    """Show what a run of FILE would do with existing state: which steps are kept, renamed, new, reset or dropped.
 
-    Needs neither Kafka nor Spark, changes nothing, and a running daemon is not disturbed: the upgrade itself is
-    `tidegate stop OLD`, then `tidegate run FILE`. Exit codes: 0 it fits; 4 a
-    run would be refused, also because no checkpoint of the --from number is retained; 2 the file or the command line is
-    wrong, or --from names a path that is no savepoint; 1 the storage, or the disk of a dry run, does not serve.
+    Neither Kafka nor Spark is needed. Nothing is changed, and a running daemon is not affected. To upgrade, run
+    `tidegate stop OLD`, then `tidegate run FILE`. Exit codes: 0 the state fits; 4 a run would be refused, or the
+    checkpoint of --from is not retained; 2 the file, the command line or the path of --from is wrong; 1 the storage, or
+    the disk of a dry run, fails.
     """
     command_line = read_directives(keep, reset, drop)
     try:
@@ -91,7 +91,7 @@ def derive_problems(loaded: LoadedPipeline, report: Report) -> list[Problem]:
     found += [
         loaded.problem(
             ("checkpoints", "directory"),
-            f"state {one.state} of {one.step} cannot be taken: {one.failure}",
+            f"state {one.state} of {one.step} cannot be restored: {one.failure}",
             report.repair if one.damaged else "",
         )
         for one in report.migrated
@@ -126,7 +126,7 @@ def _say_verdict(report: Report) -> str:
 
 
 def _say_nothing_there(report: Report) -> str:
-    return f"pipeline {report.pipeline}: its checkpoint directory holds no checkpoint; everything begins new"
+    return f"pipeline {report.pipeline}: the checkpoint directory has no checkpoint; all state starts empty"
 
 
 def _as_json(report: Report, problems: list[Problem]) -> dict[str, object]:
@@ -159,7 +159,7 @@ def render_report(report: Report, problems: list[Problem]) -> str:
 
 def _say_migrated(one: Migrated) -> str:
     if one.failure:
-        return f"dry run: {one.step}.{one.state}: it cannot be restored, see below"
+        return f"dry run: {one.step}.{one.state}: cannot be restored, see below"
     entries = f"{one.entries:,} entry" if one.entries == 1 else f"{one.entries:,} entries"
     return (
         f"dry run: {one.step}.{one.state}: {entries} restored into {one.backend} from "
@@ -172,7 +172,7 @@ def _table(report: Report) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for step in sorted(report.upgrade.steps, key=lambda one: (not one.source, one.name)):
         refused = step.outcome is UpgradeOutcome.REFUSED
-        what = "refused: its state would mean something else" if refused and step.name in meant else _say_outcome(step)
+        what = "refused: its state would have another meaning" if refused and step.name in meant else _say_outcome(step)
         rows.append(("source" if step.source else "step", step.name, "", "", what))
         for state in step.states:
             # For a refused step, only the form of the bytes is judged here.
@@ -181,4 +181,4 @@ def _table(report: Report) -> list[str]:
             keys = "a list" if state.keys is None else f"{state.keys:,}"
             rows.append(("", f"  .{state.name}", keys, f"{state.size_bytes:,}", verdict))
         rows += [("", "", "", "", f"  {remark}") for remark in step.remarks]
-    return render_table(("", "name", "keys", "bytes", "what becomes of it"), rows, ("keys", "bytes"))
+    return render_table(("", "name", "keys", "bytes", "outcome"), rows, ("keys", "bytes"))

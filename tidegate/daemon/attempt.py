@@ -167,7 +167,7 @@ class AttemptRunner:
     async def cut(self) -> None:
         """Ends the attempt without a final checkpoint; returns when it decides nothing more and Kafka is clean."""
         if not self._outcome.done():
-            self._end_with(AttemptFailed("cut off by a second signal"))
+            self._end_with(AttemptFailed("interrupted by a second signal"))
         await self._settled.wait()
 
     def cancel(self) -> None:
@@ -314,9 +314,9 @@ class AttemptRunner:
             run, registered = len(self._slots.running), len(self._slots.connections)
             self.fail(
                 DeploymentTimeout(
-                    f"{run} of {self._plan.parallelism} slots run after {self._start_timeout_s:.0f} s "
-                    f"({registered} have registered): does the master offer enough free cores, or does state "
-                    f"take longer to be restored? runtime.start_timeout sets the limit"
+                    f"only {run} of {self._plan.parallelism} slots are running after {self._start_timeout_s:.0f} s "
+                    f"({registered} have registered): check that the master offers enough free cores, or raise "
+                    "`runtime.start_timeout` if restoring state takes longer"
                 )
             )
 

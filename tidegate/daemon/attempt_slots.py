@@ -233,7 +233,7 @@ class AttemptSlots:
             case Stopped():
                 slot.stopped = True
             case _:
-                raise AttemptFailed(f"{slot} sent {type(message).__name__} out of turn")
+                raise AttemptFailed(f"{slot} sent an unexpected {type(message).__name__}")
 
     def on_heartbeat(self, index: SlotIndex, beat: Heartbeat, now_ms: int) -> None:
         """Handles the report that a slot sends about once a second."""
@@ -301,7 +301,7 @@ class AttemptSlots:
         """
         if self._bounded and not self._unfinished and self.all_running.is_set():
             self._bounded = False
-            logger.info("all sources have reached their ends: final checkpoint")
+            logger.info("all sources have reached their end: taking the final checkpoint")
             self._owner.request_final()
 
 

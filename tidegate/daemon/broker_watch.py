@@ -76,7 +76,7 @@ class BrokerWatch:
             self._on_silence(asked, error)
         except Exception:
             if not self._baffled:
-                logger.exception("internal error while the brokers were asked whether they answer: it is tried again")
+                logger.exception("internal error while probing the brokers, retrying")
             self._baffled = True
         else:
             self._on_answer(asked)
@@ -90,8 +90,8 @@ class BrokerWatch:
         if self._since is None:
             self._since, self._causes, self._told = asked if self._answered is None else self._answered, {cause}, now
             logger.warning(
-                "no broker answers at %s: %s; nothing is lost: records and checkpoints wait and continue when they are "
-                "back; transactions must be committed within `checkpoints.transaction_timeout`",
+                "no broker answers at %s: %s. Nothing is lost: records and checkpoints wait until a broker answers. "
+                "Transactions must be committed within `checkpoints.transaction_timeout`",
                 self._place,
                 error.message,
             )

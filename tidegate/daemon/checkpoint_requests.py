@@ -77,7 +77,7 @@ class CheckpointRequests:
         finally:
             self._asking = None
         if not answer.done() and answer not in self._under_way.values():
-            raise CheckpointUnavailable("no checkpoint was begun: the attempt has just ended; ask again")
+            raise CheckpointUnavailable("no checkpoint was taken: the attempt has just ended; try again")
         return await answer
 
     # -- what the coordinator answers ------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class CheckpointRequests:
     def refused(self, refusal: TriggerRefusal) -> None:
         """Fails the request: the checkpoint was refused."""
         if self._asking is not None:
-            self._asking.set_exception(CheckpointUnavailable(f"no checkpoint was begun: {refusal.value}; ask again"))
+            self._asking.set_exception(CheckpointUnavailable(f"no checkpoint was taken: {refusal.value}; try again"))
 
     def completed(self, report: CheckpointReport) -> bool:
         """Answers the request of a checkpoint that is complete and committed.
@@ -162,10 +162,10 @@ def check_directory(directory: str, roots: Sequence[str]) -> None:
     except (StorageError, OSError, ValueError, RuntimeError) as error:  # a loop of links, a lone surrogate
         raise DirectoryRefused(f"savepoints cannot be written to {directory!r}: {error}") from error
     if not absolute:
-        raise DirectoryRefused(f"{directory!r} is not an absolute directory: name one, for instance {DIRECTORY}")
+        raise DirectoryRefused(f"{directory!r} is not an absolute path: use one, such as {DIRECTORY}")
     if not any(target == root or root in target.parents for root in allowed):
         raise DirectoryRefused(
-            f"no savepoint may be written to {target}: {_advise(list(map(str, allowed)))}", directory=str(target)
+            f"savepoints cannot be written to {target}: {_advise(list(map(str, allowed)))}", directory=str(target)
         )
 
 
@@ -179,11 +179,11 @@ def _check_address(address: str, roots: Sequence[str]) -> None:
         raise DirectoryRefused(f"savepoints cannot be written there: {wrong}; for instance {store.example}")
     allowed = [root.rstrip("/") for root in roots if scheme_of(root) == scheme]
     if not any(f"{address.rstrip('/')}/".startswith(f"{root}/") for root in allowed):
-        raise DirectoryRefused(f"no savepoint may be written to {address}: {_advise(allowed)}", directory=address)
+        raise DirectoryRefused(f"savepoints cannot be written to {address}: {_advise(allowed)}", directory=address)
 
 
 def _advise(allowed: Sequence[str]) -> str:
-    choice = f"name a directory below {' or '.join(allowed)}, or " if allowed else ""
+    choice = f"use a directory below {' or '.join(allowed)}, or " if allowed else ""
     return f"{choice}add one to `savepoints.roots` in the pipeline file and restart the pipeline"
 
 
@@ -234,7 +234,7 @@ class SavepointService:
         try:
             self._feed(TriggerRequested(monotonic_ms(self._services.clock), savepoint=True))
             if request.checkpoint is None and not request.answer.done():
-                raise SavepointUnavailable("no savepoint was taken: the attempt has just ended; ask again")
+                raise SavepointUnavailable("no savepoint was taken: the attempt has just ended; try again")
             return await request.answer
         finally:
             self._request = None
@@ -260,8 +260,8 @@ class SavepointService:
         request = self._request
         if request is not None and request.path:
             self._fail(
-                f"savepoint {request.checkpoint} is still being copied to {request.path} although {why}; "
-                f"`tidegate savepoint verify {request.path}` says whether it was finished"
+                f"savepoint {request.checkpoint} is still being copied to {request.path} although {why}; check later "
+                f"with `tidegate savepoint verify {request.path}` whether it is complete"
             )
         self._fail(f"no savepoint was taken: {why}")
 
@@ -270,7 +270,7 @@ class SavepointService:
         request = self._request
         if request is None:
             now_ms = monotonic_ms(self._services.clock)
-            self._feed(SavepointFailed(checkpoint.id, "nobody waits for it any more", now_ms))
+            self._feed(SavepointFailed(checkpoint.id, "the request was cancelled", now_ms))
             return
         try:
             done = await asyncio.to_thread(self._prepare_copy(checkpoint, request))
@@ -292,7 +292,7 @@ class SavepointService:
         """Returns a function that copies the savepoint, for a thread of its own. Raises StorageError."""
         identity = self._services.journal.identity
         if identity is None:
-            raise StorageError("the journal belongs to nobody: another daemon has taken the pipeline over")
+            raise StorageError("this daemon does not own the journal: another daemon has taken over the pipeline")
         token = self._services.make_token()
         folder = savepoint_folder(identity.pipeline, checkpoint.id, token)
         request.path = f"{request.directory.rstrip('/')}/{folder}"

@@ -144,16 +144,15 @@ async def _until(
             return found
         if clock.monotonic() > deadline:
             raise BrokerUnavailable(
-                f"the transactions of checkpoint {permit.checkpoint} could not be ended in {COMMIT_DEADLINE_S:.0f} s; "
-                f"nothing is lost: look at the broker's transaction coordinator. Only where compaction has removed the "
-                f"records and markers of an output nothing can come any more: then restore a savepoint into a new "
-                f"`checkpoints.directory` (--restore PATH --repeat-output)"
+                f"the transactions of checkpoint {permit.checkpoint} could not be ended within "
+                f"{COMMIT_DEADLINE_S:.0f} s. Nothing is lost: check the transaction coordinators of the brokers. "
+                "Only if compaction has removed the records and markers of an output, restore a savepoint into a "
+                "new `checkpoints.directory` (--restore PATH --repeat-output)"
             )
         if deadline == math.inf:
             deadline = clock.monotonic() + COMMIT_DEADLINE_S
             logger.warning(
-                "checkpoint %d: Kafka does not say yet how every transaction of it ends: waiting for its answers and "
-                "markers",
+                "checkpoint %d: the outcome of some transactions is not known yet: waiting for the brokers",
                 permit.checkpoint,
             )
         await search()

@@ -75,7 +75,7 @@ class ControlHandshake:
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             if len(self._unauthenticated) >= self._unauthenticated_max:
-                self._complaints.report("too many connections to the control port say no hello: ending the oldest")
+                self._complaints.report("too many unauthenticated connections to the control port: closing the oldest")
                 oldest = next(iter(self._unauthenticated))
                 del self._unauthenticated[oldest]
                 oldest.cancel()
@@ -89,7 +89,9 @@ class ControlHandshake:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 hello, reader, writer = await _introduce(sock, self._tls)
         except TROUBLE as error:
-            self._complaints.report(f"a connection to the control port said no hello ({type(error).__name__})", who)
+            self._complaints.report(
+                f"a connection to the control port did not authenticate ({type(error).__name__})", who
+            )
             sock.close()
             return
         except asyncio.CancelledError:

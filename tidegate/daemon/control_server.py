@@ -80,7 +80,7 @@ class SlotConnection:
         """Returns which user code keeps the loop from turning, to be added to a message; empty if none does."""
         if not self.user_code or self.loop_age_ms < BLOCKED_MS:
             return ""
-        return f"; the code of {self.user_code} has held up slot {self.index} for {self.loop_age_ms / 1000:.0f} s"
+        return f"; the code of {self.user_code} has blocked slot {self.index} for {self.loop_age_ms / 1000:.0f} s"
 
     def close(self) -> None:
         """Closes the connection."""
@@ -189,10 +189,15 @@ class ControlServer:
         right = hmac.compare_digest(hello.token.encode(), self._token.encode())
         if self._attempt is None or hello.attempt != self._attempt or not right:
             running = "none runs" if self._attempt is None else f"the running one is {self._attempt}"
-            self._complaints.report("a slot of another attempt was turned away", f"{hello.attempt}; {running}")
+            self._complaints.report("a slot of another attempt was rejected", f"{hello.attempt}; {running}")
             return False
         if hello.version != __version__:
-            logger.error("slot on %s has tidegate %s, the daemon %s", hello.host, hello.version, __version__)
+            logger.error(
+                "the slot on %s runs tidegate %s, but the daemon runs %s: install the same version on all machines",
+                hello.host,
+                hello.version,
+                __version__,
+            )
             return False
         return True
 
@@ -201,7 +206,7 @@ class ControlServer:
             return
         slot.user_code, slot.loop_age_ms = message.user_code, message.loop_age_ms
         if message.loop_age_ms > LOOP_STUCK_MS:
-            self._report_lost(slot, f"its loop has not turned for {message.loop_age_ms / 1000:.0f} s")
+            self._report_lost(slot, f"its loop has been stuck for {message.loop_age_ms / 1000:.0f} s")
 
     def _report_lost(self, slot: SlotConnection, reason: str) -> None:
         if slot not in self._slots:
@@ -227,8 +232,8 @@ class ControlServer:
 
 def _stood(seconds: float) -> str:
     return (
-        f"; but this daemon itself has not run for {seconds:.0f} s of them: it was stopped, or its machine was asleep "
-        "or overloaded"
+        f"; this daemon itself did not run for {seconds:.0f} s of that time: it was paused, or its machine was "
+        "suspended or overloaded"
     )
 
 

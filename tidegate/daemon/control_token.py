@@ -70,7 +70,7 @@ def check_token_file(named: Path) -> None:
     if exists:
         read_token(named)
     elif not os.access(named.parent, os.W_OK | os.X_OK):
-        raise _unusable(named, PermissionError(0, "no file can be made in this directory"))
+        raise _unusable(named, PermissionError(0, "no file can be created in this directory"))
 
 
 def read_token(file: Path) -> str:
@@ -81,18 +81,20 @@ def read_token(file: Path) -> str:
             mode = os.fstat(descriptor).st_mode
             content = opened.read(CHARACTERS_MAX + 1)
     except (OSError, ValueError) as error:
-        whose = "only the user whose file it is can read it: the daemon's"
-        remedy = whose if isinstance(error, PermissionError) else "name a file, which may be missing: then it is made"
+        whose = "run the command as the daemon's user, who owns the file"
+        remedy = whose if isinstance(error, PermissionError) else "name a file; if it does not exist, it is created"
         raise TokenFileRefused(
             f"{file} (a token file) cannot be read: {_cause(error)}; {remedy}", file=str(file)
         ) from error
     if mode & _OTHERS:
-        raise TokenFileRefused(f"{file} (a token file) is not only its owner's: chmod 600 {file}", file=str(file))
+        raise TokenFileRefused(
+            f"{file} (a token file) is accessible to other users: run chmod 600 {file}", file=str(file)
+        )
     token = content.decode("ascii", "replace").strip()
     if not CHARACTERS_MIN <= len(token) <= CHARACTERS_MAX or not (token.isascii() and token.isprintable()):
         raise TokenFileRefused(
-            f"{file} (a token file) holds no token: write {CHARACTERS_MIN} to {CHARACTERS_MAX} printable ASCII "
-            "characters, or remove it and the daemon makes one at its next start",
+            f"{file} (a token file) contains no token: write {CHARACTERS_MIN} to {CHARACTERS_MAX} printable ASCII "
+            "characters, or remove the file, and the daemon creates one at its next start",
             file=str(file),
         )
     return token
@@ -123,10 +125,10 @@ def _file_name(port: int) -> str:
 
 def _unusable(file: Path, error: OSError) -> TokenFileRefused | TokenNotKept:
     kind: type[TokenFileRefused | TokenNotKept] = TokenFileRefused
-    remedy = "name a file in a directory that the daemon's user can write"
+    remedy = "name a file in a directory that the daemon's user can write to"
     if error.errno in _PASSING:
-        kind, remedy = TokenNotKept, "free space there, or look at the disk, and start again"
-    return kind(f"{file}: no token can be kept there: {_cause(error)}; {remedy}", file=str(file))
+        kind, remedy = TokenNotKept, "free space on the disk, or check it, and start again"
+    return kind(f"{file}: the token cannot be stored: {_cause(error)}; {remedy}", file=str(file))
 
 
 def _cause(error: Exception) -> str:

@@ -128,7 +128,7 @@ class HangingCheck:
             if one not in self._told:
                 logger.error("%s", text)
         if self._told and not texts:
-            logger.info("no transaction stands in front of readers of committed records any more")
+            logger.info("no hanging transaction blocks readers of committed records any more")
         self._told = frozenset(texts)
         own = sum(each.one.own for each in left)
         self._services.metrics.hanging_transactions(self._cluster, own, len(left) - own)

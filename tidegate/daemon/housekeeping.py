@@ -139,7 +139,7 @@ class ClusterHousekeeping:
         except Exception as error:
             text = f"internal error: {type(error).__name__}: {error}"
             if self._told.get(job) != text:
-                logger.exception("internal error beside the attempts: the pipeline continues, and this is tried again")
+                logger.exception("internal error in a periodic task: the pipeline continues, and the task is repeated")
             self._told[job] = text
         else:
             self._told.pop(job, None)

@@ -159,7 +159,7 @@ class InstructionExecutor:
             self.ordered.begun(order.checkpoint)
         unreached = self._send_all(Trigger(self._pipeline, order.attempt, self._barrier(order)))
         if unreached:
-            detail = f"there is no connection to {', '.join(unreached)} any more"
+            detail = f"no connection to {', '.join(unreached)}"
             asyncio.get_running_loop().call_soon(self._trigger_failed, order.checkpoint, detail)
 
     def _trigger_failed(self, checkpoint: CheckpointId, detail: str) -> None:
@@ -290,7 +290,7 @@ class InstructionExecutor:
             self._services.metrics.transactions_committed(committed, self._services.clock.monotonic() - started)
             if CommitOutcome.STILL_OPEN not in outcomes:
                 return True
-            self._log_waiting(edge, f"checkpoint {permit.checkpoint}: not every commit has an answer yet, asking again")
+            self._log_waiting(edge, f"checkpoint {permit.checkpoint}: some commits are not confirmed yet, retrying")
             await asyncio.sleep(COMMIT_RETRY_S)
 
     def _log_waiting(self, edge: KafkaEdge, text: str) -> None:

@@ -42,11 +42,11 @@ class Stall(msgspec.Struct, frozen=True):
         age = render_seconds(now_s - self.since_s)
         what = "no watermark"
         if self.watermark_ms is not None:
-            what = f"the watermark stands at {render_moment(self.watermark_ms)}"
+            what = f"the watermark has been at {render_moment(self.watermark_ms)}"
         return (
-            f"source {self.source}: {what} for {age} although rows arrive: it waits for {self.partition}, whose event "
-            "times do not advance; check its producers, or leave it out while it is silent: `watermark: {idle: "
-            "caught-up}` of the source"
+            f"source {self.source}: {what} for {age} although rows arrive: it waits for {self.partition}, whose "
+            "event times do not advance; check its producers, or exclude it while it is silent by `watermark: "
+            "{idle: caught-up}` of the source"
         )
 
 

@@ -83,8 +83,8 @@ class Ownership:
         except KafkaRefused as refused:
             if cluster not in self._told:
                 logger.warning(
-                    "%s: without it a copied checkpoint directory, or a second daemon of this name with another one, "
-                    "cannot be noticed, and lag tools see nothing",
+                    "%s. Without this permission, a copied checkpoint directory, or a second daemon of this name "
+                    "with another directory, cannot be detected, and lag tools see no offsets",
                     refused.message,
                 )
             self._told.add(cluster)

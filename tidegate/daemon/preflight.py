@@ -105,7 +105,7 @@ async def run_preflight(plan: Plan, services: Stores, options: StartOptions, *, 
             if target is None and options.restore is not None and first and verify:
                 # Logged once: not for a check, nor in later recoveries.
                 path = options.restore.target
-                logger.info("--restore changes nothing: the newest checkpoint already continues from %s", path)
+                logger.info("--restore has no effect: the newest checkpoint already continues from %s", path)
             place, word = services.storage.location, options if first else NO_OPTIONS
             replaced = _decide_owner(before, known, target, word, place)
         except TidegateError as refusal:
@@ -114,14 +114,15 @@ async def run_preflight(plan: Plan, services: Stores, options: StartOptions, *, 
             if refusal.retriable or not moved or last or refusal.message == said:
                 raise
             said = refusal.message
-            logger.info("the journal has moved on while it was looked at: %s", refusal.message)
+            logger.info("the journal changed while it was read, reading it again: %s", refusal.message)
             if tries_left:
                 continue
         newest = before.newest_checkpoint
         if options.begin_anew and options.restore is None and newest is not None and first and verify:
             logger.warning(
-                "--begin-anew changes nothing: %s has checkpoints, and the newest, %d, is continued from; to begin "
-                "as `start` says stop the pipeline, empty the directory, and start it so again; else remove the option",
+                "--begin-anew has no effect: %s has checkpoints, and the pipeline continues from the newest, %d. To "
+                "use `start` of the sources, stop the pipeline, empty the directory and start it again. Otherwise "
+                "remove the option",
                 services.storage.location,
                 newest.id,
             )

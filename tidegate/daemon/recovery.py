@@ -84,7 +84,7 @@ def _find_accepted(options: StartOptions, whole: StateVerified) -> CheckpointId 
     named, newest = options.accept_gone, whole.restore.checkpoint
     if named is not None and (newest is None or newest.id != named):
         found = "there is no checkpoint" if newest is None else f"the newest checkpoint is {newest.id}"
-        logger.warning("--accept-gone %d changes nothing: %s; remove the option", named, found)
+        logger.warning("--accept-gone %d has no effect: %s; remove the option", named, found)
     return named
 
 
@@ -100,9 +100,7 @@ async def take_over(
         lambda: journal.take_over(facts.identity, services.clock.now_ms(), look.used, look.replaced)
     )
     for text in journal.passed_over:
-        logger.error(
-            "passed over, because a newer checkpoint is whole (going back to before it is not possible): %s", text
-        )
+        logger.error("ignored, because a newer checkpoint is intact (going back beyond it is not possible): %s", text)
     if state.newest_checkpoint is not None:
         await ownership.claim(_mirrored(state, facts), patiently=patiently)
     if state.newest_checkpoint != look.before.newest_checkpoint:
@@ -161,7 +159,7 @@ async def _fence(plan: Plan, services: Services, restore: RestorePlan) -> None:
         if plan.exactly_once:
             raise
         logger.warning(
-            "what the pipeline may have left open when it was exactly-once is not aborted: %s", error.message
+            "transactions that the pipeline may have left open in exactly-once mode are not aborted: %s", error.message
         )
 
 
@@ -194,7 +192,7 @@ async def _ship_code(services: Services) -> None:
     if files is not None:
         written = await services.in_journal_thread(lambda: put_code(services.storage, files))
         if written:
-            logger.info("%d bytes of `code` were put into %s", written, services.storage.location)
+            logger.info("%d bytes of `code` were copied to %s", written, services.storage.location)
 
 
 def _log_restore(placed: OffsetsAssigned, services: Services, *, begins: bool) -> None:
@@ -221,6 +219,6 @@ def _is_notable(step: StepChange) -> bool:
 
 def _describe_step(step: StepChange) -> str:
     what = "source" if step.source else "step"
-    was = f" (it was {step.was})" if step.was else ""
+    was = f" (formerly {step.was})" if step.was else ""
     told = f": {'; '.join(step.remarks)}" if step.remarks else ""
     return f"{what} {step.name}{was} is {step.outcome}{told}"

@@ -108,9 +108,9 @@ def describe_undone(state: JournalState) -> str:
         return ""
     topics = ", ".join(sorted({written.partition.topic for one in newest.committables for written in one.written}))
     return (
-        f"stopped before anything was read; transactions of checkpoint {newest.id} are decided, and may not be "
-        "committed yet. Nothing is lost: the next start commits them. Until then, or until a daemon that still runs "
-        f"does, readers of committed records may be blocked in {topics}"
+        f"stopped before anything was read. Transactions of checkpoint {newest.id} are decided, but may not be "
+        "committed yet. Nothing is lost: the next start commits them. Until then, readers of committed records may "
+        f"be blocked in {topics}"
     )
 
 
@@ -192,7 +192,7 @@ async def _end_in(services: Services, edge: KafkaEdge, permit: CommitPermit) -> 
     services.metrics.transactions_committed(now, services.clock.monotonic() - started)
     services.metrics.committed(committed, since=services.journal.state.attempt)
     if len(committed) < len(outcomes):
-        return False, "the broker has not answered to every commit"
+        return False, "some commits are not confirmed"
     return True, ""
 
 

@@ -137,11 +137,11 @@ class RestorePointSelector:
         if left:
             raise BrokerUnavailable(
                 f"{len(left)} transactions of a damaged checkpoint are not known to be aborted (first: "
-                f"{left[0].transactional_id}, {statuses[key_of(left[0])].value}); nothing is restored before they are"
+                f"{left[0].transactional_id}, {statuses[key_of(left[0])].value}); nothing is restored until they are"
             )
         logger.error(
-            "going back to checkpoint %d: %s. None of the output after it was committed, %d transactions are aborted; "
-            "its input is read again",
+            "falling back to checkpoint %d: %s. No output after it was committed. %d transactions were aborted, and "
+            "the input is read again",
             found.chosen.checkpoint.id,
             "; ".join(filter(None, self._damages.values())),
             len(found.abort),
@@ -179,7 +179,7 @@ class RestorePointSelector:
         try:
             await self._services.in_journal_thread(self._services.journal.sweep_orphans)
         except StorageError as error:
-            logger.warning("what an earlier restore has left was not removed: %s", error.message)
+            logger.warning("files of an interrupted restore were not removed: %s", error.message)
 
     async def _append(self, plan: RestorePlan, chosen: Chosen) -> RestorePlan:
         journal = self._services.journal
@@ -235,7 +235,7 @@ class RestorePointSelector:
             statuses = await self._services.kafka.find_transaction_statuses(derive_asked(state, entry, now))
             refuse_unfit(entry.checkpoint, entry.identity, self._facts)
             return decide_fallback(state, entry, statuses, damages, now)
-        raise refuse_damaged(state, damages, "no other checkpoint is whole")
+        raise refuse_damaged(state, damages, "no other checkpoint is intact")
 
     async def _damage(self, entry: CheckpointEntry) -> str:
         """Describes the damage of a checkpoint's state; empty if it is intact.

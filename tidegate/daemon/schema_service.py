@@ -78,7 +78,7 @@ class SchemaService:
         """Logs once, for all slots, that the records of a schema cannot be read."""
         if schema_id not in self._unfit and len(self._unfit) < UNFIT_MAX:
             self._unfit.add(schema_id)
-            logger.warning("%s; every record that was written with it is bad", why)
+            logger.warning("%s; every record written with it is bad", why)
             self._count_unfit(len(self._unfit))
 
     def write_with(self, schemas: WrittenSchemas) -> None:
@@ -148,7 +148,7 @@ class SchemaService:
                 self._silent(f"{error}" if isinstance(error, TidegateError) else repr(error), schema_id)
                 copy = self._registry.copy(schema_id)
                 if copy is not None:
-                    logger.warning("schema %s is taken from its copy on disk", schema_id)
+                    logger.warning("using the copy of schema %s on disk", schema_id)
                     return copy
                 await self._pause(pause_s)
                 pause_s = min(PAUSE_S_MAX, pause_s * 2)
@@ -157,7 +157,7 @@ class SchemaService:
                 return schema
 
     def _silent(self, why: str, schema_id: int | str) -> None:
-        self._complaints.report("records wait for a schema of the registry", f"id {schema_id}: {why}")
+        self._complaints.report("records wait for a schema from the registry", f"id {schema_id}: {why}")
         self._why = why
         self._tell(self._why, len(self._waiting))
 

@@ -203,7 +203,7 @@ class Daemon:
             code = 128 + number
             if self._supervisor.copying:
                 code = 0
-                logger.warning("second signal: the savepoint is not copied to its end; everything else is committed")
+                logger.warning("second signal: the copy of the savepoint is abandoned; everything else is committed")
             else:
                 logger.warning("second signal: ending without a final checkpoint; the next start uses the last one")
             self._hurrying = asyncio.get_running_loop().create_task(self._hurry(code))
@@ -222,7 +222,7 @@ class Daemon:
             self._end_now(code)
 
     def _begin_stop(self, who: str) -> None:
-        logger.info("%s: final checkpoint, then exit (a second signal ends it at once)", who)
+        logger.info("%s: taking the final checkpoint, then exiting (a second signal exits at once)", who)
         self._metrics.state(PipelineState.STOPPING)
         grace_s = self._settings.runtime.shutdown_grace_ms / 1000
         asyncio.get_running_loop().call_later(grace_s, self._on_grace_over, grace_s)
@@ -257,7 +257,7 @@ class Daemon:
         """Takes a checkpoint now, whatever the interval and the minimum pause (C38). Raises CheckpointUnavailable."""
         runner = self._supervisor.taking_orders
         if runner is None:
-            raise CheckpointUnavailable(f"no checkpoint was begun: the pipeline is {self._state()}")
+            raise CheckpointUnavailable(f"no checkpoint was taken: the pipeline is {self._state()}")
         return await runner.take_checkpoint()
 
     def _state(self) -> str:
@@ -274,8 +274,8 @@ class Daemon:
         unsaved = self._supervisor.unsaved
         logger.log(
             logging.ERROR if unsaved else logging.WARNING,
-            "not everything could be closed %g s after the grace of %g s (runtime.shutdown_grace): ending at once; "
-            "nothing is lost, %s",
+            "closing took more than %g s after the grace period of %g s (runtime.shutdown_grace): exiting now. "
+            "Nothing is lost: %s",
             CLOSE_LIMIT_S,
             grace_s,
             "the next start continues from the last checkpoint" if unsaved else "everything that was read is committed",
@@ -288,7 +288,7 @@ class Daemon:
         It runs in a thread of its own, because the event loop or the exit of the interpreter may be blocked.
         """
         logger.error(
-            "not everything could be closed within %g s (a directory or a broker that does not answer): ending at once",
+            "closing took more than %g s (a directory or a broker does not answer): exiting now",
             CLOSE_S,
         )
         self._end_unclosed(0)

@@ -103,10 +103,10 @@ def _tell_fixed(
     starts: dict[OperatorName, str],
 ) -> None:
     for one, positions in zip(unplaced, placed, strict=True):
-        offsets, why = positions.next_offsets, f"`start: {starts[one.source]}`"
+        offsets, why = positions.next_offsets, f"starting offsets (`start: {starts[one.source]}`)"
         if one.next_offsets is not None:
-            offsets, why = positions.end_offsets, "its end, looked up again,"
-        logger.info("source %s: %s is fixed by checkpoint %d: %s", one.source, why, fixed.id, _render(offsets))
+            offsets, why = positions.end_offsets, "end offsets, looked up again,"
+        logger.info("source %s: %s recorded in checkpoint %d: %s", one.source, why, fixed.id, _render(offsets))
 
 
 def _tell_ends(plan: Plan, restore: RestorePlan) -> None:
@@ -119,8 +119,8 @@ def _tell_ends(plan: Plan, restore: RestorePlan) -> None:
         _, ends = known.get(source.name, ({}, {}))
         if source.until != "never" and ends:
             logger.info(
-                "source %s: continues to the end that was fixed when its bounded read began, %s; a start after that "
-                "looks up `until: %s`",
+                "source %s: reads to the end that was determined when its bounded read began, %s; a start after "
+                "that evaluates `until: %s` again",
                 source.name,
                 _render(sorted(ends.items())),
                 source.until,
@@ -135,8 +135,8 @@ def _render(offsets: Sequence[tuple[TopicPartition, int]]) -> str:
 def _tell_moved(checkpoint: CompletedCheckpoint, starts: dict[OperatorName, str]) -> None:
     for source, fixed, now in derive_moved_starts(checkpoint, starts):
         logger.warning(
-            "source %s: `start` is now %s, but its positions were fixed by `start: %s` when the pipeline was first "
-            "started, and it continues from there; to begin elsewhere use %s",
+            "source %s: `start` is now %s, but the pipeline first started with `start: %s` and continues from its "
+            "positions; to start elsewhere, use %s",
             source,
             now,
             fixed,
@@ -182,7 +182,7 @@ async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, 
         services.metrics.lost_input(one.source, one.offsets)
         logger.error(
             "source %s: %s: offsets %d up to and not including %d, %d in all, were removed by retention before they "
-            "were read; on_lost_input is continue: it continues at %d, which checkpoint %d says",
+            "were read; with `on_lost_input: continue` it continues at %d, as recorded in checkpoint %d",
             one.source,
             one.partition,
             one.from_offset,

@@ -66,7 +66,7 @@ def _log_dropped_state(upgrade: Upgrade) -> None:
         if step.outcome in (UpgradeOutcome.DROPPED, UpgradeOutcome.RESET):
             for state in step.states:
                 logger.warning(
-                    "step %s is %s: %s keys (at most) of its state %s, %s bytes, are given up with the next checkpoint",
+                    "step %s is %s: up to %s keys of its state %s, %s bytes, are discarded with the next checkpoint",
                     step.name,
                     step.outcome,
                     f"{state.keys or 0:,}",

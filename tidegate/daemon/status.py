@@ -142,13 +142,13 @@ class DiagnosisSeverity(StrEnum):
     """How urgent a diagnosis is."""
 
     PROBLEM = "problem"
-    """Somebody has to act, or records are late."""
+    """Action is required, or records are late."""
     NOTICE = "notice"
     """Worth knowing; the pipeline copes with it by itself."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with the pipeline: the cause in one sentence, and what to do about it."""
+    """A problem of the pipeline: its cause in one sentence, and the remedy."""
 
     code: str
     """Stable; docs/operations/diagnosis.md lists all."""

@@ -144,15 +144,15 @@ class Supervisor(AttemptListener):
                 if self._stop_requested.is_set() and error.retriable:
                     self._tell_failure(error, self._derive_failure(error, FollowedBy.STOPPED))
                     raise ShutdownIncomplete(
-                        f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
-                        f"lost, the next start continues from the last checkpoint"
+                        f"the attempt failed before the final checkpoint was committed: {error.message}. Nothing is "
+                        "lost: the next start continues from the last checkpoint"
                     ) from error
                 await self._after_failure(error, started)
                 self._failed = error
         if self._failed is not None:
             raise ShutdownIncomplete(
-                f"the stop was requested while no attempt was running, so there is no final checkpoint "
-                f"({self._failed.message}); nothing is lost, the next start continues from the last checkpoint"
+                "the stop was requested while no attempt was running, so there is no final checkpoint "
+                f"({self._failed.message}). Nothing is lost: the next start continues from the last checkpoint"
             ) from self._failed
         await self._refuse_undone()
         self._tell_unread()
@@ -181,7 +181,9 @@ class Supervisor(AttemptListener):
         try:
             state = await self._services.in_journal_thread(journal.read)
         except TidegateError as error:
-            logger.warning("the journal could not be read at the stop (%s): what it had before counts", error.message)
+            logger.warning(
+                "the journal could not be read at the stop (%s): using its last known content", error.message
+            )
         if undone := describe_undone(state):
             raise ShutdownIncomplete(undone)
 
@@ -215,8 +217,8 @@ class Supervisor(AttemptListener):
                 await self._cut()
         except TimeoutError:
             logger.warning(
-                "not everything that was open could be aborted within %g s: readers of committed records may be "
-                "blocked until the next start, or `checkpoints.transaction_timeout`",
+                "some open transactions could not be aborted within %g s: readers of committed records may be "
+                "blocked until the next start, or until `checkpoints.transaction_timeout` expires",
                 HURRY_S,
             )
 
@@ -237,7 +239,7 @@ class Supervisor(AttemptListener):
         if self.stopping and (self.runner is None or not self.runner.is_running):
             logger.info(
                 "the stop was requested before anything was read, so there is no final checkpoint: the next start "
-                "continues from the same one as this"
+                "restores the same checkpoint"
             )
 
     def _on_superseded(self, error: Superseded) -> None:
@@ -359,9 +361,9 @@ class Supervisor(AttemptListener):
             now - started,
             error.message,
             UNCOUNTED if self._services.kafka.explains_failures else "",
-            "the next one begins when they do"
+            "retrying when they answer"
             if self._services.kafka.away
-            else f"another one {f'in {delay_ms / 1000:.1f} s' if delay_ms else 'begins at once'}",
+            else f"retrying {f'in {delay_ms / 1000:.1f} s' if delay_ms else 'now'}",
             extra={"error": error},
         )
         with contextlib.suppress(TimeoutError):
@@ -374,7 +376,7 @@ class Supervisor(AttemptListener):
         meet it again.
         """
         if error.retriable and not self._host.spark.jvm_alive:
-            raise JvmDied(f"Spark's driver runs no job any more ({error.message}); start the daemon again") from error
+            raise JvmDied(f"Spark's driver can run no more jobs ({error.message}); start the daemon again") from error
         fault = str(error.fields.get("fault", ""))
         expected = isinstance(error, TopicFound) or self._services.kafka.explains_failures
         failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault, expected=expected)

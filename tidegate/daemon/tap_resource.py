@@ -79,12 +79,12 @@ class TapService:
         points = self._points.get(query.step)
         if points is None:
             remedy = derive_suggestion(query.step, self._points, otherwise="`tidegate explain` lists them")
-            raise ResourceRefused(404, "unknown-step", f"no rows leave at {query.step[:100]!r}: {remedy}")
+            raise ResourceRefused(404, "unknown-step", f"there is no output {query.step[:100]!r}: {remedy}")
         if self._served is None:
-            raise ResourceRefused(503, "not-ready", "the daemon is only starting; ask again")
+            raise ResourceRefused(503, "not-ready", "the daemon is still starting; try again")
         if query.step in self._tapped or len(self._tapped) >= TAPS_MAX:
             what = f"{query.step!r}" if query.step in self._tapped else f"{TAPS_MAX} steps"
-            raise ResourceRefused(503, "busy", f"rows of {what} are being copied for another request; ask again")
+            raise ResourceRefused(503, "busy", f"rows of {what} are being copied for another request; try again")
         self._tapped.add(query.step)
         try:
             return await self._copy(query, points, *self._served)

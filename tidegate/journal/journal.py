@@ -340,7 +340,9 @@ class Journal:
 
     def _owned(self) -> Identity:
         if self._identity is None:
-            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
+            raise RuntimeError(
+                "this daemon does not own the journal: take_over comes first, and after every AppendUnsettled"
+            )
         return self._identity
 
     def _check_restored(self, plan: RestorePlan) -> None:
@@ -465,9 +467,9 @@ class Journal:
     def _vanished(self) -> JournalVanished:
         place = f"{self._storage.location.rstrip('/')}/{JOURNAL_PREFIX.rstrip('/')}"
         return JournalVanished(
-            f"{place} does not have the entries any more that this daemon has read or written there: was the volume "
-            "unmounted, or the directory deleted? Nothing more is decided. Mount the volume, or put the whole "
-            "directory back from a backup, and start again",
+            f"{place} no longer has the entries that this daemon has read or written: the volume was unmounted, or "
+            "the directory deleted. Nothing more is decided. Mount the volume, or restore the whole directory from "
+            "a backup, and start again",
             location=self._storage.location,
         )
 

@@ -97,14 +97,14 @@ def _advise(location: str, trouble: TidegateError, before: CheckpointId | None, 
     """
     place = location.rstrip("/")
     way = (
-        f"when no other daemon runs this pipeline and readers can live with output that is written again, {first}"
-        f"start with --restore {before} --repeat-output; "
+        f"if no other daemon runs this pipeline and repeated output is acceptable, {first}start with --restore "
+        f"{before} --repeat-output; "
     )
     return (
-        f"{place}/{_find_problem(trouble)}. Without it nothing says which output is committed, so nothing was started. "
-        f"The choices: put the whole folder {place}/journal back from a backup of this directory; "
+        f"{place}/{_find_problem(trouble)}. Without it, committed output cannot be determined, so nothing was "
+        f"started. The choices: restore the whole folder {place}/journal from a backup of this directory; "
         f"{way if before else ''}restore a savepoint into a new `checkpoints.directory` (--restore PATH "
-        f"--repeat-output); or begin as `start` says, with {BEGIN_ANEW}"
+        f"--repeat-output); or use `start` of the sources, with {BEGIN_ANEW}"
     )
 
 

@@ -123,7 +123,7 @@ def read_savepoint(folder: Storage) -> Savepoint:
     for handle in savepoint.checkpoint.states:
         if not is_state_name(handle.path):
             raise ObjectCorrupt(
-                f"{folder.location}/{METADATA} lists {handle.path[:100]!r}, which is no file of state; {COPY_AGAIN}",
+                f"{folder.location}/{METADATA} lists {handle.path[:100]!r}, which is not a state file; {COPY_AGAIN}",
                 location=folder.location,
             )
     return savepoint
@@ -147,9 +147,9 @@ def _what_it_is(folder: Storage) -> str:
     pieces = len(folder.list(STATE_PREFIX))
     if pieces:
         return (
-            f"it was not finished (it has {pieces} pieces of state and no {METADATA}, which is written last): it is "
-            "being written now, or a daemon ended while it was written, or somebody while it was deleted. Restore "
-            "another one; this one can be deleted (`tidegate savepoint delete --unfinished`)"
+            f"it is incomplete (it has {pieces} files of state and no {METADATA}, which is written last): it is "
+            "being written now, or writing or deleting it was interrupted. Restore another one; this one can be "
+            "deleted (`tidegate savepoint delete --unfinished`)"
         )
     return f"there is no such folder, or no {METADATA} in it; {_GIVE_FOLDER}"
 
@@ -215,4 +215,4 @@ def remove_written(target: Storage, names: list[str]) -> None:
             target.delete(name)
         target.delete_all(names[:-1])
     except StorageError as failure:
-        logger.warning("parts of a savepoint that failed are left: %s", failure.message)
+        logger.warning("parts of a failed savepoint were not removed: %s", failure.message)

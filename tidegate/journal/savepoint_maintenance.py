@@ -86,7 +86,7 @@ def find_savepoints(storage: Storage, open_storage: StorageOpener) -> tuple[list
 def _look(path: str, files: list[str], open_storage: StorageOpener) -> FoundSavepoint:
     """Examines a folder by name and metadata. An unfinished savepoint and an abandoned one both lack metadata."""
     if METADATA not in files:
-        told = f"unfinished: {render_count(len(files), 'piece')} of state and no {METADATA}"
+        told = f"unfinished: {render_count(len(files), 'file')} of state and no {METADATA}"
         return FoundSavepoint(path, None, told, unfinished=True)
     try:
         savepoint = read_savepoint(open_storage(path, create=False))
@@ -123,7 +123,7 @@ def _problems_of_metadata(savepoint: Savepoint) -> list[str]:
     identity, checkpoint = savepoint.identity, savepoint.checkpoint
     known = identity.clusters or savepoint.from_rows  # rows need not belong to any
     if not (identity.pipeline and known and savepoint.token):
-        problems.append(f"{METADATA}: it does not say whose it is (pipeline, cluster and token of the journal)")
+        problems.append(f"{METADATA}: the pipeline, the clusters or the token are missing")
     if checkpoint.committables:
         problems.append(
             f"{METADATA}: it lists {render_count(len(checkpoint.committables), 'transaction')}, a savepoint has none"
@@ -146,17 +146,19 @@ def examine_state(folder: Storage, handle: StateHandle) -> int:
     digest = hashlib.sha256(data).hexdigest()
     if digest != handle.sha256:
         raise ObjectCorrupt(
-            f"it has {len(data):,} bytes with sha256 {digest[:12]}, written were {handle.size_bytes:,} bytes with "
+            f"it has {len(data):,} bytes with sha256 {digest[:12]}, expected {handle.size_bytes:,} bytes with "
             f"{handle.sha256[:12]}"
         )
     if hashlib.sha256(data[: handle.head_bytes]).hexdigest() != handle.head_sha256:
-        raise ObjectCorrupt(f"its first {handle.head_bytes:,} bytes are not those that the metadata has a checksum of")
+        raise ObjectCorrupt(f"the checksum of its first {handle.head_bytes:,} bytes differs from the metadata")
     body = unseal(handle.path, data)
     if handle.in_flight:
         return 0
     header, start = read_header(body)
     if header.operator != handle.operator or header.state != handle.state:
-        raise StateUnreadable(f"it is of {header.operator}.{header.state}, listed as {handle.operator}.{handle.state}")
+        raise StateUnreadable(
+            f"it belongs to {header.operator}.{header.state}, but is listed as {handle.operator}.{handle.state}"
+        )
     end = max((part.offset + part.size_bytes for part in header.groups), default=0)
     if start + end != len(body):
         raise StateUnreadable(f"its header describes {end:,} bytes of entries, there are {len(body) - start:,}")
@@ -174,8 +176,8 @@ def refuse_needed(savepoint: Savepoint, checkpoints: Storage, origin: str) -> No
     """
     if checkpoints.exists(mark_of(savepoint)):
         raise SavepointNeeded(
-            f"a daemon is restoring it into {checkpoints.location}, or ended while it did so; wait until that pipeline "
-            "runs, or delete it with --force: the restore then ends without having changed anything"
+            f"a daemon is restoring it into {checkpoints.location}, or ended while it did so; wait until that "
+            "pipeline runs, or delete it with --force: the restore then ends without any change"
         )
     if origin == f"savepoint {savepoint.token}":
         raise SavepointNeeded(

@@ -94,7 +94,7 @@ def _refuse_other(storage: StorageReader, handle: StateHandle, size_bytes: int, 
 def _corrupt(storage: StorageReader, handle: StateHandle, problem: str) -> ObjectCorrupt:
     found = f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {problem}"
     return ObjectCorrupt(
-        f"{found}; put it back from a backup, or start with {BEGIN_ANEW}", name=handle.path, problem=found
+        f"{found}; restore it from a backup, or start with {BEGIN_ANEW}", name=handle.path, problem=found
     )
 
 
@@ -105,8 +105,8 @@ def refuse_broken_chains(handles: Iterable[StateHandle]) -> None:
         owner = (handle.operator, handle.state, handle.subtask)
         if handle.increment and owner not in begun:
             raise ObjectCorrupt(
-                f"{handle.path} holds what changed in {_describe(handle)} since an older snapshot, which "
-                "the checkpoint does not list; keep the directory as it is and report this",
+                f"{handle.path} contains changes of {_describe(handle)} since an older snapshot, which the "
+                "checkpoint does not list; keep the directory unchanged and report this",
                 name=handle.path,
             )
         begun.add(owner)

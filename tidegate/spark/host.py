@@ -116,8 +116,8 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 
 
 _OF_THE_CLUSTER: Final = (
-    "; if nothing in the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
-    "in `tidegate docs operations/security`, Encryption"
+    "; if no process of the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings in "
+    "`tidegate docs operations/security`, Encryption"
 )
 
 
@@ -376,7 +376,11 @@ class SparkHost:
         A cluster of another Spark does not respond, because it cannot read what the driver sends (seen with 3.5 and
         4.3).
         """
-        return "" if self.is_local else f"; a cluster of another Spark than {read_spark().library} offers none"
+        return (
+            ""
+            if self.is_local
+            else f"; a cluster with another Spark version than {read_spark().library} offers no slots"
+        )
 
     @property
     def is_local(self) -> bool:

@@ -112,7 +112,7 @@ def test_a_stuck_slot() -> None:
         line.second([CALM, (0.0, 0.0, 0.0)], lag=50)
         assert set(line.codes) <= {"slot-stuck"}
     found = only(line, "slot-stuck")
-    assert "not turned for 39.0 s: the code of score (score.py:14) does not return; checkpoint 2 has" in found.sentence
+    assert "stuck for 39.0 s: the code of score (score.py:14) does not return; checkpoint 2 has" in found.sentence
     assert found.slot == 1
     assert found.evidence["missing"] == "orders[1], totals[1]"
 

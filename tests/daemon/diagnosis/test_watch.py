@@ -68,7 +68,7 @@ def test_a_problem_is_logged_when_it_begins_and_when_it_ends(caplog: pytest.LogC
         world.turn(10)
     begun, ended = caplog.messages
     assert begun.startswith("transaction-old: the oldest open transaction is 50.0 s old")
-    assert ended == "transaction-old: no longer"
+    assert ended == "transaction-old: resolved"
 
 
 def test_a_problem_has_not_ended_while_another_one_explains_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -49,7 +49,7 @@ def test_C15_an_order_is_carried_out_and_answered(server: HttpServer, daemon: Da
 
 def test_C38_a_checkpoint_is_ordered_and_answered(server: HttpServer, daemon: Daemon) -> None:
     assert post(server, "/checkpoints", ORDER) == (200, {"checkpoint": 7, "duration_ms": 35, "size_bytes": 10})
-    daemon.error = CheckpointUnavailable("no checkpoint was begun: the pipeline is restarting")
+    daemon.error = CheckpointUnavailable("no checkpoint was taken: the pipeline is restarting")
     answer = {"code": "checkpoint-unavailable", "message": daemon.error.message}
     assert post(server, "/checkpoints", ORDER) == (503, answer)
     assert daemon.checkpoints == 2
@@ -107,12 +107,12 @@ def test_before_the_daemon_is_up_there_is_nobody_to_take_orders() -> None:
     ("headers", "status", "told"),
     [
         ({"authorization": ""}, 401, "the request has no token: run the command as the daemon's user"),
-        ({"authorization": "Bearer wrong"}, 401, "another token than this daemon's"),
+        ({"authorization": "Bearer wrong"}, 401, "a wrong token"),
         ({"authorization": f"Basic {TOKEN}"}, 401, "another token"),
         ({"origin": "http://127.0.0.1:9095"}, 403, "not accepted from web pages"),
         ({"origin": "null"}, 403, "not accepted from web pages"),
-        ({"host": "rebound.example:9095"}, 421, "'rebound.example:9095': call it by its address"),
-        ({"host": "10.0.0.5"}, 421, "call it by its address"),
+        ({"host": "rebound.example:9095"}, 421, "'rebound.example:9095' is not a name of this server: use its address"),
+        ({"host": "10.0.0.5"}, 421, "use its address"),
     ],
 )
 def test_X33_an_order_of_a_stranger_or_of_a_web_page_is_refused(
@@ -235,7 +235,7 @@ def test_what_a_daemon_has_done_that_hangs_up_at_the_order_is_in_its_journal(
     if final and not began_again:
         assert (result.exit_code, result.output) == (0, "stopped\n")
     else:
-        assert "the daemon has ended without a final checkpoint: look at its log" in str(result.exception)
+        assert "the daemon ended without a final checkpoint: see its log" in str(result.exception)
 
 
 def test_a_daemon_that_hangs_up_at_another_order_is_not_asked_whether_it_runs(file: Path) -> None:
@@ -244,8 +244,8 @@ def test_a_daemon_that_hangs_up_at_another_order_is_not_asked_whether_it_runs(fi
         hangs_up.start()
         result = CliRunner().invoke(checkpoint, [str(file), "--http", f"http://127.0.0.1:{dying.getsockname()[1]}"])
         hangs_up.join(60)
-    assert "has ended before it answered" in str(result.exception)
-    assert str(result.exception).endswith(": look at its log")
+    assert "ended before it responded" in str(result.exception)
+    assert str(result.exception).endswith(": see its log")
 
 
 def _hang_up(listener: socket.socket) -> None:
@@ -383,4 +383,4 @@ def test_something_else_that_answers_is_named(
     for module in ("control_client", "daemon_commands", "savepoints"):
         monkeypatch.setattr(f"tidegate.cli.{module}.ask_daemon", lambda *_how: answer)
     shown = CliRunner().invoke(command, [str(file)])
-    assert f"what answers at {server.address} is not a Tidegate daemon" in str(shown.exception)
+    assert f"the server at {server.address} is not a Tidegate daemon" in str(shown.exception)

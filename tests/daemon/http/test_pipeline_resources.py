@@ -65,4 +65,4 @@ def test_one_that_is_not_kept_is_refused_and_says_which_are(kept: list[Checkpoin
     with pytest.raises(ResourceRefused) as refused:
         select_checkpoints(kept, CheckpointsQuery(id=3))
     assert (refused.value.refusal.status, refused.value.refusal.code) == (404, "unknown-checkpoint")
-    assert f"checkpoint 3 is not kept by this daemon: {hint}" in str(refused.value)
+    assert f"this daemon has no record of checkpoint 3: {hint}" in str(refused.value)

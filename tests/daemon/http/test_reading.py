@@ -100,6 +100,6 @@ def test_every_order_is_a_line_in_the_log_with_who_gave_it_and_what_became_of_it
         "command /checkpoints from 127.0.0.1: done",
         "command /checkpoints from 127.0.0.1: refused with 409",
         "command /savepoints from 127.0.0.1: refused with 503",
-        "command /stop of a stranger: refused with 401",
+        "command /stop of an unauthenticated client: refused with 401",
     ]
     assert TOKEN not in caplog.text

@@ -91,7 +91,7 @@ def test_an_answer_that_does_not_come_in_time_is_not_reported_as_no_daemon(
     daemon.loop.call_soon_threadsafe(go_on.wait, 60)
     result = CliRunner().invoke(savepoint, [str(file), "--wait", "--timeout", "300ms"])
     go_on.set()
-    assert str(result.exception).startswith("no savepoint was complete after 0 s. It may still be written")
+    assert str(result.exception).startswith("no savepoint was complete after 0 s. If it completes later")
 
 
 def test_C15_a_stop_with_a_savepoint_prints_its_path_before_it_stops(
@@ -109,8 +109,8 @@ def test_C15_a_stop_without_the_savepoint_that_was_asked_for_stops_nothing(file:
     daemon.error = SavepointUnavailable("no savepoint was taken: it expired")
     result = CliRunner().invoke(stop, [str(file), "--savepoint"])
     assert str(result.exception) == (
-        f"the pipeline was not stopped, and continues: {daemon.error.message}. Without --savepoint it is stopped "
-        "after its final checkpoint"
+        f"the pipeline was not stopped and continues: {daemon.error.message}. To stop it without a "
+        "savepoint, leave out --savepoint"
     )
     assert not daemon.stopped.done()
 
@@ -135,4 +135,4 @@ def test_C15_a_savepoint_counts_when_the_stop_after_it_fails_and_the_message_say
 
 def test_a_directory_without_a_savepoint_is_refused(file: Path) -> None:
     result = CliRunner().invoke(stop, [str(file), "--directory", "/mine"])
-    assert (result.exit_code, "add --savepoint" in result.output) == (2, True)
+    assert (result.exit_code, "needs --savepoint" in result.output) == (2, True)

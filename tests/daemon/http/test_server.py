@@ -84,7 +84,7 @@ def test_liveness_holds_while_the_daemon_beats(server: HttpServer, clock: HandCl
     clock.now = 30.0
     status, _, text = get(server, "/livez")
     assert status == 503
-    assert "has not turned for 30 s (limit 10 s)" in text
+    assert "event loop has not run for 30 s (limit 10 s)" in text
     server.beat()
     assert get(server, "/livez")[0] == 200
 

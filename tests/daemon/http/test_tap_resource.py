@@ -138,7 +138,7 @@ def test_rows_need_the_token_of_commands(serving: HttpServer, tapped: Tapped) ->
 
 
 def test_an_unknown_step_gets_a_suggestion(serving: HttpServer) -> None:
-    assert refusal(ask(serving, "step=bigg")) == (404, "unknown-step", "no rows leave at 'bigg': did you mean `big`?")
+    assert refusal(ask(serving, "step=bigg")) == (404, "unknown-step", "there is no output 'bigg': did you mean `big`?")
 
 
 @pytest.mark.parametrize("query", ["step=big&rows=0", "step=big&rows=101", "rows=5", "step=big&row=5"])

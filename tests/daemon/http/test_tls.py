@@ -306,7 +306,7 @@ def test_commands_reach_a_daemon_over_tls(
     assert run_command(["status", str(elsewhere), *options, *shown]) == 1
     assert "is it of http.tls.client_ca" in capsys.readouterr().err
     assert run_command(["status", str(elsewhere), "--http", server.address]) == 1
-    assert "is its certificate of the authority of --ca" in capsys.readouterr().err
+    assert "check that --ca has the authority of its certificate" in capsys.readouterr().err
     assert run_command(["status", str(elsewhere), *options, "--certificate", str(elsewhere)]) == 2
     assert "(--certificate) cannot be used" in capsys.readouterr().err
 
@@ -331,7 +331,7 @@ def test_a_daemon_that_hangs_up_over_tls_has_ended_and_a_certificate_that_it_ref
     daemon.close()
     gone = CliRunner().invoke(savepoint, as_who(identities["ann"])).exception
     assert isinstance(gone, DaemonGone)
-    assert f"the daemon at {server.address} has ended before it answered" in gone.message
+    assert f"the daemon at {server.address} ended before it responded" in gone.message
     stopped = CliRunner().invoke(stop, as_who(identities["ann"]))
     assert (stopped.exit_code, stopped.output) == (0, "stopped\n")
     stranger = Authority(tmp_path / "other", "somebody else").sign("ann")

@@ -77,7 +77,7 @@ def test_there_is_one_process_at_a_time_and_it_ends_with_its_request() -> None:
         one = reader()
         first = asyncio.create_task(one.read("wait"))
         await asyncio.sleep(0)
-        with pytest.raises(ResourceRefused, match="another request is being read"):
+        with pytest.raises(ResourceRefused, match="another request is in progress"):
             await one.read("tell")
         await asyncio.to_thread(wait_until, lambda: bool(children()), "the process has started")
         first.cancel()

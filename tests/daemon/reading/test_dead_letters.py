@@ -215,7 +215,7 @@ def test_without_dead_letters_the_answer_says_how_to_keep_them(tmp_path: Path) -
     file.write_text(PIPELINE, encoding="utf-8")
     resource = make_dead_letters_resource(read_pipeline(file, {}), ())
     with pytest.raises(
-        ResourceRefused, match=r"shop keeps no dead letters: set `dead_letters: \{topic: \.\.\.\}`"
+        ResourceRefused, match=r"shop has no dead-letter topic: set `dead_letters: \{topic: \.\.\.\}`"
     ) as refused:
         ask(resource)
     assert refused.value.refusal.status == 404

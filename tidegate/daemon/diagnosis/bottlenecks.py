@@ -33,7 +33,7 @@ def find_stuck_slots(situation: Situation) -> Iterator[FoundCause]:
         missing = {} if situation.slow is None else {"missing": ", ".join(situation.slow.record.missing[:5])}
         why = f": the code of {loop.user_code} does not return" if loop.user_code else ""
         yield FoundCause(
-            sentence=f"the loop of slot {slot} has not turned for {render_span(loop.seconds)}{why}"
+            sentence=f"the loop of slot {slot} has been stuck for {render_span(loop.seconds)}{why}"
             + situation.describe_effect(),
             slot=slot,
             evidence={"stuck_seconds": round(loop.seconds, 1), **situation.measure_effect(), **missing},
@@ -121,8 +121,8 @@ def find_slow_sinks(situation: Situation) -> Iterator[FoundCause]:
         return
     load = max(situation.loads, key=lambda one: one.blocked)
     yield FoundCause(
-        sentence=f"the brokers take the rows of sink {step} too slowly: slot {load.slot} is blocked {load.blocked:.0%} "
-        f"of the time{situation.describe_effect()}",
+        sentence=f"the brokers accept the rows of sink {step} too slowly: slot {load.slot} is blocked "
+        f"{load.blocked:.0%} of the time{situation.describe_effect()}",
         step=step,
         slot=load.slot,
         cluster=situation.facts.plan.clusters.get(step),

@@ -63,7 +63,7 @@ def find_restart_loop(situation: Situation) -> Iterator[FoundCause]:
         return
     newest = failures[0]
     same = sum(one.code == newest.code for one in failures)
-    causes = "all with the same error" if same == len(failures) else f"{same} of them with the error of the last"
+    causes = "all with the same error" if same == len(failures) else f"{same} of them with the same error as the last"
     yield FoundCause(
         sentence=f"{len(failures)} attempts have failed in {render_span(span_s)}, {causes}, `{newest.code}`: "
         f"{_shorten(newest.cause)}",
@@ -237,7 +237,7 @@ def find_late_rows(situation: Situation) -> Iterator[FoundCause]:
         if late >= LATE_PER_MINUTE_MIN and share >= LATE_SHARE:
             yield FoundCause(
                 sentence=f"step {one.name} has left out {render_count(late, 'late row')} in the last minute "
-                f"({share:.1%} of its rows): their windows were closed already",
+                f"({share:.1%} of its rows): their windows were already closed",
                 step=one.name,
                 evidence={"late_rows": late, "rows": rows, "late_ratio": round(share, 4)},
             )

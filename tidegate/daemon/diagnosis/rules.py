@@ -51,7 +51,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="restarted",
         meaning="An attempt has failed within the last two minutes, or the next one does not run yet.",
-        remedy="do nothing if it happened once; `GET /failures` has the whole cause",
+        remedy="no action is needed if it happened once; `GET /failures` has the full cause",
         find=conditions.find_restart,
         severity=DiagnosisSeverity.NOTICE,
         explains=LATE | CHECKPOINTS,
@@ -78,17 +78,20 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         code="slot-stuck",
-        meaning="The loop of a slot has not turned for 10 s, mostly because user code does not return.",
-        remedy="give calls in steps in Python a timeout, or lead them through an `async` step; without user code, look "
-        "at the machine of the slot",
+        meaning="The loop of a slot has been stuck for 10 s, usually because user code does not return.",
+        remedy="give calls in Python steps a timeout, or move them into an `async` step; without user code, check the "
+        "machine of the slot",
         find=bottlenecks.find_stuck_slots,
         explains=LATE | CHECKPOINTS | LOADED | STORED,
     ),
     Rule(
         code="bad-records",
-        meaning="At least ten records of the last minute could not be processed. A problem from 10 % of all on.",
-        remedy="look at the dead letters or at the warnings in the log, which name kind and place; correct the format, "
-        "the schema or the producers, then replay the dead letters",
+        meaning=(
+            "At least ten records of the last minute could not be processed. From 10 % of all records on it is a "
+            "problem."
+        ),
+        remedy="see the dead letters or the warnings in the log, which name kind and place; correct the format, the "
+        "schema or the producers, then replay the dead letters",
         find=conditions.find_bad_records,
         severity=DiagnosisSeverity.NOTICE,
         linger_s=30.0,
@@ -106,7 +109,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="slot-slow",
         meaning="One slot is busy and the others are not, although all have as many rows: its machine is slower.",
-        remedy="look at the machine of this slot (CPU limits, other processes, steal time), or let Spark start it on "
+        remedy="check the machine of this slot (CPU limits, other processes, steal time), or let Spark start it on "
         "another one",
         find=bottlenecks.find_slow_slot,
         explains=LATE | CHECKPOINTS | {"sink-slow", "slots-overloaded"},
@@ -126,8 +129,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="sink-slow",
         meaning="A sink takes no more rows, or takes long to write or commit its records: the brokers are slow.",
-        remedy="look at the load, the disks, the replicas and the quotas (`producer_byte_rate`) of the cluster, and at "
-        "the network to it; more partitions of the output spread the load over more brokers",
+        remedy="check the load, the disks, the replicas and the quotas (`producer_byte_rate`) of the cluster, and the "
+        "network to it; more partitions of the output spread the load over more brokers",
         find=bottlenecks.find_slow_sinks,
         explains=LATE | CHECKPOINTS,
         after_s=3.0,
@@ -137,15 +140,15 @@ RULES: Final[tuple[Rule, ...]] = (
         code="storage-slow",
         meaning="A checkpoint takes longer than its interval and 5 s, most of it to write files of state or an entry "
         "of the journal.",
-        remedy="look at the latency and the throughput of the checkpoint storage, or raise `checkpoints.interval`",
+        remedy="check the latency and the throughput of the checkpoint storage, or raise `checkpoints.interval`",
         find=checkpoints.find_slow_storage,
         explains=CHECKPOINTS,
         after_s=1.0,
     ),
     Rule(
         code="state-large",
-        meaning="A checkpoint takes longer than its interval and 5 s, because there is so much state: storage takes "
-        "at least 5 MiB/s of each slot, or the snapshot itself takes long.",
+        meaning="A checkpoint takes longer than its interval and 5 s, because the state is large: the storage accepts "
+        "at least 5 MiB/s from each slot, or the snapshot itself takes long.",
         remedy="let state expire sooner (shorter windows, `ttl`), raise `parallelism` or `checkpoints.interval`",
         find=checkpoints.find_large_state,
         explains=CHECKPOINTS | {"storage-slow"},
@@ -173,8 +176,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="checkpoint-unacknowledged",
         meaning="A checkpoint waits for subtasks, whose phases are not known yet: barriers, snapshot, upload or flush.",
-        remedy="look at the log of that slot, its machine, its way to the storage and to the brokers; the checkpoint "
-        "fails after `checkpoints.timeout`",
+        remedy="check the log of that slot, its machine, and its connections to the storage and to the brokers; the "
+        "checkpoint fails after `checkpoints.timeout`",
         find=checkpoints.find_missing_acknowledgements,
         explains=frozenset({"transaction-old"}),
         after_s=10.0,
@@ -197,8 +200,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="source-on-hold",
         meaning="A source has read nothing for 10 s because another input comes first or is behind.",
-        remedy="do nothing while the other input makes progress; otherwise check that input's lag and event time, and "
-        "`ahead` of the step",
+        remedy="no action is needed while the other input makes progress; otherwise check that input's lag and event "
+        "time, and `ahead` of the step",
         find=conditions.find_holds,
         severity=DiagnosisSeverity.NOTICE,
         explains=frozenset({"lag-growing", "source-slow", "watermark-stalled"}),
@@ -207,7 +210,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="source-slow",
         meaning="Records wait, and the slots wait for input: the brokers deliver too slowly.",
-        remedy="look at the load and the quotas (`consumer_byte_rate`) of the cluster and the network to it; more "
+        remedy="check the load and the quotas (`consumer_byte_rate`) of the cluster, and the network to it; more "
         "partitions can be fetched at the same time",
         find=bottlenecks.find_slow_sources,
         explains=frozenset({"lag-growing"}),
@@ -217,9 +220,9 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="watermark-stalled",
         meaning="The watermark of a source has not advanced for 30 s although rows arrive: one partition has none, or "
-        "its event times stand still.",
-        remedy="check the producers of this partition, or leave it out while it is silent: `watermark: {idle: "
-        "caught-up}` of the source",
+        "its event times do not advance.",
+        remedy="check the producers of this partition, or exclude it while it is silent by `watermark: "
+        "{idle: caught-up}` of the source",
         find=conditions.find_stalled_watermarks,
         explains=frozenset({"late-rows"}),
         logged=True,
@@ -227,7 +230,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="lag-growing",
         meaning="Records have waited for 15 s or more during the last 30 s, and their number does not shrink.",
-        remedy="look for the busiest step (`tidegate status FILE`) and at the cluster",
+        remedy="find the busiest step (`tidegate status FILE`), and check the cluster",
         find=bottlenecks.find_lag,
         after_s=5.0,
         linger_s=10.0,
@@ -235,7 +238,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         code="late-rows",
         meaning="A step has left out at least ten late rows in the last minute, and 1 % of its rows.",
-        remedy="raise `delay` under `watermark` of the source or `allowed_lateness` of the step, or lead late rows to "
+        remedy="raise `delay` under `watermark` of the source or `allowed_lateness` of the step, or send late rows to "
         "a side output",
         find=conditions.find_late_rows,
         severity=DiagnosisSeverity.NOTICE,

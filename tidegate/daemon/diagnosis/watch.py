@@ -147,5 +147,5 @@ class DiagnosisWatch:
             if code not in self._told and code not in LOGGED:
                 logger.warning("%s: %s; %s", code, one.sentence, one.remedy)
         for code in self._told.keys() - problems.keys() - LOGGED:
-            logger.info("%s: no longer", code)
+            logger.info("%s: resolved", code)
         self._told = problems

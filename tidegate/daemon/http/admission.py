@@ -28,7 +28,9 @@ ELSEWHERE: Final = HttpRefusal(
 )
 
 FROM_A_PAGE: Final = HttpRefusal(
-    403, "forbidden", "commands are not accepted from web pages, nor are records shown to those of others (Origin)"
+    403,
+    "forbidden",
+    "commands are not accepted from web pages, and records are not shown to pages of other sites (Origin)",
 )
 FETCH_SITE: Final = "Sec-Fetch-Site"
 SAME_SITE: Final = ("same-origin", "none")
@@ -73,9 +75,7 @@ def decide_host(host: str | None, names: Collection[str]) -> HttpRefusal | None:
     name = _name_of(host)
     if name == LOCALHOST or is_loopback(name) or name in {each.lower() for each in names}:
         return None
-    message = (
-        f"this server is not {host[:100]!r}: call it by its address, for instance http://127.0.0.1, or by http.host"
-    )
+    message = f"{host[:100]!r} is not a name of this server: use its address, such as http://127.0.0.1, or `http.host`"
     return HttpRefusal(421, "misdirected", message)
 
 
@@ -96,13 +96,13 @@ def decide_order(
     given = headers.get("Authorization", "")
     if caller.operates or _is_token(given, token):
         return None
-    what = "another token than this daemon's" if given else "no token"
+    what = "a wrong token" if given else "no token"
     certificate = ", and no certificate with a name of http.tls.operate" if caller.encrypted else ""
     return HttpRefusal(
         401,
         "unauthorized",
-        f"the request has {what}{certificate}: run the command as the daemon's user, with its TMPDIR, and it finds the "
-        "token; or name the file, with http.token_file in the pipeline file or with --token-file",
+        f"the request has {what}{certificate}: run the command as the daemon's user with its TMPDIR, or name the "
+        "token file with http.token_file in the pipeline file or with --token-file",
     )
 
 
@@ -116,11 +116,11 @@ def decide_reader(
     given = headers.get("Authorization", "")
     if any(_is_token(given, token) for token in tokens) or caller.reads or caller.operates:
         return None
-    what = "a token that is not this daemon's" if given else "no token"
+    what = "a wrong token" if given else "no token"
     if caller.encrypted:
         message = f"the request has {what}, and no certificate of http.tls.client_ca that may read"
     else:
-        message = f"the request has {what}: send that of http.read_token_file as a bearer token"
+        message = f"the request has {what}: send the token of http.read_token_file as a bearer token"
     return HttpRefusal(401, "unauthorized", message)
 
 

@@ -32,7 +32,7 @@ API: Final = "/api/v1"
 """The prefix of everything that openapi.py describes."""
 ORDERS_MAX: Final = 8
 """The number of commands that may be in progress."""
-NOT_READY: Final = HttpRefusal(503, "not-ready", "the daemon is only starting; ask again")
+NOT_READY: Final = HttpRefusal(503, "not-ready", "the daemon is still starting; try again")
 UNAUTHENTICATED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST})
 
 
@@ -156,7 +156,7 @@ class CommandHandlers:
         """
         said = "done" if status < HTTPStatus.BAD_REQUEST else f"refused with {status}"
         if status in UNAUTHENTICATED:
-            self._places.complaints.report(f"{what} of a stranger: {said}")
+            self._places.complaints.report(f"{what} of an unauthenticated client: {said}")
             return
         name = find_caller(request, self._tls)[1]
         line = f"{what} from {request.remote}{f' ({name})' if name else ''}: {said}"
@@ -175,7 +175,7 @@ class CommandHandlers:
         if refusal is None and request.content_type != JSON:
             refusal = HttpRefusal(415, "bad-request", f"send {JSON}")
         if refusal is None and self._under_way >= ORDERS_MAX:
-            refusal = HttpRefusal(503, "busy", f"{ORDERS_MAX} commands are in progress; ask again")
+            refusal = HttpRefusal(503, "busy", f"{ORDERS_MAX} commands are in progress; try again")
         if refusal is not None:
             return answer_refusal(refusal)
         assert self._served is not None, "it is refused otherwise"

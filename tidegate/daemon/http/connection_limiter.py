@@ -49,7 +49,7 @@ class Places:
         if len(self._taken) >= self.connections_max:
             evicted = next((one for one in self._taken.values() if not one.holds), None)
             self.complaints.report(
-                f"all {self.connections_max} places for HTTP connections are taken: closing the oldest"
+                f"the limit of {self.connections_max} HTTP connections is reached: closing the oldest"
             )
             if evicted is None:
                 return False
@@ -126,7 +126,7 @@ class ConnectionLease(asyncio.Protocol):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._places.complaints.report(
-                    f"an HTTP request with more than {HEAD_BYTES_MAX} bytes of head was cut off"
+                    f"an HTTP request with a head of more than {HEAD_BYTES_MAX} bytes was rejected"
                 )
                 self.close()
                 return
@@ -173,7 +173,7 @@ def make_client_logger(complaints: Complaints) -> Any:
             error = record.exc_info[1] if record.exc_info else None
             if isinstance(error, HttpProcessingError):
                 who = record.args[0] if isinstance(record.args, tuple) and record.args else "?"
-                complaints.report(f"no HTTP request: {type(error).__name__}", f"from {who}")
+                complaints.report(f"an invalid HTTP request was rejected: {type(error).__name__}", f"from {who}")
             else:
                 logger.handle(record)
 

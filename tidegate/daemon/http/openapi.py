@@ -27,13 +27,13 @@ _REF: Final = "#/components/schemas/{name}"
 _ERRORS: Final = {
     400: "The request is wrong: the message names the place and the remedy.",
     401: "No token or certificate with the role that is needed.",
-    403: "The role is not enough from where the request comes: another machine without TLS, or another site's page.",
-    404: "There is no such thing.",
+    403: "The origin of the request is not allowed: another machine without TLS, or the page of another site.",
+    404: "Not found.",
     409: "The daemon runs another pipeline.",
     415: f"The body is not `{JSON}`.",
-    421: "The `Host` does not mean this machine.",
+    421: "The `Host` header does not name this server.",
     500: "The command failed, or an internal error.",
-    503: "Not now; ask again.",
+    503: "Not possible now; try again.",
 }
 _READING: Final = (400, 401, 404, 421, 500, 503)
 _COMMANDING: Final = (400, 401, 403, 409, 415, 421, 500, 503)
@@ -42,9 +42,10 @@ _PYTHON_NAMES: Final = {"None": "null", "True": "true", "False": "false"}
 _PYTHON: Final = re.compile(r"\b(None|True|False)\b")
 _BEARER: Final = "The daemon's token; for reading also that of `http.read_token_file`."
 _DESCRIPTION: Final = (
-    "What a Tidegate daemon knows about its pipeline, and the commands that it takes. Names end with their unit; times "
-    "are Unix milliseconds. Reading needs a token or a certificate only if `http.read_token_file` or "
-    "`http.tls.client_ca` is set; commands, and resources that show records, need the role `operate`."
+    "The state of a pipeline as its Tidegate daemon reports it, and the commands that the daemon accepts. Names end "
+    "with their unit; times are Unix milliseconds. Reading needs a token or a certificate only if "
+    "`http.read_token_file` or `http.tls.client_ca` is set; commands, and resources that show records, need the "
+    "role `operate`."
 )
 
 
@@ -84,7 +85,7 @@ def make_openapi(resources: Iterable[Resource[Any]], version: str) -> dict[str, 
         "servers": [{"url": "/"}],
         "tags": [
             {"name": "reading", "description": "Resources of the pipeline."},
-            {"name": "commands", "description": "What changes something."},
+            {"name": "commands", "description": "Requests that change something."},
         ],
         "paths": dict(sorted(paths.items())),
         "components": {

@@ -34,8 +34,8 @@ def select_checkpoints(records: Sequence[CheckpointRecord], query: CheckpointsQu
     """Selects what a query asks for. Raises ResourceRefused if that checkpoint is not kept. Pure."""
     found = [one for one in records if query.id in (None, one.id)]
     if query.id is not None and not found:
-        kept = f"{records[-1].id} to {records[0].id} are" if records else "none is"
-        raise ResourceRefused(404, "unknown-checkpoint", f"checkpoint {query.id} is not kept by this daemon: {kept}")
+        kept = f"it has {records[-1].id} to {records[0].id}" if records else "it has none"
+        raise ResourceRefused(404, "unknown-checkpoint", f"this daemon has no record of checkpoint {query.id}: {kept}")
     return found if query.subtasks else [replace(one, subtasks=()) for one in found]
 
 

@@ -58,7 +58,7 @@ BACKLOG: Final = 128
 REQUEST_BYTES_MAX: Final = 4096
 PATHS: Final = {
     "/metrics": "metrics for Prometheus",
-    "/livez": "200 while the daemon's own loop turns; restart the process when it does not",
+    "/livez": "200 while the daemon's event loop runs; otherwise restart the process",
     "/readyz": "200 while records flow, else 503 with the state and the reason",
     "/startupz": "200 once the process, Spark and the control server are up",
     "/status": "figures of the pipeline as JSON",
@@ -257,7 +257,7 @@ class HttpServer:
                 raise
             except Exception:
                 logger.exception("internal error while answering %s %s", request.method, request.path)
-                return answer_refusal(HttpRefusal(500, "internal-error", "internal error; it is in the log"))
+                return answer_refusal(HttpRefusal(500, "internal-error", "internal error; see the log"))
             finally:
                 place.request_ends()
 
@@ -278,7 +278,7 @@ class HttpServer:
         if silent_s > self._beat_limit_s:
             return _probe(
                 ok=False,
-                text=f"the daemon's loop has not turned for {silent_s:.0f} s (limit {self._beat_limit_s:.0f} s)",
+                text=f"the daemon's event loop has not run for {silent_s:.0f} s (limit {self._beat_limit_s:.0f} s)",
             )
         return _probe(ok=True, text="live")
 

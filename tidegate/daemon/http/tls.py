@@ -109,9 +109,7 @@ def make_context(settings: HttpTlsSettings) -> ssl.SSLContext:
     )
     if settings.client_ca is not None:
         authorities = settings.client_ca
-        _try(
-            "client_ca", authorities, lambda: context.load_verify_locations(authorities), "it must be PEM certificates"
-        )
+        _try("client_ca", authorities, lambda: context.load_verify_locations(authorities), "use PEM certificates")
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 

@@ -20,7 +20,7 @@ DEADLINE_S: Final = 20.0
 """A request has 30 s in all."""
 ANSWER_BYTES_MAX: Final = 32 << 20
 UNAVAILABLE: Final = 503
-_BROKEN: Final = "the process that reads has ended with code {code}; it is in the log"
+_BROKEN: Final = "the reading process ended with code {code}; see the log"
 
 A = TypeVar("A")
 
@@ -50,7 +50,7 @@ class ChildReader(Generic[A]):
     async def read(self, request: object) -> A:
         """Returns the answer. Raises ResourceRefused, also while another request is read."""
         if self._reads:
-            raise ResourceRefused(UNAVAILABLE, "busy", "another request is being read; ask again")
+            raise ResourceRefused(UNAVAILABLE, "busy", "another request is in progress; try again")
         self._reads = True
         try:
             body = await self._run(msgspec.msgpack.encode(request))
@@ -74,7 +74,7 @@ class ChildReader(Generic[A]):
         try:
             return await asyncio.wait_for(self._talk(child, request), self._deadline_s)
         except TimeoutError as error:
-            message = f"it was not read within {self._deadline_s:g} s; ask for less, or use the command"
+            message = f"reading took more than {self._deadline_s:g} s; request less, or use the command"
             raise ResourceRefused(UNAVAILABLE, "too-slow", message) from error
         finally:
             if child.returncode is None:

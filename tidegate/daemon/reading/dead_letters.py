@@ -125,7 +125,7 @@ def make_dead_letters_resource(
             raise ResourceRefused(
                 404,
                 "no-dead-letters",
-                f"pipeline {settings.name} keeps no dead letters: set `dead_letters: {{topic: ...}}` and, for a "
+                f"pipeline {settings.name} has no dead-letter topic: set `dead_letters: {{topic: ...}}` and, for a "
                 "source, `bad_records: dead-letter` (tidegate docs operations/bad-records)",
             )
         return await reader.read()
