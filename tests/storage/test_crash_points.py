@@ -19,7 +19,7 @@ from tests.support.crash_points import LIVES, POWER_CUT, WAYS
 
 pytestmark = pytest.mark.slow
 
-CASES_MIN = {"checkpoint": 25, "recovery": 10}
+CASES_MIN = {"checkpoint": 22, "recovery": 10}
 """Durable calls that a life has at least; a tracer that misses calls must not look like a pass."""
 ALIKE = {
     ("checkpoint", "eio-for-good"),
