@@ -127,7 +127,7 @@ def check_savepoint_apart(rig: Rig, daemon: DaemonProcess, moved: Path) -> None:
     rig.wait_newer()  # or there is nothing to write again
     daemon.wait_checkpoints(4)
     paths = {handle.path for entry in journal(rig).retained for handle in entry.checkpoint.states}
-    assert not any(f"/{found.checkpoint.id:012d}/" in name for name in paths)
+    assert not any(f"/{found.checkpoint.id:012d}-" in name for name in paths)
 
 
 @pytest.mark.deep

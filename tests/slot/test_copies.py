@@ -32,7 +32,7 @@ ALL = range(GROUPS)
 
 
 def name(checkpoint: int, subtask: int = 0) -> str:
-    return f"state/{checkpoint:012d}/step-{subtask}.totals.state"
+    return f"state/{checkpoint:012d}-step-{subtask}.totals.state"
 
 
 def opened(parent: Path, owner: str = "shop", bytes_max: int = MANY, base: tuple[int, ...] = ()) -> LocalCopies:

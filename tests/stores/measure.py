@@ -22,7 +22,7 @@ def measure(store: NamedStore, objects: int) -> dict[str, float]:
         began = time.perf_counter()
         assert storage.put_if_absent(f"journal/{number:012d}.json", BODY)
         created.append(time.perf_counter() - began)
-    names = [f"state/{number // 10:012d}/totals-{number % 10}.state" for number in range(objects)]
+    names = [f"state/{number // 10:012d}-totals-{number % 10}.state" for number in range(objects)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: storage.put(name, BODY), names))
     found = {"put_if_absent, median ms": round(statistics.median(created) * 1000, 1)}
