@@ -108,7 +108,7 @@ IN_A_PLAN: Final = (
         "passes_no_columns",
         "lineage() has no digest of the column",
         _operator_with("""
-            def lineage(self, lineages):
+            def lineage(self, lineages, output=""):
                 return tuple(type(one)(one.origin, {}) for one in lineages)
             """),
     ),
@@ -132,7 +132,11 @@ IN_A_PLAN: Final = (
     ),
 )
 WHEN_IT_RUNS: Final = (
-    Mistake("no_passes", "lineage() changes nothing", _operator_with("def lineage(self, lineages): return lineages\n")),
+    Mistake(
+        "no_passes",
+        "lineage() changes nothing",
+        _operator_with('def lineage(self, lineages, output=""): return lineages\n'),
+    ),
     Mistake(
         "no_provenance",
         "preserves_record() is False",

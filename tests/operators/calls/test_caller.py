@@ -188,7 +188,7 @@ def test_a_call_that_blocks_all_others_is_named(caplog: pytest.LogCaptureFixture
     finally:
         target.released.set()
         caller.close()
-    said = "a call of look[0] has blocked all calls of its slot for 0.01 s, at test_caller.py:175 in _ask: "
+    said = "a call of look[0] has blocked all calls of its slot for 0.01 s, at test_caller.py:175 in _ask. "
     assert said in caplog.text
     assert "to_thread" in caplog.text
 

@@ -166,9 +166,9 @@ def test_answers_that_do_not_fit_are_failures_with_column_value_and_remedy() -> 
         (
             0,
             FailureKind.WRONG_TYPE,
-            f"{name} gave 7 for `text`, which is string: return a value of that type, or change `output` {seen}",
+            f"{name} returned 7 for `text`, which is string: return a value of that type, or change `output` {seen}",
         ),
-        (1, FailureKind.WRONG_TYPE, f"{name} gave 'of 2': return a dict, or None for NULLs"),
+        (1, FailureKind.WRONG_TYPE, f"{name} returned 'of 2': return a dict, or None for NULLs"),
         (
             2,
             FailureKind.WRONG_TYPE,
