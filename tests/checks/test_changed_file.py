@@ -53,7 +53,7 @@ CHANGES: dict[str, tuple[Callable[[Document], None], str, Word]] = {
     ),
     "another key": (
         set_in("steps", 0, "key", value="id"),
-        "state of step 'totals' cannot be read as what it is now",
+        "state of step 'totals' cannot be read by the new definition",
         set_in("steps", 0, "state", value="reset"),
     ),
     "another choice of records": (
@@ -63,7 +63,7 @@ CHANGES: dict[str, tuple[Callable[[Document], None], str, Word]] = {
     ),
     "another type": (
         set_in("sources", "orders", "schema", "n", value="string"),
-        "state of step 'totals' cannot be read as what it is now",
+        "state of step 'totals' cannot be read by the new definition",
         CommandLineDirectives(reset={OperatorName("totals"): "texts now"}),
     ),
 }

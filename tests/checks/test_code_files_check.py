@@ -138,4 +138,4 @@ def test_files_that_no_code_can_open_are_reported(file: Path) -> None:
     file.write_text(without.replace("from: scored", "from: orders"), "utf-8")
     (warning,) = check_file(file, {})[1]
     assert (warning.severity, warning.path) == ("warning", "code")
-    assert warning.message == "no step runs code of yours: these files are never opened"
+    assert warning.message == "no step uses your code, so these files are not used"

@@ -29,7 +29,7 @@ def test_a_slot_with_a_disk_of_its_own_sees_another_directory(tmp_path: Path) ->
     here, there = f"file://{tmp_path}/here", f"file://{tmp_path}/there"
     Proof(LocalStorage(here), Attempt(0), "secret", SYSTEM_CLOCK).write_daemons()
     slot = make_trial(Opener(there, NO_OPTIONS), there, "secret")(0)
-    assert "does not see what the daemon has written" in slot.trouble
+    assert "cannot read the object that the daemon has written" in slot.trouble
     (one,) = judge_executors([slot], slot.version)
     assert (one.check, one.severity) == ("executors", Severity.PROBLEM)
     assert "mount it on that host" in one.remedy

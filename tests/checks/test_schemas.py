@@ -309,7 +309,7 @@ def test_explain_shows_schemas_and_no_secret(load: Load) -> None:
         ({"format": "json", "schema": {"file": "x"}}, "json has no schemas"),
         ({"format": "json", "schema_id": "none"}, "json has no schemas"),
         ({"sink": {"schema": {"registry": "s", "subject": "record"}}}, "`registry` names the subject already"),
-        ({"sink": {"schema": {"version": 3}}}, "a version is of a schema that the registry has"),
+        ({"sink": {"schema": {"version": 3}}}, "`version` needs a schema that is in the registry"),
         ({"sink": {"format": "json", "schema": {}}}, "json has no schemas"),
     ],
 )

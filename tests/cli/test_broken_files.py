@@ -125,4 +125,8 @@ def test_a_file_with_too_much_wrong_to_look_at_it_is_no_file_without_a_name(
     shop.file.write_text(shop.file.read_text().replace("localhost:9092", f"localhost:9092, {many}"))
     assert run_command(["checkpoints", str(shop.file)]) == 2
     said = capsys.readouterr().err
-    assert said == f"{shop.file}:2:1: too much is wrong to look at all of it; correct what was found, and look again\n"
+    assert (
+        said
+        == f"{shop.file}:2:1: there are too many problems to report all of them; correct these first, and validate "
+        "again\n"
+    )

@@ -91,7 +91,7 @@ def test_a_refused_file_ends_with_4_and_names_the_step_with_its_line(
     assert run_command(["upgrade", file]) == 4
     told = capsys.readouterr().out
     assert f"{file}:{line}:" in told
-    assert ". Say which: `state: keep` or `state: reset` in the file" in told, "sentences"
+    assert ". Choose `state: keep` or `state: reset` in the file" in told, "sentences"
     assert ".;" not in told
     assert run_command(["upgrade", "--format", "json", file]) == 4
     answer = json.loads(capsys.readouterr().out)
@@ -118,7 +118,7 @@ def test_what_the_message_about_an_aggregate_offers_is_taken_on_the_command_line
     file = directory.file(TOTALS.replace(", net: sum(amount)", ""))
     for command in (["upgrade"], ["upgrade", "--drop", "sums.nett"]):
         assert run_command([*command, file]) == 4
-        assert "or for once --drop sums.net;" in capsys.readouterr().out
+        assert "or for a single start --drop sums.net;" in capsys.readouterr().out
     assert run_command(["upgrade", "--drop", "sums.net", "--migrate-dry-run", file]) == 0
 
 
@@ -136,7 +136,7 @@ def test_a_column_that_is_given_up_but_was_never_there_is_remarked(
     text = TOTALS.replace("aggregate:", "state: {drop: [totel]}, aggregate:")
     assert text != TOTALS
     assert run_command(["upgrade", directory.file(text)]) == 0
-    assert "`state: {drop: [totel]}` does nothing: the checkpoint has no such column" in capsys.readouterr().out
+    assert "`state: {drop: [totel]}` has no effect: the checkpoint has no such column" in capsys.readouterr().out
 
 
 def test_other_pipelines_and_other_key_groups_are_refused(

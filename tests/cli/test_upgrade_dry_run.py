@@ -91,7 +91,7 @@ def test_a_step_that_is_gone_is_listed_with_its_keys(directory: Directory, capsy
     text = TOTALS.replace("sums,", "fresh,").replace("from: sums", "from: fresh")
     assert run_command([*CHECK, directory.file(text)]) == 4
     told = capsys.readouterr().out
-    assert "nobody has said what becomes of it" in told
+    assert "no directive applies to it" in told
     assert "readable nobody" not in told
 
 

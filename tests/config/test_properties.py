@@ -81,8 +81,8 @@ def test_bad_values_are_refused_at_the_value(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("servers", "protocol", "said"),
     [
-        ("http://b:9092", None, "`http://b:9092` is no address of Kafka"),
-        ("a:1, kafka+ssl://b:9092", "SSL", "`kafka+ssl://b:9092` is no address of Kafka"),
+        ("http://b:9092", None, "`http://b:9092` is not a Kafka address"),
+        ("a:1, kafka+ssl://b:9092", "SSL", "`kafka+ssl://b:9092` is not a Kafka address"),
         ("ssl://b:9092", None, "`ssl://b:9092` is left out: `security.protocol` is `plaintext`"),
         ("PLAINTEXT://b:9092", "sasl_ssl", "`PLAINTEXT://b:9092` is left out: `security.protocol` is `sasl_ssl`"),
         ("PLAINTEXT://b:9092", None, ""),
@@ -103,7 +103,7 @@ def test_a_property_has_one_of_its_names() -> None:
     (problem,) = decide_kafka_problems(given, "both")
     assert (problem.path, problem.message) == (
         ("sasl.mechanism",),
-        "is another name of `sasl.mechanisms`, which is given, too",
+        "is another name of `sasl.mechanisms`, which is also set",
     )
 
 

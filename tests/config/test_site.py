@@ -79,7 +79,7 @@ def test_a_mistake_is_reported_in_its_own_file(tmp_path: Path) -> None:
 )
 def test_a_site_does_not_say_what_happens_to_records(tmp_path: Path, section: str) -> None:
     (said,) = problems(loaded(tmp_path, section + "\n"))
-    assert said.startswith(f"{tmp_path / 'site.yaml'}:1:1: `{section.partition(':')[0]}` is not of a site file")
+    assert said.startswith(f"{tmp_path / 'site.yaml'}:1:1: `{section.partition(':')[0]}` is not allowed in a site file")
 
 
 @pytest.mark.parametrize("site", ["", "- a list\n", "kafka: {a: 1\n", "kafka: {}\nkafka: {}\n"])

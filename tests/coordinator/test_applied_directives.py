@@ -65,18 +65,18 @@ def test_a_word_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("words", "applied", "said"),
     [
-        ("reset", "", "To reset write `state: reset` in the file, or for once --reset a"),
+        ("reset", "", "To reset it, write `state: reset` in the file, or for a single start --reset a"),
         (
             "keep or reset",
             "",
-            "Say which: `state: keep` or `state: reset` in the file, or for once --keep a or --reset a",
+            "Choose `state: keep` or `state: reset` in the file, or for a single start --keep a or --reset a",
         ),
         (
             "keep or reset",
             "reset: old",
             (
-                'The word `state: {reset: "old"}` was written for an earlier change, and counts once: write a new '
-                'note, `state: {keep: "why, and when"}`, or for once --keep a="why, and when"'
+                'The directive `state: {reset: "old"}` was applied to an earlier change: write a new '
+                'note, `state: {keep: "why, and when"}`, or for a single start --keep a="why, and when"'
             ),
         ),
     ],

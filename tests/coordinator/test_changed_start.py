@@ -161,7 +161,7 @@ def test_the_first_checkpoint_of_an_attempt_says_what_was_taken_over(journal: Jo
     again = Journal(journal._storage, OTHER, retained=3, id_reserve=5)
     plan = decide_restore(again.take_over(now.identity, 9), now)
     assert (plan.upgrade.renamed, plan.upgrade.words) == ({}, {"sums": ("keep: twice",)})
-    with pytest.raises(RestoreRefused, match=r"keep: \"twice\".*was written for an earlier change"):
+    with pytest.raises(RestoreRefused, match=r"keep: \"twice\".*was applied to an earlier change"):
         decide_restore(again.state, facts(NEW.replace("n * 2", "n * 3")))
 
 

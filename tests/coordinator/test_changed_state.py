@@ -33,12 +33,13 @@ from tidegate.state.declaration import Evolution, StateDeclaration, StateField, 
 A, B, C, S = (OperatorName(name) for name in ("a", "b", "c", "s"))
 TOTALS: Final = StateName("totals")
 RESET_DOES: Final = (
-    "the step begins with empty state where the checkpoint is: what it has counted, kept or seen is forgotten, "
+    "the step starts with empty state at the checkpoint: what it has counted, kept or seen is lost, "
     "nothing is read again, and the other steps continue"
 )
 KEEP_DOES: Final = (
-    "the new definition continues with what is there, so results mix both: what was counted, kept or seen before the "
-    "change stays as it was"
+    "the new definition continues with the existing state, so results mix both: what was counted, kept or seen before "
+    "the "
+    "change stays as it is"
 )
 HELD = completed(7, states=[msgspec.structs.replace(handle(7), operator=A)])
 
@@ -99,7 +100,7 @@ def test_a_column_that_is_given_up_and_not_there_is_told_beside_what_begins() ->
     found = step_of(decide_upgrade(HELD, identity(x="1", gone="1"), new, states))
     assert found.remarks == (
         "y begins at checkpoint 7",
-        "`state: {drop: [lost]}` does nothing: the checkpoint has no such column",
+        "`state: {drop: [lost]}` has no effect: the checkpoint has no such column",
     )
     assert step_of(decide_upgrade(HELD, identity(x="1", gone="1"), new)).remarks == ("y begins at checkpoint 7",)
 
@@ -107,9 +108,9 @@ def test_a_column_that_is_given_up_and_not_there_is_told_beside_what_begins() ->
 @pytest.mark.parametrize(
     ("applied", "before", "remarks"),
     [
-        ((), "1", ("`keep` was said, but nothing has changed that needs it",)),
+        ((), "1", ("`keep` has no effect: nothing has changed that needs it",)),
         ((), "2", ("kept, although another definition made it: `x` of s",)),
-        (("keep",), "1", ("`state: keep` counted at an earlier change, and does nothing now",)),
+        (("keep",), "1", ("`state: keep` was applied to an earlier change, and has no effect now",)),
     ],
 )
 def test_what_a_word_does_is_told(applied: tuple[str, ...], before: str, remarks: tuple[str, ...]) -> None:
@@ -144,9 +145,9 @@ def test_state_that_cannot_be_read_is_refused_and_may_be_emptied() -> None:
     )
     assert refused(upgrade) == UpgradeRefusal(
         A,
-        f"the state of step 'a' cannot be read as what it is now: state totals: {reason}",
-        "To reset write `state: reset` in the file, or for once --reset a; or put the old definition back; or add the "
-        "changed step under a new name beside it",
+        f"the state of step 'a' cannot be read by the new definition: state totals: {reason}",
+        "To reset it, write `state: reset` in the file, or for a single start --reset a; or restore the old "
+        "definition; or add the changed step under a new name next to it",
         {"reset": f"{RESET_DOES}; calls are repeated"},
     )
 
@@ -166,10 +167,10 @@ def test_an_aggregate_that_is_gone_with_a_whole_state_is_not_given_up_by_itself(
     seen, new = declared("x", name=StateName("seen")), one_step(declared("x"), x="1")
     assert refused(decide_upgrade(HELD, identity(x="1", y="1"), new, stored(seen))) == UpgradeRefusal(
         A,
-        "step 'a' has no `y` any more, and without that it does not have the whole state `seen`, which cannot be given "
-        "up by itself",
-        "Put it back, or another column that keeps such a state; or add the changed step under a new name beside it. "
-        "To reset write `state: reset` in the file, or for once --reset a",
+        "step 'a' no longer has `y`, and without that it does not have the whole state `seen`, which cannot be "
+        "dropped by itself",
+        "Restore it, or another column that keeps such a state; or add the changed step under a new name next to it. "
+        "To reset it, write `state: reset` in the file, or for a single start --reset a",
         {"reset": RESET_DOES},
         ("y",),
     )
@@ -179,9 +180,9 @@ def test_an_aggregate_that_is_gone_from_a_state_that_is_there_is_given_up_by_nam
     old, new = declared("x", "y"), one_step(declared("x"), x="1")
     assert refused(decide_upgrade(HELD, identity(x="1", y="1"), new, stored(old))) == UpgradeRefusal(
         A,
-        "step 'a' has no `y` any more, which its state holds",
-        "Put it back; or give it up by name, `state: {drop: [y]}` in the file, or for once --drop a.y; or say what it "
-        "is called now, `was: {columns: {new_name: y}}`",
+        "step 'a' no longer has `y`, which its state contains",
+        "Restore it; or drop it by name, `state: {drop: [y]}` in the file, or for a single start --drop a.y; or "
+        "write its new name, `was: {columns: {new_name: y}}`",
         changes=("y",),
     )
 
@@ -193,8 +194,9 @@ def test_of_an_aggregate_that_is_gone_and_another_that_changed_both_are_told_at_
     assert changed == UpgradeRefusal(
         A,
         "the state of step 'a' was made by another definition; what has changed: `x` of s",
-        "To reset write `state: reset` in the file, or for once --reset a; or put the old definition back, `where` and "
-        "`select` in front of the step included; or add the changed step under a new name beside it",
+        "To reset it, write `state: reset` in the file, or for a single start --reset a; or restore the old "
+        "definition, including `where` and `select` in front of the step; or add the changed step under a new name "
+        "next to it",
         {"reset": RESET_DOES},
         ("`x` of s",),
     )
@@ -225,7 +227,7 @@ def keyed(*fields: tuple[str, DataType], columns: Mapping[str, str] | None = Non
 def test_a_key_that_may_have_another_name_is_asked_for_first(
     old: StateDeclaration, now: StateDeclaration, pairs: str
 ) -> None:
-    begin = f"If its key has another name now write `was: {{columns: {{{pairs}}}}}`, which keeps all. To reset write "
+    begin = f"If its key was renamed, write `was: {{columns: {{{pairs}}}}}`, which keeps the state. To reset it, write "
     assert remedy_of(old, now).startswith(begin)
 
 
@@ -242,7 +244,7 @@ def test_a_key_that_may_have_another_name_is_asked_for_first(
 def test_a_key_that_is_another_one_is_not_said_to_have_another_name(
     old: StateDeclaration, now: StateDeclaration
 ) -> None:
-    assert remedy_of(old, now).startswith("To reset write ")
+    assert remedy_of(old, now).startswith("To reset it, write ")
 
 
 def test_the_key_is_looked_for_in_the_state_that_is_stored() -> None:
@@ -265,14 +267,14 @@ def test_parts_of_columns_that_are_gone_have_no_word() -> None:
         )
         for parts in (("city", "street"), ("city",))
     )
-    assert remedy_of(old, now).startswith("To reset write ")
+    assert remedy_of(old, now).startswith("To reset it, write ")
 
 
 def test_columns_of_rows_that_are_gone_have_words_of_their_own() -> None:
     """They are no aggregates, so meanings know nothing of them."""
     assert remedy_of(declared("x", "y", "z"), declared("x")).startswith(
-        "If `y`, `z` has another name now write `was: {columns: {new_name: y}}`; to give it up write "
-        "`state: {drop: [y, z]}`. To reset write "
+        "If `y`, `z` was renamed, write `was: {columns: {new_name: y}}`; to drop it, write "
+        "`state: {drop: [y, z]}`. To reset it, write "
     )
 
 
@@ -299,7 +301,7 @@ def test_a_source_that_is_gone_is_refused_with_what_it_would_lose() -> None:
 
 def test_a_step_that_is_gone_is_refused_with_what_it_would_lose() -> None:
     upgrade = decide_upgrade(HELD, identity(x="1"), NOTHING, stored(declared("x")))
-    states = (StateChange(TOTALS, "nobody has said what becomes of it", "", 3, 40),)
+    states = (StateChange(TOTALS, "no directive applies to it", "", 3, 40),)
     assert upgrade.steps == (StepChange(A, UpgradeOutcome.REFUSED, states=states),)
     assert refused(upgrade) == UpgradeRefusal(
         A,
@@ -371,8 +373,8 @@ def test_what_only_rows_in_flight_name_can_be_renamed_beside_what_else_there_is(
 @pytest.mark.parametrize(
     ("steps", "asked"),
     [
-        ((A,), "`a`, which gets no records of it any more, --keep or --reset, too: --keep a"),
-        ((A, B), "`a`, `b`, each of which gets no records of it any more, --keep or --reset, too: --keep a --keep b"),
+        ((A,), "`a`, which gets no records of it afterwards: --keep a"),
+        ((A, B), "`a`, `b`, each of which gets no records of it afterwards: --keep a --keep b"),
     ],
 )
 def test_the_steps_that_a_lost_source_fed_are_asked_for_by_name(steps: tuple[OperatorName, ...], asked: str) -> None:
@@ -382,15 +384,16 @@ def test_the_steps_that_a_lost_source_fed_are_asked_for_by_name(steps: tuple[Ope
     fed = dict.fromkeys((*steps, OperatorName("gone")), means(x="1"))
     old = msgspec.structs.replace(IDENTITY, fingerprints=dict.fromkeys((A, B, C), means("r", x="1")) | fed)
     now = Definition(dict(old.fingerprints), {}, dict.fromkeys((A, B, C), ()), frozenset())
-    assert refused(decide_upgrade(checkpoint, old, now)).remedy.endswith(f". Then say of {asked}")
+    remedy = refused(decide_upgrade(checkpoint, old, now)).remedy
+    assert remedy.endswith(f". Then also write --keep or --reset for {asked}")
 
 
 def test_a_step_that_is_still_there_and_given_up_is_said_to_be_emptied_otherwise() -> None:
     now = msgspec.structs.replace(one_step(x="1"), command_line=CommandLineDirectives(drop=(A,)))
     assert refused(decide_upgrade(HELD, identity(x="1"), now)) == UpgradeRefusal(
         A,
-        "--drop a gives up what the file still has as 'a'",
-        "Remove it from the file, or use --reset a if it is to begin with empty state",
+        "--drop a would drop what the file still has as 'a'",
+        "Remove it from the file, or use --reset a to start it with empty state",
     )
 
 

@@ -182,7 +182,7 @@ def test_the_record_says_by_what_the_history_was_begun() -> None:
 
 @pytest.mark.parametrize(
     ("state", "told"),
-    [(EMPTY, f"{PLACE} is empty, but"), (after(1), f"{PLACE} knows nothing of it, but")],
+    [(EMPTY, f"{PLACE} is empty, but"), (after(1), f"{PLACE} has no record of it, but")],
     ids=["empty", "another"],
 )
 def test_X03_a_savepoint_is_not_taken_twice_by_directories_that_know_nothing_of_each_other(

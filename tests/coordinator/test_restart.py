@@ -135,7 +135,7 @@ def test_the_same_error_of_the_program_three_times_in_a_row_ends_the_daemon() ->
         assert isinstance(decision, RestartAfter)
     _, decision = decide_restart(SETTINGS, history, fault(2000, "TypeError < a.py:1"), 0.0)
     assert isinstance(decision, GiveUp)
-    assert decision.reason.startswith("3 attempts in a row ended with the same error of the program")
+    assert decision.reason.startswith("3 attempts in a row ended with the same program error")
     assert "slot 0: TypeError: x" in decision.reason
 
 

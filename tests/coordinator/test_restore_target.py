@@ -69,14 +69,14 @@ def test_C32_only_retained_checkpoints_can_be_chosen_and_the_error_lists_them() 
     assert find_retained(state, CheckpointId(2)).checkpoint.id == 2
     with pytest.raises(RestoreRefused, match=r"checkpoint 1 is not retained \(there are: 2, 3, 4\)"):
         find_retained(state, CheckpointId(1))
-    with pytest.raises(RestoreRefused, match=r"checkpoint 1 is not there, nor any other: look whether .* is mounted"):
+    with pytest.raises(RestoreRefused, match=r"checkpoint 1 does not exist, and neither does any other: .* is mounted"):
         find_retained(EMPTY, CheckpointId(1))
 
 
 def test_going_back_is_refused_with_the_number_of_records_that_would_be_written_again() -> None:
     state = owned(cut(1, 10, 20), cut(2, 1_010, 525)).state
     target = find_retained(state, CheckpointId(1))
-    with pytest.raises(RestoreRefused, match="checkpoint 1 lies 1,505 input records before the newest checkpoint, 2"):
+    with pytest.raises(RestoreRefused, match="checkpoint 1 is 1,505 input records before the newest checkpoint, 2"):
         validate_restore_target(state, target, repeat_output=False)
     assert validate_restore_target(state, target, repeat_output=True)
 
@@ -119,7 +119,7 @@ def test_a_savepoint_that_was_made_of_rows_begins_a_pipeline_unasked_on_any_clus
     taken = derive_saved("/s", msgspec.structs.replace(made, from_rows=False), IDENTITY)
     with pytest.raises(RestoreRefused, match="it cannot be known what was committed after it"):
         validate_restore_target(EMPTY, taken, repeat_output=False)
-    with pytest.raises(RestoreRefused, match="lies 20 input records before the newest checkpoint"):
+    with pytest.raises(RestoreRefused, match="is 20 input records before the newest checkpoint"):
         validate_restore_target(owned(cut(2, 20, 30)).state, target, repeat_output=False)
 
 
@@ -138,9 +138,9 @@ def test_a_savepoint_of_another_cut_than_the_newest_must_be_asked_for(
     told = describe_output(state, saved(7, first, second))
     assert ("a second time" in caught.value.message) == ("is written again" in told) == bool(before)
     for text in (caught.value.message, told):
-        assert (f"lies ahead of the newest checkpoint, 8, in {ahead}: the input in" in text) == bool(ahead)
+        assert (f"is ahead of the newest checkpoint, 8, in {ahead}: the input in" in text) == bool(ahead)
         assert ("is not read" in text) == bool(ahead)
-    assert ("lies 1 input records before" in caught.value.message) == bool(before)
+    assert ("is 1 input records before" in caught.value.message) == bool(before)
 
 
 def test_what_lies_behind_or_cannot_be_compared_is_called_written_again() -> None:
@@ -159,7 +159,7 @@ def test_a_savepoint_ahead_of_the_newest_is_of_no_abandoned_history_and_may_be_a
 def test_a_source_that_was_added_since_is_read_again_from_its_first_record() -> None:
     added = completed(2, at=[*cut(2, 10, 20).positions, positions("returns", {"returns": {0: 5}})])
     state = owned(cut(1, 10, 20), added).state
-    with pytest.raises(RestoreRefused, match="lies 5 input records before"):
+    with pytest.raises(RestoreRefused, match="is 5 input records before"):
         validate_restore_target(state, find_retained(state, CheckpointId(1)), repeat_output=False)
 
 
@@ -175,11 +175,11 @@ def test_topics_that_were_added_since_and_begin_at_the_end_go_on_where_the_newes
         target = carry_positions(old, newest, {OperatorName(one) for one in sources})
         assert target.carried == tuple(added)
         assert (
-            f"it does not know {', '.join(added)}, with `start: latest`: read on from checkpoint 2"
+            f"it has no position of {', '.join(added)}, with `start: latest`: continue from checkpoint 2"
             in describe_output(state, target)
         )
         if again:
-            with pytest.raises(RestoreRefused, match=f"lies {again} input records before"):
+            with pytest.raises(RestoreRefused, match=f"is {again} input records before"):
                 validate_restore_target(state, target, repeat_output=False)
         else:
             assert validate_restore_target(state, target, repeat_output=False)
@@ -201,7 +201,7 @@ def test_a_retained_checkpoint_ahead_of_the_newest_is_refused_whatever_is_asked_
     journal = owned(cut(1, 10, 20), cut(2, 30, 40))
     restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
     ahead = find_retained(journal.state, CheckpointId(2))
-    with pytest.raises(RestoreRefused, match="a history that was abandoned: in orders orders\\[0\\]"):
+    with pytest.raises(RestoreRefused, match="an abandoned history: in orders orders\\[0\\]"):
         validate_restore_target(journal.state, ahead, repeat_output=True)
 
 
@@ -395,12 +395,12 @@ def test_candidates_are_all_older_ones_of_the_same_history_newest_first() -> Non
 def test_a_partition_that_only_one_of_the_two_cuts_knows_counts_from_its_beginning() -> None:
     fewer = completed(1, at=[positions("orders", {"orders": {0: 7}})])
     more = completed(2, at=[positions("orders", {"orders": {0: 7, 1: 1}})])
-    with pytest.raises(RestoreRefused, match="lies 1 input records before"):
+    with pytest.raises(RestoreRefused, match="is 1 input records before"):
         validate_restore_target(
             owned(fewer, more).state, find_retained(owned(fewer).state, CheckpointId(1)), repeat_output=False
         )
     later = completed(3, at=[positions("orders", {"orders": {0: 7}})])
-    with pytest.raises(RestoreRefused, match=r"in orders orders\[1\] it lies ahead") as caught:
+    with pytest.raises(RestoreRefused, match=r"in orders orders\[1\] it is ahead") as caught:
         validate_restore_target(
             owned(more, later).state, find_retained(owned(more).state, CheckpointId(2)), repeat_output=True
         )
@@ -416,7 +416,7 @@ def test_the_last_checkpoint_before_a_source_was_renamed_can_be_chosen_and_count
     old = completed(1, at=[positions("orders", {"orders": {0: 7}})])
     state = owned(old, renamed(2, 7), renamed(3, 9)).state
     target = find_retained(state, CheckpointId(1))
-    with pytest.raises(RestoreRefused, match="lies 2 input records before the newest"):
+    with pytest.raises(RestoreRefused, match="is 2 input records before the newest"):
         validate_restore_target(state, target, repeat_output=False)
     assert validate_restore_target(state, target, repeat_output=True)
 
@@ -434,7 +434,7 @@ def test_a_checkpoint_of_an_abandoned_history_stays_refused_when_its_source_was_
     journal.take_over(IDENTITY, 1)
     for checkpoint in (one, two, back, renamed(4, 8)):
         journal.append_checkpoint(checkpoint)
-    with pytest.raises(RestoreRefused, match=r"abandoned: in orders orders\[0\]"):
+    with pytest.raises(RestoreRefused, match=r"abandoned history: in orders orders\[0\]"):
         validate_restore_target(journal.state, find_retained(journal.state, CheckpointId(2)), repeat_output=True)
 
 

@@ -255,7 +255,7 @@ def test_the_first_start_spends_its_words_so_that_a_later_change_needs_another()
         is UpgradeOutcome.KEPT
     )
     (refusal,) = decide_upgrade(HELD, later, one_step(UpgradeDirective(verb="reset"), x="2")).refusals
-    assert "`state: reset` was written for an earlier change" in refusal.remedy
+    assert "`state: reset` was applied to an earlier change" in refusal.remedy
 
 
 def test_entries_of_older_releases_say_nothing_about_meanings_and_words() -> None:
@@ -332,7 +332,7 @@ def test_a_source_that_is_gone_says_which_words_the_steps_that_it_fed_will_need(
     replaced = msgspec.structs.replace(replaced, sources={name_of("new"): {"t": 1}})
     (refusal,) = decide_upgrade(checkpoint, MEANT, replaced).refusals
     assert "--drop s" in refusal.remedy
-    assert refusal.remedy.endswith("gets no records of it any more, --keep or --reset, too: --keep a")
+    assert refusal.remedy.endswith("gets no records of it afterwards: --keep a")
     said = msgspec.structs.replace(replaced, command_line=CommandLineDirectives(keep={name_of("a"): ""}))
     (refusal,) = decide_upgrade(checkpoint, MEANT, said).refusals
     assert "--keep" not in refusal.remedy
@@ -358,9 +358,7 @@ def test_what_dead_letters_hold_is_given_up_by_the_words_that_a_refusal_names(na
     checkpoint = completed(7, at=held, states=states)
     now = Definition({}, {name_of("s"): {"s": 1}}, {}, frozenset())
     (refusal,) = decide_upgrade(checkpoint, IDENTITY, now).refusals
-    assert refusal.remedy == (
-        f"Put `dead_letters` back as it was, or start once with --drop {name}, which gives them up"
-    )
+    assert refusal.remedy == (f"Restore `dead_letters`, or start once with --drop {name}, which drops them")
     said = msgspec.structs.replace(now, command_line=read_directives((), (), (name,)))
     assert not decide_upgrade(checkpoint, IDENTITY, said).refusals
 
@@ -441,7 +439,7 @@ def test_a_state_that_a_user_has_named_is_given_up_by_name_and_the_others_stay()
         (name_of("a"), PAGES): WrittenState(declare_latest((("id", BIGINT),), (("x", BIGINT),), 128).shape, 3, 40)
     }
     (refusal,) = decide_upgrade(held, two, one_step(clicks="1"), headers).refusals
-    assert "has no `pages` any more, which its state holds" in refusal.message
+    assert "no longer has `pages`, which its state contains" in refusal.message
     assert "`state: {drop: [pages]}`" in refusal.remedy
     assert "new_name" not in refusal.remedy
     for stored in (headers, None):

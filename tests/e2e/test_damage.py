@@ -81,7 +81,7 @@ def derive_told(journal: JournalState, damaged: set[str]) -> str:
     """What the refusal says of the older checkpoints. One that was taken before the first record has no files."""
     for one in derive_candidates(journal):
         if damaged.isdisjoint(state.path for state in one.checkpoint.states):
-            return f"checkpoint {one.checkpoint.id} is whole, but"
+            return f"checkpoint {one.checkpoint.id} is intact, but"
     return "no other checkpoint is intact"
 
 

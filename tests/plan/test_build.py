@@ -313,9 +313,9 @@ def test_a_pipeline_that_feeds_itself_and_totals_without_a_key_are_warned_of() -
 @pytest.mark.parametrize(
     ("words", "place", "takes"),
     [
-        ("{give_up_after: 20 in 13m3s}", 26, "20 failures take up to 13m3s"),
+        ("{give_up_after: 20 in 13m3s}", 26, "20 failures add up to 13m3s"),
         ("{give_up_after: 20 in 13m4s}", None, ""),
-        ("{max: 3m}", 1, "20 failures take up to 34m15s"),
+        ("{max: 3m}", 1, "20 failures add up to 34m15s"),
     ],
 )
 def test_a_limit_that_no_crash_loop_reaches_is_warned_of(words: str, place: int | None, takes: str) -> None:

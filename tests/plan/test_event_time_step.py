@@ -49,7 +49,7 @@ def test_the_explanation_has_it() -> None:
     ("text", "message", "remedy"),
     [
         ("5", "`5` is the same for all records", "compute the event time from columns of the step's input"),
-        ("qty", "`qty` is int", "of seconds `timestamp_seconds(qty)`"),
+        ("qty", "`qty` is int", "for seconds write `timestamp_seconds(qty)`"),
         ("customer", "`customer` is string", "`to_timestamp(customer, 'dd/MM/yyyy HH:mm')` with its pattern"),
         ("sent", "there is no column `sent`", "the columns are amount, at, customer, id, qty"),
     ],
@@ -131,6 +131,6 @@ def test_W24_a_cycle_is_refused_since_a_watermark_would_wait_for_itself() -> Non
     assert checked.plan is None
     assert problem.path == "steps.timed.from"
     assert problem.message == "these steps read each other: timed -> once -> timed"
-    assert problem.remedy.startswith("break the cycle: in one, a watermark would wait for itself")
+    assert problem.remedy.startswith("break the cycle: in it, a watermark would wait for itself")
     with pytest.raises(ConfigErrors):
         build_plan(parse_pipeline(HEAD + text, "p.yaml", {}))

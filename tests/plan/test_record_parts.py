@@ -136,15 +136,18 @@ def test_added_headers_are_computed_before_the_sink() -> None:
 @pytest.mark.parametrize(
     ("sink", "message"),
     [
-        ("headers: {pass: all}", "the headers of records are lost in `totals`, whose rows are made of several records"),
+        (
+            "headers: {pass: all}",
+            "the headers of records are lost in `totals`, whose rows are made from several records",
+        ),
         ("headers: {drop: a}", "no headers are passed on"),
         ("headers: {add: {a: n}}", "is bigint, not a string or binary"),
         ("headers: {add: {a: m}}", "there is no column `m`"),
         ("partition: customer", "`customer` is string, not a whole number"),
-        ("key: customer, key_format: raw", "`customer` is string, not binary, which a raw key has to be"),
-        ("key_format: json", "there is no key that could have a format"),
+        ("key: customer, key_format: raw", "`customer` is string, not binary, as a raw key requires"),
+        ("key_format: json", "the sink has no key"),
         ("key: d, key_format: json", "`d` is double, whose values cannot be compared exactly"),
-        ("on_null: {column: b}", "a tombstone deletes a key, and this sink writes none"),
+        ("on_null: {column: b}", "a tombstone needs a key, and this sink has none"),
         ("key: n, on_null: {column: n}", "`n` is bigint, not boolean"),
         ("key: b, on_null: {column: b}", "`b` is the key"),
     ],

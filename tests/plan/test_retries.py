@@ -228,7 +228,7 @@ def test_a_row_returns_only_where_rows_of_its_topic_come_from_its_cluster() -> N
 @pytest.mark.parametrize(
     ("topic", "told"),
     [
-        ("dead", "`dead` is the topic of the dead letters themselves"),
+        ("dead", "`dead` is also the topic of the dead letters"),
         ("orders", "`orders` is read by `orders`"),
         ("out", "`out` is written by the sink `out`"),
     ],

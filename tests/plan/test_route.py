@@ -54,7 +54,7 @@ def test_an_output_that_nobody_reads_is_warned_of() -> None:
     text = FILE.replace("ROUTE", ROUTE).replace("[kinds.big, kinds.rest]", "kinds.big")
     (warning,) = check_pipeline(parse_pipeline(text, "p.yaml", {})).warnings
     assert f"{warning.path}: {warning.message}" == (
-        "steps.kinds.route.rest: is read by nobody: its records are dropped, and counted as filtered"
+        "steps.kinds.route.rest: is not read: its records are dropped, and counted as filtered"
     )
 
 

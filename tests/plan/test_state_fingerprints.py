@@ -82,7 +82,7 @@ def test_the_meaning_is_told_by_step_source_and_part() -> None:
             ("total: sum(net)}}", "total: sum(net)}, emit: latest}"),
             {"again": ["the choice of records of totals", "key `n` of totals", "`most` of totals"]},
         ),
-        (("from: [orders, returns]", "from: orders"), {"both": ["it gets no records of returns any more"]}),
+        (("from: [orders, returns]", "from: orders"), {"both": ["it no longer gets records of returns"]}),
         (("{sum: sum(qty)}", "{sum: sum(qty), n: count(*)}"), {"both": ["`n` is new"]}),
         (("sum(net)", "sum(net) filter (where net > 0)"), {"totals": ["`total` of orders"]}),
         (("count(*)", "count(*) filter (where net > 0)"), {"totals": ["`n` of orders"]}),

@@ -227,7 +227,7 @@ def test_steps_that_would_count_a_result_twice_are_refused_after_windows_that_gi
 ) -> None:
     word = next(one for one in ("window", "keep", "dedup", "aggregate") if f"{one}:" in after)
     (problem,) = problems_after(step, after)
-    assert problem.message == f"`{word}` of the results of `totals`, which are given again, would count each of them"
+    assert problem.message == f"`{word}` of the results of `totals`, which are emitted again, would count each of them"
     assert problem.remedy == "remove `allowed_lateness` and `emit` of `totals`, or read a step like it without them"
 
 
@@ -472,7 +472,9 @@ def test_settings_that_do_nothing_where_they_stand_are_found_with_their_default_
     (problem,) = check_pipeline(parse_pipeline(text, "p.yaml", {})).problems
     assert (problem.path, problem.message) == ("sources.bytes.schema_id", "raw has no schemas")
     registry = 'registry: {url: "http://localhost:8081"}\n'
-    assert warnings_of(pipeline() + registry) == ["no source and no sink has a format with schemas: it is never asked"]
+    assert warnings_of(pipeline() + registry) == [
+        "no source or sink has a format with schemas, so the registry is not used"
+    ]
     read = "format: raw, key_format: avro, key_schema: bigint, metadata: {key: k}}"
     assert warnings_of(pipeline().replace("format: raw}", read) + registry) == []
 

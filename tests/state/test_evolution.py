@@ -166,7 +166,7 @@ def test_an_entry_that_cannot_be_migrated_is_named_by_its_key(backend: str) -> N
         restore(write(OLD, {("bob",): (None, 1.0)}), wanted, backend)
     assert refused.value.message == (
         "state s of step: the entry with key ('bob',) cannot be migrated: n is NULL, and cannot be any more; put the "
-        "old definition of the step back, or let it begin with empty state (`state: reset`)"
+        "old definition of the step back, or start it with empty state (`state: reset`)"
     )
     assert refused.value.fields == {"operator": "step", "state": "s", "key": "('bob',)"}
 

@@ -54,7 +54,7 @@ def test_what_cannot_be_dealt_out_is_an_error() -> None:
         deal_values([], StateForm.KEYED, 0, 1)
     with pytest.raises(ValueError, match="subtask 2 is not within 0"):
         deal_values([], StateForm.SPLIT, 2, 2)
-    with pytest.raises(ValueError, match="state totals of read is keyed, and no list"):
+    with pytest.raises(ValueError, match="state totals of read is keyed, not a list"):
         OperatorList("read", declare())
 
 

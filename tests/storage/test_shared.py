@@ -30,7 +30,7 @@ def test_one_directory_is_proven_and_nothing_is_left_of_it(tmp_path: Path) -> No
 def test_X04_an_executor_with_a_disk_of_its_own_is_refused_by_name_and_path(tmp_path: Path) -> None:
     daemon, slot = proof(tmp_path / "here"), proof(tmp_path / "there")
     daemon.write_daemons()
-    with pytest.raises(StorageNotShared, match=rf"slot 1 on host-b does not see .*{tmp_path}/there") as refused:
+    with pytest.raises(StorageNotShared, match=rf"slot 1 on host-b cannot read .*{tmp_path}/there") as refused:
         slot.answer(SLOT, "host-b")
     assert refused.value.exit_code == 2
     assert "mount it on that host" in refused.value.message
@@ -40,7 +40,9 @@ def test_X04_what_only_the_slot_sees_is_refused_by_the_daemon(tmp_path: Path) ->
     """The daemon's file is there, by a copy made at some time; what the slot writes is not seen."""
     daemon = proof(tmp_path / "here")
     daemon.write_daemons()
-    with pytest.raises(StorageNotShared, match=rf"the daemon does not see what slot 1 on host-b .*{tmp_path}/here"):
+    with pytest.raises(
+        StorageNotShared, match=rf"the daemon cannot read the object that slot 1 on host-b .*{tmp_path}/here"
+    ):
         daemon.check(SLOT, "host-b")
 
 
@@ -76,4 +78,4 @@ def test_X04_a_slot_is_not_blamed_where_the_daemon_does_not_see_its_own_file_any
     exchanged = daemon.derive_cause(refused.value)
     assert isinstance(exchanged, StorageExchanged)
     assert exchanged.retriable
-    assert f"{tmp_path} is not there any more: was its volume unmounted" in exchanged.message
+    assert f"{tmp_path} no longer exists: was its volume unmounted" in exchanged.message

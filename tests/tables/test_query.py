@@ -105,7 +105,7 @@ def test_a_key_column_may_have_the_name_of_one_that_the_operator_puts_before_it(
         ("c >", {}, "--where 'c >'"),
         ("10 / (n - 3) > 1", {}, "cannot be evaluated for a row: division by zero"),
         (None, {"x": "1"}, "no key column `x`; it has name, n"),
-        (None, {"n": "seven"}, "'seven' is no bigint"),
+        (None, {"n": "seven"}, "'seven' is not a bigint"),
         (None, {"c": "1"}, "no key column `c`"),
     ],
 )

@@ -47,9 +47,9 @@ def test_directories_files_and_savepoints_are_told_apart(tmp_path: Path) -> None
     ("source", "checkpoint", "words"),
     [
         (CHECKPOINTS, "13", "does not retain checkpoint 13 (it has: 12, 14)"),
-        (CHECKPOINTS, "last", "'last' is no checkpoint"),
+        (CHECKPOINTS, "last", "'last' is not a checkpoint"),
         (f"{CHECKPOINTS}@12", "14", "names checkpoint 12, --from names 14"),
-        (SAVEPOINT, "3", "is a savepoint, which is one cut"),
+        (SAVEPOINT, "3", "is a savepoint, which has no checkpoints to choose from"),
         (GOLDEN / "nowhere", None, "there is no such file or directory"),
     ],
 )
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_refused(source: object, checkpoint: str | None, 
 
 def test_a_directory_that_is_neither_says_what_it_is() -> None:
     for checkpoint in (None, "3"):
-        with pytest.raises(SourceRefused, match="has no checkpoints and is no savepoint"):
+        with pytest.raises(SourceRefused, match="has no checkpoints and is not a savepoint"):
             open_text(GOLDEN, checkpoint)
 
 

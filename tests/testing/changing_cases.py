@@ -213,7 +213,7 @@ CASES: Final = (
         AGGREGATE,
         "`first`",
         (("net: sum(value)}", "net: sum(value), first: first(number)}"),),
-        told=("cannot be read as what it is now", "--reset sums"),
+        told=("cannot be read by the new definition", "--reset sums"),
         word=(("first: first(number)}", "first: first(number)}, state: reset"),),
         outcomes={"sums": UpgradeOutcome.RESET},
         after={"out": ONE | {"first": 99}},

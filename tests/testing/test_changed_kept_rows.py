@@ -25,7 +25,7 @@ def test_a_column_of_kept_rows_that_is_gone_can_be_renamed_or_given_up() -> None
     renamed = ("n: 2}}", "n: 2}, was: {columns: {number: id}}}")
     assert outcomes(Life(changed(MANY, (best[0], best[1] % "number"), renamed), begun))["best"] is UpgradeOutcome.KEPT
     fewer = changed(MANY, (best[0], (best[1] % "id").replace("id: id, ", "")))
-    with pytest.raises(RestoreRefused, match=r"step 'best' has no `id` any more, which its state holds"):
+    with pytest.raises(RestoreRefused, match=r"step 'best' no longer has `id`, which its state contains"):
         Life(fewer, begun)
     given_up = changed(fewer, ("n: 2}}", "n: 2}, state: {drop: [id]}}"))
     assert outcomes(Life(given_up, begun))["best"] is UpgradeOutcome.KEPT
@@ -122,4 +122,4 @@ def test_a_word_that_nothing_needs_is_remarked() -> None:
     begun.checkpoint()
     text = changed(TOTALS, ("net: sum(amount)}", "net: sum(amount)}, state: keep"))
     (step,) = [one for one in begun.check(text).upgrade.steps if one.name == OperatorName("sums")]
-    assert step.remarks == ("`keep` was said, but nothing has changed that needs it",)
+    assert step.remarks == ("`keep` has no effect: nothing has changed that needs it",)

@@ -68,10 +68,10 @@ def test_state_of_a_lookup_goes_on(old: str, new: str, out: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("file", "old", "new", "told"),
     [
-        (PLAIN, "tab.v}", "tab.w}", "step 'found' has no `v` any more, which its state holds"),
+        (PLAIN, "tab.v}", "tab.w}", "step 'found' no longer has `v`, which its state contains"),
         (PLAIN, "from: rows, table", "from: some, table", "what is kept of rows, `v` of rows"),
         (PLAIN, "key: k}}", "key: w}}", "its key: it was k and is w"),
-        (PLAIN, ", w: string}", "}", "step 'tab' has no `w` any more, which its state holds"),
+        (PLAIN, ", w: string}", "}", "step 'tab' no longer has `w`, which its state contains"),
         (WAITING, "wait 1h", "drop", "state waiting: the step has no such state now"),
         (WAITING, "on: {k: k}", "on: {other: k}", "what waits of orders"),
     ],

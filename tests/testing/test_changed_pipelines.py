@@ -200,13 +200,13 @@ def test_a_word_counts_once_for_each_note(begun: Life) -> None:
     kept = changed(MEANT, ("* 2)}", '* 2)}, state: {keep: "2026-11"}'))
     life = Life(kept, begun).checkpoint()
     later = kept.replace("amount * 2", "amount * 3")
-    with pytest.raises(RestoreRefused, match=r'`state: \{keep: "2026-11"\}` was written for an earlier change'):
+    with pytest.raises(RestoreRefused, match=r'`state: \{keep: "2026-11"\}` was applied to an earlier change'):
         Life(later, life)
     assert outcomes(Life(later.replace("2026-11", "2026-12"), life))["sums"] is UpgradeOutcome.KEPT
     once = CommandLineDirectives(keep={OperatorName("sums"): ""})
     command_line = Life(MEANT, begun, once).checkpoint()
     third = MEANT.replace("amount * 2", "amount * 3")
-    with pytest.raises(RestoreRefused, match=r"`--keep` was written for an earlier change.*--keep sums=.why"):
+    with pytest.raises(RestoreRefused, match=r"`--keep` was applied to an earlier change.*--keep sums=.why"):
         Life(third, command_line, once)
     assert (
         outcomes(Life(third, command_line, CommandLineDirectives(keep={OperatorName("sums"): "again"})))["sums"]
@@ -242,7 +242,7 @@ def test_a_source_that_is_gone_is_given_up_by_name() -> None:
     with pytest.raises(RestoreRefused, match=r"positions of source 'returns'.*--drop returns"):
         Life(TOTALS, life)
     command_line = CommandLineDirectives(drop=(OperatorName("returns"),), keep={OperatorName("sums"): ""})
-    with pytest.raises(RestoreRefused, match=r"it gets no records of returns any more"):
+    with pytest.raises(RestoreRefused, match=r"it no longer gets records of returns"):
         Life(TOTALS, life, CommandLineDirectives(drop=command_line.drop))
     after = Life(TOTALS, life, command_line)
     assert went_on(after)["n"] == N_OF_C0 + 2
@@ -344,7 +344,7 @@ def test_open_windows_cannot_go_on_as_windows_of_another_kind(now: str) -> None:
     begun.checkpoint()
     visits = "aggregate: {n: count(*)}%s}\n  - {name: visits"
     kept = changed(MANY, (visits % "", visits % ", state: keep"), ("window: {tumbling: 1m}", now))
-    with pytest.raises(RestoreRefused, match=r"step 'minutes' cannot be read as what it is now.*`state: reset`"):
+    with pytest.raises(RestoreRefused, match=r"step 'minutes' cannot be read by the new definition.*`state: reset`"):
         Life(kept, begun)
     assert outcomes(Life(kept.replace("state: keep", "state: reset"), begun))["minutes"] is UpgradeOutcome.RESET
 
@@ -355,7 +355,7 @@ def test_a_word_that_is_spent_is_reported_where_it_does_nothing(begun: Life) -> 
     (step,) = (one for one in first.check(reset).upgrade.steps if one.name == "sums")
     assert (step.outcome, step.remarks) == (
         UpgradeOutcome.KEPT,
-        ("`state: reset` counted at an earlier change, and does nothing now",),
+        ("`state: reset` was applied to an earlier change, and has no effect now",),
     )
 
 
@@ -431,7 +431,7 @@ def test_a_step_is_renamed_with_a_column_while_one_aggregate_begins_and_one_is_g
 
 def test_an_aggregate_that_cannot_begin_where_keys_are_there_needs_an_empty_state(begun: Life) -> None:
     text = changed(TOTALS, ("{n: count(*),", "{first: first(id), n: count(*),"))
-    with pytest.raises(RestoreRefused, match=r"cannot be read as what it is now: .*--reset sums"):
+    with pytest.raises(RestoreRefused, match=r"cannot be read by the new definition: .*--reset sums"):
         Life(text, begun)
 
 
@@ -478,7 +478,7 @@ def test_the_last_extreme_of_changes_can_only_be_given_up_with_the_whole_state()
     Life(changed(fewer, ("most: max(price)}", "most: max(price)}, state: {drop: [least]}")), begun)  # its state stays
 
     none = changed(fewer, (", most: max(price)", ""))
-    told = r"has no `least`, `most` any more, and without that it does not have the whole state `values_bigint`"
+    told = r"no longer has `least`, `most`, and without that it does not have the whole state `values_bigint`"
     with pytest.raises(RestoreRefused, match=told) as refused:
         Life(none, begun)
     assert "state: reset" in refused.value.message
@@ -496,7 +496,9 @@ def test_the_last_extreme_of_changes_can_only_be_given_up_with_the_whole_state()
 
 def test_an_aggregate_is_given_up_once_by_the_command_line(begun: Life) -> None:
     text = changed(TOTALS, (", net: sum(amount)", ""))
-    with pytest.raises(RestoreRefused, match=r"`state: \{drop: \[net\]\}` in the file, or for once --drop sums.net;"):
+    with pytest.raises(
+        RestoreRefused, match=r"`state: \{drop: \[net\]\}` in the file, or for a single start --drop sums.net;"
+    ):
         Life(text, begun)
     command_line = CommandLineDirectives(columns=((OperatorName("sums"), "net"),))
     life = Life(text, begun, command_line)

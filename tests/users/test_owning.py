@@ -90,7 +90,7 @@ def test_X04_an_executor_with_a_disk_of_its_own_is_refused_before_anything_is_re
     user.produce(source, numbers((1, 1)))
     daemon = user.start("-m", "tests.support.faulty_slot", "own-disk")
     assert daemon.wait() == 2, daemon.text()[-3000:]
-    assert f"slot 0 on 127.0.0.1 does not see what the daemon has written to file://{place}" in daemon.text()
+    assert f"slot 0 on 127.0.0.1 cannot read the object that the daemon has written to file://{place}" in daemon.text()
     assert "mount it on that host" in daemon.text()
     assert "is running" not in daemon.text()
     assert user.rows(out) == []

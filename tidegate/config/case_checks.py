@@ -21,7 +21,7 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions
 
 _VALUES: Final = ("value", "text", "value_base64")
-_LETTERS: Final = "they are not compared but counted: `bad_records: {WRONG_TYPE: 1}`"
+_LETTERS: Final = "dead letters are counted, not compared: `bad_records: {WRONG_TYPE: 1}`"
 _KEYS: Final = ("key", "key_base64")
 
 
@@ -75,15 +75,15 @@ def _unknown(path: Path, named: Mapping[str, object], known: Sequence[str], what
 
 def _end(path: Path, case: CaseSettings) -> Iterator[PathProblem]:
     if case.fails is not None and (case.expect or case.bad_records or case.late):
-        message = "a pipeline that fails has written nothing that counts"
-        yield PathProblem((*path, "fails"), message, "remove it, or what else is expected", at_key=True)
+        message = "a case with `fails` expects nothing else"
+        yield PathProblem((*path, "fails"), message, "remove `fails`, or the other expectations", at_key=True)
     if isinstance(case.bad_records, dict):
         for kind in case.bad_records:
             if kind not in FailureKind.__members__:
                 remedy = derive_suggestion(
                     kind, FailureKind.__members__, otherwise="`tidegate docs operations/bad-records` lists them"
                 )
-                message = f"`{kind[:60]}` is no kind of bad record"
+                message = f"`{kind[:60]}` is not a kind of bad record"
                 yield PathProblem((*path, "bad_records", kind), message, remedy, at_key=True)
 
 
@@ -97,7 +97,7 @@ def derive_given_problems(path: Path, element: GivenSettings, source: SourceSett
         return
     yield from _alternatives(path, element)
     if not element.written.intersection(_VALUES):
-        message = "a record without `value`"
+        message = "`value` is missing"
         yield PathProblem(path, message, "add it; `value: null` is a tombstone")
     if source is None:
         return
@@ -125,7 +125,7 @@ def _expected(
 
 def _written_topic(path: Path, topic: str, sink: SinkSettings) -> Iterator[PathProblem]:
     if isinstance(sink.topic, str):
-        yield PathProblem(path, f"the sink writes `{sink.topic}` and nothing else", "remove it", at_key=True)
+        yield PathProblem(path, f"the sink writes only to `{sink.topic}`", "remove it", at_key=True)
     elif topic not in sink.all_topics:
         remedy = derive_suggestion(topic, sink.all_topics)
         yield PathProblem(path, f"the sink does not write `{topic}`", remedy)

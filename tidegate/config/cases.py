@@ -40,7 +40,7 @@ def _moment(value: object) -> int:
     """Parses a timestamp, or milliseconds since 1970 as Kafka stores them."""
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) >= _MOMENT_END:
-            raise refusal(f"{describe_value(value)} is beyond all timestamps of Kafka", "write the ms since 1970")
+            raise refusal(f"{describe_value(value)} is out of range for a Kafka timestamp", "write the ms since 1970")
         return int(value)
     text = require_text(value, "a timestamp")
     try:
@@ -54,7 +54,7 @@ def _moment(value: object) -> int:
 def _plain(value: object) -> Any:
     """Converts a YAML value. Refuses secrets, which would be compared, and shown if they differed."""
     if isinstance(value, SecretStr):
-        raise refusal("a test holds a secret", "write the value out: ${file:...} is for properties only")
+        raise refusal("a test contains a secret", "write the value out: ${file:...} is for properties only")
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -69,7 +69,7 @@ def _key(value: object) -> str | None:
         return None
     if isinstance(value, bool | int):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    return require_text(value, "text, or null", "write text; bytes that are no text are `key_base64`")
+    return require_text(value, "text, or null", "write text; for other bytes use `key_base64`")
 
 
 def _text(value: object) -> str:

@@ -98,13 +98,15 @@ def _roles(settings: PipelineSettings) -> Iterator[PathProblem]:
     """Checks that a token has only one role, and that certificate names are used only with client certificates."""
     tls, tokens = settings.http.tls, (settings.http.read_token_file, settings.http.token_file)
     if None not in tokens and PurePath(str(tokens[0])) == PurePath(str(tokens[1])):
-        message = "is `token_file`, too: whoever may read could give commands"
-        yield PathProblem(("http", "read_token_file"), message, "name another file: it is made when it is not there")
+        message = "is also `token_file`: clients that may only read could give commands"
+        yield PathProblem(
+            ("http", "read_token_file"), message, "name another file; the daemon creates it if it does not exist"
+        )
     if tls is None or tls.client_ca is not None:
         return
     for word in ("read", "operate"):
         if getattr(tls, word) is not None:
-            message = "has no effect: without `client_ca` clients show no certificates"
+            message = "has no effect: without `client_ca`, clients present no certificates"
             yield PathProblem(("http", "tls", word), message, "add `client_ca`, or remove this", at_key=True)
 
 
@@ -125,7 +127,7 @@ def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
             yield PathProblem(("sinks", name), "`from` is missing", remedy, at_key=True)
         elif sink.from_ is not None and name in named:
             message = f"it gets the late records of `{named[name]}`, and nothing else"
-            yield PathProblem(("sinks", name, "from"), message, "remove `from`, or make a sink of its own", at_key=True)
+            yield PathProblem(("sinks", name, "from"), message, "remove `from`, or add another sink", at_key=True)
 
 
 def _dead_letters(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
@@ -205,10 +207,10 @@ def _own_properties(
         if name not in top and (other := find_other_name(name, top)):
             message = f"is another name of `{other}`, which is in `{'.'.join(map(str, place))}:`"
             yield PathProblem(
-                (*path, name), message, f"write `{other}` here, too: it counts in place of that", at_key=True
+                (*path, name), message, f"write `{other}` here as well: it overrides that one", at_key=True
             )
     for word in sorted(SERVERS & set(properties)):
-        message = "a source or sink has no cluster of its own"
+        message = "a source or sink cannot define a cluster"
         remedy = "define the cluster under `clusters:` at the top, and name it here: `cluster: NAME`"
         yield PathProblem((*path, word), message, remedy, at_key=True)
 
@@ -286,7 +288,9 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
         yield PathProblem(("runtime", "heartbeat_timeout"), "is too short for the heartbeat interval", remedy)
     checkpoints = settings.checkpoints
     if checkpoints.mode != "exactly-once" and checkpoints.unaligned.after_ms is not None:
-        message = f"`{checkpoints.unaligned}` needs `mode: exactly-once`: at-least-once waits for no barrier anyway"
+        message = (
+            f"`{checkpoints.unaligned}` needs `mode: exactly-once`: in at-least-once mode nothing waits for barriers"
+        )
         yield PathProblem(("checkpoints", "unaligned"), message, "remove it, or change the mode")
     pauses = checkpoints.min_pause_ms > checkpoints.interval_ms
     apart_ms, word = (checkpoints.min_pause_ms, "min_pause") if pauses else (checkpoints.interval_ms, "interval")
@@ -319,7 +323,7 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         message = "dead letters of topics by a pattern are not supported yet"
         yield PathProblem((*path, "bad_records"), message, "list the topics: `topics: [a, b]`, or use fail or skip")
     if isinstance(source.start, dict) and (source.pattern is not None or len(source.all_topics) > 1):
-        message = "offsets by partition do not say which of several topics"
+        message = "offsets by partition are ambiguous for several topics"
         yield PathProblem((*path, "start"), message, "make a source per topic and list them in `from`")
     if _is_over(source.start, source.until):
         message = f"`{source.until}` is not after `start`, {source.start}: nothing would be read"
@@ -349,7 +353,7 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if kind.fixed_columns is not None and not isinstance(source.schema_, NamedSchema):
         yield from _chosen_columns(path, kind.name, kind.fixed_columns, source.schema_ or {})
     if source.on_null is not None and kind.reads_tombstones:
-        message = f"a record without value is no bad record in a {kind.name} source: its `value` is NULL"
+        message = f"has no effect: in a {kind.name} source a record without value has NULL in `value`"
         yield PathProblem((*path, "on_null"), message, "remove it, and use `where: value IS NOT NULL`", at_key=True)
     for word, schema in (("schema", source.schema_), ("key_schema", source.key_schema)):
         if isinstance(schema, NamedSchema) and schema.file is not None:
@@ -371,17 +375,17 @@ def _beside_a_file(path: Path, schema: NamedSchema) -> Iterator[PathProblem]:
 
 def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathProblem]:
     if kind.is_changelog and source.on_null == TOMBSTONE:
-        message = f"a {kind.name} source has rows of deletes already, and a tombstone would repeat them"
-        yield PathProblem((*path, "on_null"), message, "remove it: tombstones are left out")
+        message = f"a {kind.name} source emits a row for each delete, which a tombstone would repeat"
+        yield PathProblem((*path, "on_null"), message, "remove it: tombstones are skipped")
     yield from _units((*path, "written_as", "timestamps"), source)
     said = {word for word in source.written_as.model_fields_set if getattr(source.written_as, word) is not None}
     refused = said - set(kind.written_as)
     if refused and not kind.written_as:
-        message = f"values of {kind.name} are written in one way"
+        message = f"values of {kind.name} are not ambiguous"
         yield PathProblem((*path, "written_as"), message, "remove it", at_key=True)
         return
     for word in sorted(refused):
-        message = f"{word} of {kind.name} are written in one way"
+        message = f"{word} of {kind.name} are not ambiguous"
         yield PathProblem((*path, "written_as", word), message, "remove it", at_key=True)
     if "decimals" in kind.written_as and "decimals" not in said:
         yield from _decimals((*path, "schema"), source)
@@ -395,7 +399,7 @@ def _decimals(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     columns = source.schema_ if isinstance(source.schema_, dict) else {}
     found = next(((name, kind) for name, kind in columns.items() if holds_kind(kind, ["decimal"])), None)
     if found is not None:
-        message = f"the column `{found[0]}` is {found[1]}, and whether a text in it is a number or base64 is not known"
+        message = f"the column `{found[0]}` is {found[1]}, and a text in it may be a number or base64"
         remedy = (
             "add `written_as: {decimals: text}` to the source (the connector has `decimal.handling.mode=string`, or "
             "writes numbers), `base64` (`precise`), or `schema` (records have their schema with them)"
@@ -425,21 +429,21 @@ def _arrival(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         yield PathProblem((*path, "watermark", "idle"), message, "remove it", at_key=True)
     if source.watermark.ahead_ms is not None:
         remedy = "remove `ahead`: brokers have `message.timestamp.after.max.ms`"
-        yield PathProblem((*path, "watermark", "ahead"), f"{both}, which is never ahead of itself", remedy, at_key=True)
+        yield PathProblem((*path, "watermark", "ahead"), f"{both}, so `ahead` has no effect", remedy, at_key=True)
 
 
 def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if source.metadata.key is None:
         for word, value in (("key_format", source.key_format), ("key_schema", source.key_schema)):
             if value is not None:
-                message = "no column is to hold the key"
+                message = "no column holds the key"
                 yield PathProblem((*path, word), message, "add it: `metadata: {key: NAME}`", at_key=True)
     elif source.key_format in (keys.JSON, keys.AVRO):
         if source.key_schema is None:
             remedy = "add it: the type of the key, for instance bigint or {id: bigint}"
             yield PathProblem((*path, "key_format"), "`key_schema` is missing", remedy)
         elif source.key_format == keys.JSON and isinstance(source.key_schema, NamedSchema):
-            message = "a json key has no schema of that kind"
+            message = "a json key has a type, not a schema"
             yield PathProblem((*path, "key_schema"), message, "write its type, for instance bigint or {id: bigint}")
     elif source.key_schema is not None:
         message = f"a {source.key_format or keys.TEXT} key has no schema"
@@ -464,7 +468,7 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
     given = kinds_in(step)
     words = [kind.word for kind in given]
     if len(given) > 1:
-        message = f"a step does one thing, this one has `{'` and `'.join(words)}`"
+        message = f"a step has one operation, and this one has `{'` and `'.join(words)}`"
         yield PathProblem((*path, words[1]), message, "make it two steps", at_key=True)
     for kind in given:
         for key, remedy in kind.needs.items():
@@ -491,7 +495,7 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
     if not given and not orphans and step.from_ is not None and len(step.from_) == 1:
         choices = ", ".join(f"`{kind.word}`" for kind in kinds if kind.word)
         remedy = f"add one of {choices}; a union lists several in `from`"
-        yield PathProblem(path, "does nothing", remedy, at_key=True)
+        yield PathProblem(path, "has no operation", remedy, at_key=True)
 
 
 def _keys_given(step: StepSettings) -> list[str]:
@@ -512,12 +516,12 @@ def decide_change_problems(
     taken: dict[str, str] = {}
     for path, name, was in _renamed(settings, step_indices):
         if was == name:
-            yield PathProblem(path, "it has this name already", "write its former name, or remove `was`")
+            yield PathProblem(path, "the name has not changed", "write its former name, or remove `was`")
         elif was in there:
-            message = f"there still is a {there[was]} `{was}`: the state of one cannot continue in two"
+            message = f"the file still has a {there[was]} `{was}`: state cannot continue in two places"
             yield PathProblem(path, message, f"remove `was`, or remove or rename that {there[was]}")
         elif was in taken:
-            message = f"`{taken[was]}` was `{was}`, too: the state of one cannot continue in two"
+            message = f"`{taken[was]}` also has `was: {was}`: state cannot continue in two places"
             yield PathProblem(path, message, "remove one `was`: that step begins with empty state")
         else:
             taken[was] = name
@@ -550,9 +554,9 @@ def _columns(path: Path, word: DirectiveVerb | None, renamed: dict[str, str]) ->
     former = {old: new for new, old in renamed.items()}
     for column in word.drop:
         if column in former:
-            message = f"`{column}` continues as `{former[column]}`, `was` says"
+            message = f"`was` renames `{column}` to `{former[column]}`"
             yield PathProblem((*path, "drop"), message, "remove it here, or there")
     for column in word.defaults:
         if column in renamed:
-            message = f"`{column}` has the values that `{renamed[column]}` had, `was` says"
+            message = f"`was` gives `{column}` the values of `{renamed[column]}`"
             yield PathProblem((*path, "defaults", column), message, "remove it here, or there", at_key=True)

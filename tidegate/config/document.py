@@ -61,7 +61,7 @@ class MappingNode:
 
 _YAML_REMEDY = "check indentation (spaces, not tabs) and brackets, and quote values with `: `, `#` or a leading sign"
 _QUOTE_VARIABLES = (
-    'within braces or brackets put a variable in quotes: "${NAME}"; write one that is no text outside of them'
+    'within braces or brackets put a variable in quotes: "${NAME}"; write a number or a boolean outside of them'
 )
 
 Node = ScalarNode | SequenceNode | MappingNode
@@ -220,7 +220,7 @@ class _Builder:
 
     def _key(self, node: Node, event: yaml.Event) -> ScalarNode:
         if not isinstance(node, ScalarNode):
-            self._stop(event, "a key must be a word", "quote it if it begins with `[`, `{` or `*`")
+            self._stop(event, "a key must be plain text", "quote it if it begins with `[`, `{` or `*`")
         return node
 
     def _enter(self, parent: MappingNode, key: ScalarNode, value: Node) -> None:

@@ -49,11 +49,11 @@ def decide_encryption_problems(wanted: str, master: str, spark: Mapping[str, Tex
     """Returns why connections that must be encrypted would not be."""
     if not decide_encryption(wanted, master):
         return []
-    way_out = "or set `runtime.encryption: never` on a network that nobody else uses"
+    way_out = "or set `runtime.encryption: never` on a private network"
     problems = [
         property_problem(
             name,
-            "what is sent, including the passwords of `kafka:`, would be in clear text",
+            "traffic, including the passwords in `kafka:`, would be in clear text",
             f"remove it, {way_out}",
         )
         for name in ("spark.authenticate", "spark.network.crypto.enabled")

@@ -161,7 +161,7 @@ def _read_site(file: str) -> MappingNode | None:
     text = _read_text(FilePath(file), VARIABLE)
     try:
         tree, problems = derive_tree(text, file)
-        root = _root(tree, f"write settings of this place, or unset {VARIABLE}")
+        root = _root(tree, f"write site settings, or unset {VARIABLE}")
     except DocumentBroken as error:
         raise ConfigErrors([_text_problem(file, VARIABLE, error.problem)]) from error
     if problems:
@@ -180,7 +180,7 @@ def _root(tree: Node | None, remedy: str = "`tidegate init` writes a sample") ->
     if isinstance(tree, MappingNode):
         return tree
     mark = tree.mark if tree else YamlPosition(1, 1, 0)
-    raise DocumentBroken(TextProblem(mark, "the file holds no settings", remedy))
+    raise DocumentBroken(TextProblem(mark, "the file has no settings", remedy))
 
 
 def _secrets(settings: PipelineSettings) -> set[str]:
@@ -280,8 +280,8 @@ def lay_over(tree: MappingNode, site: MappingNode) -> tuple[MappingNode, list[Te
     problems = [
         TextProblem(
             key.mark,
-            f"`{key.text[:100]}` is not of a site file ({VARIABLE})",
-            derive_suggestion(key.text, SECTIONS, otherwise="what happens to records is in the pipeline file"),
+            f"`{key.text[:100]}` is not allowed in a site file ({VARIABLE})",
+            derive_suggestion(key.text, SECTIONS, otherwise="settings that affect records belong in the pipeline file"),
         )
         for key, _ in site.entries
         if key.text not in SECTIONS

@@ -27,7 +27,7 @@ Side = Literal["both", "consumer", "producer"]
 _NO_PASSWORD: Final = "remove it: `ssl.ca.location` is a file in PEM, which has no password"  # noqa: S105 - a remedy
 _PEM: Final = "remove it: certificates and keys are files in PEM"
 _KEYS: Final = "use `ssl.certificate.location` and `ssl.key.location` (PEM files)"
-_FORMAT: Final = "remove it: `format` and `key_format` of the source or sink say how records are read and written"
+_FORMAT: Final = "remove it: `format` and `key_format` of the source or sink determine how records are read and written"
 _REGISTRY: Final = "write it as `registry: {url: ...}` at the top of the file"
 _REGISTRY_LOGIN: Final = "write `username` and `password` in `registry:` at the top of the file"
 _START: Final = "set `start` of the source instead"
@@ -117,7 +117,7 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
     "max.poll.interval.ms": (_GROUP, "remove it"),
     "coordinator.query.interval.ms": (_GROUP, "remove it"),
     "internal.termination.signal": ("signals belong to the daemon", "remove it"),
-    "builtin.features": ("it says what the library was built with", "remove it"),
+    "builtin.features": ("it describes how the library was built", "remove it"),
     "enabled_events": (_CALLBACK, "remove it"),
 }
 """Names -> (reason, remedy). Aliases of these names are also reserved."""
@@ -222,7 +222,7 @@ def _twice(properties: Mapping[str, Text]) -> list[PathProblem]:
     for name in properties:
         other = find_other_name(name, seen)
         if other and not name.startswith("sasl.oauthbearer."):  # one of their names is accepted, the other refused
-            problems.append(property_problem(name, f"is another name of `{other}`, which is given, too", _KEEP_ONE))
+            problems.append(property_problem(name, f"is another name of `{other}`, which is also set", _KEEP_ONE))
         seen.append(name)
     return problems
 
@@ -290,7 +290,7 @@ def _protocol_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
                 message = f"`{server[:60]}` is left out: `security.protocol` is `{protocol[:30]}`"
                 problems.append(PathProblem((name,), message, f"write {address[:60]}, and the protocol there"))
             elif scheme.lower() not in PROTOCOLS:
-                message = f"`{server[:60]}` is no address of Kafka"
+                message = f"`{server[:60]}` is not a Kafka address"
                 problems.append(PathProblem((name,), message, f"write {address[:60]}"))
     return problems
 
@@ -381,9 +381,9 @@ def _reconnecting(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
         yield PathProblem((name if name in properties else limit,), message, f"make `{limit}` at least as long")
     name, limit = "https.ca.location", "https.ca.pem"
     if name in properties and limit in properties:
-        yield property_problem(name, f"`{limit}` is given, too", "keep one of them")
+        yield property_problem(name, f"`{limit}` is also set", "keep one of them")
     if properties.get("broker.version.fallback") == "":
-        yield PathProblem(("broker.version.fallback",), "is empty", "remove it: brokers say what they can do")
+        yield PathProblem(("broker.version.fallback",), "is empty", "remove it: brokers report their features")
 
 
 def _fetching(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
@@ -411,8 +411,10 @@ def _producing(properties: Mapping[str, Text], transaction_ms: int) -> Iterator[
     for name in _LINGER:
         linger_ms = _number(properties, name, 0)
         if limit_ms <= linger_ms <= LINGER_MAX_MS:
-            message = f"{linger_ms:g} ms are not less than the time that a record has to be delivered, "
-            yield PathProblem((name,), message + render_duration(limit_ms), "records wait for so long: make it shorter")
+            message = f"{linger_ms:g} ms is not less than the delivery timeout of a record, "
+            yield PathProblem(
+                (name,), message + render_duration(limit_ms), "records would wait that long: make it shorter"
+            )
 
 
 def _queueing(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
@@ -424,7 +426,9 @@ def _queueing(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
         yield PathProblem((name,), message, f"make it at least {-(-record // 1024):.0f}, or lower `message.max.bytes`")
     name = "queue.buffering.max.messages"
     if _number(properties, name, 1) < 1:
-        yield PathProblem((name,), "0 is no limit, and what a sink holds needs one", "use 1 or more, or remove it")
+        yield PathProblem(
+            (name,), "0 means unlimited, and the queue of a sink must be limited", "use 1 or more, or remove it"
+        )
 
 
 def _number(properties: Mapping[str, Text], name: str, default: float) -> float:

@@ -92,7 +92,7 @@ def decide_schema_problems(settings: PipelineSettings, *, registry: bool) -> Ite
             remedy = "add `registry: {url: ...}` to the file, or `schema_id: none` where records have no id"
             yield PathProblem(one.format_path, message, remedy)
         if one.ids == "none" and one.schema is None and one.is_source:
-            message = "records without an id, and nothing that says how they were written"
+            message = "records have no schema id, and no schema is named"
             remedy = f"add `{one.path[-1]}: {{file: ...}}` or `{{registry: ...}}`"
             yield PathProblem((*one.path[:-1], "schema_id"), message, remedy)
         if isinstance(one.schema, WrittenSchema):
@@ -123,17 +123,17 @@ def _asks(one: _End) -> bool:
 def _written(one: _End, schema: WrittenSchema) -> Iterator[PathProblem]:
     path = one.path
     if one.ids == "none" and schema.register_ == "auto" and schema.registry is not None:
-        message = "records without an id, so nothing is registered"
+        message = "records have no schema id, so no schema is registered"
         yield PathProblem((*path, "registry"), message, "remove it, or write `register: existing`", at_key=True)
     if schema.registry is not None and schema.subject != "topic":
         message = "`registry` names the subject already"
         yield PathProblem((*path, "subject"), message, "keep one of them", at_key=True)
     if schema.message is not None and schema.file is None and schema.register_ != "existing":
         remedy = "remove it, or name the schema: `file`, or `register: existing`"
-        yield PathProblem((*path, "message"), "a message is of a schema that is there already", remedy, at_key=True)
+        yield PathProblem((*path, "message"), "`message` selects from an existing schema", remedy, at_key=True)
     if schema.version != LATEST and (schema.file is not None or schema.register_ != "existing"):
         remedy = "remove it, or write `register: existing`, and no `file`"
-        yield PathProblem((*path, "version"), "a version is of a schema that the registry has", remedy, at_key=True)
+        yield PathProblem((*path, "version"), "`version` needs a schema that is in the registry", remedy, at_key=True)
 
 
 def _registry(registry: RegistrySettings) -> Iterator[PathProblem]:

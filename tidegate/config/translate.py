@@ -190,7 +190,9 @@ def derive_settings(values: dict[str, Value]) -> Understood:
         rest.remove(broken_parts)
         broken_parts = []
     # There are too many broken properties: the rest of the file is left for the next run.
-    problems.append(PathProblem((), "too much is wrong to look at all of it", "correct what was found, and look again"))
+    problems.append(
+        PathProblem((), "there are too many problems to report all of them", "correct these first, and validate again")
+    )
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
     return Understood(nothing, tuple(problems), frozenset([""]), (), ())
 

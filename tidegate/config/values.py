@@ -120,7 +120,7 @@ class ValueReader:
         entries: dict[str, Value] = {}
         for name, value in node.entries:
             if name.text == "<<" and not name.style and name.tag is None:
-                remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
+                remedy = "write out the settings: an alias (`*a`) can only replace a whole value"
                 self.problems.append(((*path, "<<"), TextProblem(name.mark, "YAML 1.2 has no merge keys", remedy)))
                 self.unresolved.add(path)
             else:

@@ -94,7 +94,7 @@ def find_replaced(old: Identity, now: Identity) -> ClusterProblem | None:
         remedy = f"correct the address{place and ', or give the other cluster a name of its own'}"
         message = (
             f"the checkpoint was taken on Kafka cluster {was.id}, `bootstrap.servers`{place} leads to cluster "
-            f"{found.id}; offsets mean nothing there: {remedy}, or start with {BEGIN_ANEW}"
+            f"{found.id}; offsets are not valid there: {remedy}, or start with {BEGIN_ANEW}"
         )
         return ClusterProblem(message, {"cluster": name, "old": was.id, "new": found.id})
     return None
@@ -127,7 +127,7 @@ def find_moved(
         if was is not None and name is not None and now.clusters[name].id != was.id:
             message = (
                 f"source {one.source}: the checkpoint has its positions in Kafka cluster {was.id}, and it reads "
-                f"`{name}` now, which is cluster {now.clusters[name].id}; offsets mean nothing there: set its "
+                f"`{name}` now, which is cluster {now.clusters[name].id}; offsets are not valid there: set its "
                 "`cluster` back; or give the source another name, which begins as its `start` says; or start with "
                 f"{BEGIN_ANEW}"
             )

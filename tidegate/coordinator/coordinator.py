@@ -477,7 +477,7 @@ class Coordinator:
             why = (
                 "no broker answers; to wait longer for them, raise"
                 if self._brokers_away
-                else "no checkpoint has completed in time; look for the reason in the checkpoints before, or raise"
+                else "no checkpoint has completed in time; see the earlier checkpoints for the reason, or raise"
             )
             self._fail(
                 "transaction-timeout",

@@ -63,7 +63,7 @@ def decide_same_cluster(before: str, now: str, place: str) -> None:
     if now != before:
         raise ClusterReplaced(
             f"another Kafka cluster answers at {place} while the pipeline runs (id {before}, now {now}); positions and "
-            f"transactions mean nothing there: correct the address and start again, or start with {BEGIN_ANEW}",
+            f"transactions are not valid there: correct the address and start again, or start with {BEGIN_ANEW}",
             old=before,
             new=now,
         )
@@ -79,7 +79,7 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str], where:
         if new != old:
             raise TopicReplaced(
                 f"topic {topic}{where} was deleted and created again while the pipeline ran (id {old}, now {new}); its "
-                f"offsets start over and the positions of the checkpoint mean nothing there: start with {BEGIN_ANEW} "
+                f"offsets start over and the positions of the checkpoint are not valid there: start with {BEGIN_ANEW} "
                 f"if that is intended; {OTHER_TOPIC}",
                 topic=topic,
                 old=old,

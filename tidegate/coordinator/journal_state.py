@@ -151,7 +151,7 @@ def _check_follows(state: JournalState, entry: AnyEntry) -> None:
     newest = state.newest_checkpoint
     problem = ""
     if entry.floor > entry.sequence:
-        problem = f"its floor {entry.floor} lies above it"
+        problem = f"its floor {entry.floor} is above it"
     elif state.newest is not None and entry.sequence != state.next_sequence:
         problem = f"entry {state.next_sequence} was expected"
     elif state.journal and entry.journal != state.journal:

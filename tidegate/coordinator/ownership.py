@@ -147,8 +147,8 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
         return tuple(sorted((record | set(known.open_journals)) - {state.journal}))
     raise PipelineKnown(
         f"{place}: {problem}. Continuing from this directory would write output again that is already committed, so "
-        "nothing was started. The choices: name the right directory; or, when readers can live with output that is "
-        "written again, start with --restore ID --repeat-output (`tidegate checkpoints FILE` lists the ids)",
+        "nothing was started. The choices: name the right directory; or, if readers tolerate duplicate "
+        "output, start with --restore ID --repeat-output (`tidegate checkpoints FILE` lists the ids)",
         place=place,
     )
 
@@ -166,12 +166,12 @@ def refuse_repeated(state: JournalState, known: Known, target: RestoreTarget, *,
         or (state.newest is not None and not _find_problem(state, known))
     ):
         return
-    what = "is empty" if state.newest is None else "knows nothing of it"
+    what = "is empty" if state.newest is None else "has no record of it"
     raise PipelineKnown(
         f"{place} {what}, but the pipeline has continued from {target.title} before: its consumer group has the record "
         f"of {record}. Restoring it once more would write output again, so nothing was started. The choices: mount the "
-        "volume, or correct `checkpoints.directory`; or add --begin-anew to --restore PATH --repeat-output, when "
-        "readers can live with output that is written again",
+        "volume, or correct `checkpoints.directory`; or add --begin-anew to --restore PATH --repeat-output, if "
+        "readers tolerate duplicate output",
         place=place,
     )
 
@@ -232,6 +232,7 @@ def _tell_empty(known: Known, place: str) -> str:
     return (
         f"{place} is empty, but Kafka knows this pipeline: {' and '.join(facts)}. Starting over would write output "
         "again, so nothing was started. The choices: mount the volume, or correct `checkpoints.directory`; restore a "
-        "savepoint (--restore PATH --repeat-output); or begin as `start` says with --begin-anew, when readers can live "
-        "with output that is written again"
+        "savepoint (--restore PATH --repeat-output); or begin as `start` says with --begin-anew, if readers tolerate "
+        "duplicate "
+        "output"
     )

@@ -82,7 +82,7 @@ def decide_restart(
     after = RestartHistory(in_a_row, recent, failure.fault, history.fault_times + 1 if stays else 1)
     if failure.fault and after.fault_times >= SAME_FAULT_MAX:
         return after, GiveUp(
-            f"{after.fault_times} attempts in a row ended with the same error of the program, and the next one would: "
+            f"{after.fault_times} attempts in a row ended with the same program error, and the next one would as well: "
             f"{failure.reason}; the log has its traceback"
         )
     if len(recent) >= settings.give_up_failures:

@@ -72,8 +72,9 @@ def find_retained(state: JournalState, wanted: CheckpointId) -> RestoreTarget:
             return RestoreTarget(title, title, entry.checkpoint, entry.identity, retained=True)
     if not state.retained:
         raise RestoreRefused(
-            f"checkpoint {wanted} is not there, nor any other: look whether this is the checkpoint directory of the "
-            "pipeline and its volume is mounted, or choose a savepoint by its path",
+            f"checkpoint {wanted} does not exist, and neither does any other: check that this is the checkpoint "
+            "directory "
+            "of the pipeline and that its volume is mounted, or choose a savepoint by its path",
             wanted=wanted,
         )
     there = ", ".join(str(entry.checkpoint.id) for entry in state.retained)
@@ -137,15 +138,15 @@ def validate_restore_target(state: JournalState, target: RestoreTarget, *, repea
         if not repeat_output and not target.from_rows:
             raise RestoreRefused(
                 f"{target.title} is restored into a new checkpoint directory, so it cannot be known what was committed "
-                "after it: output could be written a second time. When nothing has run after it, or readers can live "
-                "with that, say so with --repeat-output",
+                "after it: output could be written a second time. If nothing has run after it, or readers tolerate "
+                "that, add --repeat-output",
                 target=target.title,
             )
         return True
     again, ahead = _distance(target.checkpoint, newest, _derive_later(state, target))
     if ahead and target.retained:
         raise RestoreRefused(
-            f"{target.title} is of a history that was abandoned: in {', '.join(ahead[:SHOWN])} it lies ahead of the "
+            f"{target.title} belongs to an abandoned history: in {', '.join(ahead[:SHOWN])} it is ahead of the "
             f"newest checkpoint, {newest.id}, so output in between could be missing; choose another one",
             target=target.title,
         )
@@ -153,13 +154,13 @@ def validate_restore_target(state: JournalState, target: RestoreTarget, *, repea
         facts = []
         if again:
             facts.append(
-                f"{target.title} lies {again:,} input records before the newest checkpoint, {newest.id}, whose output "
+                f"{target.title} is {again:,} input records before the newest checkpoint, {newest.id}, whose output "
                 "is committed: going back writes the output of these records a second time"
             )
         if ahead:
             facts.append(f"{target.title} {_tell_ahead(newest, ahead)}")
         raise RestoreRefused(
-            f"{'. '.join(facts)}. When readers can live with that, say so with --repeat-output; else start without "
+            f"{'. '.join(facts)}. If readers tolerate that, add --repeat-output; otherwise start without "
             f"--restore to continue from checkpoint {newest.id}",
             target=target.title,
             newest=newest.id,
@@ -179,7 +180,8 @@ def describe_output(state: JournalState, target: RestoreTarget) -> str:
         told.append(f"it {_tell_ahead(newest, ahead)}")
     if target.carried:
         told.append(
-            f"it does not know {', '.join(target.carried)}, with `start: latest`: read on from checkpoint {newest.id}"
+            f"it has no position of {', '.join(target.carried)}, with `start: latest`: continue from checkpoint "
+            f"{newest.id}"
         )
     return "; ".join(told)
 
@@ -198,9 +200,9 @@ def refuse_missing_partitions(target: RestoreTarget, sources: Mapping[OperatorNa
             missing = [str(number) for number in there if TopicPartition(topic, number) not in offsets]
             if missing:
                 raise RestoreRefused(
-                    f"{target.title} says where {source} continues in some partitions of {topic} and not in others "
+                    f"{target.title} has positions of {source} in some partitions of {topic} and not in others "
                     f"({', '.join(missing[:20])}), which would be read from offset 0: write it again with an offset "
-                    "for each of them, 0 where that is meant",
+                    "for each of them, 0 where that is intended",
                     target=target.title,
                     source=source,
                     topic=topic,
@@ -262,10 +264,10 @@ def decide_fallback(
             f"{len(behind)} of {len(newer)} transactions after it are {statuses[key_of(behind[0])].value} (first: "
             f"{_tell(behind[0])}), so going back writes output a second time"
         )
-        raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}", entry)
+        raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is intact, but {why}", entry)
     if before:
         why = f"{_tell(before[0])}, which it lists, is {statuses[key_of(before[0])].value}, so output would be lost"
-        raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}")
+        raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is intact, but {why}")
     checkpoint = msgspec.structs.replace(entry.checkpoint, committables=left)
     return Fallback(Chosen(checkpoint, entry.identity), newer)
 
@@ -277,7 +279,7 @@ def refuse_damaged(
     choice = ""
     if alternative is not None:
         number = alternative.checkpoint.id
-        choice = f"when readers can live with that, start with --restore {number} --repeat-output; "
+        choice = f"if readers tolerate that, start with --restore {number} --repeat-output; "
     return RestoreRefused(
         f"{'; '.join(damage)}. No older one is restored: {why}. The choices: put the files back from a backup; "
         f"{choice}restore a savepoint; or begin with {BEGIN_ANEW}",
@@ -295,7 +297,7 @@ def _own(state: JournalState, entry: CheckpointEntry) -> tuple[tuple[Committable
 
 def _tell_ahead(newest: CompletedCheckpoint, ahead: Sequence[str]) -> str:
     return (
-        f"lies ahead of the newest checkpoint, {newest.id}, in {', '.join(ahead[:SHOWN])}: the input in between "
+        f"is ahead of the newest checkpoint, {newest.id}, in {', '.join(ahead[:SHOWN])}: the input in between "
         "is not read, so its output is missing unless something else has written it"
     )
 

@@ -260,9 +260,9 @@ def say(name: OperatorName, words: str, applied: str) -> str:
     first = words.split(maxsplit=1)[0]
     if applied:
         return (
-            f"The word {render_directive(applied)} was written for an earlier change, and counts once: write a new "
-            f'note, `state: {{{first}: "why, and when"}}`, or for once --{first} {name}="why, and when"'
+            f"The directive {render_directive(applied)} was applied to an earlier change: write a new "
+            f'note, `state: {{{first}: "why, and when"}}`, or for a single start --{first} {name}="why, and when"'
         )
     options = " or ".join(f"--{word} {name}" for word in words.split(" or "))
-    begin = "Say which:" if " or " in words else f"To {words} write"
-    return f"{begin} `state: {words.replace(' or ', '` or `state: ')}` in the file, or for once {options}"
+    begin = "Choose" if " or " in words else f"To {words} it, write"
+    return f"{begin} `state: {words.replace(' or ', '` or `state: ')}` in the file, or for a single start {options}"

@@ -48,18 +48,19 @@ _LOST: Final = (
 )
 EMPTY: Final = "begins empty"
 GIVEN_UP: Final = "given up"
-UNSAID: Final = "nobody has said what becomes of it"
+UNSAID: Final = "no directive applies to it"
 _NOTHING_SAID: Final = UpgradeDirective()
 _FINAL: Final = (
     "Put the old definition back, end the pipeline once with SIGTERM (its final checkpoint leaves nothing in flight), "
     "then change it"
 )
 _KEEP_DOES: Final = (
-    "the new definition continues with what is there, so results mix both: what was counted, kept or seen before the "
-    "change stays as it was"
+    "the new definition continues with the existing state, so results mix both: what was counted, kept or seen before "
+    "the "
+    "change stays as it is"
 )
 _RESET_DOES: Final = (
-    "the step begins with empty state where the checkpoint is: what it has counted, kept or seen is forgotten, "
+    "the step starts with empty state at the checkpoint: what it has counted, kept or seen is lost, "
     "nothing is read again, and the other steps continue"
 )
 
@@ -139,8 +140,8 @@ class _Decision:
             self._refuse(
                 name,
                 f"source {str(name)!r} no longer reads topic {topic}, but the checkpoint holds positions of it",
-                f"Put the topic back, or give the changed source a new name and start once with --drop {old}: its "
-                "positions are given up, and the new source begins at its `start`",
+                f"Restore the topic, or give the changed source a new name and start once with --drop {old}: its "
+                "positions are dropped, and the new source begins at its `start`",
             )
         outcome, was = _continued(name, old)
         self._steps.append(StepChange(name, outcome, source=True, was=was))
@@ -179,12 +180,12 @@ class _Decision:
         begins = () if refused else changes.added
         remarks = [f"{column} begins at checkpoint {self._checkpoint.id}" for column in begins]
         if applied and not refused:
-            remarks.append(f"{render_directive(applied)} counted at an earlier change, and does nothing now")
+            remarks.append(f"{render_directive(applied)} was applied to an earlier change, and has no effect now")
         remarks += self._idle_drops(name, old)
         if verb == KEEP:
             other = f"although another definition made it: {', '.join(changes.other)}"
             remarks.append(
-                f"kept, {other}" if changes.other else "`keep` was said, but nothing has changed that needs it"
+                f"kept, {other}" if changes.other else "`keep` has no effect: nothing has changed that needs it"
             )
         outcome = UpgradeOutcome.REFUSED if refused else outcome
         self._steps.append(StepChange(name, outcome, was=was, remarks=tuple(remarks), states=states))
@@ -201,7 +202,7 @@ class _Decision:
         shapes = [stored.shape for (operator, _), stored in self._stored.items() if operator == old]
         known = {*state_columns(shapes), *columns_of(self._identity.fingerprints.get(old, {}))}
         return [
-            f"`state: {{drop: [{column}]}}` does nothing: the checkpoint has no such column"
+            f"`state: {{drop: [{column}]}}` has no effect: the checkpoint has no such column"
             for column in self._now.words.get(name, _NOTHING_SAID).drop
             if shapes and column not in known
         ]
@@ -230,31 +231,31 @@ class _Decision:
         if changes.gone and not {*lost} <= {*changes.gone}:
             self._refuse(
                 name,
-                f"step {str(name)!r} has no {_quoted(changes.gone)} any more, and without that it does not have the "
-                f"whole state {_quoted(lost)}, which cannot be given up by itself",
-                f"Put it back, or another column that keeps such a state; or add the changed step under a new name "
-                f"beside it. {say(name, RESET, applied)}",
+                f"step {str(name)!r} no longer has {_quoted(changes.gone)}, and without that it does not have the "
+                f"whole state {_quoted(lost)}, which cannot be dropped by itself",
+                f"Restore it, or another column that keeps such a state; or add the changed step under a new name "
+                f"next to it. {say(name, RESET, applied)}",
                 {RESET: self._resetting(name)},
                 changes.gone,
             )
         elif changes.gone:
             listed = ", ".join(changes.gone)
             once = " ".join(f"--drop {name}.{column}" for column in changes.gone)
-            former = f"or say what it is called now, `was: {{columns: {{new_name: {changes.gone[0]}}}}}`"
+            former = f"or write its new name, `was: {{columns: {{new_name: {changes.gone[0]}}}}}`"
             self._refuse(
                 name,
-                f"step {str(name)!r} has no {_quoted(changes.gone)} any more, which its state holds",
-                f"Put it back; or give it up by name, `state: {{drop: [{listed}]}}` in the file, or for once {once}"
-                + ("" if lost else f"; {former}"),
+                f"step {str(name)!r} no longer has {_quoted(changes.gone)}, which its state contains",
+                f"Restore it; or drop it by name, `state: {{drop: [{listed}]}}` in the file, or for a single start "
+                f"{once}" + ("" if lost else f"; {former}"),
                 changes=changes.gone,
             )
         elif unfit:
             reasons = "; ".join(f"state {one.name}: {one.reason}" for one in unfit)
             self._refuse(
                 name,
-                f"the state of step {str(name)!r} cannot be read as what it is now: {reasons}",
-                f"{_say_gone(unfit)}{self._say_renamed_keys(name, old)}{say(name, RESET, applied)}; or put the old "
-                "definition back; or add the changed step under a new name beside it",
+                f"the state of step {str(name)!r} cannot be read by the new definition: {reasons}",
+                f"{_say_gone(unfit)}{self._say_renamed_keys(name, old)}{say(name, RESET, applied)}; or restore the old "
+                "definition; or add the changed step under a new name next to it",
                 {RESET: self._resetting(name)},
             )
         if changes.other and verb != KEEP:
@@ -264,8 +265,8 @@ class _Decision:
                     name,
                     f"the state of step {str(name)!r} was made by another definition; what has changed: "
                     f"{', '.join(changes.other)}",
-                    f"{say(name, ' or '.join(choices), applied)}; or put the old definition back, `where` and `select` "
-                    "in front of the step included; or add the changed step under a new name beside it",
+                    f"{say(name, ' or '.join(choices), applied)}; or restore the old definition, including `where` and "
+                    "`select` in front of the step; or add the changed step under a new name next to it",
                     choices,
                     changes.other,
                 )
@@ -286,7 +287,7 @@ class _Decision:
             }
             if renamed and stored is not None and len(stored.shape.keys) == len(declared.shape.keys):
                 pairs = ", ".join(f"{now}: {was}" for now, was in renamed.items())
-                return f"If its key has another name now write `was: {{columns: {{{pairs}}}}}`, which keeps all. "
+                return f"If its key was renamed, write `was: {{columns: {{{pairs}}}}}`, which keeps the state. "
         return ""
 
     def _judged(self, name: OperatorName, old: OperatorName) -> tuple[StateChange, ...]:
@@ -353,7 +354,7 @@ class _Decision:
             return
         if old in (READ_BACK, RETRY):
             setting = old.partition(".")[0]
-            remedy = f"Put `{setting}` back as it was, or start once with --drop {old}, which gives them up"
+            remedy = f"Restore `{setting}`, or start once with --drop {old}, which drops them"
             self._refuse(old, f"the checkpoint holds {what} {str(old)!r}, which the pipeline no longer has", remedy)
             return
         again = "begins at its `start`" if source else "begins with empty state"
@@ -379,7 +380,9 @@ class _Decision:
             return ""
         words = " ".join(f"--keep {name}" for name in silent)
         which = "which gets" if len(silent) == 1 else "each of which gets"
-        return f". Then say of {_quoted(silent)}, {which} no records of it any more, --keep or --reset, too: {words}"
+        return (
+            f". Then also write --keep or --reset for {_quoted(silent)}, {which} no records of it afterwards: {words}"
+        )
 
     def _names_before(self, name: str) -> OperatorName:
         return self._renamed.get(OperatorName(name), OperatorName(name))
@@ -390,8 +393,8 @@ class _Decision:
 
     def _still_there(self, old: OperatorName) -> None:
         name = self._names.get(old, old)
-        reset = f", or use --reset {name} if it is to begin with empty state" if name in self._now.states else ""
-        message = f"--drop {old} gives up what the file still has as {str(name)!r}"
+        reset = f", or use --reset {name} to start it with empty state" if name in self._now.states else ""
+        message = f"--drop {old} would drop what the file still has as {str(name)!r}"
         self._refuse(name, message, f"Remove it from the file{reset}")
 
     def _new_ones(self) -> None:
@@ -548,7 +551,7 @@ def _say_gone(unfit: Collection[StateChange]) -> str:
     if not gone or any("." in one for one in gone):
         return ""
     return (
-        f"If {_quoted(gone)} has another name now write `was: {{columns: {{new_name: {gone[0]}}}}}`; to give it up "
+        f"If {_quoted(gone)} was renamed, write `was: {{columns: {{new_name: {gone[0]}}}}}`; to drop it, "
         f"write `state: {{drop: [{', '.join(gone)}]}}`. "
     )
 

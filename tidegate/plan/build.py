@@ -144,13 +144,13 @@ def _derive_physical(
 
 def _deadlocked(loaded: LoadedPipeline, scope: Scope, plan: Plan) -> set[Problem]:
     """Returns a problem for each step whose input would be waited for in vain."""
-    remedy = "let one of these steps begin without waiting, a `lookup` by `begin: immediately`"
+    remedy = "let one of these steps start without waiting; a `lookup` has `begin: immediately`"
     gates = find_deadlock(derive_gates(plan))
     order = "; ".join(
         f"`{gate.vertex}` reads `{gate.alias}` before {', '.join(sorted(gate.held))} may be read" for gate in gates
     )
     return {
-        loaded.problem(scope.declared[gate.vertex].path, f"no source could begin: {order}", remedy) for gate in gates
+        loaded.problem(scope.declared[gate.vertex].path, f"no source could start: {order}", remedy) for gate in gates
     }
 
 
@@ -182,7 +182,7 @@ def _used(reachable: LogicalGraph) -> set[str]:
 def _unconnected(loaded: LoadedPipeline) -> list[Problem]:
     """Warns of clusters that nothing uses."""
     used = derive_clusters(loaded.settings)
-    message = "no source and no sink is in this cluster: it is never connected to"
+    message = "no source or sink uses this cluster"
     return [
         _warning(
             loaded.problem(
@@ -204,7 +204,7 @@ def _unasked(loaded: LoadedPipeline) -> list[Problem]:
     ends += [(one.format, one.key_format) for one in settings.sinks.values()]
     if settings.registry is None or any(FORMATS[value].schema_kind or key == AVRO for value, key in ends):
         return []
-    message, remedy = "no source and no sink has a format with schemas: it is never asked", "remove it"
+    message, remedy = "no source or sink has a format with schemas, so the registry is not used", "remove it"
     return [_warning(loaded.problem(("registry",), message, remedy, at_key=True))]
 
 
@@ -212,7 +212,7 @@ def _unopened(loaded: LoadedPipeline) -> list[Problem]:
     """Warns of wheels and data files in a pipeline without user code."""
     if loaded.code is None or not loaded.code.files or loaded.code.found:
         return []
-    message = "no step runs code of yours: these files are never opened"
+    message = "no step uses your code, so these files are not used"
     return [_warning(loaded.problem(("code",), message, "remove it", at_key=True))]
 
 
@@ -223,14 +223,14 @@ def _unbraked(loaded: LoadedPipeline) -> list[Problem]:
     waits_ms = derive_waits_ms(restart.initial_ms, restart.max_ms, limit.failures)
     if waits_ms < limit.within_ms:
         return []
-    message = f"may never be reached: {limit.failures} failures take up to {render_duration(waits_ms)} of waits alone"
+    message = f"may never be reached: the waits between {limit.failures} failures add up to {render_duration(waits_ms)}"
     remedy = "write fewer failures, a longer time, or a smaller `max`"
     return [_warning(loaded.problem(("restart", "give_up_after"), message, remedy))]
 
 
 def _unread(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
     read = {(one.upstream, one.output) for node in reachable.values() for one in node.inputs}
-    message = "is read by nobody: its records are dropped, and counted as filtered"
+    message = "is not read: its records are dropped, and counted as filtered"
     return [
         _warning(loaded.problem((*one.path, *path), message, "read it, or remove it", at_key=True))
         for name, one in scope.declared.items()
@@ -285,7 +285,7 @@ def _crossing(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> 
         for other, before in sinks[:place]:
             shared = sorted({*sink.topics} & {*before.topics})
             if shared and sink.cluster == before.cluster and (sink.deleted or before.deleted):
-                message = f"writes `{shared[0]}`, as `{other}` does, and tombstones are among what they write"
+                message = f"writes `{shared[0]}`, as `{other}` does, and one of them writes tombstones"
                 remedy = "no key may come from both, or a tombstone of one deletes the row of the other"
                 found.append(_warning(loaded.problem(scope.declared[name].path, message, remedy, at_key=True)))
     return found

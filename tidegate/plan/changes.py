@@ -253,8 +253,8 @@ def find_counted_again(graph: LogicalGraph, words: Mapping[str, str]) -> Iterato
             yield (
                 name,
                 word,
-                f"`{of}` gives a new result with each record, and `{word}` counts every one of them",
-                f"give `{of}` a `window`, or read what `{of}` reads; nothing, if every result is meant",
+                f"`{of}` emits a new result for each record, and `{word}` counts every one",
+                f"give `{of}` a `window`, or read what `{of}` reads; ignore this if every result should count",
             )
         of = next((givers[one.upstream] for one in node.passing() if one.upstream in givers), None)
         if emits is Emits.UPDATES:
@@ -330,8 +330,8 @@ def _withhold_step(operator: Operator, nulls: frozenset[str], of: str) -> Iterat
 
 
 def _withhold_sink(operator: SinkOperator, nulls: frozenset[str], of: str) -> Iterator[tuple[str, str, str]]:
-    remedy = f"calculate it from the key and the window of `{of}` alone"
-    told = f"rows that delete a result of `{of}` have NULL in what it is calculated from:"
+    remedy = f"compute it only from the key and the window of `{of}`"
+    told = f"rows that delete a result of `{of}` have NULL in the columns that it is computed from:"
     if not isinstance(operator.topic, str) and operator.topic.column in nulls:
         yield "topic", f"{told} they are bad records", remedy
     if operator.partition in nulls:

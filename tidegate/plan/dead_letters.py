@@ -79,7 +79,7 @@ def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadL
     cluster, sinks = settings.cluster, loaded.settings.sinks
     problems = []
     if settings.retry_topic == settings.topic:
-        message, remedy = f"`{settings.topic}` is the topic of the dead letters themselves", "give it another topic"
+        message, remedy = f"`{settings.topic}` is also the topic of the dead letters", "give it another topic"
         problems.append(loaded.problem(("dead_letters", "retry_topic"), message, remedy))
     for key, topic in (("topic", settings.topic), ("retry_topic", settings.retry_topic)):
         if topic is None:
@@ -88,7 +88,7 @@ def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadL
         readers = [one.name for one in _sources(graph) if one.reads_topic(cluster, topic)]
         writers = [name for name, sink in sinks.items() if sink.cluster == cluster and topic in sink.all_topics]
         if readers:
-            message = f"`{topic}` is read by `{readers[0]}`: letters about letters would never end"
+            message = f"`{topic}` is read by `{readers[0]}`: dead letters would produce dead letters without end"
             problems.append(loaded.problem(path, message, remedy))
         if writers:
             problems.append(loaded.problem(path, f"`{topic}` is written by the sink `{writers[0]}`", remedy))

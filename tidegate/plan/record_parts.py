@@ -75,7 +75,7 @@ def derive_metadata(
     taken = {value: "`schema`" if value in listed else f"every {source.format} source" for value in values}
     if source.on_null == TOMBSTONE and not FORMATS[source.format].is_changelog:  # changelogs refuse it anyway
         if DELETED in taken:
-            message = f"`{DELETED}` is a column of {taken[DELETED]}, and says which rows are tombstones"
+            message = f"`{DELETED}` is a column of {taken[DELETED]}, but it marks tombstones"
             problems.append(((*path, "on_null"), message, "rename it, or use skip"))
         taken[DELETED] = "`on_null: tombstone`"
     for part, column in source.metadata.parts.items():
@@ -177,14 +177,14 @@ class SinkParts:
     def _check_key(self) -> None:
         if self.key is None:
             if self._sink.key_format is not None:
-                message = "there is no key that could have a format"
+                message = "the sink has no key"
                 self._builder.problem(self._path("key_format"), message, "add `key`: the column that is the record key")
             return
         if self.key_format == keys.TEXT:
             self._builder.key(self._path("key"), self.key, self._columns)
         elif self.key_format == keys.RAW:
             remedy = "cast it in a `select`, or write `key_format: string`"
-            self._check_type("key", self.key, frozenset({"binary"}), "binary, which a raw key has to be", remedy)
+            self._check_type("key", self.key, frozenset({"binary"}), "binary, as a raw key requires", remedy)
         else:
             kind = self._builder.column(self._path("key"), self.key, self._columns)
             if kind is not None and holds_kind(kind, INEXACT):
@@ -209,7 +209,7 @@ class SinkParts:
                 "column",
             )
         if self.key is None:
-            message = "a tombstone deletes a key, and this sink writes none"
+            message = "a tombstone needs a key, and this sink has none"
             self._builder.problem(self._path("on_null"), message, "add `key`: the column that is the record key")
         elif words.column == self.key:
             self._builder.problem(self._path("on_null", "column"), f"`{self.key}` is the key", "name another column")
@@ -270,7 +270,7 @@ class SinkParts:
         lost = find_loss(self._builder.graph, self._reads)
         if lost is not None:
             step = lost.partition(".")[0]
-            message = f"the headers of records are lost in `{step}`, whose rows are made of several records"
+            message = f"the headers of records are lost in `{step}`, whose rows are made from several records"
             remedy = "read them as a column, `metadata: {headers: ...}` of the source, or write `pass: none`"
             self._builder.problem(self._path("headers", "pass"), message, remedy)
 
@@ -286,7 +286,7 @@ def derive_event_time(
     if text is None:
         if watermark.ahead_ms is not None:
             remedy = "name a column, or remove `ahead`: brokers have `message.timestamp.after.max.ms`"
-            message = "without `event_time` the Kafka timestamp is the event time, and never ahead of itself"
+            message = "has no effect without `event_time`: the Kafka timestamp is the event time"
             builder.problem(("sources", name, "watermark", "ahead"), message, remedy)
         return how
     path: Path = ("sources", name, "event_time")

@@ -87,7 +87,7 @@ def derive_scope(loaded: LoadedPipeline) -> Scope:
         path = reader.input_path(next(index for index, name in enumerate(edges[reader.name]) if name in cycle))
         path = path if reader.named else path[:-1]
         message = f"these steps read each other: {' -> '.join([*cycle, cycle[0]])}"
-        remedy = "break the cycle: in one, a watermark would wait for itself, and event time would stand still"
+        remedy = "break the cycle: in it, a watermark would wait for itself"
         scope.problems.append(loaded.problem(path, message, remedy))
     scope.declared = {name: found[name] for name in order}
     return scope
@@ -111,20 +111,20 @@ def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
     for one in everything:
         if one.name == DEAD_LETTERS and settings.dead_letters is not None:
             is_step = isinstance(one.settings, StepSettings)
-            message = f"the name `{DEAD_LETTERS}` is taken by what writes dead letters"
+            message = f"the name `{DEAD_LETTERS}` is reserved for the sink of dead letters"
             path = (*one.path, "name") if is_step else one.path
             scope.problems.append(loaded.problem(path, message, "choose another", at_key=not is_step))
         earlier = found.setdefault(one.name, one)
         if earlier is not one:
             line = loaded.position(earlier.path)[0]
             is_step = isinstance(one.settings, StepSettings)
-            message = f"the name `{one.name}` is taken, in line {line}"
+            message = f"the name `{one.name}` is already used in line {line}"
             path = (*one.path, "name") if is_step else one.path
             scope.problems.append(
                 loaded.problem(
                     path,
                     message,
-                    "a name is given once among sources, steps and sinks: choose another",
+                    "names of sources, steps and sinks are unique: choose another one",
                     at_key=not is_step,
                 )
             )
@@ -163,7 +163,7 @@ def _of_another_kind(name: str, operator: str, found: Mapping[str, Declared]) ->
     others = [other for other, one in found.items() if operator in one.operators]
     missing = f"add a step with {words} that reads `{name}`, and name it here"
     remedy = derive_suggestion(name, others, otherwise=missing) if others else missing
-    return f"`{name}` is no step with {words}", remedy
+    return f"`{name}` is not a step with {words}", remedy
 
 
 def _not_an_output(name: str, of: Declared) -> tuple[str, str]:
@@ -174,7 +174,7 @@ def _not_an_output(name: str, of: Declared) -> tuple[str, str]:
     if not output:
         first = of.readable[0]
         return (
-            f"`{name}` has several outputs, and is read by their names",
+            f"`{name}` has several outputs, which are read by name",
             f"read {_listed(of.readable)}, as `from: {first}`",
         )
     if not of.outputs:

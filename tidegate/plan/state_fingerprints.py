@@ -81,7 +81,7 @@ def compare_fingerprints(
     names = {before: now for now, before in columns.items()}
     for origin, parts in old.items():
         if origin not in new:
-            other[f"it gets no records of {origin} any more"] = None
+            other[f"it no longer gets records of {origin}"] = None
             continue
         now, taken = new[origin], set()
         version = _versions(now.values())

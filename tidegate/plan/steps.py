@@ -281,7 +281,7 @@ class Builder:
             reason = NEEDS_RETRACTION if counts else kind.refuses_changes(step)
             message = f"`{kind.word}` of the results of `{of}`, which later records correct, {reason}"
         elif counts:
-            message = f"`{kind.word}` of the results of `{of}`, which are given again, would count each of them"
+            message = f"`{kind.word}` of the results of `{of}`, which are emitted again, would count each of them"
         else:
             return
         remedy = f"remove `allowed_lateness` and `emit` of `{of}`, or read a step like it without them"
@@ -378,7 +378,7 @@ class Builder:
             name, form = name_and_form(call)
             if not is_key:
                 remedy = "write it as the key of aes_encrypt or aes_decrypt"
-                self.problem(path, f"`secret('{name}')` would be seen: a secret is no value", remedy)
+                self.problem(path, f"`secret('{name}')` would be visible: a secret cannot be a value", remedy)
             elif name not in given and name in self._written_secrets():
                 sound = False  # that it cannot be read is reported at its own path
             elif name not in given:
@@ -389,8 +389,8 @@ class Builder:
                 try:
                     derive_key_bytes(text, form)
                 except KeyUnusable as error:
-                    remedy = "correct the file, or say in which form it is: secret('name', 'base64') or 'hex'"
-                    self.problem(path, f"secret `{name}` is no key: {error}", remedy)
+                    remedy = "correct the file, or name its encoding: secret('name', 'base64') or 'hex'"
+                    self.problem(path, f"secret `{name}` is not a key: {error}", remedy)
                 self.secrets[name] = text
         return sound and len(self.problems) == problems
 

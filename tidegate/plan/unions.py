@@ -39,7 +39,7 @@ def find_disagreements(inputs: Mapping[str, Columns], mode: str | None) -> Itera
         for column in dict.fromkeys((*first, *columns)):
             if mode is None and (column not in columns or column not in first):
                 lacking, having = (name, first_name) if column not in columns else (first_name, name)
-                yield Disagreement(name, f"`{lacking}` has no column `{column}`, `{having}` has", _CHOICES)
+                yield Disagreement(name, f"`{lacking}` has no column `{column}`, but `{having}` has", _CHOICES)
                 break
             if column not in columns:
                 continue

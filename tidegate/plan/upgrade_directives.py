@@ -68,7 +68,7 @@ def find_directive_problems(loaded: LoadedPipeline, graph: LogicalGraph) -> Iter
 def _useless(loaded: LoadedPipeline, index: int, step: StepSettings) -> Iterator[Problem]:
     if step.state is not None:
         message = "this step has no state that could be kept or reset"
-        remedy = "remove it; where the meaning of a later step's state changes, say it there"
+        remedy = "remove it; if the state of a later step changes its meaning, write it there"
         yield loaded.problem(("steps", index, "state"), message, remedy, at_key=True)
     if step.was is not None and step.was.columns:
         message = "this step has no state in which a column could have had another name"

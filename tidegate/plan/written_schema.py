@@ -130,6 +130,6 @@ def _subject(part: _Part, text: SchemaText, name_of: Callable[[SchemaText], str]
     try:
         name = name_of(text)
     except FormatRefusal as refusal:  # a key, which may have any type; a value's schema was checked before
-        message = f"the subject is to be called after the record, and the {part.word} is none"
+        message = f"the subject is named after the record, but the {part.word} is not a record"
         raise FormatRefusal(message, f"name it: `{part.path[-1]}: {{registry: NAME}}`") from refusal
     return name if settings.subject == "record" else f"{topic}-{name}"

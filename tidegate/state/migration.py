@@ -83,7 +83,7 @@ def refuse_entry(operator: str, declaration: StateDeclaration, failure: Migratio
     """Returns the error for an entry that cannot be migrated."""
     return StateUnreadable(
         f"state {declaration.name} of {operator}: the entry with key {failure.key!r} cannot be migrated: "
-        f"{failure.reason}; put the old definition of the step back, or let it begin with empty state (`state: reset`)",
+        f"{failure.reason}; restore the old definition of the step, or start it with empty state (`state: reset`)",
         operator=operator,
         state=declaration.name,
         key=repr(failure.key),

@@ -27,7 +27,7 @@ class OperatorList(Generic[File]):
     def __init__(self, operator: str, declaration: StateDeclaration, retained: int = 1) -> None:
         """`retained`: see Increments; if it is too low, it only costs a file. Raises ValueError for a keyed state."""
         if declaration.keyed:
-            raise ValueError(f"state {declaration.name} of {operator} is keyed, and no list")
+            raise ValueError(f"state {declaration.name} of {operator} is keyed, not a list")
         self.declaration = declaration
         self._operator = operator
         self._values: tuple[Value, ...] = ()

@@ -64,12 +64,12 @@ def open_storage(
     Raises StorageUnsupported for an unknown scheme, else StorageError.
     """
     if not url:
-        raise StorageUnsupported("an empty text is no address: name a directory, or an object store")
+        raise StorageUnsupported("the address is empty: name a directory, or an object store")
     scheme = scheme_of(url)
     store = STORES.get(scheme)
     if store is not None:
         return store.open(url, create=create, stays=stays, options=options)
-    raise StorageUnsupported(f"an address with {scheme}:// is no kind of storage; {suggest_scheme(scheme)}")
+    raise StorageUnsupported(f"storage at {scheme}:// is not supported; {suggest_scheme(scheme)}")
 
 
 def suggest_scheme(scheme: str) -> str:

@@ -16,7 +16,7 @@ _REMEDIES: Final = {
     errno.EPERM: _PERMISSION,
     errno.ENOSPC: "free space or inodes on the file system, or lower `checkpoints.retained`",
     errno.EDQUOT: "raise the quota of the user, or lower `checkpoints.retained`",
-    errno.ENOENT: "a folder of it was removed, or its file system makes none: choose another one, or put it back",
+    errno.ENOENT: "the directory or its parent was removed: create it again, or choose another one",
     errno.EIO: "check the disk and the kernel log; the directory may have to move to another disk",
     errno.EROFS: "mount the file system read-write (after an I/O error the kernel may have made it read-only)",
     errno.ENOTDIR: "a part of the path is a file: choose another directory in `checkpoints.directory`",

@@ -49,7 +49,8 @@ class Proof:
         """Reads the daemon's object and writes the slot's, in the slot. Raises StorageNotShared and StorageError."""
         if not self._is_there("daemon"):
             raise StorageNotShared(
-                f"slot {slot} on {host} does not see what the daemon has written to {self._storage.location}: {REMEDY}",
+                f"slot {slot} on {host} cannot read the object that the daemon has written to "
+                f"{self._storage.location}: {REMEDY}",
                 slot=slot,
                 host=host,
                 location=self._storage.location,
@@ -62,7 +63,8 @@ class Proof:
         """
         if not self._is_there(f"slot-{slot}"):
             raise StorageNotShared(
-                f"the daemon does not see what slot {slot} on {host} has written to {self._storage.location}: {REMEDY}",
+                f"the daemon cannot read the object that slot {slot} on {host} has written to "
+                f"{self._storage.location}: {REMEDY}",
                 slot=slot,
                 host=host,
                 location=self._storage.location,
@@ -80,8 +82,8 @@ class Proof:
         except StorageError:
             return unseen
         return StorageExchanged(
-            f"what this daemon has written to {self._storage.location} is not there any more: was its volume unmounted "
-            f"meanwhile, and mounted again?",
+            f"what this daemon has written to {self._storage.location} no longer exists: was its volume unmounted "
+            f"and mounted again?",
             location=self._storage.location,
         )
 

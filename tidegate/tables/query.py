@@ -67,7 +67,7 @@ class Query:
                 value: Expression = given if column.type == STRING else Cast(given, column.type)
                 found, failures = compile_projection([(name, value)]).apply(pl.DataFrame({name: [text]}))
                 if failures or found[name][0] is None:
-                    raise QueryRefused(f"--key {name}={text}: {text!r} is no {column.type}, which `{name}` is")
+                    raise QueryRefused(f"--key {name}={text}: {text!r} is not a {column.type}, the type of `{name}`")
                 return found[name]
         names = ", ".join(column.name for column in keys) or "none: it is a list"
         raise QueryRefused(f"--key {name}={text}: the state has no key column `{name}`; it has {names}")

@@ -78,12 +78,13 @@ class StateRows:
             elif name in self._several:
                 parts = ", ".join(f"`{part}`" for part in self._several[name])
                 raise RowsRefused(
-                    f"{self._where}: `{name}` cannot be made of its result: give its accumulator, {parts} (`tidegate "
+                    f"{self._where}: `{name}` cannot be derived from its result: supply its accumulator, {parts} "
+                    "(`tidegate "
                     "state read --raw` shows some)"
                 )
             elif name != KEY_GROUP:
                 known = ", ".join(f"`{one}`" for one in self._needed())
-                raise RowsRefused(f"{self._where}: the state has no column `{name}`; it takes {known}")
+                raise RowsRefused(f"{self._where}: the state has no column `{name}`; it has {known}")
         return found
 
     def read(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -142,7 +143,7 @@ class StateRows:
         for field in fields:
             names = [name for name in typed.columns if self._fields.get(name) is field]
             if len(names) > 1:
-                what = f"`{names[0]}` and `{names[1]}` are the same"
+                what = f"`{names[0]}` and `{names[1]}` are the same column"
                 raise RowsRefused(f"{self._where}: {what}; it takes {', '.join(self._needed())}")
             if not names:
                 nothing = pl.Series([self._optional[field.name]], dtype=polars_type(field.type))
@@ -165,7 +166,7 @@ class StateRows:
             return column
         problem = f"{self._where}: `{column.name}` is {column.dtype}, the state has {kind}"
         if column.dtype == pl.String or isinstance(wanted, pl.String):
-            raise RowsRefused(f"{problem}: convert it before")
+            raise RowsRefused(f"{problem}: convert it first")
         try:
             converted = column.cast(wanted, strict=True)
             same = bool((converted.cast(column.dtype, strict=True).eq_missing(column)).all())
@@ -180,7 +181,7 @@ class StateRows:
         if repeated.any():
             row = repeated.arg_true()[0]
             shown = ", ".join(f"{f.name}={found[name][row]}" for f, name in zip(self._shape.keys, keys, strict=True))
-            raise RowsRefused(f"{self._where}: the key {shown} is there more than once; a state has a key once")
+            raise RowsRefused(f"{self._where}: the key {shown} occurs more than once")
 
 
 def read_input(rows: StateRows, path: str) -> pl.DataFrame:

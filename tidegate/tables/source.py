@@ -56,7 +56,7 @@ def kind_of(path: str) -> SnapshotKind:
         return SnapshotKind.NOTHING
     except OSError as error:
         raise SourceRefused(
-            f"{path[:PATH_SHOWN]} cannot be looked at: {error.strerror}; check the path and the permissions"
+            f"{path[:PATH_SHOWN]} cannot be accessed: {error.strerror}; check the path and the permissions"
         ) from error
     return SnapshotKind.DIRECTORY if stat.S_ISDIR(mode) else SnapshotKind.FILE
 
@@ -91,7 +91,7 @@ def open_snapshot(
         chosen = found["checkpoint"]
     if chosen is not None and chosen != NEWEST and not is_checkpoint_number(chosen):
         raise SourceRefused(
-            f"{chosen!r} is no checkpoint: give its number, as `tidegate checkpoints` lists it, or newest"
+            f"{chosen!r} is not a checkpoint: write its number, as `tidegate checkpoints` lists it, or newest"
         )
     return _open(place, chosen, environ, opener)
 
@@ -114,11 +114,14 @@ def _open(place: str, chosen: str | None, environ: Mapping[str, str], opener: St
             raise SourceRefused(f"{directory}, the checkpoint directory of {place}, has no checkpoints yet")
         if not storage.exists(METADATA):
             raise SourceRefused(
-                f"{place} has no checkpoints and is no savepoint; name a pipeline file, a checkpoint directory or the "
+                f"{place} has no checkpoints and is not a savepoint; name a pipeline file, a checkpoint directory or "
+                "the "
                 "folder of a savepoint"
             )
         if chosen is not None:
-            raise SourceRefused(f"{place} is a savepoint, which is one cut: leave the checkpoint out")
+            raise SourceRefused(
+                f"{place} is a savepoint, which has no checkpoints to choose from: leave out the number"
+            )
         found = read_savepoint(storage)
         return StateSnapshot(f"savepoint {place}", storage, found.checkpoint, found.identity, retained=False)
     return _choose(storage, directory, chosen)

@@ -61,7 +61,7 @@ def check_rows(plan: Plan, parts: Sequence[StepRows]) -> list[CheckedRows]:
     steps = [part.step for part in parts]
     for step in steps:
         if steps.count(step) > 1:
-            raise RowsRefused(f"step {step!r} is given twice: put its rows together")
+            raise RowsRefused(f"step {step!r} is given twice: put its rows into one input")
     found = []
     for part in parts:
         declaration = choose_declaration(plan, part.step)
@@ -86,7 +86,9 @@ def choose_declaration(plan: Plan, step: str) -> StateDeclaration:
             "only steps with one state by key are: running totals, `keep: last`, `keep` with `emit: each`"
         )
     if not states[0].keyed:
-        raise RowsRefused(f"step {step!r} keeps a list ({names}), which belongs to a running pipeline: leave it out")
+        raise RowsRefused(
+            f"step {step!r} keeps a list ({names}), which belongs to a running pipeline: leave out the step"
+        )
     return states[0]
 
 

@@ -17,7 +17,7 @@ _HTTP: Final = "write it inside `http`: {url: ...}"
 _METADATA: Final = "for a column of it write `metadata: {PART: name}`"
 _WATERMARK: Final = "write it inside `watermark`: {delay: 5s}"
 _CLUSTER: Final = "write it as `bootstrap.servers` in `kafka:` at the top of the file, or under `clusters:`"
-_OF_SOURCES: Final = "it is said at the sources, for all that becomes of their records"
+_OF_SOURCES: Final = "set it at the sources: it applies to all rows made from their records"
 
 _VARIABLES: Final = "variables come from the environment: ${NAME:default} in a value"
 _METRICS: Final = "metrics are at `/metrics` of `http`: {port: 9095}"
@@ -53,7 +53,7 @@ STEP_TERMS: Final[Mapping[str, str]] = {
     "cast": "write `select: {column: cast(column as bigint)}`",
     "merge": "write `from: [a, b]`",
     "bad_records": _OF_SOURCES,
-    "type": "the words of a step say what it does: `where`, `select`, `aggregate` ...",
+    "type": "the key of a step determines its operation: `where`, `select`, `aggregate` ...",
 }
 """Keys of steps."""
 SOURCE_TERMS: Final[Mapping[str, str]] = {
@@ -73,10 +73,10 @@ SINK_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("primary_key", "partition_by", "message_key"), "write `key`"),
     **dict.fromkeys(("compression", "compression.type"), "write `kafka: {compression.type: gzip}`"),
     **dict.fromkeys(
-        ("columns", "fields", "exclude", "value"), "all columns are written: a step with `select` says which"
+        ("columns", "fields", "exclude", "value"), "all columns are written: choose them in a step with `select`"
     ),
     **dict.fromkeys(
-        ("transactional", "exactly_once", "delivery"), "remove it: `checkpoints.mode` says it of all sinks"
+        ("transactional", "exactly_once", "delivery"), "remove it: `checkpoints.mode` applies to all sinks"
     ),
     "mode": "rows are inserts; with `key` and `on_null` they are an upsert topic",
     "bad_records": _OF_SOURCES,

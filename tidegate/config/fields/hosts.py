@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-REMEDY: Final = "between its dots a host has 1 to 63 characters: is a dot there twice?"
+REMEDY: Final = "each part of a host between dots has 1 to 63 characters: is there a double dot?"
 
 
 def can_be_host(text: str) -> bool:

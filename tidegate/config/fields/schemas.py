@@ -39,9 +39,9 @@ _WORDS: Final = frozenset({*_NAMING, "version", "message"})
 
 
 def _schema_file(value: object) -> str:
-    text = require_text(value, "a file", "for instance order.avsc, beside the pipeline file")
+    text = require_text(value, "a file", "for instance order.avsc, next to the pipeline file")
     if "\0" in text:
-        raise refusal(f"{text[:60]!r} is not a file", "for instance order.avsc, beside the pipeline file")
+        raise refusal(f"{text[:60]!r} is not a file", "for instance order.avsc, next to the pipeline file")
     return text
 
 
@@ -87,7 +87,7 @@ def _one_url(value: object) -> str:
     if not usable or any(ord(character) <= 32 or ord(character) == 127 for character in text):
         raise refusal(f"{describe_value(value)} is not an address", remedy)
     if parts.username is not None or parts.password is not None:
-        raise refusal("the address has a user in it", "write `username` and `password` beside `url`")
+        raise refusal("the address has a user in it", "write `username` and `password` next to `url`")
     if parts.query or parts.fragment:
         raise refusal(f"{describe_value(value)} has something after its path", remedy)
     return text

@@ -16,7 +16,8 @@ from tidegate.storage.base import StorageOptions
 _TEXT = {"type": "string"}
 _REMEDY = "for instance https://minio.example:9000"
 _FROM_OUTSIDE = (
-    "credentials are no part of a pipeline file: set them in the environment of the daemon and of the executors, give "
+    "credentials do not belong in a pipeline file: set them in the environment of the daemon and of the executors, "
+    "give "
     "both a role, or name a file in `credentials_file`"
 )
 

@@ -9,7 +9,11 @@ MAX_LISTED = 12
 
 
 def derive_suggestion(
-    word: str, known: Iterable[str], what: str = "one of", *, otherwise: str = "no name is like it: check the spelling"
+    word: str,
+    known: Iterable[str],
+    what: str = "one of",
+    *,
+    otherwise: str = "no known name is similar: check the spelling",
 ) -> str:
     """Returns a remedy for an unknown name: the nearest known one, a short list of all names, or else `otherwise`."""
     names = sorted(set(known))

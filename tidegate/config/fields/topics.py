@@ -72,7 +72,7 @@ def _allowed(value: object) -> tuple[str, ...]:
     found = check_topics(value)
     if len(found) > ALLOWED_MAX:
         raise refusal(
-            f"{len(found)} topics are in the list", f"at most {ALLOWED_MAX}: write several sinks after a `route`"
+            f"the list has {len(found)} topics", f"at most {ALLOWED_MAX}: write several sinks after a `route`"
         )
     return found
 
@@ -91,7 +91,7 @@ class TopicChoiceSettings(Settings):
     allow: Annotated[
         tuple[str, ...],
         ValueCheck(_allowed, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": ALLOWED_MAX}),
-        Field(description=f"The topics that there are, at most {ALLOWED_MAX}. A start looks at all of them."),
+        Field(description=f"The possible topics, at most {ALLOWED_MAX}. A start checks all of them."),
     ]
 
 

@@ -39,7 +39,7 @@ def check_ttl(value: object) -> Ttl:
         if key not in _CLOCKS:
             raise refusal("unknown key", derive_suggestion(str(key), _CLOCKS), at=str(key))
     if len(value) != 1:
-        raise refusal("the mapping needs one time", _REMEDY)
+        raise refusal("the mapping needs exactly one key", _REMEDY)
     ((clock, text),) = value.items()
     return Ttl(check_below(clock, _DURATION.check, text), processing=clock == "processing_time")
 

@@ -236,7 +236,7 @@ def _pattern(value: object) -> str:
         raise refusal(f"`{text[:60]}` is not a regular expression: {error}", "for instance orders-.*") from error
     problem = find_endless(text)
     if problem:
-        raise refusal(f"`{text[:60]}` has {problem}, which can take for ever", "list the topics: `topics: [a, b]`")
+        raise refusal(f"`{text[:60]}` has {problem}, which can take forever", "list the topics: `topics: [a, b]`")
     return text
 
 
@@ -260,16 +260,16 @@ _UNREADABLE = "choose another name; a field of a record has to be renamed at its
 def check_column(value: object) -> str:
     """Checks the name of a column."""
     if value == "":
-        raise refusal("the name of a column is empty", "give it a name; a field with an empty name can be no column")
+        raise refusal("the name of a column is empty", "give it a name; a field with an empty name cannot be a column")
     text = require_text(value, "a column name")
     if is_reserved(text):
         raise refusal(
             f"the column `{text[:60]}` begins with `{RESERVED}`", "such names belong to Tidegate: choose another"
         )
     if "${" in text:
-        raise refusal(f"`{text[:60]}` is no name of a column", "variables are replaced in values, not in keys")
+        raise refusal(f"`{text[:60]}` is not a column name", "variables are replaced in values, not in keys")
     if is_pattern(text):
-        raise refusal(f"the column `{text[:60]}` has a name that stands for several columns", _UNREADABLE)
+        raise refusal(f"the column `{text[:60]}` has a name that selects several columns", _UNREADABLE)
     if len(text) > MAX_NAME_LENGTH:
         raise refusal(f"the column name has {len(text)} characters", f"at most {MAX_NAME_LENGTH}")
     if any(character in '"\\' or not character.isprintable() for character in text):
@@ -304,7 +304,7 @@ def _expression(value: object) -> str:
 def _property(value: object) -> str | SecretStr:
     if isinstance(value, SecretStr | str):
         if "\0" in (value.get_secret_value() if isinstance(value, SecretStr) else value):
-            raise refusal("the value has a NUL byte", "remove it: whatever reads the value ends there")
+            raise refusal("the value has a NUL byte", "remove it: readers of the value stop there")
         return value
     if isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -416,7 +416,7 @@ def _directory(value: object) -> str:
     scheme = scheme_of(text)
     store = STORES.get(scheme)
     if store is None:
-        raise refusal(f"`{scheme[:30]}://` is no kind of storage", suggest_scheme(scheme))
+        raise refusal(f"`{scheme[:30]}://` is not a supported storage", suggest_scheme(scheme))
     if wrong := store.check(text):
         raise refusal(wrong, f"for instance {store.example}")
     return text

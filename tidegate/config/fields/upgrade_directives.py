@@ -95,7 +95,7 @@ def _state(value: object) -> DirectiveVerb:
     verb = verbs[0] if verbs else ""
     for key in ("drop", "defaults"):
         if verb == RESET and key in value:
-            raise refusal(f"a state that is reset has nothing left for `{key}`", f"remove `{key}`", at=key)
+            raise refusal(f"`reset` removes the whole state, so `{key}` has no effect", f"remove `{key}`", at=key)
     note = ""
     if verb:
         note = check_below(verb, _note, value[verb])
@@ -104,7 +104,7 @@ def _state(value: object) -> DirectiveVerb:
 
 
 def _note(value: object) -> str:
-    note = require_text(value, "a note", "say why, and when: the word counts once for each note")
+    note = require_text(value, "a note", "write why and when: a directive is applied once for each note")
     if len(note) > NOTE_MAX:
         raise refusal(f"the note has {len(note)} characters", f"at most {NOTE_MAX}")
     return note

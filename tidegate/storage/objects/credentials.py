@@ -40,7 +40,7 @@ class CredentialsFile(ABC):
         except OSError as error:
             raise self.refusal(f"cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise self.refusal("are no text") from None
+            raise self.refusal("are not text") from None
 
     def refusal(self, problem: str) -> CredentialsUnreadable:
         """Creates the error from Tidegate's own texts only."""
@@ -71,7 +71,7 @@ class SharedFile(CredentialsFile):
             }
         except (configparser.Error, KeyError):
             raise self.refusal(
-                f"are no shared credentials file: [{_PROFILE}] with aws_access_key_id and aws_secret_access_key"
+                f"are not a shared credentials file: [{_PROFILE}] with aws_access_key_id and aws_secret_access_key"
             ) from None
 
 
@@ -88,7 +88,7 @@ class ConnectionString(CredentialsFile):
             return {"access_key": parts["AccountKey"]}
         if "SharedAccessSignature" in parts:
             return {"sas_token": parts["SharedAccessSignature"].lstrip("?")}
-        raise self.refusal("are no connection string with an AccountKey or a SharedAccessSignature")
+        raise self.refusal("are not a connection string with an AccountKey or a SharedAccessSignature")
 
 
 def _split(text: str) -> dict[str, str]:

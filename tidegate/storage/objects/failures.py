@@ -129,14 +129,14 @@ def _remedy(status: int, code: str) -> str:
     if code in _WRONG_REGION or status in (301, 307, 308):
         return "set the region of the bucket in `checkpoints.storage.region`"
     if code in _WRONG_KEY:
-        return "check the credentials that this process was given"
+        return "check the credentials of this process"
     if status in (401, 403):
         return (
             "allow these credentials to read, write, delete and list below the prefix "
             "(`tidegate docs operations/object-stores`, Credentials)"
         )
     if status in (405, 501):
-        return "the store does not do what checkpoints need: choose another one"
+        return "the store lacks an operation that checkpoints need: choose another one"
     return "check the address and `checkpoints.storage`"
 
 

@@ -42,12 +42,14 @@ def find_problem(address: str, word: str) -> str:
     if not place.bucket:
         return f"`{address[:80]}` names no {word}"
     if not _BUCKET.fullmatch(place.bucket):
-        return f"`{place.bucket[:80]}` is no name of a {word}: letters, digits, `.`, `_` and `-`, two of them at least"
+        return (
+            f"`{place.bucket[:80]}` is not a valid {word} name: letters, digits, `.`, `_` and `-`, two of them at least"
+        )
     if len(place.prefix) > PREFIX_MAX:
         return f"the prefix has {len(place.prefix)} characters, at most {PREFIX_MAX}"
     parts = place.prefix.split("/") if place.prefix else []
     if any(not _PART.fullmatch(part) or part in (".", "..") for part in parts):
-        return f"`{address[:80]}`: a prefix has letters, digits, `.`, `_`, `=` and `-`, parted by single slashes"
+        return f"`{address[:80]}`: a prefix has letters, digits, `.`, `_`, `=` and `-`, separated by single slashes"
     return ""
 
 
