@@ -88,7 +88,7 @@ def test_the_list_of_a_pipeline_names_what_is_known_of_each(shop: Shop, capsys: 
     ]
     assert lines[0].split()[2:4] == ["shop", "7"]
     assert lines[0].split()[5:] == ["7", "2", "complete", f"file://{shop.path}"]
-    assert lines[1].split()[-3:] == ["NOT", "WHOLE", str(away)]
+    assert lines[1].split()[-2:] == ["DAMAGED", str(away)]
     assert lines[2] == f"{away}: unfinished: 2 files of state and no {METADATA}"
     code, text = told(capsys, "list", shop.file, "--verify", "--format", "json")
     assert [(row["whole"], row["keys"], row["verified"]) for row in json.loads(text)] == [

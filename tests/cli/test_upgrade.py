@@ -1,4 +1,4 @@
-"""`tidegate upgrade`, and what `explain` knows of the checkpoints that are there."""
+"""`tidegate upgrade`, and what `validate` and `explain` know of the checkpoints that are there."""
 
 from __future__ import annotations
 
@@ -116,18 +116,23 @@ def test_what_the_message_about_an_aggregate_offers_is_taken_on_the_command_line
     directory: Directory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = directory.file(TOTALS.replace(", net: sum(amount)", ""))
-    for command in (["upgrade"], ["upgrade", "--drop", "sums.nett"]):
+    for command in (["upgrade"], ["validate"], ["validate", "--drop", "sums.nett"]):
         assert run_command([*command, file]) == 4
         assert "or for a single start --drop sums.net;" in capsys.readouterr().out
     assert run_command(["upgrade", "--drop", "sums.net", "--migrate-dry-run", file]) == 0
+    assert run_command(["validate", "--drop", "sums.net", file]) == 0
 
 
-def test_validate_takes_the_options_of_a_start_only_with_connect(
+def test_validate_looks_at_the_checkpoints_that_are_there(
     directory: Directory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(["validate", directory.file(MEANT)]) == 0, "the state is the subject of `upgrade`"
-    assert run_command(["validate", "--keep", "sums", directory.file(MEANT)]) == 2
-    assert "need --connect" in capsys.readouterr().err
+    assert run_command(["validate", directory.file(RENAMED)]) == 0
+    assert run_command(["validate", directory.file(MEANT)]) == 4
+    assert "`state: keep` or `state: reset`" in capsys.readouterr().out
+    assert run_command(["validate", "--keep", "sums", directory.file(MEANT)]) == 0, "as a run with that word"
+    assert run_command(["validate", "--drop", "sums", directory.file(RENAMED.replace(" was: sums,", ""))]) == 0
+    assert run_command(["validate", "--drop", "orders", directory.file(RENAMED)]) == 4
+    assert run_command(["validate", "--keep", "sums", "--reset", "sums", directory.file(MEANT)]) == 2
 
 
 def test_a_column_that_is_given_up_but_was_never_there_is_remarked(
@@ -173,6 +178,18 @@ def test_a_savepoint_and_a_retained_checkpoint_can_be_asked_about(
     assert f"{file} is not a savepoint: it is a file" in capsys.readouterr().err
 
 
+def test_validate_looks_at_what_its_run_would_restore(directory: Directory) -> None:
+    """An older file with the savepoint that fits it; of what is not there it says nothing, as of no checkpoints."""
+    target = LocalStorage(str(directory.path / "saved"))
+    write_savepoint(directory.storage, target, "one", directory.checkpoint, directory.identity, "t")
+    path, other = str(directory.path / "saved" / "one"), Directory(directory.path / "other", live(MEANT))
+    assert run_command(["validate", other.file(MEANT)]) == 0
+    assert run_command(["validate", other.file(TOTALS)]) == 4
+    assert run_command(["validate", "--restore", path, other.file(TOTALS)]) == 0
+    assert run_command(["validate", "--restore", path, other.file(MEANT)]) == 4
+    assert run_command(["validate", "--restore", "7", other.file(TOTALS)]) == 0
+
+
 def test_a_checkpoint_that_a_running_daemon_removes_meanwhile_is_not_damaged(directory: Directory) -> None:
     """The chart asks while the old pipeline runs, and completes checkpoints."""
     loaded, plan = plan_file(Path(directory.file(RENAMED)), {})
@@ -198,6 +215,7 @@ def test_a_checkpoint_is_looked_at_by_its_number_though_entries_before_it_are_mi
     assert run_command(["upgrade", directory.file(RENAMED)]) == 4
     assert "is missing, but" in capsys.readouterr().err
     assert run_command(["upgrade", "--from", "2", directory.file(RENAMED)]) == 0
+    assert run_command(["validate", "--restore", "2", "--repeat-output", directory.file(MEANT)]) == 4
 
 
 @pytest.mark.parametrize("how", ["shorter", "longer", "missing"])

@@ -70,6 +70,7 @@ def check_upgrade(rig: Rig, path: Path) -> None:
     assert refused.code == 4, refused.text
     assert "`revenue_cents` of orders" in refused.stdout
     assert "`state: keep` or `state: reset`" in refused.stdout
+    assert tidegate("validate", silent).code == 4
     changed = rig.write("changed.yaml", release=2)
     fits = tidegate("upgrade", "--from", path, "--migrate-dry-run", changed)
     assert fits.code == 0, fits.text

@@ -167,7 +167,7 @@ def test_half_a_secret_is_left_nowhere_where_a_text_is_cut(style: str, stream: i
     finally:
         setup.close()
         set_secrets([])
-    assert "times more" in stream.getvalue()
+    assert "once more" in stream.getvalue()
     assert "s3cret" not in stream.getvalue()
 
 

@@ -109,7 +109,7 @@ def _read(lines: Iterable[bytes]) -> Iterator[tuple[str, CodeDescription | CodeP
 
 EXPRESSION_PROBE: Final = "tidegate.expressions.compiled.probe"
 EXPRESSION_LIMIT_S: Final = 120.0
-_EXPRESSION_REMEDY: Final = "rewrite the expression; see `tidegate docs expressions`"
+_EXPRESSION_REMEDY: Final = "see `tidegate docs expressions`"
 
 
 class ExpressionCheck:

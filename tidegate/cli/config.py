@@ -43,12 +43,11 @@ def validate(
 ) -> int:
     """Check a pipeline file: all problems at once, each with its place. Exit code 2 if there are errors.
 
-    With --connect, the options of a start (--restore to --drop) are those of the run that is checked. If that run would
-    be refused, its exit code is returned: 1, 2 or 4. Nothing is changed, and a running daemon is not affected.
-    `tidegate upgrade` checks existing state without brokers.
+    If the checkpoint directory is on this machine and has checkpoints, their state is checked as well: exit code 4 if a
+    run would be refused because of it. With --connect the exit code is that of a run that is refused before it starts:
+    1, 2 or 4. The options of a start, from --restore to --drop, are those of that run. Nothing is changed, and a
+    running daemon is not affected.
     """
-    if not connect and (restore is not None or repeat_output or begin_anew or keep or reset or drop):
-        raise click.UsageError("--restore and the other options of a start need --connect")
     options = read_start(restore, repeat_output, begin_anew, read_directives(keep, reset, drop))
     try:
         loaded, problems = check_file(file, os.environ, Ask.REGISTRY if connect else Ask.COPY)
@@ -61,6 +60,12 @@ def validate(
 
         found, code = find_problems(loaded, _plan(loaded, options), options)
         problems = tuple(sorted((*problems, *found)))
+    elif not code and loaded is not None:
+        from tidegate.cli.upgrade import find_state_problems
+
+        refused = find_state_problems(loaded, _plan(loaded, options), options)
+        code = 4 if refused else 0
+        problems = tuple(sorted((*problems, *refused)))
     if problems or style == "json":
         click.echo(render_problems(problems, style))
     errors = sum(problem.severity == "error" for problem in problems)

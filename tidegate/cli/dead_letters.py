@@ -337,7 +337,9 @@ def replay(
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been replayed before")
     if done.kept:
-        click.echo(f"{render_count(done.kept, 'letter')} without the complete record: see `dead-letters show`")
+        click.echo(
+            f"{render_count(done.kept, 'letter')} not replayed without a complete record: see `dead-letters show`"
+        )
     for reason, places in done.refused.items():
         click.echo(f"{render_count(len(places), 'record')} not written: {reason} (letters {render_places(places)})")
     for one, places in done.repeating.items():

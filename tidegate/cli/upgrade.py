@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from tidegate.checks.judge_start import place_refusal
 from tidegate.checks.pipeline_file import plan_file
-from tidegate.checks.upgrade_check import Migrated, Report, find_target, find_upgrade
+from tidegate.checks.upgrade_check import Migrated, Report, Target, check_upgrade, find_target, find_upgrade
 from tidegate.cli.options import PIPELINE_FILE, add_start_options, read_directives
 from tidegate.cli.output import render_table
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
@@ -23,9 +24,14 @@ from tidegate.coordinator.upgrade import StateChange, StepChange, UpgradeOutcome
 from tidegate.coordinator.upgrade_decision import UNSAID
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
+from tidegate.plan.graph import Plan
 from tidegate.plan.upgrade_directives import give_up_columns
 from tidegate.state.compatibility import Fit
+from tidegate.storage.base import Storage
 from tidegate.storage.open import scheme_of
+
+if TYPE_CHECKING:
+    from tidegate.daemon.restore_point import StartOptions
 
 REFUSED = 4
 
@@ -75,14 +81,29 @@ def upgrade(
 
 def read_begun(loaded: LoadedPipeline) -> Mapping[OperatorName, Mapping[str, int]]:
     """Returns the checkpoints from which later added aggregates of each step count; empty unless readable here."""
+    found = _find_local(loaded, None)
+    return {} if found is None else found[0].identity.begun
+
+
+def find_state_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions) -> list[Problem]:
+    """Returns why a run would be refused because of existing checkpoints, as far as they are readable here."""
+    found = _find_local(loaded, None if options.restore is None else options.restore.target)
+    try:
+        return [] if found is None else derive_problems(loaded, check_upgrade(plan, *found, options.command_line))
+    except TidegateError:
+        return []
+
+
+def _find_local(loaded: LoadedPipeline, wanted: str | None) -> tuple[Target, Storage] | None:
+    """Finds the target in a local checkpoint directory; None if there is none, or it cannot be read."""
     directory = str(loaded.settings.checkpoints.directory)
     if scheme_of(directory) != "file":
-        return {}
+        return None
     try:
-        target, _ = find_target(directory, derive_opener(loaded.settings), None)
+        target, states = find_target(directory, derive_opener(loaded.settings), wanted)
     except TidegateError:
-        return {}
-    return {} if target is None else target.identity.begun
+        return None
+    return None if target is None else (target, states)
 
 
 def derive_problems(loaded: LoadedPipeline, report: Report) -> list[Problem]:

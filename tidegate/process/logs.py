@@ -25,7 +25,7 @@ from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.process.closed_streams import discard
 from tidegate.process.log_lines import LineHandler, StreamLines, Write
-from tidegate.process.repeated_messages import INTERVAL_S, Repeats, Withheld
+from tidegate.process.repeated_messages import INTERVAL_S, Repeats, Withheld, render_repeats
 from tidegate.task.messages import LogRecord, escape_halves
 
 FORMATS: Final = ("auto", "text", "json")
@@ -236,7 +236,7 @@ class RepeatFilter:
                 "name": line.logger,
                 "levelno": line.level,
                 "levelname": logging.getLevelName(line.level),
-                "msg": f"{times} times more in {max(1.0, seconds):.0f} s: {line.head}",
+                "msg": f"{render_repeats(times)} in {max(1.0, seconds):.0f} s: {line.head}",
                 _COUNTS: True,
             }
             self._handler.handle(logging.makeLogRecord(attributes))

@@ -67,6 +67,11 @@ class Repeats(Generic[K]):
         return found
 
 
+def render_repeats(times: int) -> str:
+    """Renders how often a message was withheld."""
+    return "once more" if times == 1 else f"{times} times more"
+
+
 class _Said:
     """When a message was first passed, how often, and how often it was withheld."""
 
@@ -88,6 +93,6 @@ class Complaints:
     def report(self, reason: str, detail: str = "") -> None:
         """Reports a complaint. `reason` is one of few texts; `detail` identifies the peer."""
         for withheld in self._repeats.overdue():
-            self._logger.warning("%s: %d times more in %.0f s", *withheld)
+            self._logger.warning("%s: %s in %.0f s", withheld.key, render_repeats(withheld.times), withheld.seconds)
         if self._repeats.may_say(reason):
             self._logger.warning("%s%s", reason, f" ({detail})" if detail else "")

@@ -65,7 +65,7 @@ def find_restart_loop(situation: Situation) -> Iterator[FoundCause]:
     same = sum(one.code == newest.code for one in failures)
     causes = "all with the same error" if same == len(failures) else f"{same} of them with the same error as the last"
     yield FoundCause(
-        sentence=f"{len(failures)} attempts have failed in {render_span(span_s)}, {causes}, `{newest.code}`: "
+        sentence=f"{len(failures)} attempts have failed in {render_span(max(span_s, 1.0))}, {causes}, `{newest.code}`: "
         f"{_shorten(newest.cause)}",
         evidence={
             "failures": len(failures),

@@ -102,7 +102,8 @@ def decide_order(
         401,
         "unauthorized",
         f"the request has {what}{certificate}: run the command as the daemon's user with its TMPDIR, or name the "
-        "token file with http.token_file in the pipeline file or with --token-file",
+        "token file with http.token_file in the pipeline file or with --token-file. Other clients send the token "
+        "that `tidegate token FILE` prints (Authorization: Bearer)",
     )
 
 

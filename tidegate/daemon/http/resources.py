@@ -166,8 +166,11 @@ def parse_query(resource: Resource[Q], parameters: Sequence[tuple[str, str]]) ->
         return msgspec.convert(values, resource.query, strict=False)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(_AT)
+        name = place.rstrip("`").partition("[")[0]
+        if "`int" in what and "got" in what:
+            what = f"{values.get(name, '')!r} is not a whole number"
         if place:
-            raise _refuse(f"{resource.path}: parameter {place.rstrip('`')!r}: {what}") from error
+            raise _refuse(f"{resource.path}: parameter {name!r}: {what}") from error
         missing = [name for name in fields if f"`{name}`" in what]
         raise _refuse(f"{resource.path}: give the parameter {' and '.join(missing) or what}") from error
 
