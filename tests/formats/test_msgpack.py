@@ -205,8 +205,8 @@ def test_a_value_of_another_type_is_bad_with_its_place(name: str, value: Any, re
         (b"\x81\xa1a", "MALFORMED_MSGPACK: Input data was truncated"),
         (b"\x80\x80", "MALFORMED_MSGPACK: MessagePack data is malformed: trailing characters"),
         (b'{"a":1}', "MALFORMED_MSGPACK: it is not a map; it looks like JSON: use `format: json`"),
-        (b"\x00\x00\x00\x00\x07\x80", "MALFORMED_MSGPACK: it is not a map; it looks like a record of a schema "
-            "registry"),
+        (b"\x00\x00\x00\x00\x07\x80", ("MALFORMED_MSGPACK: it is not a map; it looks like a record of a schema "
+            "registry")),
         (b"\xde\xff\xff", "MALFORMED_MSGPACK: "),
         (b"\x81\xa1a\xdb\xff\xff\xff\xff", "MALFORMED_MSGPACK: "),
         (b"\x91\x05", "WRONG_TYPE: Expected `map`, got `array`"),

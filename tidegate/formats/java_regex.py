@@ -207,7 +207,7 @@ class _Reader:
             self.names.append(named[1])
             opening = f"(?P<{named[1]}>"
         elif self.rest.startswith("?"):
-            raise RegexRefused(f"`({self.rest[:2]}`: look-around, atomic groups and flags inside a pattern")
+            raise RegexRefused(f"`({self.rest[:2]}` (look-around, an atomic group, or a flag inside the pattern)")
         else:
             self.groups += 1
             opening = "("

@@ -135,7 +135,7 @@ bool texts_grow(texts *these, int64_t length)
 static void release_array(struct ArrowArray *array)
 {
     for (int64_t i = 0; i < array->n_children; i++)
-        if (array->children[i]->release != NULL) /* else somebody has taken it away */
+        if (array->children[i]->release != NULL) /* else it has been moved to another owner */
             array->children[i]->release(array->children[i]);
     array->release = NULL;
     arena_release(array->private_data);
@@ -179,7 +179,7 @@ bool arrow_values(struct ArrowArray *to, arena *owner, int64_t length, const uin
 bool arrow_views(struct ArrowArray *to, arena *owner, int64_t length, const uint8_t *known, int64_t missing,
                  const view *views, texts *these)
 {
-    /* The list of sizes is a buffer, too, and must be there. */
+    /* The list of sizes is a buffer as well, and is required. */
     if ((these->capacity == 0 && !texts_list_grow(these)) ||
         !fill_array(to, owner, length, known, missing, these->count + 3))
         return false;
@@ -259,7 +259,7 @@ int32_t arrow_finish(arena *owner, bool done, struct ArrowArray *array, struct A
         arena_release(owner);
         return 1;
     }
-    /* Nobody has seen what was filled in, so nobody releases it. */
+    /* The result was not returned, so it is released here. */
     array->release = NULL;
     schema->release = NULL;
     arena_free(owner);
@@ -287,7 +287,7 @@ static bool copy_views(arena *owner, const uint8_t *const *values, const int32_t
     return arrow_views(array, owner, count, known, missing, views, &these);
 }
 
-/* Copies of so many values as a column; a length of -1 is NULL. Returns 0 where memory is missing. */
+/* Copies `count` values into a column; a length of -1 is NULL. Returns 0 if memory is missing. */
 int32_t tg_view_column(const uint8_t *const *values, const int32_t *lengths, int64_t count, int64_t limit,
                        const char *name, struct ArrowArray *array, struct ArrowSchema *schema)
 {

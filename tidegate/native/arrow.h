@@ -1,6 +1,6 @@
-/* Columns in Arrow's layout, and the memory of a batch that they lie in.
+/* Columns in Arrow's layout, and the arena of a batch that holds them.
  *
- * What belongs to one batch lies in one arena, which is freed with the last of its arrays, whoever has that and on
+ * Everything that belongs to one batch is in one arena, which is freed with the last of its arrays, by any owner and on
  * whatever thread. An arena is filled by one thread; then its arrays may go anywhere.
  *
  * Functions that take memory return NULL or false where there is none.
@@ -57,7 +57,7 @@ enum { VIEW_INLINE_BYTES = 12 };
 
 typedef struct arena arena;
 
-/* An arena with one holder and room for so many bytes before it grows. */
+/* An arena with one owner and room for this many bytes before it grows. */
 arena *arena_new(int64_t bytes);
 
 /* Uninitialised memory, aligned for every type; it lives as long as the arena. */
@@ -83,7 +83,7 @@ enum { TEXT_BYTES_MAX = INT32_MAX };
 /* `first`: of the first buffer, the following ones are larger. `limit`: of any, at most TEXT_BYTES_MAX. */
 void texts_begin(texts *these, arena *owner, int64_t first, int64_t limit);
 
-/* Room for so many bytes at `next`; `length` is at most the limit. */
+/* Ensures room for `length` bytes at `next`; `length` is at most the limit. */
 bool texts_grow(texts *these, int64_t length);
 
 static inline bool texts_reserve(texts *these, int64_t length)
@@ -98,7 +98,7 @@ static inline void view_inline(view *to, const uint8_t *from, int32_t length)
         to->bytes[i] = from[i];
 }
 
-/* The same where twelve bytes may be read: without a branch that depends on the length, which nobody can foretell. */
+/* The same where twelve bytes may be read: without a branch that depends on the length, which cannot be predicted. */
 static inline void view_inline_from(view *to, const uint8_t *from, int32_t length)
 {
     static const uint8_t kept[2 * VIEW_INLINE_BYTES] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
@@ -153,7 +153,7 @@ static inline bool texts_copy(texts *these, view *to, const uint8_t *from, int32
     return true;
 }
 
-/* How an array or a schema is filled in. What is pointed to lies in the arena; each is one holder of it. */
+/* How an array or a schema is filled in. Everything they point to is in the arena; each of them is one owner of it. */
 bool arrow_values(struct ArrowArray *to, arena *owner, int64_t length, const uint8_t *known, int64_t missing,
                   const void *values);
 bool arrow_views(struct ArrowArray *to, arena *owner, int64_t length, const uint8_t *known, int64_t missing,
@@ -163,12 +163,12 @@ bool arrow_parent(struct ArrowArray *to, arena *owner, int64_t length, const uin
 bool arrow_schema(struct ArrowSchema *to, arena *owner, const char *format, const char *name,
                   struct ArrowSchema *children, int64_t count);
 
-/* Ends the filling of what one call gives away: all of it, or nothing where memory was missing. Returns `done`. */
+/* Ends the filling of the results of one call: all of them, or none if memory was missing. Returns `done`. */
 int32_t arrow_finish(arena *owner, bool done, struct ArrowArray *array, struct ArrowSchema *schema);
 
 int64_t bits_bytes(int64_t count);
 
-/* A bitmap of so many ones: nothing is NULL. */
+/* A bitmap of this many ones: no value is NULL. */
 uint8_t *bits_new(arena *owner, int64_t count);
 int64_t bits_count_zeros(const uint8_t *bits, int64_t count);
 

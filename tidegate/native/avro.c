@@ -1,8 +1,8 @@
 /* Records of Avro's binary encoding to columns: strict, and only what is certain. Any other is left over, to fastavro.
  *
  * How a record was written, and where each of its values goes, is a tree of steps that follows the writer's schema. A
- * record that is taken has the values that fastavro makes of it, and nothing after its end. Values are read where they
- * lie; texts that somebody reads are copied.
+ * record that is taken has the values that fastavro makes of it, and nothing after its end. Values are read
+ * in place; only texts that are needed are copied.
  */
 #include "columns.h"
 #include "json_numbers.h"
@@ -49,7 +49,7 @@ static const step KEY = {.wire = W_STRING, .null_at = -1};
 static const uint8_t *read_value(column *to, const step *by, const uint8_t *at, const uint8_t *end);
 static const uint8_t *skip_value(const step *by, const uint8_t *at, const uint8_t *end);
 
-/* ---- what both read ---- */
+/* ---- numbers and lengths ---- */
 
 static const uint8_t *read_int(const uint8_t *at, const uint8_t *end, int64_t *value)
 {
@@ -204,7 +204,7 @@ static const uint8_t *read_decimal(column *to, const step *by, const uint8_t *at
     return at + length;
 }
 
-/* ---- what is made of values ---- */
+/* ---- columns ---- */
 
 static const uint8_t *read_array(column *to, const step *by, const uint8_t *at, const uint8_t *end)
 {
@@ -229,7 +229,7 @@ static const uint8_t *read_entry(column *entries, const step *by, const uint8_t 
     return at;
 }
 
-/* A key that comes twice is left over: its last value counts, in the first place. */
+/* A record with a duplicate key is left over: its last value counts, at the first position. */
 static const uint8_t *read_map(column *to, const step *by, const uint8_t *at, const uint8_t *end)
 {
     column *entries = to->children;
@@ -302,7 +302,7 @@ static const uint8_t *read_value(column *to, const step *by, const uint8_t *at, 
     }
 }
 
-/* ---- what nobody reads ---- */
+/* ---- values that are skipped ---- */
 
 static const uint8_t *skip_list(const step *by, const uint8_t *at, const uint8_t *end)
 {
@@ -325,7 +325,7 @@ static const uint8_t *skip_text(const step *by, const uint8_t *at, const uint8_t
     return at + length;
 }
 
-/* As strict as reading: what is odd here may be what fastavro refuses. */
+/* As strict as reading, because fastavro may reject what looks odd here. */
 static const uint8_t *skip_value(const step *by, const uint8_t *at, const uint8_t *end)
 {
     int64_t found;
@@ -375,7 +375,7 @@ static bool read_body(column *rows, const void *how, const uint8_t *at, const ui
            read_fields(rows, by->steps, at + by->skipped, end) == end;
 }
 
-/* Records begin with so many bytes of `prefix`. */
+/* Each record begins with `prefix`. */
 int32_t tg_avro_decode(const field *record, const step *steps, const uint8_t *prefix, int32_t skipped,
                        const uint8_t *const *values, const int32_t *lengths, int64_t count, int64_t *left,
                        int64_t *left_count, struct ArrowArray *array, struct ArrowSchema *schema)

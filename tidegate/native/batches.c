@@ -1,4 +1,4 @@
-/* What Python calls for a batch of keys of a table (`native/table.py`): columns in, columns out. See table.h. */
+/* Operations on a batch of keys of a table (`native/table.py`): columns in, columns out. See table.h. */
 #include "msgpack.h"
 #include "table.h"
 
@@ -103,7 +103,7 @@ void tg_batch_free(batch *of)
     free(of);
 }
 
-/* The keys of so many rows. Columns have the types of the layout. */
+/* The keys of `count` rows. Columns have the types of the layout. */
 batch *tg_batch_new(const table *in, const struct ArrowArray *const *columns, int64_t count)
 {
     batch *made = calloc(1, sizeof(batch));
@@ -202,7 +202,7 @@ static void copy_presence(const batch *of, column *to)
     to->length = of->keys.count;
 }
 
-/* A struct of whether each key exists, and its values, which `record` declares. Returns 0 where memory is missing. */
+/* A struct of whether each key exists, and its values, which `record` declares. Returns 0 if memory is missing. */
 int32_t tg_batch_get(const table *in, const batch *of, const field *record, struct ArrowArray *array,
                      struct ArrowSchema *schema)
 {
@@ -276,7 +276,7 @@ static bool set_text(const layout *of, const part *field, chunk *to, int64_t at,
     return chunk_set_text(of, to, text, bytes, length);
 }
 
-/* Sets the values of all keys. `groups` has the key groups of those that do not exist. Returns 0 where memory is missing.
+/* Sets the values of all keys. `groups` has the key groups of those that do not exist. Returns 0 if memory is missing.
  */
 int32_t tg_batch_put(table *in, batch *of, const uint16_t *groups, const struct ArrowArray *const *values)
 {
@@ -297,7 +297,7 @@ int32_t tg_batch_put(table *in, batch *of, const uint16_t *groups, const struct 
     return 1;
 }
 
-/* Removes the keys that exist. The batch keeps their rows and key groups. Returns 0 where memory is missing. */
+/* Removes the keys that exist. The batch keeps their rows and key groups. Returns 0 if memory is missing. */
 int32_t tg_batch_remove(table *in, batch *of)
 {
     free(of->groups);

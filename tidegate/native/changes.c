@@ -95,7 +95,7 @@ static bool add_removed(changes *to, const uint8_t *key, int64_t length, uint64_
     return true;
 }
 
-/* The keys of a batch, all of which have rows. As everywhere here, returns 0 where memory is missing. */
+/* The keys of a batch, all of which have rows. As everywhere here, returns 0 if memory is missing. */
 int32_t tg_changes_add(changes *to, const batch *from)
 {
     for (int64_t i = 0; i < from->keys.count; i++)

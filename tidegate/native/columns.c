@@ -198,7 +198,7 @@ int64_t columns_bytes(const field *record, int64_t rows)
     return bytes;
 }
 
-/* The record itself is no column: which of its fields are, each says. */
+/* The record itself is not a column; each field states whether it is one. */
 bool columns_begin(column *record, const field *type, run *of, int64_t rows)
 {
     *record = (column){.type = type, .run = of, .capacity = INT64_MAX};

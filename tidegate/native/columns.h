@@ -35,7 +35,7 @@ typedef struct field {
     const char *name; /* of JSON without quotes, backslashes and control characters */
     int32_t name_length;
     int32_t kind;
-    int32_t wanted; /* whether anybody reads it; others are only checked */
+    int32_t wanted; /* whether it is returned; others are only checked */
     int32_t precision; /* of a decimal; of a timestamp in JSON NEEDS_OFFSET or 0 */
     int32_t scale;
     int32_t count;
@@ -46,9 +46,9 @@ enum { NEEDS_OFFSET = 1 }; /* a text without one is left over */
 
 /* One call. */
 typedef struct {
-    arena *owner;   /* of what is given away */
-    arena *scratch; /* of what is not */
-    bool strict;    /* where fields have names in records: one that nobody declared is left over */
+    arena *owner;   /* of the columns that are returned */
+    arena *scratch; /* of everything else */
+    bool strict;    /* if records name their fields: a record with an undeclared field is left over */
     bool out_of_memory;
 } run;
 
@@ -57,13 +57,13 @@ enum flag {
     NEEDS_FIELD = 2, /* and those that have fields, of which none is declared */
 };
 
-/* A declared field, or what is in one: also of those that nobody reads, which have a length and nothing else. */
+/* A declared field, or a part of one. Those that are not returned have a length only. */
 typedef struct column {
     const field *type;
     run *run;
     int64_t length;
     int64_t capacity;
-    uint8_t *known; /* NULL of a column that nobody reads; then `values` is, too */
+    uint8_t *known; /* NULL for a column that is not returned; then `values` is also NULL */
     void *values;   /* of a list the offsets */
     texts texts;
     struct column *children;
@@ -75,10 +75,10 @@ typedef struct column {
 /* About what the columns of a record take, without texts and what is in lists. */
 int64_t columns_bytes(const field *record, int64_t rows);
 
-/* The columns of a record, a struct, for so many rows. False where memory is missing, as below. */
+/* Creates the columns of a record, which is a struct, for this many rows. Returns false if memory is missing, as below. */
 bool columns_begin(column *record, const field *type, run *of, int64_t rows);
 
-/* Room for one row more. */
+/* Ensures room for one more row. */
 bool column_grow(column *to);
 
 bool column_put_null(column *to);
@@ -95,18 +95,18 @@ bool texts_failed(column *of);
 /* A list of everything that its child has got since the one before. There is room for it. */
 void column_end_list(column *to);
 
-/* Whether each key of a map, from `first` on, is there once. Nobody asks that of a map that is not read. */
+/* Whether the keys of a map are distinct, from `first` on. Not called for maps that are skipped. */
 bool keys_differ(const column *keys, int64_t first);
 
 /* Takes rows back, down to `length`, and what a record that was left over has put into columns below. */
 void column_truncate(column *of, int64_t length);
 
-/* Gives away the columns of a struct that are wanted; see `arrow_finish`. */
+/* Returns the requested columns of a struct; see `arrow_finish`. */
 bool columns_export(column *record, struct ArrowArray *array, struct ArrowSchema *schema);
 
 /* How the records of a format are decoded. */
 typedef struct {
-    bool (*begin)(column *record); /* before the first one; NULL for nothing. False where memory is missing */
+    bool (*begin)(column *record); /* before the first one; NULL for nothing. False if memory is missing */
     bool (*read)(column *record, const void *how, const uint8_t *at, const uint8_t *end); /* one row; see below */
     const void *how;
     bool strict;
@@ -114,7 +114,7 @@ typedef struct {
 
 /* Decodes the records that `read` is certain of into the rows of a struct, in order, with the fields that are wanted.
  * Where it returns false, what the record has put into columns is taken back. The places of all these are in `left`,
- * which has room for `count`. Returns 0 where memory is missing.
+ * which has room for `count`. Returns 0 if memory is missing.
  */
 int32_t records_decode(const field *record, const decoding *by, const uint8_t *const *values, const int32_t *lengths,
                        int64_t count, int64_t *left, int64_t *left_count, struct ArrowArray *array,

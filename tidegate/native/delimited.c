@@ -1,8 +1,8 @@
 /* Delimited lines to columns: only what is certain. Any other line is left over, to Python (`formats/kinds/delimited`).
  *
  * A line that is taken has exactly the fields and values that Python makes of it. Left over are lines with a line break
- * or an escape in a field, and with a text that is no plain value of its column. Values are read where they lie; strings
- * that somebody reads are copied.
+ * or an escape in a field, and with a text that is not a plain value of its column. Values are read in place; only strings
+ * that are needed are copied.
  */
 #include "columns.h"
 #include "json_numbers.h"

@@ -62,7 +62,7 @@ static piece *piece_add(entries *to, int32_t group)
     return made;
 }
 
-/* Room for an entry of at most so many bytes. */
+/* Ensures room for an entry of at most this many bytes. */
 static piece *entry_room(entries *to, int32_t group, int64_t bytes)
 {
     piece *last = to->of[group].last;

@@ -1,15 +1,15 @@
 /* Headers of consumed messages, read where the broker's answer has them.
  *
  * Asking librdkafka for the headers of a message allocates once for each of them, which costs more than all else that is
- * done with a small record. But the value that it shows lies in the answer as it came, and in format 2 (KIP-98) its
+ * done with a small record. But the value of a message is still in the broker's response, and in format 2 (KIP-98) its
  * record's other parts are around it:
  *
  *     length | attributes, 1 byte | timestamp delta | offset delta | key length | key | value length | value | headers
  *     headers: their number, then of each: name length | name | value length | value
  *
  * All numbers are of variable length: seven bits a byte, the lowest first, the highest bit in all but the last byte, and
- * the sign in the lowest bit. From the value on everything before it is looked at, back to the length of the record,
- * which says where the headers end. Where anything is not as it has to be, librdkafka is asked. An older format has other
+ * the sign in the lowest bit. Everything before the value is checked, back to the length of the record,
+ * which gives the end of the headers. If anything is unexpected, librdkafka is asked. An older format has other
  * lengths in front of the value, in four bytes with the highest first: they are these bytes for no length but zero.
  */
 #include "long.h"
@@ -71,7 +71,7 @@ static bool read_header(span *left, header *one)
     return read_any_header(left, one) && !is_cut(one);
 }
 
-/* Where the length begins that stands before some bytes; NULL where another number does. */
+/* The beginning of the length before some bytes; NULL if another number precedes them. */
 static const uint8_t *before_length(const uint8_t *bytes, size_t size)
 {
     uint64_t rest = (uint64_t)size << 1;

@@ -1,7 +1,7 @@
 /* Records of JSON to columns: strict, and only what is certain. Any other record is left over, to msgspec.
  *
- * A record that is taken has exactly the values that msgspec makes of it (ADR 67). Values are read where they lie,
- * strings that somebody reads are copied; nothing of the records is kept.
+ * A record that is taken has exactly the values that msgspec makes of it (ADR 67). Values are read in place,
+ * only strings that are needed are copied; nothing of the records is kept.
  */
 #include "columns.h"
 #include "json_names.h"
@@ -88,7 +88,7 @@ static const uint8_t *read_floating(column *to, const uint8_t *at, const uint8_t
     return at;
 }
 
-/* The text between quotes, in `*from` and `*to`; escapes are left over: nobody needs one in what is read by this. */
+/* The text between quotes, in `*from` and `*to`; escapes are left over, because no value that is read here needs one. */
 static const uint8_t *read_plain(const uint8_t *at, const uint8_t *end, const uint8_t **from, const uint8_t **to)
 {
     bool escaped;
@@ -179,7 +179,7 @@ static const uint8_t *read_binary(column *to, const uint8_t *at, const uint8_t *
     at = read_plain(at, end, &from, &stop);
     if (at == NULL || !column_room(to))
         return NULL;
-    /* Also of a column that nobody reads: the check is the decoding. */
+    /* Also for a column that is not returned: decoding is the check. */
     if (!texts_reserve(&to->texts, stop - from)) {
         texts_failed(to);
         return NULL;
@@ -193,7 +193,7 @@ static const uint8_t *read_binary(column *to, const uint8_t *at, const uint8_t *
     return at;
 }
 
-/* ---- what nobody declared ---- */
+/* ---- undeclared fields ---- */
 
 static const uint8_t *skip_string(const uint8_t *at, const uint8_t *end)
 {

@@ -2,7 +2,7 @@
  * with the length in front.
  *
  * Most records of a topic are alike, so each name remembers which one followed it last: that one is looked for first, by
- * a comparison or two. Names that nobody declared are remembered, too, else each of them would be searched for in vain.
+ * a comparison or two. Undeclared names are remembered as well, so that they are not searched for again.
  */
 #ifndef TIDEGATE_JSON_NAMES_H
 #define TIDEGATE_JSON_NAMES_H
@@ -23,7 +23,7 @@ enum { STRANGER = -1 };
 
 typedef struct vocabulary {
     name start; /* no name: what follows it is the first of a record */
-    name lost;  /* stands for strangers that are not remembered */
+    name lost;  /* for all undeclared names that are not remembered */
     name *names;
     int32_t count;
     int32_t strangers;
@@ -33,7 +33,7 @@ typedef struct vocabulary {
 
 #pragma GCC visibility push(hidden)
 
-/* Room for so many fields, and for some strangers. False where memory is missing. */
+/* Room for this many fields, and for some undeclared names. Returns false if memory is missing. */
 bool names_begin(vocabulary *words, arena *scratch, int32_t fields);
 
 /* The name of the next field, without a quote at its end; it is copied. */
@@ -57,7 +57,7 @@ static inline uint64_t read_word(const uint8_t *at)
     return word;
 }
 
-/* Whether this name, with its quote, stands here. */
+/* Whether this name, with its quote, is at this position. */
 static inline bool name_is_here(const name *this, const uint8_t *at, const uint8_t *end)
 {
     int32_t size = this->size;

@@ -17,7 +17,7 @@ enum { DECIMAL_DIGITS_MAX = 38 };
 
 #pragma GCC visibility push(hidden)
 
-/* A number as it stands in the text: `digits` times ten to the power of `exponent`. */
+/* A number as it is written: `digits` times ten to the power of `exponent`. */
 typedef struct {
     const uint8_t *start; /* after the sign */
     const uint8_t *stop;
@@ -67,7 +67,7 @@ static inline const uint8_t *read_digits(const uint8_t *at, const uint8_t *end, 
         uint64_t word;
         memcpy(&word, at, 8);
         /* A digit has a three in its upper half, also with six added. A carry spoils only what is after a byte that
-         * is no digit. */
+         * is not a digit. */
         uint64_t other = ((word & 0xf0f0f0f0f0f0f0f0) ^ 0x3030303030303030) |
                          (((word + 0x0606060606060606) & 0xf0f0f0f0f0f0f0f0) ^ 0x3030303030303030);
         int digits = other == 0 ? 8 : __builtin_ctzll(other) >> 3;

@@ -1,7 +1,7 @@
-/* Strings of JSON: where they end, and what they say. Exactly what msgspec takes: it checks control characters and
- * escapes everywhere, UTF-8 only in strings that somebody declared.
+/* Strings of JSON: their ends and their text. Exactly what msgspec takes: it checks control characters and
+ * escapes everywhere, UTF-8 only in declared strings.
  *
- * Positions are of the bytes of one value; NULL stands for what is refused or left to others. Nothing is read at `end`
+ * Positions are of the bytes of one value; NULL means that the value is rejected or left over. Nothing is read at `end`
  * or past it.
  */
 #ifndef TIDEGATE_JSON_TEXT_H
@@ -21,10 +21,10 @@
 /* After the escape that begins here. */
 const uint8_t *escape_end(const uint8_t *at, const uint8_t *end);
 
-/* Writes what a string with valid escapes says, which is never longer; returns its length. */
+/* Writes the text of a string with valid escapes, which is never longer; returns its length. */
 int32_t unescape(uint8_t *to, const uint8_t *from, const uint8_t *end);
 
-/* Writes what base64 stands for, at most three bytes for four; returns how many, -1 where it is refused. */
+/* Decodes base64, at most three bytes for four; returns their number, -1 if it is rejected. */
 int32_t decode_base64(uint8_t *to, const uint8_t *from, const uint8_t *end);
 
 #pragma GCC visibility pop
@@ -84,7 +84,7 @@ static inline __attribute__((always_inline)) const uint8_t *plain_end(const uint
     return at;
 }
 
-/* The closing quote of a string, from after the opening one. With `any`, what is no UTF-8 is passed over. */
+/* The closing quote of a string, from after the opening one. With `any`, invalid UTF-8 is skipped. */
 static inline __attribute__((always_inline)) const uint8_t *string_end(const uint8_t *at, const uint8_t *end, bool any,
                                                                        bool *escaped)
 {

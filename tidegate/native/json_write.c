@@ -45,7 +45,7 @@ static int count_digits(uint64_t value)
     return count + (value >= 10) + (value >= 100) + (value >= 1000);
 }
 
-/* All digits; at least so many. */
+/* Writes all digits, padded to a minimum. */
 static uint8_t *put_digits(uint8_t *at, uint64_t value, int least)
 {
     static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
@@ -284,7 +284,7 @@ static int32_t write_rows(const written_field *fields, int32_t count, int64_t ro
     return WRITTEN;
 }
 
-/* A column of objects; there is at least one field. Returns 0 where memory is missing, -1 for rows that are left over. */
+/* A column of objects; there is at least one field. Returns 0 if memory is missing, -1 for rows that are left over. */
 int32_t tg_write_json(const written_field *fields, int32_t count, int64_t rows, struct ArrowArray *array,
                       struct ArrowSchema *schema)
 {

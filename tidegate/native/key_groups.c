@@ -75,7 +75,7 @@ static const uint8_t *canonical_of(const struct ArrowArray *column, int32_t kind
     return text;
 }
 
-/* Adds a value of a key of several columns: its length, a colon and its bytes, or what stands for NULL. */
+/* Adds a value of a key of several columns: its length, a colon and its bytes, or the mark of NULL. */
 static bool add_counted(canonical *key, const struct ArrowArray *column, int32_t kind, int64_t row)
 {
     static const uint8_t digits[] = "0123456789abcdef";
@@ -122,7 +122,7 @@ static void hash_single(const struct ArrowArray *column, int32_t kind, int64_t c
     }
 }
 
-/* The key group of each row of these columns. Returns 0 where memory is missing. */
+/* The key group of each row of these columns. Returns 0 if memory is missing. */
 int32_t tg_key_groups(const struct ArrowArray *const *columns, const int32_t *kinds, int64_t width, int64_t count,
                       int64_t max_parallelism, uint16_t *groups)
 {

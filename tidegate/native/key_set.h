@@ -24,7 +24,7 @@ typedef struct {
 
 enum { NO_ROOM = -1 };
 
-/* With room for so many keys before it grows. */
+/* With room for this many keys before it grows. */
 bool key_set_begin(key_set *set, int64_t keys);
 
 void key_set_end(key_set *set);

@@ -1,7 +1,7 @@
 /* Records of MessagePack to columns: strict, and only what is certain. Any other record is left over, to msgspec.
  *
  * A record that is taken has exactly the values that `formats/kinds/msgpack/reader.py` makes of it (ADR 67). Values are
- * read where they lie, texts that somebody reads are copied; nothing of the records is kept.
+ * read in place, only texts that are needed are copied; nothing of the records is kept.
  */
 #include "columns.h"
 #include "json_names.h"
@@ -159,7 +159,7 @@ static const uint8_t *read_calendar(column *to, const uint8_t *at, const uint8_t
     return at;
 }
 
-/* ---- what nobody reads ---- */
+/* ---- values that are skipped ---- */
 
 static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end, int32_t depth)
 {
@@ -311,7 +311,7 @@ static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *e
 
 /* ---- a batch ---- */
 
-/* The names of the fields as records have them. False where memory is missing. */
+/* The names of the fields as records have them. False if memory is missing. */
 static bool begin_names(column *of)
 {
     const field *type = of->type;

@@ -1,4 +1,4 @@
-/* Values of MessagePack, read and written where they lie.
+/* Values of MessagePack, read and written in place.
  *
  * Functions that read return the position after the value, or NULL for a value of another kind or one that is cut off.
  * Those without a check of their own are given at least one byte. Functions that write have room for VALUE_BYTES, or for
@@ -53,7 +53,7 @@ enum {
     NEGATIVE_FIXINT,
 };
 
-/* A number of so many bytes, the highest first. */
+/* A number of this many bytes, the highest first. */
 static inline uint64_t big_endian(const uint8_t *at, int32_t bytes)
 {
     uint64_t sum = 0;

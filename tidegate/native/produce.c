@@ -1,6 +1,6 @@
 /* Hands records to a producer of librdkafka, without a call of the Python client for each.
  *
- * Records are columns of Polars, read in place. librdkafka copies what it is given. Its functions come as pointers, as in
+ * Records are columns of Polars, read in place. librdkafka copies them. Its functions come as pointers, as in
  * `messages.c`.
  *
  * Records are handed over partition by partition. The copies of one partition then lie next to each other: what librdkafka

@@ -174,7 +174,7 @@ static double absolute(double value)
     return value < 0 ? -value : value;
 }
 
-/* The double whose bits are so many steps away; not across 0. */
+/* The double whose bits are `steps` away; not across 0. */
 static double step(double value, int64_t steps)
 {
     number moved = {.real = value};
@@ -317,7 +317,7 @@ static bool field_is_real(const total *of, int32_t field)
     return of->real && field <= has_error;
 }
 
-/* A struct of columns to give away. */
+/* A struct of columns to return. */
 typedef struct {
     struct ArrowArray *arrays;
     struct ArrowSchema *schemas;
@@ -392,7 +392,7 @@ enum { REFUSED = -1, EXPORT_BYTES = 512 /* about what Arrow takes for a column *
 
 /* Adds rows to the totals of their keys. `numbers_of_rows` has the number of each row's key, below `keys`. The first
  * array gets the result of each total after each row, the second one the new fields. Returns 1, 0 where memory is
- * missing, and REFUSED for columns that do not belong together.
+ * missing, and REFUSED for columns that do not match the totals.
  */
 int32_t tg_running(const struct ArrowArray *numbers_of_rows, int64_t keys, total *totals, int64_t count,
                    struct ArrowArray *arrays, struct ArrowSchema *schemas)

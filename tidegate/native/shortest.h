@@ -1,4 +1,4 @@
-/* The shortest decimal that a double is the nearest one of. */
+/* The shortest decimal to which a double is the nearest. */
 #ifndef TIDEGATE_SHORTEST_H
 #define TIDEGATE_SHORTEST_H
 

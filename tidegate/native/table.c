@@ -133,7 +133,7 @@ static void move_span(const chunk *from, uint8_t *heap, int64_t *used, span *tex
     *used += text->length;
 }
 
-/* Room for so many bytes at the end of the heap, which loses those that belong to nothing. */
+/* Ensures room for this many bytes at the end of the heap, from which unused ones are removed. */
 static bool chunk_reserve(const layout *of, chunk *to, int64_t length)
 {
     if (length <= to->size - to->used)
@@ -308,7 +308,7 @@ static bool segment_reserve(segment *of)
     return of->used + 1 <= slots - slots / 4 || segment_resize(of, slots * 2);
 }
 
-/* Room for so many more keys, before many are added. */
+/* Ensures room for this many more keys, before many are added. */
 int32_t tg_table_reserve(table *of, int64_t keys)
 {
     int64_t each = (of->count + keys) / SEGMENTS, slots = SLOTS_FIRST;

@@ -4,7 +4,7 @@
  * with their keys and texts. It does not change while it has a second holder: the table copies it first. So a moment of
  * a table is a list of chunks, and may be read by another thread while one thread changes the table.
  *
- * Functions return NULL or false where memory is missing. A table is not used any more after that.
+ * Functions return NULL or false if memory is missing. A table is not used any more after that.
  */
 #ifndef TIDEGATE_TABLE_H
 #define TIDEGATE_TABLE_H
@@ -33,7 +33,7 @@ typedef struct {
 } part;
 
 typedef struct {
-    int32_t groups; /* there are so many key groups */
+    int32_t groups; /* number of key groups */
     int32_t key_count;
     int32_t value_count;
     int64_t chunk_bytes;
@@ -46,7 +46,7 @@ typedef struct {
     uint8_t *heap;
     int64_t size;
     int64_t used;
-    int64_t unused; /* bytes before `used` that belong to nothing any more */
+    int64_t unused; /* bytes before `used` that are no longer referenced */
     uint8_t live[ROWS / 8];
     uint16_t groups[ROWS];
     span keys[ROWS];

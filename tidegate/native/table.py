@@ -283,7 +283,7 @@ class HashTable(OwnedMemory):
         batch.removed = True
 
     def reserve(self, keys: int) -> None:
-        """Prepares for so many more keys. Raises MemoryError."""
+        """Prepares for this many more keys. Raises MemoryError."""
         _require(self.functions.tg_table_reserve(self.address, keys))
 
     def restore(self, data: bytes, start: int, length: int, group: int, entries: int) -> bool:

@@ -11,7 +11,7 @@ static bool continues(const uint8_t *at, int count)
     return true;
 }
 
-/* The bytes of the character that begins here, 0 for what is none (table 3-7 of the Unicode standard). */
+/* The number of bytes of the character that begins here, 0 if it is not one (table 3-7 of the Unicode standard). */
 static int character_bytes(const uint8_t *at, const uint8_t *end)
 {
     int64_t there = end - at;

@@ -11,7 +11,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* After the characters outside ASCII that begin here; NULL where one of them is none. */
+/* After the characters outside ASCII that begin here; NULL if one of them is invalid. */
 const uint8_t *utf8_end(const uint8_t *at, const uint8_t *end);
 
 /* Whether all of these bytes are characters. */

@@ -286,8 +286,10 @@ def test_columns_are_looked_for_in_the_schema_of_each_record() -> None:
     assert failures(wrong) == [
         (
             0,
-            "INCOMPATIBLE_SCHEMA: schema 7 cannot be read: at `id`: the writer's type is int, which cannot "
-            "become string",
+            (
+                "INCOMPATIBLE_SCHEMA: schema 7 cannot be read: at `id`: the writer's type is int, which cannot "
+                "become string"
+            ),
         )
     ]
 

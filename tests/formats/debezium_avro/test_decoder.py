@@ -48,8 +48,8 @@ REMEDY = "(PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog
         (None, "NULL_VALUE: a tombstone has no value"),
         (b"", "EMPTY_VALUE: the value is empty"),
         (b"{op:c}", "MALFORMED_AVRO: the value begins with '{op:c', not with a zero byte and the id of a schema"),
-        (b"\0\0\0\0\7", "MALFORMED_AVRO: the bytes end within the record; it was written with another schema, or "
-            "truncated"),
+        (b"\0\0\0\0\7", ("MALFORMED_AVRO: the bytes end within the record; it was written with another schema, or "
+            "truncated")),
         (event_of("c", None, OLD) + b"x", "MALFORMED_AVRO: bytes follow the end of the record: 1"),
         (b"\0\0\0\1\0", "UNKNOWN_SCHEMA: the registry has no schema with the id 256"),
     ],

@@ -194,8 +194,11 @@ NOT_LONG = "`after.v`: the writer's is long, which is no"
         (NUMBER, "binary", "`after.v`: the writer's type is decimal(64,2), which cannot become binary"),
         ("boolean", "decimal(5,2)", "`after.v`: the writer's type is boolean, which cannot become decimal(5,2)"),
         ("string", "struct<a: int>", "`after.v`: the writer's type is string, which cannot become struct<a: int>"),
-        ({"type": "array", "items": "string"}, "array<int>", "`after.v[]`: the writer's type is string, which cannot become "
-            "int"),
+        (
+            {"type": "array", "items": "string"},
+            "array<int>",
+            "`after.v[]`: the writer's type is string, which cannot become int",
+        ),
         (OWN, "struct<scale: string>", "`after.v.scale`: the writer's type is int, which cannot become string"),
     ],
 )  # fmt: skip

@@ -106,7 +106,7 @@ def test_no_pattern_takes_more_than_linear_time() -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("pattern: 'a(?=b)(?<x>c)'", "the pattern has `(?=`: look-around"),
+        ("pattern: 'a(?=b)(?<x>c)'", "the pattern has `(?=` (look-around"),
         (r"pattern: '(?<x>a)\1'", r"the pattern has `\1`, a back-reference"),
         ("pattern: '(?<x>a++)'", "the pattern has a possessive or doubled quantifier"),
         ("pattern: '(?P<x>a)'", "named groups do not begin with `(?P<`; write `(?<name>...)`"),

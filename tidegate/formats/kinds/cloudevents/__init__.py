@@ -84,13 +84,13 @@ event in binary mode may have no value; then it has no data, and its fields are 
 record otherwise, unless `on_null` of the source says otherwise.
 
 A record is bad (`INVALID_EVENT`) if `id`, `source`, `specversion` or `type` is missing, or any attribute is empty; if
-`specversion` is not 1.0; if `time` is not RFC 3339, with offset; if `datacontenttype` is no media type; if an
+`specversion` is not 1.0; if `time` is not RFC 3339, with offset; if `datacontenttype` is not a media type; if an
 extension does not have its type; if an event has both `data` and `data_base64`; and if the source has fields, and the
 `datacontenttype` is not one of JSON. Batches (`application/cloudevents-batch`) and formats of structured events other
-than JSON are bad records, too. Undeclared extensions are not looked at.
+than JSON are also bad records. Undeclared extensions are ignored.
 
 A sink needs the attributes `id`, `source` and `type`, as columns or in `attributes`; `specversion` is 1.0. A NULL is an
-attribute that the event does not have. `ce_id` has to be a column: events are written once, so their ids may not be
+attribute that the event does not have. `ce_id` must be a column: events are written once, so their ids may not be
 random. If no column of yours identifies an event, make one of the place of its record: `metadata: {topic: t,
 partition: p, offset: o}` in the source, and `ce_id: concat_ws('-', t, p, o)` in a `select`. The data is the object of
 the other columns, `application/json` unless `ce_datacontenttype` is set; or `ce_data`, which in binary mode is the
