@@ -198,7 +198,7 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
             "upper(name) <=> amount",
             1,
             "`upper(name)` is a string, but is used as double",
-            "one of the other side to string",
+            "cast the other side to string",
         ),
         ("coalesce(name, 0)", 10, "`name` is a string, but is used as bigint", "cast"),
         ("case name when 5 then 1 end", 6, "`name` is a string, but is used as bigint", "cast"),

@@ -200,8 +200,11 @@ def test_an_event_with_an_attribute_that_is_missing_or_not_valid_is_bad(
         (structured(data={"n": "x"}), "WRONG_TYPE: Expected `integer | null`, got `string` - at `$.n`"),
         (structured(data={"other": 1}), "NO_DECLARED_FIELD: "),
         (structured(data=[1]), "WRONG_TYPE: Expected `object`, got `array`"),
-        (structured(datacontenttype="text/plain", data="x"), "`datacontenttype` is 'text/plain', and the source reads"),
-        (structured("application/cloudevents-batch+json"), "it is a batch of events; only single events in JSON are"),
+        (structured(datacontenttype="text/plain", data="x"), "`datacontenttype` is 'text/plain', but the source reads"),
+        (
+            structured("application/cloudevents-batch+json"),
+            "it is a batch of events, but only single events in JSON are",
+        ),
         (structured("application/cloudevents+avro"), "it is an event in the format application/cloudevents+avro"),
         ((b"[]", [("content-type", b"application/cloudevents+json")]), "WRONG_TYPE: Expected `object`, got `array`"),
         ((b"{", []), "MALFORMED_JSON: "),
@@ -213,7 +216,7 @@ def test_an_event_with_an_attribute_that_is_missing_or_not_valid_is_bad(
         (binary(b"{}", content_type="text"), "INVALID_EVENT: `datacontenttype` is 'text'"),
         (binary(b"{"), "MALFORMED_JSON: "),
         (binary(b'{"n":1.5}'), "WRONG_TYPE: "),
-        (binary(b"x", content_type="text/plain"), "`datacontenttype` is 'text/plain', and the source reads fields"),
+        (binary(b"x", content_type="text/plain"), "`datacontenttype` is 'text/plain', but the source reads fields"),
     ],
 )
 def test_a_bad_event_has_its_kind_and_the_others_are_rows(event: Event, reason: str) -> None:
@@ -318,8 +321,8 @@ def test_ordinary_events_are_decoded_where_they_are(make: Any, monkeypatch: pyte
     [
         ({"ce_time": "string"}, "`ce_time` is string, but the attribute is timestamp"),
         ({"ce_id": "bigint"}, "`ce_id` is bigint, but the attribute is string"),
-        ({"ce_trace_id": "string"}, "`ce_trace_id` is no attribute of an event"),
-        ({"ce_X": "string"}, "`ce_X` is no attribute of an event"),
+        ({"ce_trace_id": "string"}, "`ce_trace_id` is not an attribute of an event"),
+        ({"ce_X": "string"}, "`ce_X` is not an attribute of an event"),
         ({"ce_x": "bigint"}, "`ce_x` is bigint, which is not a type of attributes"),
         ({"ce_data": "bigint"}, "`ce_data` is bigint, but it holds the data of an event"),
         ({"ce_data": "string", "n": "int"}, "`ce_data` is all the data of an event, but `n` is a field of it"),
@@ -336,11 +339,11 @@ def test_columns_that_no_event_has_are_refused(declared: dict[str, str], reason:
 @pytest.mark.parametrize(
     ("constants", "reason", "setting"),
     [
-        ({"type": "t"}, "events have the attribute `source`, and there is no column `ce_source`", ""),
+        ({"type": "t"}, "events need the attribute `source`, but there is no column `ce_source`", ""),
         ({"type": "t", "source": "/s", "id": "1"}, "`id` differs from event to event", "attributes"),
         ({"type": "t", "source": "/s", "subject": "x"}, "there is also a column `ce_subject`", "attributes"),
         ({"type": "t", "source": "/s", "specversion": "0.3"}, "`specversion` is '0.3'", "attributes"),
-        ({"type": "t", "source": "/s", "trace_id": "0.3"}, "`ce_trace_id` is no attribute", "attributes"),
+        ({"type": "t", "source": "/s", "trace_id": "0.3"}, "`ce_trace_id` is not an attribute", "attributes"),
     ],
 )
 def test_attributes_that_are_missing_or_set_twice_are_refused(

@@ -459,7 +459,7 @@ def test_values_inside_of_others_are_read_alike() -> None:
         assert value_of("array<decimal(4,2)>", texts, options).to_list() == found
     assert why("struct<d: decimal(12,2)>", {"d": "1"}) == f"{BOTH} '1', {UNKNOWN} - at `$.after.v.d`"
     assert value_of("struct<d: date, t: timestamp>", {"d": 1, "t": 1}, MS)["d"] == dt.date(1970, 1, 2)
-    assert why("array<timestamp>", [1]).endswith("`written_as` says what it counts - at `$.after.v[0]`")
+    assert why("array<timestamp>", [1]).endswith("set its unit with `written_as` - at `$.after.v[0]`")
 
 
 def test_generated_events_against_a_plain_loop() -> None:

@@ -83,7 +83,7 @@ def test_a_batch_without_updates_has_one_row_for_each() -> None:
 
 
 REMEDY = "(PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog_row_image=FULL`)"
-LACKS = f"INCOMPLETE_CHANGE: the row in `before` has no `name`, and has to be taken back {REMEDY} - at `$.before.name`"
+LACKS = f"INCOMPLETE_CHANGE: the row in `before` must be retracted, but has no `name` {REMEDY} - at `$.before.name`"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ LACKS = f"INCOMPLETE_CHANGE: the row in `before` has no `name`, and has to be ta
         (
             update(None),
             (
-                "INCOMPLETE_CHANGE: the event `u` has no row in `before`, which has to be taken back "
+                "INCOMPLETE_CHANGE: the event `u` has no row in `before`, which must be retracted "
                 f"{REMEDY} - at `$.before`"
             ),
         ),

@@ -124,7 +124,7 @@ def test_without_the_full_identity_values_and_rows_are_missing() -> None:
     moved = ["u2", "c3"]  # with the value outside the row as it was
     unavailable = f"INCOMPLETE_CHANGE: {UNAVAILABLE} - at `$.after.long`"
     assert failures_of("thin", columns, row_kinds=False) == {unavailable: moved, TRUNCATES: ["t"]}
-    no_before = f"INCOMPLETE_CHANGE: the event `u` has no row in `before`, which has to be taken back {REMEDY}"
+    no_before = f"INCOMPLETE_CHANGE: the event `u` has no row in `before`, which must be retracted {REMEDY}"
     assert failures_of("thin", columns, row_kinds=True) == {
         f"{no_before} - at `$.before`": ["u1", "u2", "u4"],
         unavailable: ["c3"],
@@ -143,7 +143,7 @@ def test_a_column_that_is_added_later_is_null_until_then() -> None:
     assert found.frame["more"].to_list()[:4] == [None] * 4
     rows = [one["row"] for one in recorded("plain") if one.get("table") == "whole"]
     assert texts_of(newest(found.frame), columns) == rows_of(rows)
-    lacking = f"INCOMPLETE_CHANGE: the row in `before` has no `more`, and has to be taken back {REMEDY}"
+    lacking = f"INCOMPLETE_CHANGE: the row in `before` must be retracted, but has no `more` {REMEDY}"
     assert failures_of("whole", columns, row_kinds=True) == {f"{lacking} - at `$.before.more`": ["d2", "d1"]}
     events = [json.loads(value) for value in values_of("plain", "whole") if value is not None]
     (update,) = [one for one in events if one["op"] == "u" and one["after"]["id"] == 4]

@@ -18,7 +18,7 @@ from tidegate.formats.java_regex import RegexRefused, derive_like_regex, derive_
         ("a++", "possessive"),
         ("a{2}+", "possessive"),
         ("a**", "possessive"),
-        ("*a", "nothing to repeat"),
+        ("*a", "anything to repeat"),
         ("a{", "not a quantifier"),
         ("a{,3}", "not a quantifier"),
         ("a{2000}", "repetitions"),

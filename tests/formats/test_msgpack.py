@@ -269,7 +269,7 @@ def test_unknown_fields_are_kept_as_texts(value: Any, text: str | None) -> None:
 def test_maps_with_timestamps_as_keys_are_refused() -> None:
     kind = derive_type("array<map<timestamp, int>>")
     for check in (FORMAT.read_columns, FORMAT.written_columns):
-        with pytest.raises(FormatRefusal, match="timestamps cannot be keys of a map in MessagePack"):
+        with pytest.raises(FormatRefusal, match="timestamps cannot be keys of maps in MessagePack"):
             check({"v": kind})
 
 

@@ -123,7 +123,7 @@ def test_events_of_both_modes_are_read_and_written_with_the_headers_that_are_pas
     ("text", "instead", "problem"),
     [
         ("ce_partitionkey: string}", "ce_time: string}", "`ce_time` is string, but the attribute is timestamp"),
-        ("ce_id: ce_id, ", "", "events have the attribute `id`, and there is no column `ce_id`"),
+        ("ce_id: ce_id, ", "", "events need the attribute `id`, but there is no column `ce_id`"),
         ("source: /net}}\n    key", "source: /net, subject: x}}\n    key", "there is also a column `ce_subject`"),
         ("{mode: structured", "{mode: other", "`other` is not one of the choices"),
         ("format: cloudevents\n    schema", "format: json\n    cloudevents: {}\n    schema", "cloudevents"),

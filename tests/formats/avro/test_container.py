@@ -132,7 +132,7 @@ def test_what_is_no_file_of_avro_is_read_as_lines() -> None:
 @pytest.mark.parametrize("size", [4, 60, -20, -3])
 def test_a_file_that_is_cut_is_reported(size: int) -> None:
     data = file_of(SCHEMA, [{"id": one, "name": "x" * 50} for one in range(3)], codec="null")
-    with pytest.raises(ValueError, match="it is no whole Avro file"):
+    with pytest.raises(ValueError, match="it is not a complete Avro file"):
         read(data[:size])
 
 
@@ -145,5 +145,5 @@ def test_a_record_that_does_not_fit_is_bad() -> None:
 def test_a_compressed_block_that_is_damaged_is_reported(codec: str) -> None:
     data = bytearray(file_of(SCHEMA, [{"id": one, "name": "x" * 50} for one in range(3)], codec))
     data[-24:-18] = b"\xff" * 6
-    with pytest.raises(ValueError, match="it is no whole Avro file"):
+    with pytest.raises(ValueError, match="it is not a complete Avro file"):
         read(bytes(data))

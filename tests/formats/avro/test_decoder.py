@@ -252,7 +252,7 @@ def test_a_timestamp_has_the_unit_that_it_was_written_with() -> None:
         (
             ("a", MILLIS),
             ("a", {**MILLIS, "logicalType": "local-timestamp-millis"}),
-            "at `a`: the writer's is timestamp-",
+            "at `a`: the writer's type is timestamp-",
         ),
     ],
     ids=str,

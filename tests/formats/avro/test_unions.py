@@ -257,4 +257,5 @@ def test_a_schema_of_which_not_even_a_null_can_be_read_is_refused_as_a_whole() -
 def test_a_number_that_no_symbol_and_no_type_has_is_called_that(kind: Any) -> None:
     schema = record_of(("u", kind))
     message = "an enum or a union has an index beyond its symbols or types; it was written with another schema"
-    assert failures(decoded(decoder_of(schema), [PREFIX + b"\x0a\x00"])) == [(0, f"MALFORMED_AVRO: {message}, or cut")]
+    expected = [(0, f"MALFORMED_AVRO: {message}, or truncated")]
+    assert failures(decoded(decoder_of(schema), [PREFIX + b"\x0a\x00"])) == expected

@@ -43,7 +43,7 @@ REMEDY = "(PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog
         (event_of("d", OLD, OLD), "INCOMPLETE_CHANGE: a delete has a row in `after` - at `after`"),
         (
             event_of("u", None, OLD),
-            f"{NO_BEFORE} `u` has no row in `before`, which has to be taken back {REMEDY} - at `before`",
+            f"{NO_BEFORE} `u` has no row in `before`, which must be retracted {REMEDY} - at `before`",
         ),
         (None, "NULL_VALUE: a tombstone has no value"),
         (b"", "EMPTY_VALUE: the value is empty"),
@@ -69,8 +69,8 @@ def test_an_update_needs_no_row_before_it_where_nothing_is_taken_back() -> None:
     assert found.frame.rows() == [(1, "b", False, "u"), (1, "a", False, "r"), (1, "a", True, "d")]
 
 
-NO_ENVELOPE = "it is no envelope of changes: its record `shop.public.t.Envelope` has no"
-ALONE = "rows alone are read with `format: avro`"
+NO_ENVELOPE = "it is not an envelope of changes: its record `shop.public.t.Envelope` has no"
+ALONE = "read rows without an envelope with `format: avro`"
 IDS = {
     side: {"type": "record", "name": side, "fields": [{"name": "id", "type": kind}]}
     for side, kind in (("before", "int"), ("after", "long"))
@@ -80,10 +80,10 @@ IDS = {
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        (envelope({"id": "long"}, op=None), f"{NO_ENVELOPE} `op`, but the fields before, after, source; {ALONE}"),
+        (envelope({"id": "long"}, op=None), f"{NO_ENVELOPE} `op`; its fields are before, after, source; {ALONE}"),
         (
             envelope({"id": "long"}, before=None, after=None),
-            f"{NO_ENVELOPE} `before` and no `after`, but the fields source, op; {ALONE}",
+            f"{NO_ENVELOPE} `before` and no `after`; its fields are source, op; {ALONE}",
         ),
         (envelope({"id": "long"}, op="int"), "at `op`: the writer's type is int, but `op` is a string"),
         (
@@ -142,9 +142,7 @@ def test_rows_with_other_fields_before_a_change_than_after_it() -> None:
         event_of("d", {"id": 1}, None, schema),
     ]
     assert decode(events, schema=schema).frame["name"].to_list() == ["a", "b", None]
-    lacks = (
-        f"INCOMPLETE_CHANGE: the row in `before` has no `name`, and has to be taken back {REMEDY} - at `before.name`"
-    )
+    lacks = f"INCOMPLETE_CHANGE: the row in `before` must be retracted, but has no `name` {REMEDY} - at `before.name`"
     assert reasons(decode(events, schema=schema, options=KINDS)) == [lacks, lacks]
     assert reasons(decode(events, {"id": "bigint"}, schema=schema, options=KINDS)) == []
     only = envelope({"id": "long"}, before=None, after={"type": "record", "name": "V", "fields": value["fields"]})

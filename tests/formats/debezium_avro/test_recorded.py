@@ -90,7 +90,7 @@ def test_large_values_that_a_change_did_not_touch_are_not_there() -> None:
 @both
 def test_values_outside_the_calendar_are_named() -> None:
     found = decode("outside", columns_of(OUTSIDE))
-    late = "is no timestamp from the year 1 to 9999 - at `after.ts`"
+    late = "is not a timestamp of the years 1 to 9999 - at `after.ts`"
     no_text = "WRONG_TYPE: Invalid RFC3339 encoded datetime, got the text"
     assert [str(one) for one in found.failures] == [
         "OUT_OF_RANGE: -622191234 days since 1970 are not a date from 1 to 9999 - at `after.d`",  # infinity

@@ -63,7 +63,7 @@ def test_the_row_of_an_envelope_is_the_columns() -> None:
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        ({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}, "it is no envelope of changes"),
+        ({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}, "not an envelope of changes"),
         (envelope({"__tidegate_x": "int"}), "at `after.__tidegate_x`: names of columns that begin with `__tidegate`"),
         (envelope({"_op": "int"}), "the table has a column `_op`, which every debezium-avro source adds"),
         (envelope({"v": {"type": "record", "name": "N", "fields": []}}), "at `after.v`: the record shop.public.t.N"),
@@ -81,7 +81,7 @@ def test_what_cannot_be_the_schema_of_a_source(schema: Any, expected: str) -> No
     [
         ({"_deleted": BIGINT}, "every debezium-avro source already has a column `_deleted`"),
         ({"a-b": BIGINT}, "`a-b` is not a valid field name in Avro"),
-        ({"m": derive_type("array<map<int, string>>")}, "the keys of map<int, string> in `m` are no strings"),
+        ({"m": derive_type("array<map<int, string>>")}, "the keys of map<int, string> in `m` are not strings"),
     ],
 )
 def test_columns_that_no_event_has(columns: dict[str, DataType], expected: str) -> None:

@@ -173,7 +173,7 @@ def test_what_a_column_does_not_hold_is_bad_with_its_place(
     assert why(written, kind, value) == f"{expected} - at `after.v{inside}`"
 
 
-NOT_LONG = "`after.v`: the writer's is long, which is no"
+NOT_LONG = "`after.v`: the writer's type is long, which cannot become"
 
 
 @pytest.mark.parametrize(

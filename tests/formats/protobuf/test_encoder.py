@@ -110,7 +110,7 @@ def test_maps_are_written_in_the_order_of_their_keys() -> None:
         (("a", "int32"), INT, None, FailureKind.NULL_VALUE, "`a` is NULL, but the field cannot be absent"),
         (("a", "int32", "repeated"), DataType("array", element=INT), None, FailureKind.NULL_VALUE, "`a` is NULL"),
         (("a", "int32", "repeated"), DataType("array", element=INT), [1, None], FailureKind.NULL_VALUE, "has a NULL"),
-        (("a", ("string", "int32")), map_of(STRING, INT), None, FailureKind.NULL_VALUE, "`a` is NULL, and a map"),
+        (("a", ("string", "int32")), map_of(STRING, INT), None, FailureKind.NULL_VALUE, "`a` is NULL, but a map"),
         (
             ("a", ("string", "int32")), map_of(STRING, INT), [{"key": "k", "value": None}],
             FailureKind.NULL_VALUE, "`a` has a NULL",
@@ -126,7 +126,7 @@ def test_maps_are_written_in_the_order_of_their_keys() -> None:
         (("a", "enum:t.Kind"), STRING, "--5", FailureKind.OUT_OF_RANGE, "`a` is not a value of t.Kind"),
         (("a", "enum:t.Kind"), STRING, "\u0665", FailureKind.OUT_OF_RANGE, "`a` is not a value of t.Kind"),
         (("a", "enum:t.Kind"), STRING, "99999999999", FailureKind.OUT_OF_RANGE, "`a` is not a value of t.Kind"),
-        (("a", "google.protobuf.Duration"), BIGINT, 2**63 - 1, FailureKind.OUT_OF_RANGE, "`a` is longer"),
+        (("a", "google.protobuf.Duration"), BIGINT, 2**63 - 1, FailureKind.OUT_OF_RANGE, "`a` exceeds"),
     ],
 )  # fmt: skip
 def test_a_value_that_its_field_does_not_hold_makes_its_row_bad(
@@ -171,8 +171,8 @@ def test_fields_may_be_called_as_methods_of_the_library() -> None:
         (("a", ("string", "bool")), map_of(INT, BOOLEAN), "at `a{}`: the schema has string, but the column is int"),
         (("a", "t.X"), INT, "at `a`: the schema has the message t.X, but the column is int"),
         (("a", "t.X"), DataType("struct", fields=(("y", INT),)), "at `a.y`: t.X has no field for this column"),
-        (("a", "google.protobuf.Timestamp"), TIMESTAMP_NTZ, "has google.protobuf.Timestamp, and the column is"),
-        (("a", "google.protobuf.Duration"), TIMESTAMP, "has google.protobuf.Duration, and the column is"),
+        (("a", "google.protobuf.Timestamp"), TIMESTAMP_NTZ, "has google.protobuf.Timestamp, but the column is"),
+        (("a", "google.protobuf.Duration"), TIMESTAMP, "has google.protobuf.Duration, but the column is"),
         (("a", "google.protobuf.StringValue"), INT, "has google.protobuf.StringValue, but the column is int"),
     ],
 )

@@ -71,10 +71,10 @@ def test_a_message_of_the_registry_is_in_the_schema_itself() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'syntax = "proto3";', "no `.proto` file with messages"),
-        (b"\xff\xff", "the file is no descriptor set with messages"),
-        (b"", "the file is no descriptor set with messages"),
-        (set_of(file_of({})), "the file is no descriptor set with messages"),
+        (b'syntax = "proto3";', "nor a `.proto` file with messages"),
+        (b"\xff\xff", "the file is neither a descriptor set"),
+        (b"", "the file is neither a descriptor set"),
+        (set_of(file_of({})), "the file is neither a descriptor set"),
     ],
 )
 def test_what_is_no_descriptor_set_is_refused_with_the_command_that_makes_one(data: bytes, said: str) -> None:
@@ -152,10 +152,10 @@ def damaged_map() -> Any:
     ("schema", "said"),
     [
         (text_of(ORDER), "the import `shop/customer.proto` is missing"),
-        (text_of(file_of({"R": [("a", "t.Gone")]})), "refused by the protobuf library"),
+        (text_of(file_of({"R": [("a", "t.Gone")]})), "the protobuf library rejects the schema"),
         (text_of(damaged_map()), "the fields of the map's entry `AEntry` are not key and value"),
         (SchemaText(SchemaKind.PROTOBUF, 'syntax = "proto3";'), "the schema is text of a `.proto` file"),
-        (SchemaText(SchemaKind.PROTOBUF, "AAAA"), "the schema is no descriptor of a file"),
+        (SchemaText(SchemaKind.PROTOBUF, "AAAA"), "the schema is not a descriptor of a file"),
         (text_of(file_of({})), "the schema has no message"),
     ],
 )
@@ -233,5 +233,5 @@ def test_values_of_tests_may_leave_out_what_a_message_may() -> None:
         "by": {"k": {"x": 0, "y": None}},
     }
     assert FORMAT.to_plain(FORMAT.from_plain(given, options), options) == found
-    with pytest.raises(FormatRefusal, match="cannot be missing"):
+    with pytest.raises(FormatRefusal, match="cannot be absent"):
         FORMAT.from_plain({"n": None}, options)

@@ -249,7 +249,7 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
                 argument.start,
                 f"`{text}` is a string, but is used as {kind}: every record whose text is not {with_article(kind)} "
                 "would fail",
-                f"write the cast: `cast({text} as {kind})`, `try_cast({text} as {kind})` for NULL instead, or one of "
+                f"write the cast: `cast({text} as {kind})`, `try_cast({text} as {kind})` for NULL instead, or cast "
                 "the other side to string",
             )
     return tuple(with_type(argument.start, argument.expression, kind) for argument in arguments)

@@ -118,7 +118,7 @@ def find_row(event: AvroType) -> Row:
     fields = {field.name: field.type for field in event.fields}
     sides = tuple(side for side in (BEFORE, AFTER) if side in fields)
     if OP_FIELD not in fields or not sides:
-        lacks = f"`{OP_FIELD}`" if OP_FIELD not in fields else "`before` but no `after`"
+        lacks = f"`{OP_FIELD}`" if OP_FIELD not in fields else "`before` and no `after`"
         names = ", ".join(list(fields)[:_NAMES_SHOWN_MAX])
         more = ", ..." if len(fields) > _NAMES_SHOWN_MAX else ""
         what = f"its record `{event.name}` has no {lacks}; its fields are {names}{more}"
