@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final, TypeVar
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import RESERVED
 from tidegate.formats.columns import TIMESTAMP
 from tidegate.native.key_groups import measure_in_c
 from tidegate.native.library import loaded
-from tidegate.operators.event_time import BEHIND, TIME, EventClock
+from tidegate.operators.event_time import BEHIND, TIME, WATERMARK, EventClock
+from tidegate.operators.keyed.runtime import KeyedRuntime
+from tidegate.operators.late import LateKeyedOperator
 from tidegate.operators.runtime import Out
-from tidegate.operators.spec import LATE, Columns
+from tidegate.operators.spec import LATE, Columns, Slot
 from tidegate.state.keygroups import key_group_of
 
 FIRST_MS: Final = -62_135_596_800_000
@@ -102,6 +105,40 @@ class LateRows:
         aside = batch.filter(late)
         self.put_aside(aside, aside[TIME] if closed is None else closed.filter(late), out)
         return batch.filter(~late)
+
+
+Late = TypeVar("Late", bound=LateKeyedOperator)
+
+
+class LateKeyedRuntime(KeyedRuntime[Late]):
+    """The base of runtimes of steps with keys that find rows late: a subclass sets `REASON` and uses `take_on_time`."""
+
+    REASON: ClassVar[str]
+    """Why a row is late, for the output of late rows."""
+
+    def __init__(self, operator: Late, slot: Slot) -> None:
+        super().__init__(operator, slot)
+        self._clock = EventClock(operator.name, slot.own_groups)
+        self._states[WATERMARK.name] = self._clock.state
+        columns = operator.pruned_columns(LATE)
+        self._late = LateRows(self._clock, operator.keys, slot.max_parallelism, columns, self.REASON)
+
+    @property
+    @override
+    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
+        return self._late.count
+
+    @override
+    def before_snapshot(self) -> None:
+        self._clock.before_snapshot()
+
+    def take_on_time(self, batch: pl.DataFrame, out: Out, kept_ms: int = 0) -> pl.DataFrame:
+        """Puts late rows aside and returns the others. A row is late if its partition's watermark has passed it, or the
+        operator's watermark has reached its time plus `kept_ms`.
+        """
+        times = batch[TIME] + kept_ms if kept_ms else batch[TIME]
+        closed = self._clock.closed(times, lambda: self._late.groups_of(batch))
+        return self._late.put_aside_where((batch[BEHIND] > 0) | closed, batch, out)
 
 
 def after_ms(watermark_ms: int) -> int:

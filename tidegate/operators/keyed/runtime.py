@@ -13,7 +13,7 @@ from tidegate.ids import StateName
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, system_columns
 from tidegate.operators.spec import Slot
-from tidegate.state.base import Key, KeyedState
+from tidegate.state.base import GroupsOf, Key, KeyedState
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.operator_list import OperatorList
 from tidegate.state.snapshot import Value
@@ -29,15 +29,14 @@ class KeyedRuntime(OperatorRuntime, Generic[Spec]):
         self._output = [name for name, _ in operator.pruned_columns()]
         kinds = dict(operator.columns)
         key_kinds = [kinds[key] for key in operator.keys]
-        self._states: dict[StateName, OperatorState] = {}
-        for one in operator.states(slot.max_parallelism):
-            self._states[one.name] = (
-                slot.open_state(
-                    operator.name, one, lambda keys: key_groups_of_keys(keys, key_kinds, slot.max_parallelism)
-                )
-                if one.keyed
-                else cast("OperatorState", OperatorList[Any](operator.name, one))
-            )
+        self.groups_of: GroupsOf = lambda keys: key_groups_of_keys(keys, key_kinds, slot.max_parallelism)
+        """Returns the key groups of keys as tuples."""
+        self._states: dict[StateName, OperatorState] = {
+            one.name: slot.open_state(operator.name, one, self.groups_of)
+            if one.keyed
+            else cast("OperatorState", OperatorList[Any](operator.name, one))
+            for one in operator.states(slot.max_parallelism)
+        }
 
     @property
     @override

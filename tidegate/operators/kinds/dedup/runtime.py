@@ -20,60 +20,37 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.formats.columns import plain_values
-from tidegate.ids import StateName
-from tidegate.operators.event_time import BEHIND, TIME, EventClock
+from tidegate.operators.event_time import TIME
 from tidegate.operators.kinds.dedup import DedupOperator
-from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out, system_columns
-from tidegate.operators.spec import LATE, Slot
-from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.operators.lateness import LateKeyedRuntime
+from tidegate.operators.runtime import END_OF_TIME, Out
+from tidegate.operators.spec import Slot
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
 
-REASON: Final = "late: the keys that it would be compared with may have been removed"
 FORGOTTEN_AT_ONCE: Final = 2000
 """The number of expired entries to remove in one turn; more if more were added since the last one."""
 
 
-class DedupRuntime(OperatorRuntime):
+class DedupRuntime(LateKeyedRuntime[DedupOperator]):
     """Passes rows that are neither late nor duplicates."""
 
+    REASON = "late: the keys that it would be compared with may have been removed"
+
     def __init__(self, operator: DedupOperator, slot: Slot) -> None:
-        self._keys = list(operator.keys)
-        self._output = [name for name, _ in operator.pruned_columns()]
+        super().__init__(operator, slot)
         self._within = operator.within_ms
-        types = dict(operator.columns)
-        kinds = [types[key] for key in operator.keys]
-        declaration, _ = operator.states(slot.max_parallelism)
-        self._state = slot.open_state(
-            operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
-        )
-        self._seen = TimeOrdered(self._state, slot.own_groups)
-        self._clock = EventClock(operator.name, slot.own_groups)
-        self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
+        self._seen = TimeOrdered(self.state, slot.own_groups)
         self._new = 0
         """Entries that the last batch has added; 0 after the next removal."""
         self._over: int | None = None
         """The last expired bucket, while it may have entries."""
 
-    @property
-    @override
-    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
-        return self._late.count
-
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return {state.declaration.name: state for state in (self._state, self._clock.state)}
-
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
-        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME] + 1, lambda: self._late.groups_of(batch))
-        batch = self._late.put_aside_where(late, batch, out)
+        batch = self.take_on_time(batch, out, kept_ms=1)
         if batch.height:
-            passing = self._passing(batch)
-            passed = batch if len(passing) == batch.height else batch[passing]
-            out.emit(passed[self._output + system_columns(batch)])
+            self.pass_on(batch, self._passing(batch), out)
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
@@ -94,10 +71,6 @@ class DedupRuntime(OperatorRuntime):
         self._over = None
         return False
 
-    @override
-    def before_snapshot(self) -> None:
-        self._clock.before_snapshot()
-
     @property
     @override
     def gauges(self) -> Mapping[str, int]:
@@ -106,7 +79,7 @@ class DedupRuntime(OperatorRuntime):
     def _passing(self, batch: pl.DataFrame) -> list[int]:
         """Returns the places of rows that are not duplicates, and records these rows."""
         times = batch[TIME]
-        keys = [plain_values(batch[name]) for name in self._keys]
+        keys = [plain_values(batch[name]) for name in self.operator.keys]
         buckets = times // self._within
         new: dict[Row, tuple[int]] = {}
         if buckets.min() == buckets.max():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -10,16 +10,14 @@ from typing_extensions import override
 
 from tidegate.expressions.bounds import ELEMENT_BYTES, GROWING
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.ids import StateName
 from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import BEHIND, TIME, EventClock
+from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.keep import RANK, LastOperator, RankingOperator
 from tidegate.operators.kinds.keep.ranking import Ranking
-from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import OperatorState, Out, system_columns
-from tidegate.operators.spec import LATE, Columns, Slot
-from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.operators.lateness import LateKeyedRuntime
+from tidegate.operators.runtime import Out, system_columns
+from tidegate.operators.spec import Columns, Slot
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
 
@@ -127,49 +125,31 @@ class UpdatingRuntime(KeyedRuntime[RankingOperator]):
             out.emit(pl.concat([frame_of(rows[part], ranks[part], self._columns), system], how="horizontal"))
 
 
-REASON: Final = "late: its ranking was closed"
 ROWS_AT_ONCE: Final = 5000
 """The approximate maximum of rows emitted in one call."""
 _FIRST_RANKINGS: Final = 16
 """How many rankings are taken from the state before the size of their rows is known."""
 
 
-class ClosingRuntime(DueResultsRuntime):
+class ClosingRuntime(DueResultsRuntime, LateKeyedRuntime[RankingOperator]):
     """Ranks the rows of each key and event time once: when the watermark passes the time, no further rows follow.
 
     It is made for the results of windows, whose event time is the end of their window less 1 ms. Rows behind the
     watermark are late, because their ranking is closed.
     """
 
+    REASON = "late: its ranking was closed"
+
     def __init__(self, operator: RankingOperator, slot: Slot) -> None:
+        super().__init__(operator, slot)
         self._columns = operator.columns
-        self._keys = list(operator.keys)
         self._places = operator.places
-        types = dict(operator.columns)
-        kinds = [types[key] for key in self._keys]
         self._order = operator.order()
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
-        declaration, _ = operator.states(slot.max_parallelism)
-        self._groups_of: Callable[[list[Row]], Sequence[int]] = lambda rows: key_groups_of_keys(
-            rows, kinds, slot.max_parallelism
-        )
-        self._state = slot.open_state(operator.name, declaration, self._groups_of)
-        self._rankings = TimeOrdered(self._state, slot.own_groups)
+        self._rankings = TimeOrdered(self.state, slot.own_groups)
         self._at_once_max = max(1, ROWS_AT_ONCE // self._places)
         self._at_once = min(_FIRST_RANKINGS, self._at_once_max)
         """How many rankings are taken in one call: fewer if their rows do not fit into one part, more otherwise."""
-        self._clock = EventClock(operator.name, slot.own_groups)
-        self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
-
-    @property
-    @override
-    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
-        return self._late.count
-
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return {state.declaration.name: state for state in (self._state, self._clock.state)}
 
     @property
     @override
@@ -178,11 +158,10 @@ class ClosingRuntime(DueResultsRuntime):
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
-        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME], lambda: self._late.groups_of(batch))
-        batch = self._late.put_aside_where(late, batch, out)
+        batch = self.take_on_time(batch, out)
         if not batch.height:
             return
-        keys = list(zip(batch[TIME].to_list(), *(plain_values(batch[key]) for key in self._keys), strict=True))
+        keys = list(zip(batch[TIME].to_list(), *(plain_values(batch[key]) for key in self.operator.keys), strict=True))
         known = dict.fromkeys(keys)
         rankings = {
             key: Ranking(self._order, () if value is None else value[0], self._places)
@@ -203,7 +182,7 @@ class ClosingRuntime(DueResultsRuntime):
         if taken:
             if self._clock.ending:
                 closed = [key for key, _ in taken]
-                self._clock.fired([key[0] for key in closed], self._groups_of([key[1:] for key in closed]))
+                self._clock.fired([key[0] for key in closed], self.groups_of([key[1:] for key in closed]))
             rows = [row for _, value in taken for row in value[0]]
             ranks = [rank + 1 for _, value in taken for rank in range(len(value[0]))]
             times = [key[0] for key, value in taken for _ in value[0]]

@@ -7,7 +7,7 @@ result is derived again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import polars as pl
@@ -17,14 +17,12 @@ from tidegate.formats.columns import TIMESTAMP, make_column
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import BEHIND, TIME, WATERMARK, EventClock
-from tidegate.operators.keyed.runtime import KeyedRuntime
+from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.quiet import LAST_AT, QUIET, REPEATS, TIMERS, QuietOperator
-from tidegate.operators.lateness import LAST_MS, LateRows
+from tidegate.operators.lateness import LAST_MS, LateKeyedRuntime
 from tidegate.operators.runtime import Out
-from tidegate.operators.spec import LATE, Slot
+from tidegate.operators.spec import Slot
 from tidegate.state.base import Key, KeyedState
-from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
 from tidegate.state.snapshot import Value
 from tidegate.state.time_ordered import TimeOrdered
@@ -119,37 +117,25 @@ def _within_calendar(result: Result) -> Result | None:
     return result if result.at_ms <= LAST_MS else None
 
 
-REASON: Final = "late: the result of its key for this time has been decided"
 RESULTS_AT_ONCE: Final = 2000
 """The maximum number of timers that fire in one call, and of results that they give."""
 
 
-class QuietRuntime(DueResultsRuntime, KeyedRuntime[QuietOperator]):
+class QuietRuntime(DueResultsRuntime, LateKeyedRuntime[QuietOperator]):
     """Detects absence. Results of one watermark are in order of time within each call."""
+
+    REASON = "late: the result of its key for this time has been decided"
 
     def __init__(self, operator: QuietOperator, slot: Slot) -> None:
         super().__init__(operator, slot)
         self._silence = Silence(operator.for_ms, operator.repeat_ms)
-        self._clock = EventClock(operator.name, slot.own_groups)
-        self._states[WATERMARK.name] = self._clock.state
-        kinds = dict(operator.columns)
-        key_kinds = [kinds[key] for key in operator.keys]
-        self._groups_of: Callable[[list[Row]], Sequence[int]] = lambda rows: key_groups_of_keys(
-            rows, key_kinds, slot.max_parallelism
-        )
         self._timers = _Timers(
             {
                 name: TimeOrdered(cast("KeyedState[Any]", self._states[name]), slot.own_groups)
                 for name in (TIMERS, REPEATS)
             }
         )
-        self._late = LateRows(self._clock, operator.keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
-
-    @property
-    @override
-    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
-        return self._late.count
 
     @property
     @override
@@ -158,8 +144,7 @@ class QuietRuntime(DueResultsRuntime, KeyedRuntime[QuietOperator]):
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
-        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME], lambda: self._late.groups_of(batch))
-        batch = self._late.put_aside_where(late, batch, out)
+        batch = self.take_on_time(batch, out)
         if not batch.height:
             return
         times: dict[Key, set[int]] = {}
@@ -236,7 +221,7 @@ class QuietRuntime(DueResultsRuntime, KeyedRuntime[QuietOperator]):
             new[key] = self._schedule(key, arrivals, due)
         self._put(new)
         if self._clock.ending:
-            self._clock.fired([one.at_ms for one, _ in results], self._groups_of([row for _, row in results]))
+            self._clock.fired([one.at_ms for one, _ in results], self.groups_of([row for _, row in results]))
         results.sort(key=_time_of)
         self._emit(results, out)
 
