@@ -20,8 +20,8 @@ TIMERS: Final = (
         "assert watermark_ms is not None",
         "out.watermark(watermark_ms)",
     ),
-    Mutant("W21", f"{WINDOWS}.tumbling:TumblingRuntime._fire", "parts.sort(self._by)", "parts.sort(self._by)[::-1]"),
-    Mutant("W22", f"{WINDOWS}.tumbling:TumblingRuntime.before_snapshot", "self._store.add(parts)", "pass"),
+    Mutant("W21", f"{WINDOWS}.sliced:TumblingRuntime._fire", "parts.sort(self._by)", "parts.sort(self._by)[::-1]"),
+    Mutant("W22", f"{WINDOWS}.sliced:TumblingRuntime.before_snapshot", "self._store.add(parts)", "pass"),
 )
 
 ELEMENTS: Final = (

@@ -95,8 +95,8 @@ def test_every_place_is_told_and_partitions_are_told_apart(caplog: pytest.LogCap
     one.last(GZIP, offset=18)
     one.last(GZIP, LASTING_SECONDS - 1, offset=19)
     assert [text.split(": ", 1)[1][:58] for text in told(caplog)] == [
-        "nothing was read from orders[0] for 30 s, at offset 17: Fetc",
-        "nothing was read from orders[0] for 30 s, at its position: F",
+        "nothing was read from orders[0] for 30 s, at offset 17: Fe",
+        "nothing was read from orders[0] for 30 s, at its position:",
         "orders[0]: the batch at offset 18 could not be read for 30",
     ]
 

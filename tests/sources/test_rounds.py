@@ -665,7 +665,7 @@ def test_a_reader_that_does_not_end_is_waited_for_so_long_and_named(caplog: pyte
     thread: Any = one.reader._thread
     assert thread.limit_s == 7.0
     assert [record.getMessage() for record in caplog.records] == [
-        "source orders: its reader did not end within 7 s: abandoned"
+        "source orders: its reader did not end within 7 s, and is abandoned"
     ]
 
 
@@ -684,7 +684,7 @@ def test_what_nobody_foresaw_is_told_with_the_name_of_the_source() -> None:
         (4, ON_LOST_CONTINUE, SourceUnavailable, r"offset 4 is gone, .* \[4, 6\); on_lost_input is continue: the next"),
         (10, "fail", SourceFailed, r"offset 10 is past the end of the log \(6 to 9\)"),
         (10, ON_LOST_CONTINUE, SourceFailed, r"offset 10 is past the end of the log \(6 to 9\)"),
-        (6, ON_LOST_CONTINUE, SourceFailed, r"offset 6 was past the end of the log, which is 6 to 9 by now: it was"),
+        (6, ON_LOST_CONTINUE, SourceFailed, r"offset 6 was past the end of the log, which is 6 to 9 now: it was"),
     ],
 )
 def test_lost_input_stops_the_source_unless_the_file_says_to_continue(
