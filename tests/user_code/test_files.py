@@ -40,7 +40,7 @@ def test_a_link_is_read_where_it_leads_and_has_its_own_name(tmp_path: Path) -> N
         (["libs"], "libs is a directory"),
         (["pipe"], "pipe is not a regular file"),
         (["large"], "large is larger than 1 GiB"),
-        (["model.bin", "libs/model.bin"], r"`model\.bin` is called `model\.bin` as well"),
+        (["model.bin", "libs/model.bin"], r"`model\.bin` has the same name, `model\.bin`"),
         (
             ["a/Shop_Scores-1-py3-none-any.whl", "b/shop.scores-2-py3-none-any.whl"],
             "is also a wheel of `shop-scores`",
