@@ -11,8 +11,7 @@ import pytest
 
 from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import START_S
-from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, derive_limits, passed_by
-from tidegate.simulation.sessions import derive_sessions
+from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, derive_limits, derive_sessions, passed_by
 from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.timing import (
     CHANGES_MS,

@@ -20,10 +20,12 @@ from tidegate.simulation.lateness import (
     NEVER,
     ObservedWatermark,
     RowOutcome,
+    Session,
+    derive_early,
     derive_limits,
+    derive_sessions,
     passed_by,
 )
-from tidegate.simulation.sessions import Session, derive_early, derive_sessions
 from tidegate.simulation.shapes.oracle import OracleHistory
 from tidegate.simulation.shapes.windowed import WIDE
 from tidegate.simulation.timing import Timing, begins_of, day_of, derive_ms
