@@ -65,7 +65,7 @@ def create(
 
 @topic.command("list")
 @click.option("--internal", is_flag=True, help="Also list Kafka's own topics.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @cluster_options
 def list_topics(internal: bool, style: str, bootstrap: str, kafka: tuple[str, ...]) -> None:
     """List topics with their number of partitions."""
@@ -136,7 +136,7 @@ def _write(writer: TopicWriter, reader: LineReader, lines: Iterable[bytes], name
 @click.option("--from-beginning", is_flag=True, help="Start at the first record, partition by partition.")
 @click.option("--max", "limit", type=click.IntRange(1), help="Print up to this many records.")
 @click.option("--follow", is_flag=True, help="Keep reading what arrives, until Ctrl-C.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of a line.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Format of each line.")
 @click.option("--uncommitted", is_flag=True, help="Also print records of open and aborted transactions.")
 @cluster_options
 def read(
