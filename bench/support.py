@@ -153,7 +153,7 @@ class Program:
         self.started = time.monotonic()
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), "0", *command],
+                [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), *command],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
