@@ -35,6 +35,7 @@ class Closing(Daemon):
         self.thread = ThreadPoolExecutor(1, "journal")
         self._code = None
         self._error = None
+        self._opening = None
         self._hurrying = None
         self._metrics = PipelineMetrics("shop", "0")
         self._supervisor = cast("Any", self)
@@ -254,3 +255,28 @@ def test_the_limit_after_the_grace_ends_the_process_with_the_code_that_it_would_
     daemon._on_close_limit(30.0)
     assert daemon.codes == [expected]
     assert ("a bad record" in caplog.text) is (code is not None)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_session_that_is_still_being_opened_is_closed_when_it_is_open(daemon: Closing, fails: bool) -> None:
+    """A recovery may be refused while a local Spark starts."""
+    steps: list[str] = []
+
+    async def scene() -> None:
+        refused = asyncio.Event()
+
+        async def open_session() -> None:
+            await refused.wait()
+            steps.append("opened")
+            if fails:
+                raise PipelineStopped("no session")
+
+        daemon._opening = asyncio.create_task(open_session())
+        daemon._host.spark.stop = lambda: steps.append("closed")  # type: ignore[method-assign]  # a namespace here
+        closing = asyncio.create_task(daemon._close(None))
+        await asyncio.sleep(0)
+        refused.set()
+        await closing
+
+    asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
+    assert steps == ["opened", "closed"]

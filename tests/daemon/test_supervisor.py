@@ -352,3 +352,33 @@ def test_what_a_recovery_has_still_to_commit_is_not_saved(monkeypatch: pytest.Mo
         asyncio.run(Supervisor._run_attempt(attempts))
     assert seen == [True, True]
     assert not attempts.unsaved
+
+
+class Recovering(Planned):
+    """Recovers at once, and would start an attempt once Spark is open."""
+
+    recovered = False
+    _run_attempt = Supervisor._run_attempt
+
+    async def _recover(self, _timeout_ms: int) -> Any:
+        self.recovered = True
+        return None
+
+
+def test_no_attempt_begins_before_spark_is_open_and_its_error_ends_the_daemon() -> None:
+    """With a local master Spark starts while the first recovery runs."""
+    attempts = Recovering(deploying=True)
+    attempts._settings = cast(
+        "Any", SimpleNamespace(restarts=SETTINGS, slots=SimpleNamespace(transaction_timeout_ms=1))
+    )
+    opened = PipelineStopped("Spark could not be started")
+
+    async def wait_open() -> None:
+        assert attempts.recovered
+        raise opened
+
+    attempts._host = cast("Any", SimpleNamespace(spark=SimpleNamespace(jvm_alive=True), wait_open=wait_open))
+    with pytest.raises(PipelineStopped) as ended:
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
+    assert ended.value is opened
+    assert attempts.runner is None
