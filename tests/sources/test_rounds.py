@@ -164,7 +164,7 @@ def test_a_reader_that_is_closed_while_files_are_replaced_waits_no_longer() -> N
     one = Rounds(kafka={"ssl.key.location": "/no/key.pem"})
     tools: Any = one.tools
     tools.consumer = refuse
-    one.condition.meanwhile = lambda: setattr(one.reader, "_stopping", len(one.condition.waits) == 1)
+    one.condition.meanwhile = lambda: setattr(one.reader._waits, "stopping", len(one.condition.waits) == 1)
     with pytest.raises(SourceFailed):
         one.reader._open()
     assert one.condition.waits == [(module._RETRY_SECONDS, False), (module._RETRY_SECONDS, True)]
@@ -224,7 +224,7 @@ def test_brokers_that_say_nothing_in_time_are_named() -> None:
 def test_a_reader_that_is_closed_while_brokers_are_away_waits_no_longer() -> None:
     one = Rounds()
     one.client.away = True
-    one.condition.meanwhile = lambda: setattr(one.reader, "_stopping", True)
+    one.condition.meanwhile = lambda: setattr(one.reader._waits, "stopping", True)
     one.prepare()
     assert one.condition.waits == [(module._RETRY_SECONDS, True)]
     assert one.client.assigned == {}
@@ -287,7 +287,7 @@ def test_no_more_is_read_than_there_is_room_for_and_the_room_is_waited_for(monke
 
 def test_a_reader_that_is_to_end_reads_no_more() -> None:
     one = Rounds()
-    one.reader._stopping = True
+    one.reader._waits.stopping = True
     one.client.put(P0, b"a")
     assert one.read() == []
     assert [met for _, met in one.condition.waits] == [True]
@@ -422,7 +422,7 @@ def test_a_barrier_also_takes_what_waits_in_the_client_for_others() -> None:
 
 def test_a_barrier_does_not_wait_for_a_reader_that_fails() -> None:
     one = gathering()
-    one.reader._lingering = True
+    one.reader._waits.lingering = True
     one.condition.meanwhile = lambda: one.reader._fail(SourceFailed("gone", source=NAME))
     one.reader.release()
     assert one.condition.waits == [(RELEASE_S_MAX, True)]
@@ -482,38 +482,6 @@ def test_a_question_whether_a_partition_is_caught_up_waits_for_no_fetch_and_no_l
     assert [met for _, met in one.condition.waits] == [False, True]
 
 
-class Woken(MessageFetcher):
-    """Notes how long it should wait, and that it is woken."""
-
-    def __init__(self, client: ScriptedClient, *, wakes: bool) -> None:
-        super().__init__(client)
-        self.wakes = wakes
-        self.noted: list[object] = []
-
-    def wait(self, seconds: float) -> bool:
-        self.noted.append(seconds)
-        return False
-
-    def wake(self) -> None:
-        self.noted.append("woken")
-
-
-@pytest.mark.parametrize(
-    ("carries", "wakes", "seconds"),
-    [((), True, 0.5), ((), False, 0.1), ((Requirement.EVENT_TIME,), True, 0.1)],
-)
-def test_an_idle_reader_waits_long_where_it_is_woken_for_all_else(
-    carries: tuple[Requirement, ...], wakes: bool, seconds: float
-) -> None:
-    one = Rounds(until="never", planned=Planned(carries=carries))
-    one.fetcher = woken = Woken(one.client, wakes=wakes)
-    one.read()
-    one.reader._fetcher = woken
-    one.reader.ask({P0: Due(9, 1)})
-    one.reader.close(0)
-    assert woken.noted == [seconds, "woken", "woken"]
-
-
 def test_after_a_small_round_records_are_gathered_for_a_moment() -> None:
     one = Rounds()
     one.reader._linger()
@@ -523,7 +491,7 @@ def test_after_a_small_round_records_are_gathered_for_a_moment() -> None:
     one.reader._linger()
     ((seconds, _),) = one.condition.waits
     assert seconds == pytest.approx(LINGER_S * 3 / 4)
-    one.reader._stopping = True
+    one.reader._waits.stopping = True
     one.reader._linger()
     assert one.condition.waits[1][1], "but not by one that is to end"
 

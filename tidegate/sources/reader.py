@@ -167,6 +167,21 @@ class Gathering:
         return self._due_at - now
 
 
+class Waits:
+    """What the waits of the reading thread depend on, and how they are ended. Guarded by its condition."""
+
+    def __init__(self, *, patient: bool) -> None:
+        self.patient = patient
+        """Whether it is woken for all else than records, so that it may wait for them longer."""
+        self.stopping = False
+        self.lingering = False
+        """Whether it lets records wait in the client for others."""
+        self.rounds = 0
+        """Rounds that were handed over."""
+        self.fetcher: Fetcher | None = None
+        """While the thread reads."""
+
+
 class ConsumerThread:
     """The reading thread of one source. Start it once; the loop calls the public methods."""
 
@@ -189,14 +204,11 @@ class ConsumerThread:
         # Otherwise ends of partitions matter, and questions about them would wait for a fetch that waits at the broker.
         gathers = endless and not operator.carries_time and not operator.planned.catches_up
         waits_s = linger_s if gathers else 0.0
-        self._patient = gathers
         self._config = {**derive_consumer_properties(operator.kafka, waits_s), **_ENGINE_OWNED, "group.id": group_id}
         self._gathering = Gathering(tools.gather_s if gathers else 0.0)
         self._changed = tools.condition()
         self._pending = Pending()
-        self._stopping = self._lingering = False
-        self._rounds = 0
-        """Rounds that were handed over."""
+        self._waits = Waits(patient=gathers)
         self._failure: SourceFailed | SourceUnavailable | None = None
         self._initial: Positions | None = None
         self._flow: dict[TopicPartition, bool] = {}
@@ -207,8 +219,6 @@ class ConsumerThread:
         self._outage = Outage(operator.name, tools.clock, partial(stamp_tls_files, operator.kafka))
         self._errors = ConsumerErrors(operator, self._outage, tools.clock)
         self._caught_up = CaughtUp()
-        self._fetcher: Fetcher | None = None
-        """While the thread reads."""
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
     def start(self) -> None:
@@ -253,10 +263,10 @@ class ConsumerThread:
     def release(self) -> bool:
         """Lets the next `take` return what gathers, here or in the client. Returns whether it otherwise would not."""
         with self._changed:
-            if self._lingering:
-                self._lingering, rounds = False, self._rounds
+            if self._waits.lingering:
+                self._waits.lingering, rounds = False, self._waits.rounds
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._rounds > rounds or self._failure is not None, RELEASE_S_MAX)
+                self._changed.wait_for(lambda: self._waits.rounds > rounds or self._failure is not None, RELEASE_S_MAX)
             gathering = bool(self._pending) and self._gathering.left_s(self._tools.clock.monotonic()) > 0
             self._gathering.end()
             return gathering
@@ -278,8 +288,8 @@ class ConsumerThread:
 
     def _wake_reader(self) -> None:
         self._changed.notify_all()
-        if self._fetcher is not None:
-            self._fetcher.wake()
+        if self._waits.fetcher is not None:
+            self._waits.fetcher.wake()
 
     def watch(self, ends: Mapping[TopicPartition, int]) -> None:
         """Watches ends before which everything has been emitted. Reports each once it is known to stay there.
@@ -303,7 +313,7 @@ class ConsumerThread:
     def close(self, seconds: float) -> None:
         """Ends the thread; pending records are dropped (their positions were never reported)."""
         with self._changed:
-            self._stopping = True
+            self._waits.stopping = True
             self._wake_reader()
         self._thread.stop()
         if not self._thread.join(seconds):
@@ -320,12 +330,12 @@ class ConsumerThread:
             return
         fetcher = self._tools.fetcher(consumer, self._outage.on_error)
         with self._changed:
-            self._fetcher = fetcher
+            self._waits.fetcher = fetcher
         try:
             self._read_all(consumer, fetcher)
         finally:
             with self._changed:
-                self._fetcher = None
+                self._waits.fetcher = None
             fetcher.close()
             consumer.close()
 
@@ -333,14 +343,14 @@ class ConsumerThread:
         """Reads until asked to stop. Waits for that even after a failure: the client owns the pending records."""
         try:
             self._prepare(consumer, fetcher)
-            while not self._stopping:
+            while not self._waits.stopping:
                 self._read(consumer, fetcher)
         except (SourceFailed, SourceUnavailable) as failure:
             self._fail(failure)
         except Exception as bug:  # noqa: BLE001  # whatever it is, the loop may be reading what is pending
             self._on_bug(bug)
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping)
+            self._changed.wait_for(lambda: self._waits.stopping)
 
     def _on_bug(self, error: BaseException) -> None:
         """Reports any exception: a thread that ended silently would freeze the source."""
@@ -355,22 +365,22 @@ class ConsumerThread:
             try:
                 return self._tools.consumer(self._config, self._outage.on_error)
             except (ck.KafkaException, ValueError, TypeError) as error:
-                if self._stopping or self._tools.clock.monotonic() >= patient_until:
+                if self._waits.stopping or self._tools.clock.monotonic() >= patient_until:
                     text = f"source {name}: the Kafka client rejects its settings: {error}"
                     raise SourceFailed(text, source=name) from error
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
+                self._changed.wait_for(lambda: self._waits.stopping, _RETRY_SECONDS)
 
     def _prepare(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Determines the positions and assigns them; retries during a broker outage, until asked to stop."""
         started = self._tools.clock.monotonic()
-        while not self._stopping:
+        while not self._waits.stopping:
             try:
                 positions = self._read_positions(consumer)
             except ck.KafkaException as error:
                 self._errors.check_request(error.args[0], self._tools.clock.monotonic() - started)
                 with self._changed:
-                    self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
+                    self._changed.wait_for(lambda: self._waits.stopping, _RETRY_SECONDS)
                 continue
             fetcher.expect(positions.next_offsets)
             consumer.assign([ck.TopicPartition(p.topic, p.partition, o) for p, o in positions.next_offsets.items()])
@@ -407,7 +417,7 @@ class ConsumerThread:
         self._find_caught_up(consumer)
         if room == 0:
             return
-        idle_s = _PATIENT_SECONDS if self._patient and fetcher.wakes else _IDLE_SECONDS
+        idle_s = _PATIENT_SECONDS if self._waits.patient and fetcher.wakes else _IDLE_SECONDS
         if not fetcher.wait(min(idle_s, self._wake_if_due())):
             self._check_brokers(consumer)
             return
@@ -471,9 +481,11 @@ class ConsumerThread:
         pause = self._pace.linger_seconds(now)
         if pause > 0:
             with self._changed:
-                self._lingering = True
-                self._changed.wait_for(lambda: self._stopping or self._caught_up.due(now) or not self._lingering, pause)
-                self._lingering = False
+                self._waits.lingering = True
+                self._changed.wait_for(
+                    lambda: self._waits.stopping or self._caught_up.due(now) or not self._waits.lingering, pause
+                )
+                self._waits.lingering = False
 
     def _assign_added(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Assigns the added partitions that this client's broker already knows: assigning any other is an error."""
@@ -499,9 +511,9 @@ class ConsumerThread:
 
     def _wait_for_room(self, consumer: Consumer) -> int:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._pace.room(self._pending) > 0, 1.0)
+            self._changed.wait_for(lambda: self._waits.stopping or self._pace.room(self._pending) > 0, 1.0)
             flow, self._flow = self._flow, {}
-            room = 0 if self._stopping else self._pace.room(self._pending)
+            room = 0 if self._waits.stopping else self._pace.room(self._pending)
         for fetched, change in ((False, consumer.pause), (True, consumer.resume)):
             parts = [ck.TopicPartition(part.topic, part.partition) for part in flow if flow[part] is fetched]
             if parts:
@@ -512,7 +524,7 @@ class ConsumerThread:
         size_bytes, now = records.size_bytes, self._tools.clock.monotonic()
         self._pace.note(len(records), size_bytes, now)
         with self._changed:
-            self._rounds += 1
+            self._waits.rounds += 1
             pending = self._pending
             if not pending:
                 self._gathering.begin(now)
