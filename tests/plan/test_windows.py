@@ -135,7 +135,10 @@ def test_a_window_that_cannot_be_is_refused_at_its_key(window: str, problem: str
             "window: {session: 1m}, aggregate: {_deleted: count(*)}, allowed_lateness: 1s",
             "aggregate._deleted: `_deleted` is already a column",
         ),
-        ("window: {tumbling: 1m}, aggregate: {window_end: count(*)}", "`window_end` is already a column"),
+        (
+            "window: {tumbling: 1m}, aggregate: {window_end: count(*)}",
+            "aggregate.window_end: `window_end` is already a column",
+        ),
         ("aggregate: {n: count(*)}, allowed_lateness: 1s", "allowed_lateness: `allowed_lateness` without `window`"),
         ("aggregate: {n: count(*)}, emit: on close", "emit: this is for windows"),
         ("window: {tumbling: 1m}", ": `aggregate` is missing"),
