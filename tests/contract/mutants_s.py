@@ -18,7 +18,7 @@ STATES: Final = (
     Mutant("S03", f"{SNAPSHOT}:assemble_snapshot", "declaration.shape", 'StateShape((), (), "", 0)'),
     Mutant(
         "S06",
-        f"{SERIALIZERS}.numbers:widen",
+        f"{SERIALIZERS}.simple:widen",
         "return Fit.AFTER_RECONFIGURATION, None\n    if old.kind == new.kind",
         "return Fit.AFTER_MIGRATION, float\n    if old.kind == new.kind",
     ),
