@@ -132,6 +132,6 @@ def test_only_formats_for_sources_write_nothing() -> None:
 
 
 def test_columns_that_a_format_cannot_write_are_refused_with_a_remedy() -> None:
-    with pytest.raises(FormatRefusal, match="a raw sink writes the column `value`, which is not there") as caught:
+    with pytest.raises(FormatRefusal, match="a raw sink writes the column `value`, which does not exist") as caught:
         FORMATS["raw"].written_columns({"a": STRING})
     assert "use json" in caught.value.remedy

@@ -237,7 +237,7 @@ def test_a_column_without_a_name_of_avro_is_refused() -> None:
         ),
         (logical("bytes", "decimal", precision=9, scale=3), decimal_of(9, 2), "the schema has decimal"),
         (["int", "string"], BIGINT, "at `a`: the schema has a union, but none of its types fits bigint"),
-        (["null", POINT, "string"], DataType("struct", fields=(("y", INT),)), "none of its types is for struct"),
+        (["null", POINT, "string"], DataType("struct", fields=(("y", INT),)), "none of its types fits struct"),
         (logical("long", "timestamp-micros"), TIMESTAMP_NTZ, "the schema has timestamp-micros"),
         ({"type": "array", "items": "int"}, DataType("array", element=STRING), "at `a[]`: the schema has int"),
         (POINT, DataType("struct", fields=(("y", DOUBLE),)), "at `a.x`: there is no column for this field"),
