@@ -107,7 +107,7 @@ def test_a_table_that_has_columns_of_these_names_does_not_disturb() -> None:
 
 
 def test_the_added_columns_cannot_be_declared() -> None:
-    with pytest.raises(FormatRefusal, match="has a column `_op` already"):
+    with pytest.raises(FormatRefusal, match="already has a column `_op`"):
         FORMAT.read_columns({"id": BIGINT, "_op": STRING})
     with pytest.raises(FormatRefusal, match="read only"):
         FORMAT.written_columns(TABLE)
@@ -208,7 +208,7 @@ def test_a_value_that_contains_the_placeholder_is_one() -> None:
 
 
 BOTH = "WRONG_TYPE: Expected `decimal(12,2)`, got the text"
-UNKNOWN = "and the record has no schema that tells a number from base64: see `written_as`"
+UNKNOWN = "but the record has no schema that tells a number from base64: see `written_as`"
 TEXT, BASE64 = FormatOptions(decimals="text"), FormatOptions(decimals="base64")
 MS, US = FormatOptions(timestamps="ms"), FormatOptions(timestamps="us")
 

@@ -188,7 +188,7 @@ def test_late_rows_of_a_raw_source_have_their_bytes() -> None:
     ]
     assert (late.key, [name for name, _ in late.columns]) == ("key", ["value"])
     (problem,) = problems_of(step, sink)
-    assert problem.startswith("format: a raw sink writes the column `value`, which is not there")
+    assert problem.startswith("format: a raw sink writes the column `value`, which does not exist")
 
 
 ON_NULL = ", on_null: {column: _deleted}"

@@ -135,7 +135,7 @@ def test_columns_and_groups_belong_together() -> None:
     assert refused.value.setting == "pattern"
     with pytest.raises(FormatRefusal, match="the group `b` of the pattern is not a column"):
         FORMAT.read_columns({"a_1": INT}, options)
-    with pytest.raises(FormatRefusal, match="a group of a pattern holds one value"):
+    with pytest.raises(FormatRefusal, match="a group of a pattern holds a single value"):
         FORMAT.read_columns({"a_1": INT, "b": derive_type("array<int>")}, options)
     assert FORMAT.read_columns({}) == {"value": STRING}
     with pytest.raises(FormatRefusal, match="without a pattern, a text has the one column `value`"):
@@ -147,7 +147,7 @@ def test_columns_and_groups_belong_together() -> None:
 
 def test_a_sink_writes_one_text() -> None:
     assert FORMAT.written_columns({"a": INT, "value": STRING}) == {"value": STRING}
-    with pytest.raises(FormatRefusal, match="a text sink writes the column `value`, a string, which is not there"):
+    with pytest.raises(FormatRefusal, match="a text sink writes the column `value`, a string, which does not exist"):
         FORMAT.written_columns({"a": STRING})
 
 
