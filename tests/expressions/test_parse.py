@@ -193,7 +193,7 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("name > 5", 1, "`name` is a string, but is used as bigint", "cast(name as bigint)"),
         ("5 <= name", 6, "`name` is a string, but is used as bigint", "try_cast"),
         ("id in (1, name)", 11, "`name` is a string, but is used as bigint", "cast(name as bigint)"),
-        ("qty between name and 5", 13, "`name` is text beside", "cast"),
+        ("qty between name and 5", 13, "`name` is a string, but is used as", "cast"),
         (
             "upper(name) <=> amount",
             1,

@@ -118,7 +118,7 @@ def test_a_schema_whose_reference_is_missing_is_not_missing(fake: FakeRegistry, 
     """Its records are as good as before, and wait."""
     number = fake.add("orders", "O", "JSON", [{"name": "a", "subject": "address", "version": 3}])
     with pytest.raises(
-        RegistryRefused, match="refers to `address` version 3, which the registry does not have"
+        RegistryRefused, match="references `address` version 3, which the registry does not have"
     ) as found:
         ask(lambda one: one.read(number))
     assert not isinstance(found.value, SchemaMissing)

@@ -80,4 +80,4 @@ def test_without_quotes_a_row_that_no_line_can_hold_is_bad() -> None:
     assert [(one.row, one.kind) for one in encoded.failures] == [
         (row, FailureKind.MALFORMED_DELIMITED) for row in (1, 2, 3, 4)
     ]
-    assert encoded.failures[3].message.startswith("`b` has the separator, a line break or the text of NULL")
+    assert encoded.failures[3].message.startswith("`b` contains the separator, a line break or the text of NULL")

@@ -108,7 +108,7 @@ def test_an_error_has_its_line_and_column(tmp_path: Path, changes: dict[str, str
 def test_a_missing_import_is_told_where_it_was_looked_for(tmp_path: Path) -> None:
     write(tmp_path, order=ORDER)
     (problem,) = problems_of(tmp_path)
-    assert problem.endswith("in the directory of the file, and in those above it up to that of the pipeline file")
+    assert problem.endswith("in the directory of the file and in those above it, up to that of the pipeline file")
 
 
 def test_a_file_outside_of_the_pipelines_directory_finds_what_is_beside_it(tmp_path: Path) -> None:
