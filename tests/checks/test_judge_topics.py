@@ -105,8 +105,8 @@ def test_at_least_once_reads_nothing_back_so_the_retention_of_outputs_is_of_no_c
 @pytest.mark.parametrize(
     ("changes", "level", "words", "setting"),
     [
-        ({"cleanup.policy": "compact"}, PROBLEM, "no record without a key", "cleanup.policy=delete"),
-        ({"cleanup.policy": "compact,delete"}, PROBLEM, "no record without a key", "cleanup.policy=delete"),
+        ({"cleanup.policy": "compact"}, PROBLEM, "its records need keys", "cleanup.policy=delete"),
+        ({"cleanup.policy": "compact,delete"}, PROBLEM, "its records need keys", "cleanup.policy=delete"),
     ],
 )
 def test_a_compacted_output_takes_no_records_without_keys(

@@ -60,7 +60,7 @@ def test_one_checkpoint_is_read_by_its_id() -> None:
     assert select_checkpoints(KEPT, CheckpointsQuery(id=8)) == [KEPT[1]]
 
 
-@pytest.mark.parametrize(("kept", "hint"), [(KEPT, "7 to 9 are"), ([], "none is")])
+@pytest.mark.parametrize(("kept", "hint"), [(KEPT, "it has 7 to 9"), ([], "it has none")])
 def test_one_that_is_not_kept_is_refused_and_says_which_are(kept: list[CheckpointRecord], hint: str) -> None:
     with pytest.raises(ResourceRefused) as refused:
         select_checkpoints(kept, CheckpointsQuery(id=3))
