@@ -269,7 +269,7 @@ def test_changes_are_given_as_records() -> None:
         ({"orders": [5]}, "orders, row 0 is a int; give a dict of columns"),
         ({"orders": [{"written": "now"}]}, "row 0, column `written` is a str; give a datetime, or the ms since 1970"),
         ({"orders": [{"headers": ["a"]}]}, "row 0, column `headers`: headers are pairs"),
-        ({"orders": [{"id": float("nan")}]}, "JSON has no infinities"),
+        ({"orders": [{"id": float("nan")}]}, "JSON has neither infinities nor NaN"),
         ({"orders": [{"tags": {"a": {1}}}]}, "row 0, column `tags`: a value of the type set is not of any column type"),
     ],
 )
@@ -283,7 +283,7 @@ def test_rows_that_cannot_be_given_are_refused(shop: tidegate.Pipeline, rows: An
     ("record", "message"),
     [
         ({"valu": 1}, "orders, record 0, `valu`: unknown key"),
-        ({"key": "a"}, "orders, record 0: a record without `value`"),
+        ({"key": "a"}, "orders, record 0: `value` is missing"),
         ({"value": {}, "timestamp": "x"}, "orders, record 0, `timestamp`: `x` is not a timestamp"),
         ({"value": {}, "topic": "other"}, "orders, record 0, `topic`: the source does not read `other`"),
         (7, "orders, record 0 is a int; records=True takes records"),

@@ -76,7 +76,7 @@ def test_modules_lie_beside_the_file_as_it_was_named_as_schemas_do(tmp_path: Pat
         ("import nowhere\n", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'; put it next to"),
         (
             "import sys\nsys.exit()\n",
-            "the module `lookup.geo` ends the process when it is imported: SystemExit; importing a",
+            "the module `lookup.geo` ends the process when it is imported: SystemExit; importing a module",
         ),
         ("async def f(row:\n", "(geo.py, line 1); correct the module"),
         ("x = 1\nLIMITS = {}['prices']\n", "KeyError: 'prices'; correct the module, at lookup/geo.py:2 in <module>"),

@@ -349,6 +349,6 @@ def test_a_slot_without_its_daemon_ends_itself(
             slot.kill()
             _, told = await asyncio.to_thread(slot.communicate)
         assert code == LEASE_EXIT_CODE
-        assert b"ends itself: " + why in told
+        assert b"exits: " + why in told
 
     serve(scenario)

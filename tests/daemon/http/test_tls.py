@@ -215,7 +215,7 @@ def test_a_replaced_certificate_is_shown_to_new_connections_and_a_broken_one_is_
         ("certificate", "no PEM", r"http.tls.certificate\) cannot be used: NO_CERTIFICATE_OR_CRL_FOUND"),
         ("certificate", "ann", "must be the daemon's certificate in PEM"),
         ("key", "ann", "must be the key of"),
-        ("client_ca", "no PEM", "must be PEM certificates"),
+        ("client_ca", "no PEM", "use PEM certificates"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused_with_their_word(
@@ -304,7 +304,7 @@ def test_commands_reach_a_daemon_over_tls(
     assert run_command(["status", str(elsewhere), *options, "--certificate", str(stranger.certificate)]) == 2
     shown = ["--certificate", str(stranger.certificate), "--key", str(stranger.key)]
     assert run_command(["status", str(elsewhere), *options, *shown]) == 1
-    assert "is it of http.tls.client_ca" in capsys.readouterr().err
+    assert "check that http.tls.client_ca" in capsys.readouterr().err
     assert run_command(["status", str(elsewhere), "--http", server.address]) == 1
     assert "check that --ca has the authority of its certificate" in capsys.readouterr().err
     assert run_command(["status", str(elsewhere), *options, "--certificate", str(elsewhere)]) == 2
@@ -337,7 +337,7 @@ def test_a_daemon_that_hangs_up_over_tls_has_ended_and_a_certificate_that_it_ref
     stranger = Authority(tmp_path / "other", "somebody else").sign("ann")
     refused = CliRunner().invoke(savepoint, as_who(stranger)).exception
     assert isinstance(refused, DaemonUnreachable)
-    assert "is it of http.tls.client_ca" in refused.message
+    assert "check that http.tls.client_ca" in refused.message
 
 
 @pytest.mark.parametrize("read_token_file", [True, False])
