@@ -305,7 +305,7 @@ def test_explain_shows_schemas_and_no_secret(load: Load) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"schema_id": "none"}, "records without an id"),
+        ({"schema_id": "none"}, "records have no schema id"),
         ({"format": "json", "schema": {"file": "x"}}, "json has no schemas"),
         ({"format": "json", "schema_id": "none"}, "json has no schemas"),
         ({"sink": {"schema": {"registry": "s", "subject": "record"}}}, "`registry` names the subject already"),

@@ -168,7 +168,7 @@ def test_an_aggregate_that_is_gone_with_a_whole_state_is_not_given_up_by_itself(
     assert refused(decide_upgrade(HELD, identity(x="1", y="1"), new, stored(seen))) == UpgradeRefusal(
         A,
         "step 'a' no longer has `y`, and without that it does not have the whole state `seen`, which cannot be "
-        "dropped by itself",
+        "removed by itself",
         "Restore it, or another column that keeps such a state; or add the changed step under a new name next to it. "
         "To reset it, write `state: reset` in the file, or for a single start --reset a",
         {"reset": RESET_DOES},

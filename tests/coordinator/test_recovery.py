@@ -375,7 +375,7 @@ def test_X16_state_that_was_made_by_another_definition_is_refused_with_the_choic
     state = state_of(CHECKPOINT, identity=meaning(MADE))
     with pytest.raises(RestoreRefused) as refused:
         decide_restore(state, facts(meaning(CHANGED)))
-    for said in ("'totals'", "`total` of orders", "put the old definition back", "new name", "--keep", "--reset"):
+    for said in ("'totals'", "`total` of orders", "restore the old definition", "new name", "--keep", "--reset"):
         assert said in refused.value.message
     assert refused.value.fields == {"operator": "totals", "changes": ["`total` of orders"]}
     assert refused.value.exit_code == 4

@@ -114,7 +114,7 @@ def test_X03_an_empty_or_old_directory_does_not_take_the_same_savepoint_again(
     if begin_anew:
         assert shop.start(directory, options).replaced == replaced
         return
-    what = "knows nothing of it" if old else "is empty"
+    what = "has no record of it" if old else "is empty"
     with pytest.raises(
         PipelineKnown, match=rf"{what}, but the pipeline has continued from savepoint /s.*mount the volume"
     ):

@@ -187,7 +187,7 @@ def test_daemon_and_slots_prove_that_they_see_one_place(opened: Open) -> None:
     proof.write_daemons()
     Proof(opened(stays=True), Attempt(3), "secret", SYSTEM_CLOCK).answer(SlotIndex(1), "host")
     proof.check(SlotIndex(1), "host")
-    with pytest.raises(StorageNotShared, match="does not see what slot 2"):
+    with pytest.raises(StorageNotShared, match="the daemon cannot read the object that slot 2"):
         proof.check(SlotIndex(2), "host")
     proof.remove()
     assert opened().list("") == []

@@ -356,7 +356,7 @@ def test_escapes_in_the_file_address_are_resolved(tmp_path: Path) -> None:
 
 def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(
-        StorageUnsupported, match=r"ftp:// is no kind of storage; there are .*file:///var/lib"
+        StorageUnsupported, match=r"storage at ftp:// is not supported; there are .*file:///var/lib"
     ) as caught:
         open_storage("ftp://user:secret@host/x")
     assert "secret" not in caught.value.message

@@ -47,9 +47,9 @@ def test_addresses_are_a_bucket_and_a_prefix(address: str) -> None:
     [
         ("s3://", "names no bucket"),
         ("s3:///x", "names no bucket"),
-        ("s3://a", "`a` is no name of a bucket"),
-        ("s3://bucket:9000/x", "`bucket:9000` is no name of a bucket"),
-        ("az://-x/y", "`-x` is no name of a container"),
+        ("s3://a", "`a` is not a valid bucket name"),
+        ("s3://bucket:9000/x", "`bucket:9000` is not a valid bucket name"),
+        ("az://-x/y", "`-x` is not a valid container name"),
         ("s3://bucket/a//b", "separated by single slashes"),
         ("s3://bucket/a/../b", "a prefix has letters"),
         ("s3://bucket/a b", "a prefix has letters"),

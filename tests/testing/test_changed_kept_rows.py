@@ -68,7 +68,7 @@ def test_columns_with_a_dot_in_their_names_are_new_renamed_and_given_up_as_other
     with_size.checkpoint()
     renamed = wide("own.width", ", was: {columns: {own.width: own.size}}")
     assert outcomes(Life(renamed, with_size))["best"] is UpgradeOutcome.KEPT
-    with pytest.raises(RestoreRefused, match=r"step 'best' has no `own\.size` any more"):
+    with pytest.raises(RestoreRefused, match=r"step 'best' no longer has `own\.size`"):
         Life(MANY, with_size)
     given_up = changed(MANY, ("n: 2}}", "n: 2}, state: {drop: [own.size]}}"))
     assert outcomes(Life(given_up, with_size))["best"] is UpgradeOutcome.KEPT
@@ -98,7 +98,9 @@ def test_a_key_under_another_name_is_offered_the_word_that_keeps_its_state() -> 
         ("key: customer, aggregate", "key: client, aggregate"),
         ("topic: out, key: customer", "topic: out, key: client"),
     )
-    with pytest.raises(RestoreRefused, match=r"`was: \{columns: \{client: customer\}\}`, which keeps all") as refused:
+    with pytest.raises(
+        RestoreRefused, match=r"`was: \{columns: \{client: customer\}\}`, which keeps the state"
+    ) as refused:
         Life(text, begun)
     assert "state: reset" in refused.value.message
     kept = Life(changed(text, ("net: sum(amount)}", "net: sum(amount)}, was: {columns: {client: customer}}")), begun)

@@ -155,7 +155,7 @@ MEANT = changed(TOTALS, ("sum(amount)", "sum(amount * 2)"))
 def test_another_meaning_without_a_word_is_refused_with_what_each_word_does(begun: Life) -> None:
     with pytest.raises(RestoreRefused) as refused:
         Life(MEANT, begun)
-    for told in ("`net` of orders", "results mix both", "begins with empty state", "--keep sums", "`state: reset`"):
+    for told in ("`net` of orders", "results mix both", "starts with empty state", "--keep sums", "`state: reset`"):
         assert told in refused.value.message
 
 
@@ -377,7 +377,7 @@ def test_words_about_what_is_not_there_are_refused(begun: Life) -> None:
             r"--keep sum: there is no step.*[Dd]id you mean `sums`",
         ),
         (CommandLineDirectives(drop=(OperatorName("sum"),)), r"--drop sum: checkpoint 1 holds nothing of it"),
-        (CommandLineDirectives(drop=(OperatorName("sums"),)), r"--drop sums gives up what the file still has"),
+        (CommandLineDirectives(drop=(OperatorName("sums"),)), r"--drop sums would drop what the file still has"),
         (
             CommandLineDirectives(columns=((OperatorName("sums"), "net"),)),
             r"--drop sums.net: there is still a `net` in that step",
@@ -386,7 +386,7 @@ def test_words_about_what_is_not_there_are_refused(begun: Life) -> None:
             CommandLineDirectives(columns=((OperatorName("sum"), "net"),)),
             r"--drop sum.net: there is no step with state of that name",
         ),
-        (CommandLineDirectives(drop=(OperatorName("orders"),)), r"--drop orders gives up what the file still has"),
+        (CommandLineDirectives(drop=(OperatorName("orders"),)), r"--drop orders would drop what the file still has"),
     ):
         with pytest.raises(RestoreRefused, match=told):
             Life(TOTALS, begun, command_line)
@@ -473,7 +473,7 @@ def test_the_last_extreme_of_changes_can_only_be_given_up_with_the_whole_state()
     life.produce("lines", *({"op": "c", "after": {"id": i, "item": "ink", "price": i}} for i in range(3)))
     begun = life.checkpoint()
     fewer = changed(STOCK, (", least: min(price)", ""))
-    with pytest.raises(RestoreRefused, match=r"give it up by name, `state: \{drop: \[least\]\}`"):
+    with pytest.raises(RestoreRefused, match=r"drop it by name, `state: \{drop: \[least\]\}`"):
         Life(fewer, begun)
     Life(changed(fewer, ("most: max(price)}", "most: max(price)}, state: {drop: [least]}")), begun)  # its state stays
 

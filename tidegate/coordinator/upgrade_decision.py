@@ -232,7 +232,7 @@ class _Decision:
             self._refuse(
                 name,
                 f"step {str(name)!r} no longer has {_quoted(changes.gone)}, and without that it does not have the "
-                f"whole state {_quoted(lost)}, which cannot be dropped by itself",
+                f"whole state {_quoted(lost)}, which cannot be removed by itself",
                 f"Restore it, or another column that keeps such a state; or add the changed step under a new name "
                 f"next to it. {say(name, RESET, applied)}",
                 {RESET: self._resetting(name)},

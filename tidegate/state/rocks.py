@@ -320,7 +320,7 @@ class RocksState(IncrementalState[File]):
     def _failure(self, directory: Path, error: object) -> LocalStateFailed:
         name = self.declaration.name
         return LocalStateFailed(
-            f"state {name} of {self._operator} in {directory}: {error}; look whether the disk is full or broken, or "
+            f"state {name} of {self._operator} in {directory}: {error}; check whether the disk is full or damaged, or "
             "let `TMPDIR` name another directory on the executors",
             operator=self._operator,
             state=name,
