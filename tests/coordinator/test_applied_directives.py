@@ -11,9 +11,9 @@ from tidegate.coordinator.upgrade import (
     WORDS_MAX,
     CommandLineDirectives,
     Definition,
+    advise,
+    derive_applied,
     render_directive,
-    say,
-    spend,
 )
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import UpgradeDirective
@@ -29,24 +29,24 @@ def definition(words: Mapping[OperatorName, UpgradeDirective] | None = None, *dr
 
 def test_what_was_given_up_gives_way_to_newer_ones_and_what_is_there_stays() -> None:
     before = {S: ("was",), A: ("keep",)} | {OperatorName(f"gone{n}"): ("--drop",) for n in range(DROPPED_MAX)}
-    applied = spend(before, definition(None, B), {})
+    applied = derive_applied(before, definition(None, B), {})
     assert (applied[S], applied[A], applied[B]) == (("was",), ("keep",), ("--drop",))
     assert "gone0" not in applied
     assert len(applied) == DROPPED_MAX + 2
 
 
 def test_of_a_step_without_words_nothing_is_remembered() -> None:
-    assert spend({}, definition(), {}) == {}
+    assert derive_applied({}, definition(), {}) == {}
 
 
 @pytest.mark.parametrize("count", [WORDS_MAX, WORDS_MAX + 1])
 def test_words_of_a_step_are_bounded_when_it_says_none_now(count: int) -> None:
-    assert spend({A: MANY[:count]}, definition(), {}) == {A: MANY[count - WORDS_MAX : count]}
+    assert derive_applied({A: MANY[:count]}, definition(), {}) == {A: MANY[count - WORDS_MAX : count]}
 
 
 def test_a_word_follows_the_name_of_its_step() -> None:
     word = {A: UpgradeDirective(verb="reset", note="again")}
-    assert spend({B: ("keep", "reset: again")}, definition(word), {B: A}) == {A: ("keep", "reset: again")}
+    assert derive_applied({B: ("keep", "reset: again")}, definition(word), {B: A}) == {A: ("keep", "reset: again")}
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_a_word_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
     ],
 )
 def test_how_a_word_is_said(words: str, applied: str, said: str) -> None:
-    assert say(A, words, applied) == said
+    assert advise(A, words, applied) == said

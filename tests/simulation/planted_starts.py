@@ -84,10 +84,10 @@ def state_that_is_reset_is_restored(patch: Patch) -> None:
 def words_count_for_ever(patch: Patch) -> None:
     """Each attempt of a daemon resets again."""
 
-    def spend(before: Mapping[OperatorName, tuple[str, ...]], now: Definition, names: object) -> object:
+    def derive_applied(before: Mapping[OperatorName, tuple[str, ...]], now: Definition, names: object) -> object:
         return dict(before)
 
-    patch.setattr("tidegate.coordinator.upgrade_decision.spend", spend)
+    patch.setattr("tidegate.coordinator.upgrade_decision.derive_applied", derive_applied)
 
 
 def columns_are_told_apart_by_their_types(patch: Patch) -> None:

@@ -226,7 +226,7 @@ def _text_of(verb: str, note: str) -> str:
     return f"{verb}: {note}" if note else verb
 
 
-def spend(
+def derive_applied(
     before: Mapping[OperatorName, tuple[str, ...]], now: Definition, names: Mapping[OperatorName, OperatorName]
 ) -> dict[OperatorName, tuple[str, ...]]:
     """Returns the applied directives once the first checkpoint of this start is complete."""
@@ -255,7 +255,7 @@ def render_directive(text: str) -> str:
     return f'`state: {{{verb}: "{note}"}}`' if note else f"`state: {verb}`"
 
 
-def say(name: OperatorName, words: str, applied: str) -> str:
+def advise(name: OperatorName, words: str, applied: str) -> str:
     """Explains how to write a directive; `applied` is one that the step has from an earlier change."""
     first = words.split(maxsplit=1)[0]
     if applied:

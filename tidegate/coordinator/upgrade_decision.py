@@ -24,10 +24,10 @@ from tidegate.coordinator.upgrade import (
     Upgrade,
     UpgradeOutcome,
     UpgradeRefusal,
+    advise,
+    derive_applied,
     directives_for,
     render_directive,
-    say,
-    spend,
 )
 from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.operators.builtin.dead_letters import READ_BACK
@@ -77,7 +77,7 @@ def decide_upgrade(
     nothing: a start must refuse an upgrade with `refusals`.
     """
     if checkpoint is None or identity is None:
-        return Upgrade(words=spend({}, now, {}))
+        return Upgrade(words=derive_applied({}, now, {}))
     return _Decision(checkpoint, identity, now, {} if stored is None else stored).decide()
 
 
@@ -122,7 +122,7 @@ class _Decision:
             code=tuple(self._code_changes()),
             files=tuple(self._file_changes()),
             edges={new: old for new, old in self._edges.items() if new != old},
-            words=spend(self._identity.words, self._now, self._names),
+            words=derive_applied(self._identity.words, self._now, self._names),
             begun=self._carry_begun(),
         )
 
@@ -234,7 +234,7 @@ class _Decision:
                 f"step {str(name)!r} no longer has {_quoted(changes.gone)}, and without that it does not have the "
                 f"whole state {_quoted(lost)}, which cannot be removed by itself",
                 f"Restore it, or another column that keeps such a state; or add the changed step under a new name "
-                f"next to it. {say(name, RESET, applied)}",
+                f"next to it. {advise(name, RESET, applied)}",
                 {RESET: self._resetting(name)},
                 changes.gone,
             )
@@ -254,7 +254,8 @@ class _Decision:
             self._refuse(
                 name,
                 f"the state of step {str(name)!r} cannot be read by the new definition: {reasons}",
-                f"{_say_gone(unfit)}{self._say_renamed_keys(name, old)}{say(name, RESET, applied)}; or restore the old "
+                f"{_say_gone(unfit)}{self._say_renamed_keys(name, old)}{advise(name, RESET, applied)}; or restore the "
+                "old "
                 "definition; or add the changed step under a new name next to it",
                 {RESET: self._resetting(name)},
             )
@@ -265,7 +266,8 @@ class _Decision:
                     name,
                     f"the state of step {str(name)!r} was made by another definition; what has changed: "
                     f"{', '.join(changes.other)}",
-                    f"{say(name, ' or '.join(choices), applied)}; or restore the old definition, including `where` and "
+                    f"{advise(name, ' or '.join(choices), applied)}; or restore the old definition, including `where` "
+                    "and "
                     "`select` in front of the step; or add the changed step under a new name next to it",
                     choices,
                     changes.other,
@@ -418,7 +420,8 @@ class _Decision:
             name,
             f"step {str(name)!r} is new and holds a table, but its source {_quoted(continued)} continues where it was: "
             "what it has read before would be missing from the table",
-            f"Let the table read a source of another name, which begins at its `start`. {say(name, RESET, '')}, with "
+            f"Let the table read a source of another name, which begins at its `start`. {advise(name, RESET, '')}, "
+            "with "
             "which the table begins empty",
             {RESET: "the table begins empty, and has the rows that are written from now on"},
         )

@@ -19,7 +19,7 @@ import polars as pl
 
 from tidegate.coordinator.entries import Identity, Savepoint
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
-from tidegate.coordinator.upgrade import Definition, spend
+from tidegate.coordinator.upgrade import Definition, derive_applied
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.journal.savepoint import FORMAT_VERSION, METADATA, encode_metadata, remove_written
 from tidegate.journal.state_files import derive_head
@@ -109,7 +109,7 @@ def derive_identity(plan: Plan) -> Identity:
         fingerprints=fingerprints,
         code=plan.code,
         files=plan.digests,
-        words=spend({}, said, {}),
+        words=derive_applied({}, said, {}),
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import ValueCheck, describe_value, duration, refusal, require_text
+from tidegate.config.fields.types import choice, choice_or, duration
 
 
 class Idle(StrEnum):
@@ -27,30 +25,6 @@ class Idle(StrEnum):
 BY_EVENT: Final = "event"
 BY_ARRIVAL: Final = "arrival"
 
-_WORDS: Final = (Idle.CAUGHT_UP.value, Idle.NEVER.value)
-_REMEDY: Final = "write caught-up, never, or {advance: wall-clock}"
-
-
-def _idle(value: object) -> Idle:
-    if isinstance(value, Mapping):
-        return _advance(value)
-    text = require_text(value, "caught-up, never or {advance: wall-clock}", _REMEDY)
-    if text not in _WORDS:
-        near = derive_suggestion(text, _WORDS)
-        remedy = near if near.startswith("did you mean") else _REMEDY
-        raise refusal(f"`{text[:60]}` is not one of the choices", remedy)
-    return Idle(text)
-
-
-def _advance(value: Mapping[object, object]) -> Idle:
-    unknown = [str(key) for key in value if key != "advance"]
-    if unknown or not value:
-        raise refusal("unknown key" if unknown else "the mapping is empty", _REMEDY, at=unknown[0] if unknown else "")
-    if value["advance"] != Idle.WALL_CLOCK.value:
-        what = describe_value(value["advance"])
-        raise refusal(f"{what} is not one of the choices", "only wall-clock is supported", at="advance")
-    return Idle.WALL_CLOCK
-
 
 def render_idle(idle: Idle) -> str:
     """Renders it as written in the file."""
@@ -59,19 +33,12 @@ def render_idle(idle: Idle) -> str:
 
 IdleMode = Annotated[
     Idle,
-    ValueCheck(
-        _idle,
-        {
-            "anyOf": [
-                {"type": "string", "enum": list(_WORDS)},
-                {
-                    "type": "object",
-                    "properties": {"advance": {"type": "string", "enum": [Idle.WALL_CLOCK.value]}},
-                    "required": ["advance"],
-                    "additionalProperties": False,
-                },
-            ]
-        },
+    choice_or(
+        (Idle.CAUGHT_UP.value, Idle.NEVER.value),
+        "advance",
+        choice(Idle.WALL_CLOCK.value),
+        Idle.WALL_CLOCK.value,
+        lambda word, advance: Idle(advance or word),
     ),
 ]
 

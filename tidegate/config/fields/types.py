@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -119,6 +119,40 @@ def choice(*words: str, later: Mapping[str, str] | None = None) -> ValueCheck:
         raise refusal(f"`{text[:60]}` is not one of the choices", suggested(text))
 
     return ValueCheck(check, {"type": "string", "enum": list(words)})
+
+
+def choice_or(
+    words: Sequence[str], key: str, inner: ValueCheck, example: str, make: Callable[[str, Any], Any]
+) -> ValueCheck:
+    """A value that is one of `words`, or `{key: value}` with an inner value.
+
+    `make` gets the word and None, or the key and the checked inner value.
+    """
+    what = f"{', '.join(words)} or {{{key}: {example}}}"
+    remedy = f"write {what}"
+
+    def check(value: object) -> Any:
+        if isinstance(value, Mapping):
+            others = [str(one) for one in value if one != key]
+            if others or not value:
+                problem = "unknown key" if others else "the mapping is empty"
+                raise refusal(problem, remedy, at=others[0] if others else "")
+            return make(key, check_below(key, inner.check, value[key]))
+        text = require_text(value, what, remedy)
+        if text not in words:
+            near = derive_suggestion(text, words)
+            raise refusal(
+                f"`{text[:60]}` is not one of the choices", near if near.startswith("did you mean") else remedy
+            )
+        return make(text, None)
+
+    mapping = {
+        "type": "object",
+        "properties": {key: dict(inner.schema)},
+        "required": [key],
+        "additionalProperties": False,
+    }
+    return ValueCheck(check, {"anyOf": [{"type": "string", "enum": list(words)}, mapping]})
 
 
 def _duration(value: object) -> int:

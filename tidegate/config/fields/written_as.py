@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import ValueCheck, check_below, check_column, choice, refusal, require_text
+from tidegate.config.fields.types import ValueCheck, check_below, check_column, choice, choice_or, refusal, require_text
 
 _UNITS: Final = ("ms", "us", "ns")
 _REMEDY: Final = "write ms, us, ns or {column: unit, ...}"
@@ -81,10 +81,6 @@ class WrittenAsSettings(Settings):
     ] = None
 
 
-_UNKNOWN_MODES = ("skip", "fail")
-_UNKNOWN_REMEDY = "write skip, fail or {keep: column}"
-
-
 class Unknown(msgspec.Struct, frozen=True):
     """The treatment of unknown fields; `column` holds them if they are kept."""
 
@@ -95,35 +91,13 @@ class Unknown(msgspec.Struct, frozen=True):
         return f"{{keep: {self.column}}}" if self.column else self.what
 
 
-def _unknown(value: object) -> Unknown:
-    if not isinstance(value, Mapping):
-        text = require_text(value, "skip, fail or {keep: column}", _UNKNOWN_REMEDY)
-        if text not in _UNKNOWN_MODES:
-            remedy = derive_suggestion(text, _UNKNOWN_MODES, otherwise=_UNKNOWN_REMEDY)
-            raise refusal(f"`{text[:60]}` is not one of the choices", remedy)
-        return Unknown(text)
-    others = [str(key) for key in value if key != "keep"]
-    if others or not value:
-        raise refusal(
-            "unknown key" if others else "the mapping is empty", _UNKNOWN_REMEDY, at=others[0] if others else ""
-        )
-    return Unknown("keep", check_below("keep", check_column, value["keep"]))
-
-
 UnknownFieldsMode = Annotated[
     Unknown,
-    ValueCheck(
-        _unknown,
-        {
-            "anyOf": [
-                {"type": "string", "enum": list(_UNKNOWN_MODES)},
-                {
-                    "type": "object",
-                    "properties": {"keep": {"type": "string"}},
-                    "required": ["keep"],
-                    "additionalProperties": False,
-                },
-            ]
-        },
+    choice_or(
+        ("skip", "fail"),
+        "keep",
+        ValueCheck(check_column, {"type": "string"}),
+        "column",
+        lambda what, column: Unknown(what, column or ""),
     ),
 ]
