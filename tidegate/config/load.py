@@ -179,6 +179,9 @@ def _at_path(loaded: LoadedPipeline, problem: PathProblem) -> Problem:
 def _root(tree: Node | None, remedy: str = "`tidegate init` writes a sample") -> MappingNode:
     if isinstance(tree, MappingNode):
         return tree
+    if tree is not None and not (isinstance(tree, ScalarNode) and not tree.text):
+        what = "a text" if isinstance(tree, ScalarNode) else "a list"
+        raise DocumentBroken(TextProblem(tree.mark, f"expected a mapping, got {what}", remedy))
     mark = tree.mark if tree else YamlPosition(1, 1, 0)
     raise DocumentBroken(TextProblem(mark, "the file has no settings", remedy))
 

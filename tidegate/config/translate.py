@@ -203,6 +203,8 @@ def _empty_remedy(path: Path) -> str:
             return 'give an expression, or remove the key; a NULL needs a type: "cast(null as string)"'
         case ("steps", int(), "http", "missing"):
             return 'write "null" in quotes, or remove the key: it is the default'
+        case ("steps", int(), "missing"):
+            return 'write "null" in quotes, or remove the key'
     return "give a value, or remove the key"
 
 

@@ -152,7 +152,10 @@ def _inputs(
             continue
         else:
             others = [other for other, step in known.items() if step != one.name]
-            problem = (f"there is no source or step `{name[:60]}`", derive_suggestion(name, others))
+            problem = (
+                f"there is no source or step `{name[:60]}`",
+                derive_suggestion(name, others, otherwise="define it under `sources` or `steps`"),
+            )
         scope.problems.append(loaded.problem(one.input_path(index), *problem))
     return inputs
 

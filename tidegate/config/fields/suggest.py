@@ -22,7 +22,7 @@ def derive_suggestion(
     if near:
         return f"did you mean `{folded[near[0]]}`?"
     if not names:
-        return f"there is no {what.removesuffix(' of')} to choose" if what != "one of" else "nothing is known here"
+        return f"there is no {what.removesuffix(' of')} to choose" if what != "one of" else otherwise
     if len(names) <= MAX_LISTED:
         return f"use {what} " + ", ".join(f"`{name}`" for name in names)
     return otherwise
