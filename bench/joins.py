@@ -106,7 +106,7 @@ class Run(NamedTuple):
             "input": topics["orders"],
             "table": topics["customers"],
             "output": topics[OUTPUT],
-            "id": name,
+            "id": f"{name}-loop",
             "interval.ms": 1_000,
         }
         path = self.directory / f"{name}.properties"
