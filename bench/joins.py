@@ -1,6 +1,6 @@
 """What joins cost: an interval join, and a lookup of a loaded table next to a plain client loop that does the same.
 
-    python bench/joins.py [--records 1000000] [--repeat 3] [--kinds interval,lookup,raw,aggregate] [--limit 2.0]
+    python bench/joins.py [--records 1000000] [--repeat 3] [--kinds interval,lookup,raw,aggregate] [--limit 1.3]
 
 `tidegate run` on local[2], checkpoints every second; `raw` is the loop of `peers/raw.py`, and `aggregate` keeps running
 totals of the same orders. The kinds take turns, and each run is a drain (`support.py`) after a warm-up block. Records
@@ -198,7 +198,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=1_000_000, help="orders; the interval join has payments on top")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--limit", type=float, default=2.0)
+    parser.add_argument("--limit", type=float, default=1.3)
     return parser.parse_args()
 
 
