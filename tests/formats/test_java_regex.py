@@ -44,7 +44,7 @@ from tidegate.formats.java_regex import RegexRefused, derive_like_regex, derive_
         ("a|(?:(b$)) ", r"`$` before the end"),
         ("(a$)?", r"`$` in a group that is repeated"),
         ("(?m)^a", "flags"),
-        ("a(?i)b", "flags"),
+        ("a(?i)b", "a flag inside"),
         ("a\\", "backslash"),
     ],
 )
