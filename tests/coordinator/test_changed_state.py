@@ -406,7 +406,7 @@ MANY: Final = [OperatorName(f"step{number}") for number in range(20)]
 @pytest.mark.parametrize(
     ("steps", "message", "remedy"),
     [
-        ([], "none", "Nothing is known here"),
+        ([], "none", "Name a step with state"),
         ([B, A], "a, b", "Use one of `a`, `b`"),
         (MANY, ", ".join(sorted(MANY)), "Name a step with state"),
     ],
@@ -429,7 +429,7 @@ def test_a_word_about_no_step_is_refused_with_those_that_there_are(
 @pytest.mark.parametrize(
     ("sources", "message", "remedy"),
     [
-        ([], "nothing", "Nothing is known here"),
+        ([], "nothing", "Remove it from the command"),
         ([S], "s", "Use one of `s`"),
         (MANY, ", ".join(sorted(MANY)), "Remove it from the command"),
     ],

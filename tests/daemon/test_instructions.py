@@ -72,7 +72,7 @@ def test_C40_C41_a_trigger_names_pipeline_attempt_and_checkpoint_and_its_failure
     assert (trigger.pipeline, trigger.attempt, trigger.barrier.checkpoint) == ("shop", ATTEMPT, SEVEN)
     (failed,) = fed
     assert isinstance(failed, TriggerFailed)
-    assert (failed.checkpoint, failed.detail) == (7, "there is no connection to slot 1 (process 4711 on here) any more")
+    assert (failed.checkpoint, failed.detail) == (7, "no connection to slot 1 (process 4711 on here)")
 
 
 def barrier_of(order: SendTrigger, unaligned_after_ms: int | None) -> Barrier:

@@ -143,7 +143,7 @@ def test_after_a_failure_state_comes_from_the_copies_of_the_machine_where_they_a
         await world.kill(0)
         assert files & set(fetched) == (files if damaged else set())
         assert await to_the_end(world) == sorted((key, count) for key in range(3) for count in range(1, 81))
-        assert caplog.text.count("is removed and memory is read instead") == (len(files) if damaged else 0)
+        assert caplog.text.count("is removed, and memory is read instead") == (len(files) if damaged else 0)
         assert caplog.text.count("bytes from copies on this machine, 0 from memory") == (0 if damaged else 2)
 
     caplog.set_level("INFO")
@@ -166,7 +166,7 @@ def test_C14_C41_a_trigger_that_cannot_be_sent_gives_its_checkpoint_up_at_once()
         world.seats[1].close()  # nobody has noticed yet
         with pytest.raises(CheckpointUnavailable) as caught:
             await asyncio.wait_for(world.runner.take_checkpoint(), PATIENCE_S)  # no slot has had a turn
-        assert "its trigger could not be sent (there is no connection to slot 1" in caught.value.message
+        assert "its trigger could not be sent (no connection to slot 1" in caught.value.message
         trigger, abandoned = world.seats[0].told[-2:]
         assert isinstance(trigger, Trigger)
         assert isinstance(abandoned, Abandoned)

@@ -18,7 +18,7 @@ from tidegate.cli.main import run_command
 from tidegate.config.errors import render_problems
 
 WITH_CASES = [page for page in USED if "\ntests:" in page.read_text(encoding="utf-8")]
-ELSEWHERE = ("there is no copy here", "is not in the local copies")
+ELSEWHERE = ("has no copy of", "is not in the local copies")
 """Messages about things that only the user has: schemas of a registry."""
 
 

@@ -127,7 +127,6 @@ class Daemon:
         taps: TapService,
         early_server: EarlyServer | None,
     ) -> None:
-        self._early_server = early_server
         self._loaded = loaded
         self._options = options
         self._settings = loaded.settings
@@ -147,7 +146,7 @@ class Daemon:
         sweep_copies(temporary_directory())
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
-        self._host = self._make_host()
+        self._host = self._make_host(early_server)
         self._opening: asyncio.Task[None] | None = None
         """Opens Spark's session; None before that has begun."""
         self._hurrying: asyncio.Task[None] | None = None
@@ -426,7 +425,7 @@ class Daemon:
             ),
         )
 
-    def _make_host(self) -> SlotHost:
+    def _make_host(self, early_server: EarlyServer | None) -> SlotHost:
         settings, runtime = self._settings, self._settings.runtime
         properties = {name: value for name, value in settings.spark.items() if name != "master"}
         master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
@@ -439,7 +438,7 @@ class Daemon:
             self._attempt_settings.start_timeout_s,
             encrypted=decide_encryption(runtime.encryption, master),
             frozen_s=runtime.heartbeat_timeout_ms / 1000,
-            early_server=self._early_server,
+            early_server=early_server,
         )
         server = ControlServer(
             _control_bind(address),

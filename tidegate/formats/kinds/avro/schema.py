@@ -1,7 +1,7 @@
 """Avro schemas as trees: parsed from JSON, with all names resolved.
 
 fastavro also checks each text, so everything that it rejects is rejected, except for logical types and defaults, which
-`defaults.py` checks where they are used. In addition, schemas are rejected that would make untrusted data dangerous:
+`check_defaults` checks where they are used. In addition, schemas are rejected that would make untrusted data dangerous:
 types that contain themselves (to any depth), and arrays of values without bytes (of any number).
 """
 

@@ -1,6 +1,6 @@
 """The format of CloudEvents 1.0 with the Kafka protocol binding, in binary and in structured mode (ADR 84).
 
-`attributes.py` has the columns, `reader.py` and `structured.py` the rules of reading, `writer.py` those of writing.
+`attributes.py` has the columns, `reader.py` the rules of reading, `writer.py` those of writing.
 """
 
 from __future__ import annotations
