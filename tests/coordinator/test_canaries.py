@@ -120,11 +120,6 @@ def complete_with_files_that_nobody_retains(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tidegate.coordinator.coordinator.decide_gone", lambda checkpoint, handles, retained: ())
 
 
-def clean_up_what_a_pending_savepoint_lists(patch: pytest.MonkeyPatch) -> None:
-    real = Journal.clean_up
-    patch.setattr(Journal, "clean_up", lambda self, needed=frozenset(): real(self))
-
-
 def count_a_savepoint_before_its_output_is_committed(patch: pytest.MonkeyPatch) -> None:
     real = Coordinator._write_savepoints
 
@@ -187,7 +182,6 @@ def forget_what_a_chosen_checkpoint_has_still_to_commit(patch: pytest.MonkeyPatc
 
 BUGS: list[Patch] = [
     complete_with_files_that_nobody_retains,
-    clean_up_what_a_pending_savepoint_lists,
     count_a_savepoint_before_its_output_is_committed,
     let_savepoints_use_up_the_ids,
     drop_the_state_of_a_savepoint_with_everything_it_shares,
@@ -208,16 +202,11 @@ BUGS: list[Patch] = [
     complete_before_the_commit,
     append_two_at_a_time,
 ]
-COSTLY = clean_up_what_a_pending_savepoint_lists
-"""Takes more time than all others together."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "plant",
-    [pytest.param(bug, id=bug.__name__, marks=[pytest.mark.deep] if bug is COSTLY else []) for bug in BUGS],
-)
+@pytest.mark.parametrize("plant", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, TidegateError, pytest.fail.Exception)):

@@ -153,6 +153,18 @@ def test_C30_a_sweep_takes_state_up_to_the_last_id_of_older_attempts_and_none_of
     assert storage.list("state/") == [handle(6).path]
 
 
+@pytest.mark.parametrize("pending", [True, False])
+def test_C31_a_clean_up_keeps_what_a_pending_checkpoint_lists(pending: bool) -> None:
+    storage, shared = FakeStorage(), handle(1)
+    one = Journal(storage, ME, retained=1, id_reserve=5)
+    one.take_over(IDENTITY, 1)
+    storage.put(shared.path, b"the base of an increment")
+    one.append_checkpoint(completed(1, states=[shared]))
+    one.append_checkpoint(completed(2))
+    one.clean_up(frozenset({shared.path} if pending else ()))
+    assert storage.list("state/") == ([shared.path] if pending else [])
+
+
 class Vanishing(FakeStorage):
     """A directory that is gone as soon as something was written, as when a volume is unmounted."""
 
