@@ -74,7 +74,9 @@ def test_a_broker_that_cannot_be_asked_is_told_with_address_and_reason(way: str)
             survey(0.5, servers=address)
     fields = caught.value.fields
     assert f"no broker answers at {address} within 500ms: " in str(fields["text"])
-    reason = {"nobody listens": "refused", "nobody answers": "does not answer", "no such host": "is not known"}[way]
+    reason = {"nobody listens": "refused", "nobody answers": "does not answer", "no such host": "cannot be resolved"}[
+        way
+    ]
     assert reason in str(fields["text"])
     assert fields["remedy"]
     assert caught.value.exit_code == 1, "it may come back"

@@ -132,7 +132,7 @@ def test_two_names_for_one_cluster_are_refused_without_a_comparison(monkeypatch:
     loaded = load()
     same = {name: facts(name, cluster_id="one") for name in (MAIN_CLUSTER, US)}
     (one,) = [one for one in surveyed(monkeypatch, same, loaded) if one.prevents_start]
-    assert (one.place, one.value) == (("clusters", "us"), "it is the same cluster as `kafka` (id one)")
+    assert (one.place, one.value) == (("clusters", "us"), "this is the same cluster as `kafka` (id one)")
     assert one.remedy.startswith("name it once")
 
 

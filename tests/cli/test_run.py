@@ -163,7 +163,7 @@ def test_what_is_accepted_as_gone_is_that_of_one_checkpoint(
 ) -> None:
     given: list[StartOptions] = []
 
-    def run_pipeline(_file: Path, options: StartOptions, _on_ended: object) -> int:
+    def run_pipeline(_file: Path, options: StartOptions, *_more: object) -> int:
         given.append(options)
         return 0
 

@@ -26,11 +26,11 @@ RECORDS: Final = {
 }  # fmt: skip
 """The files of records, and of how many."""
 REFUSED: Final = {
-    "bool": "of type boolean",
-    "deflate": "of type bytes",
-    "null": "of type bytes",
-    "response": "of type string",
-    "testDataFileMeta": "of type null",
+    "bool": "the type is boolean",
+    "deflate": "the type is bytes",
+    "null": "the type is bytes",
+    "response": "the type is string",
+    "testDataFileMeta": "the type is null",
     "no-fields": "the record has no fields",
     "recursive": "LongList contains itself",
 }

@@ -126,5 +126,5 @@ def test_wrong_use_is_refused_with_a_remedy(
 
 
 def test_an_installation_without_examples_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ExampleMissing, match="install the wheel of this version again"):
+    with pytest.raises(ExampleMissing, match="reinstall the wheel of this version"):
         find_examples(tmp_path / "cookbook")

@@ -167,7 +167,7 @@ def test_what_the_event_time_is_read_from_is_part_of_what_reaches_a_step_and_how
 def test_how_far_ahead_is_for_event_times_of_a_column() -> None:
     (problem,) = check(ORDERS + "    watermark: {ahead: 1h}\n" + SINK).problems
     assert problem.path == "sources.orders.watermark.ahead"
-    assert "never ahead of itself" in problem.message
+    assert "the Kafka timestamp is the event time" in problem.message
     assert "message.timestamp.after.max.ms" in problem.remedy
 
 

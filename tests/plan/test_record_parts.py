@@ -174,7 +174,7 @@ def test_names_are_taken_once() -> None:
         text.replace("customer: string}\n    on", "_deleted: string}\n    on") + SINK + "{from: orders, topic: out}\n"
     )
     assert [(problem.path, problem.message) for problem in checked.problems] == [
-        ("sources.orders.on_null", "`_deleted` is a column of `schema`, and says which rows are tombstones"),
+        ("sources.orders.on_null", "`_deleted` is a column of `schema`, but it marks tombstones"),
         ("sources.orders.metadata.key", "`id` is a column of `schema` already"),
         ("sources.orders.metadata.topic", "`t` is a column of `metadata.headers` already"),
     ]

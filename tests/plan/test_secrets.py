@@ -140,11 +140,11 @@ def test_a_constant_that_is_encrypted_is_taken(pipeline: str) -> None:
     [
         ("aes_encrypt(card, secret('card'))", "there is no secret `card`", "did you mean `cards`?"),
         ("aes_encrypt(card, secret('zzz'))", "there is no secret `zzz`", "use one of `cards`, `other`, `small`"),
-        ("aes_encrypt(card, secret('small'))", "secret `small` is no key: it has 9 bytes", "'base64'"),
-        ("aes_encrypt(card, secret('cards', 'hex'))", "secret `cards` is no key: it is not hex", "'base64'"),
-        ("base64(secret('cards'))", "`secret('cards')` would be seen", "as the key of aes_encrypt"),
-        ("aes_encrypt(secret('cards'), secret('cards'))", "would be seen", "as the key of aes_encrypt"),
-        ("coalesce(cast(secret('cards') as string), card)", "would be seen", "as the key of aes_encrypt"),
+        ("aes_encrypt(card, secret('small'))", "secret `small` is not a key: it has 9 bytes", "'base64'"),
+        ("aes_encrypt(card, secret('cards', 'hex'))", "secret `cards` is not a key: it is not hex", "'base64'"),
+        ("base64(secret('cards'))", "`secret('cards')` would be visible", "as the key of aes_encrypt"),
+        ("aes_encrypt(secret('cards'), secret('cards'))", "would be visible", "as the key of aes_encrypt"),
+        ("coalesce(cast(secret('cards') as string), card)", "would be visible", "as the key of aes_encrypt"),
         ("cast(transform(array(1), x -> secret('cards')) as string)", "", ""),
     ],
 )

@@ -98,8 +98,8 @@ def test_a_column_that_nobody_reads_behind_the_union_is_not_read_at_its_source()
 
 def test_without_columns_the_refusal_names_the_setting() -> None:
     assert check("") == (
-        "steps.both.from.1: `app` has no column `page`, `web` has; write `columns: all` (a missing column is NULL) or "
-        "`columns: common` in a step that reads them, or bring the inputs to the same columns with `select`"
+        "steps.both.from.1: `app` has no column `page`, but `web` has; write `columns: all` (a missing column is NULL) "
+        "or `columns: common` in a step that reads them, or bring the inputs to the same columns with `select`"
     )
 
 

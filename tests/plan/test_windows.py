@@ -332,7 +332,7 @@ def test_a_total_of_running_totals_is_warned_of(first: str, after: str, word: st
     steps = f"  - {{name: totals, from: orders, {first}}}\n  - {{name: some, from: totals, where: customer <> 'x'}}\n"
     head = pipeline(KEPT).partition("steps:")[0]
     text = f"{head}steps:\n{steps}  - {{name: each, from: some, {after}}}\nsinks:\n  o: {{from: each, topic: o}}\n"
-    found = [one for one in warnings_of(text) if "gives a new result with each record" in one]
+    found = [one for one in warnings_of(text) if "emits a new result for each record" in one]
     assert [f"`{word}` counts every one" in one for one in found] == ([True] if word else [])
 
 

@@ -242,7 +242,7 @@ def test_what_is_in_the_way_to_one_of_two_clusters_is_told_at_its_property_and_h
         if named:
             assert list(found) == [f"clusters.us.{named}"]
         else:
-            assert "it is the same cluster as `kafka`" in found["clusters.us"]
+            assert "this is the same cluster as `kafka`" in found["clusters.us"]
             assert found.keys() == {"clusters.us", "sinks.out.topic", "name"}, "this user has no rights"
         assert "secret" not in str(problems)
 

@@ -87,7 +87,7 @@ def test_a_jvm_that_ended_without_an_archive_is_told(make_java: JavaMaker, tmp_p
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(ArchiveFailed, match=r"no class archive in .*/file/cache: .*Not a directory"):
+    with pytest.raises(ArchiveFailed, match=r"no class archive was written to .*/file/cache: .*Not a directory"):
         CliRunner().invoke(prepare, catch_exceptions=False, standalone_mode=False)
 
 

@@ -165,8 +165,8 @@ def test_an_entry_that_cannot_be_migrated_is_named_by_its_key(backend: str) -> N
     with pytest.raises(StateUnreadable) as refused:
         restore(write(OLD, {("bob",): (None, 1.0)}), wanted, backend)
     assert refused.value.message == (
-        "state s of step: the entry with key ('bob',) cannot be migrated: n is NULL, and cannot be any more; put the "
-        "old definition of the step back, or start it with empty state (`state: reset`)"
+        "state s of step: the entry with key ('bob',) cannot be migrated: n is NULL, and cannot be any more; restore "
+        "the old definition of the step, or start it with empty state (`state: reset`)"
     )
     assert refused.value.fields == {"operator": "step", "state": "s", "key": "('bob',)"}
 

@@ -88,7 +88,7 @@ def test_a_local_disk_that_fails_is_told_with_its_place_and_the_next_attempt_may
     state._db.close()
     for use in (lambda: put(state, {"b": 1}), lambda: state.get_many(["a"])):
         with pytest.raises(
-            LocalStateFailed, match=r"state totals of step in .*tidegate-state-.*closed; look .*TMPDIR"
+            LocalStateFailed, match=r"state totals of step in .*tidegate-state-.*closed; check .*TMPDIR"
         ) as told:
             use()
         assert told.value.retriable
@@ -121,10 +121,10 @@ def test_a_scan_that_meets_damage_fails_instead_of_ending_early(tmp_path: Path) 
     for table in tmp_path.rglob("*.sst"):
         data = table.read_bytes()
         table.write_bytes(data[:1000] + b"\x00" * (len(data) // 2) + data[1000 + len(data) // 2 :])
-    with pytest.raises(LocalStateFailed, match=r"state totals of step in .*look .*TMPDIR"):
+    with pytest.raises(LocalStateFailed, match=r"state totals of step in .*check .*TMPDIR"):
         for group in range(GROUPS):
             list(state.scan(group))
-    with pytest.raises(LocalStateFailed, match=r"state totals of step in .*look .*TMPDIR"):
+    with pytest.raises(LocalStateFailed, match=r"state totals of step in .*check .*TMPDIR"):
         for group in range(GROUPS):
             list(state.scan(group, backwards=True))
     state.close()

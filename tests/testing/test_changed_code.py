@@ -133,7 +133,7 @@ def test_a_value_that_is_gone_is_given_up_by_name(begun: Life) -> None:
     two = changed("default=0)\n", 'default=0)\n    bonus = Value("bigint", default=40)\n')
     life = Life(text(), begun, modules=two)
     assert went_on(life) == 4
-    with pytest.raises(RestoreRefused, match=r"has no `bonus` any more.*`state: \{drop: \[bonus\]\}`"):
+    with pytest.raises(RestoreRefused, match=r"no longer has `bonus`.*`state: \{drop: \[bonus\]\}`"):
         Life(text(), life, modules={"visits.py": CODE})
     after = Life(text("state: {drop: [bonus]}"), life, modules={"visits.py": CODE})
     assert went_on(after) == 5
@@ -168,7 +168,7 @@ def test_a_timer_that_is_gone_is_given_up_by_name_and_never_fires() -> None:
     life = Life(TIMED.replace("STATE", ""), modules={"visits.py": TIMERS})
     life.produce("clicks", click("a", "10:00:00"))
     life.checkpoint()
-    with pytest.raises(RestoreRefused, match=r"has no `late` any more.*`state: \{drop: \[late\]\}`"):
+    with pytest.raises(RestoreRefused, match=r"no longer has `late`.*`state: \{drop: \[late\]\}`"):
         Life(TIMED.replace("STATE", ""), life, modules={"visits.py": ONE_TIMER})
     after = Life(TIMED.replace("STATE", ", state: {drop: [late]}"), life, modules={"visits.py": ONE_TIMER})
     after.produce("clicks", click("b", "11:00:00"))

@@ -65,7 +65,7 @@ sinks:
     told = [str(one) for one in refused.value.problems]
     assert [line.split(": ")[1] for line in told] == ["steps.priced", "steps.sold"]
     assert (
-        "no source could begin: `priced` reads `article` before orders may be read; `sold` reads `order` before "
+        "no source could start: `priced` reads `article` before orders may be read; `sold` reads `order` before "
         "articles may be read; let one of these steps start without waiting; a `lookup` has `begin: immediately`"
     ) in told[0]
     load("", crossed.replace("lookup: order,", "lookup: order, begin: immediately,"))

@@ -515,8 +515,8 @@ LOOKUP = "  - {name: e, from: orders, lookup: customer, on: {customer: id}, add:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("lookup: customer", "lookup: customers", "`customers` is no step with `table`; did you mean `customer`?"),
-        ("lookup: customer", "lookup: orders", "`orders` is no step with `table`; "),
+        ("lookup: customer", "lookup: customers", "`customers` is not a step with `table`; did you mean `customer`?"),
+        ("lookup: customer", "lookup: orders", "`orders` is not a step with `table`; "),
         ("customer: id}", "customer: segment}", "the key of `customer` is id: a lookup needs all of it"),
         ("customer: id}", "customer: id, id: segment}", "write `on: {customer: id}`"),
         ("customer: id}", "orders.customer: customer.id}", "write `on: {customer: id}`"),

@@ -27,7 +27,7 @@ class TransactionState(StrEnum):
     OPENING = "a producer is being initialised"
     WARM = "its producer waits for records"
     WRITING = "records go into its transaction"
-    FLUSHING = "its barrier has arrived: it is flushed and its proof is checked"
+    FLUSHING = "its barrier has arrived, and it is flushed and proven"
     PREPARED = "its transaction is a committable whose outcome is not recorded yet"
 
 

@@ -102,7 +102,7 @@ def test_settings_are_plain_values() -> None:
 def test_an_output_is_read_beside_the_main_one_and_named_if_it_is_not() -> None:
     step = f"python: visits:Plain, {OUTPUT}, outputs: {{ended: {{user: string}}, more: {{user: string}}}}"
     checked = check(step, reads="[visits, visits.ended]")
-    assert [one.message[:22] for one in checked.warnings] == ["is read by nobody: its"]
+    assert [one.message[:22] for one in checked.warnings] == ["is not read: its recor"]
     spec = operator_of(checked)
     assert [[*dict(spec.pruned_columns(name))] for name in ("", "ended", "more")] == [["user"], ["user"], []]
     (problem,) = check(step, reads="visits.endet").problems
