@@ -79,6 +79,13 @@ def test_a_table_that_cannot_be_written_is_reported_before_anything_is_played(tm
     assert "table.json': No such file or directory" in done.output
 
 
+@pytest.mark.parametrize("options", [["--seeds", "0"], ["--processes", "-1"]])
+def test_less_than_one_schedule_or_process_is_refused(options: list[str]) -> None:
+    done = CliRunner().invoke(simulate, options)
+    assert done.exit_code == 2
+    assert "is not in the range x>=1" in done.output
+
+
 def test_processes_end_with_the_command_however_it_ends() -> None:
     command = [sys.executable, "-m", "tidegate", "simulate", "--seeds", "5000", "--processes", "2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

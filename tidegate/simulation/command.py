@@ -28,9 +28,11 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @click.command()
-@click.option("--seeds", default=200, show_default=True, help="Number of schedules.")
+@click.option("--seeds", type=click.IntRange(1), default=200, show_default=True, help="Number of schedules.")
 @click.option("--first", type=int, default=None, help="First seed; random if not given.")
-@click.option("--processes", default=1, show_default=True, help="Number of processes that play them.")
+@click.option(
+    "--processes", type=click.IntRange(1), default=1, show_default=True, help="Number of processes that play them."
+)
 @click.option("--budget", type=float, default=None, help="Start no schedule after this many seconds.")
 @click.option("--only", type=click.Choice([*ONLY]), default=None, help="Skip seeds without these.")
 @click.option(
