@@ -27,7 +27,7 @@ class Ask(Enum):
 
     COPY = "the copy on this machine"
     REGISTRY = "the registry, and nothing else"
-    EITHER = "the registry; the copy while it is away"
+    EITHER = "the registry, or the copy if the registry is unavailable"
 
 
 class SchemaUnavailable(Exception):

@@ -93,7 +93,8 @@ def derive_given_problems(path: Path, element: GivenSettings, source: SourceSett
         time = "watermark" if "watermark" in element.written else "advance"
         for field in sorted(element.written - {time, "advance_ms" if time == "advance" else time}):
             word = "advance" if field == "advance_ms" else field
-            yield PathProblem((*path, word), f"`{word}` beside `{time}`", "make it two elements", at_key=True)
+            message = f"`{word}` next to `{time}` in one element"
+            yield PathProblem((*path, word), message, "write two elements", at_key=True)
         return
     yield from _alternatives(path, element)
     if not element.written.intersection(_VALUES):

@@ -98,7 +98,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 def derive_record(state: JournalState) -> OwnerRecord:
     """Derives the record of the daemon that owns this journal, after its takeover."""
     if state.newest is None:
-        raise ValueError("nobody owns an empty journal")
+        raise ValueError("an empty journal has no owner")
     newest = state.newest_checkpoint
     return OwnerRecord(
         journal=state.journal,

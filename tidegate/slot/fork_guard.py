@@ -130,11 +130,11 @@ def watch(connection: socket.socket, server: int, limit_s: float) -> bool:
 
     It counts how often the server was seen frozen: if the whole machine was suspended, that time does not count.
     """
-    frozen_looks = 0
-    while frozen_looks * POLL_S < limit_s + REPORT_S:
+    frozen_polls = 0
+    while frozen_polls * POLL_S < limit_s + REPORT_S:
         if select.select([connection], [], [], POLL_S)[0]:
             return False
-        frozen_looks = frozen_looks + 1 if read_state(server) == FROZEN else 0
+        frozen_polls = frozen_polls + 1 if read_state(server) == FROZEN else 0
     with contextlib.suppress(ProcessLookupError):
         os.kill(server, signal.SIGKILL)
     return True
