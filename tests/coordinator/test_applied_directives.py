@@ -1,4 +1,4 @@
-"""Words about changed state: what is remembered of them, and how they are shown."""
+"""Upgrade directives that a checkpoint records as applied: which are kept, and how they are shown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from tidegate.coordinator.upgrade import (
+    APPLIED_MAX,
     DROPPED_MAX,
-    WORDS_MAX,
     CommandLineDirectives,
     Definition,
     advise,
@@ -19,12 +19,12 @@ from tidegate.ids import OperatorName
 from tidegate.plan.graph import UpgradeDirective
 
 A, B, S = OperatorName("a"), OperatorName("b"), OperatorName("s")
-MANY = tuple(f"keep: {number}" for number in range(WORDS_MAX + 3))
+MANY = tuple(f"keep: {number}" for number in range(APPLIED_MAX + 3))
 
 
-def definition(words: Mapping[OperatorName, UpgradeDirective] | None = None, *drop: OperatorName) -> Definition:
+def definition(directives: Mapping[OperatorName, UpgradeDirective] | None = None, *drop: OperatorName) -> Definition:
     """A source `s` and a step `a`."""
-    return Definition({}, {S: {"t": 1}}, {A: ()}, frozenset(), words or {}, CommandLineDirectives(drop=drop))
+    return Definition({}, {S: {"t": 1}}, {A: ()}, frozenset(), directives or {}, CommandLineDirectives(drop=drop))
 
 
 def test_what_was_given_up_gives_way_to_newer_ones_and_what_is_there_stays() -> None:
@@ -35,18 +35,18 @@ def test_what_was_given_up_gives_way_to_newer_ones_and_what_is_there_stays() -> 
     assert len(applied) == DROPPED_MAX + 2
 
 
-def test_of_a_step_without_words_nothing_is_remembered() -> None:
+def test_a_step_without_directives_has_none_applied() -> None:
     assert derive_applied({}, definition(), {}) == {}
 
 
-@pytest.mark.parametrize("count", [WORDS_MAX, WORDS_MAX + 1])
-def test_words_of_a_step_are_bounded_when_it_says_none_now(count: int) -> None:
-    assert derive_applied({A: MANY[:count]}, definition(), {}) == {A: MANY[count - WORDS_MAX : count]}
+@pytest.mark.parametrize("count", [APPLIED_MAX, APPLIED_MAX + 1])
+def test_applied_directives_of_a_step_are_bounded_when_it_has_none_now(count: int) -> None:
+    assert derive_applied({A: MANY[:count]}, definition(), {}) == {A: MANY[count - APPLIED_MAX : count]}
 
 
-def test_a_word_follows_the_name_of_its_step() -> None:
-    word = {A: UpgradeDirective(verb="reset", note="again")}
-    assert derive_applied({B: ("keep", "reset: again")}, definition(word), {B: A}) == {A: ("keep", "reset: again")}
+def test_an_applied_directive_follows_the_name_of_its_step() -> None:
+    directive = {A: UpgradeDirective(verb="reset", note="again")}
+    assert derive_applied({B: ("keep", "reset: again")}, definition(directive), {B: A}) == {A: ("keep", "reset: again")}
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_a_word_follows_the_name_of_its_step() -> None:
         ("reset: why: so", '`state: {reset: "why: so"}`'),
     ],
 )
-def test_a_word_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
+def test_a_directive_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
     assert render_directive(text) == shown
 
 
 @pytest.mark.parametrize(
-    ("words", "applied", "said"),
+    ("verbs", "applied", "advice"),
     [
         ("reset", "", "To reset it, write `state: reset` in the file, or for a single start --reset a"),
         (
@@ -81,5 +81,5 @@ def test_a_word_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
         ),
     ],
 )
-def test_how_a_word_is_said(words: str, applied: str, said: str) -> None:
-    assert advise(A, words, applied) == said
+def test_how_to_write_a_directive(verbs: str, applied: str, advice: str) -> None:
+    assert advise(A, verbs, applied) == advice

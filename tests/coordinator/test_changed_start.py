@@ -92,7 +92,7 @@ def test_what_is_fixed_before_the_first_checkpoint_keeps_the_names_and_meanings_
     )
     begun = journal.state.retained[-1]
     assert {one.source for one in begun.checkpoint.positions} == {ORDERS, RETURNS}
-    assert (begun.identity.fingerprints, begun.identity.words) == (old.fingerprints, {})
+    assert (begun.identity.fingerprints, begun.identity.applied_directives) == (old.fingerprints, {})
     again = decide_restore(journal.state, now)
     assert again.upgrade.renamed == restore.upgrade.renamed == {PURCHASES: ORDERS, "sums": "totals"}
     assert derive_unplaced(again, ()) == ()
@@ -157,10 +157,10 @@ def test_the_first_checkpoint_of_an_attempt_says_what_was_taken_over(journal: Jo
     journal.adopt(restore.upgrade)
     at = [positions("purchases", {"orders": {0: 20}}), positions("returns", {"returns": {0: 5}})]
     journal.append_checkpoint(completed(20, at=at, states=[handle(20, "sums")]))
-    assert identity_of(journal).words == {"sums": ("keep: twice",)}
+    assert identity_of(journal).applied_directives == {"sums": ("keep: twice",)}
     again = Journal(journal._storage, OTHER, retained=3, id_reserve=5)
     plan = decide_restore(again.take_over(now.identity, 9), now)
-    assert (plan.upgrade.renamed, plan.upgrade.words) == ({}, {"sums": ("keep: twice",)})
+    assert (plan.upgrade.renamed, plan.upgrade.applied_directives) == ({}, {"sums": ("keep: twice",)})
     with pytest.raises(RestoreRefused, match=r"keep: \"twice\".*was applied to an earlier change"):
         decide_restore(again.state, facts(NEW.replace("n * 2", "n * 3")))
 

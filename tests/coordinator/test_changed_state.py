@@ -60,15 +60,15 @@ def means(origin: str = "s", **columns: str) -> StateFingerprint:
     return {origin: {f"`{name}`": f"2:{digest}" for name, digest in columns.items()}}
 
 
-def identity(words: Mapping[OperatorName, tuple[str, ...]] | None = None, **columns: str) -> Identity:
-    return msgspec.structs.replace(IDENTITY, fingerprints={A: means(**columns)}, words=words or {})
+def identity(applied: Mapping[OperatorName, tuple[str, ...]] | None = None, **columns: str) -> Identity:
+    return msgspec.structs.replace(IDENTITY, fingerprints={A: means(**columns)}, applied_directives=applied or {})
 
 
 def one_step(
-    *states: StateDeclaration, name: OperatorName = A, words: UpgradeDirective | None = None, **columns: str
+    *states: StateDeclaration, name: OperatorName = A, directive: UpgradeDirective | None = None, **columns: str
 ) -> Definition:
-    said = {} if words is None else {name: words}
-    return Definition({name: means(**columns)}, {}, {name: states}, frozenset(), said)
+    directives = {} if directive is None else {name: directive}
+    return Definition({name: means(**columns)}, {}, {name: states}, frozenset(), directives)
 
 
 def step_of(upgrade: Upgrade) -> StepChange:
@@ -79,24 +79,24 @@ def step_of(upgrade: Upgrade) -> StepChange:
 
 def test_a_step_that_begins_empty_lists_its_own_states_and_what_is_to_be_known_before() -> None:
     now = msgspec.structs.replace(declared("x"), reset_remark="calls are repeated")
-    new = one_step(now, name=B, words=UpgradeDirective(was=A, verb="reset"), x="9")
+    new = one_step(now, name=B, directive=UpgradeDirective(was=A, verb="reset"), x="9")
     states = (StateChange(TOTALS, "begins empty", "", 3, 40),)
     expected = StepChange(B, UpgradeOutcome.RESET, was=A, remarks=("calls are repeated",), states=states)
     assert step_of(decide_upgrade(HELD, identity(x="1"), new, stored(declared("x")))) == expected
 
 
 def test_a_step_that_continues_lists_its_own_states_with_their_verdicts() -> None:
-    new = one_step(declared("x", "y"), name=B, words=UpgradeDirective(was=A), x="1", y="1")
+    new = one_step(declared("x", "y"), name=B, directive=UpgradeDirective(was=A), x="1", y="1")
     states = (StateChange(TOTALS, "after migration", "y is new, NULL where there are entries already", 3, 40),)
     found = step_of(decide_upgrade(HELD, identity(x="1"), new, stored(declared("x"))))
     remarks = ("y begins at checkpoint 7",)
     assert found == StepChange(B, UpgradeOutcome.RENAMED, was=A, remarks=remarks, states=states)
 
 
-def test_a_column_that_is_given_up_and_not_there_is_told_beside_what_begins() -> None:
-    words = UpgradeDirective(drop=("x", "lost", "gone", "own"))
+def test_a_column_that_is_given_up_and_not_there_is_reported_next_to_what_begins() -> None:
+    directive = UpgradeDirective(drop=("x", "lost", "gone", "own"))
     states = stored(declared("y", key="own"))
-    new = one_step(declared("y", key="own"), words=words, y="1")
+    new = one_step(declared("y", key="own"), directive=directive, y="1")
     found = step_of(decide_upgrade(HELD, identity(x="1", gone="1"), new, states))
     assert found.remarks == (
         "y begins at checkpoint 7",
@@ -113,13 +113,13 @@ def test_a_column_that_is_given_up_and_not_there_is_told_beside_what_begins() ->
         (("keep",), "1", ("`state: keep` was applied to an earlier change, and has no effect now",)),
     ],
 )
-def test_what_a_word_does_is_told(applied: tuple[str, ...], before: str, remarks: tuple[str, ...]) -> None:
-    new = one_step(words=UpgradeDirective(verb="keep"), x="1")
+def test_the_effect_of_a_directive_is_reported(applied: tuple[str, ...], before: str, remarks: tuple[str, ...]) -> None:
+    new = one_step(directive=UpgradeDirective(verb="keep"), x="1")
     assert step_of(decide_upgrade(HELD, identity({A: applied}, x=before), new)).remarks == remarks
 
 
-def test_a_word_that_the_step_of_its_new_name_has_spent_does_not_count_again() -> None:
-    new = one_step(name=B, words=UpgradeDirective(was=A, verb="reset"), x="1")
+def test_a_directive_applied_to_the_step_of_the_new_name_is_not_applied_again() -> None:
+    new = one_step(name=B, directive=UpgradeDirective(was=A, verb="reset"), x="1")
     assert step_of(decide_upgrade(HELD, identity({B: ("reset",)}, x="1"), new)).outcome is UpgradeOutcome.RENAMED
     assert step_of(decide_upgrade(HELD, identity({C: ("reset",)}, x="1"), new)).outcome is UpgradeOutcome.RESET
 
@@ -129,8 +129,8 @@ def refused(upgrade: Upgrade) -> UpgradeRefusal:
     return refusal
 
 
-def test_a_word_that_is_spent_is_not_said_to_do_nothing_where_the_step_is_refused() -> None:
-    new = one_step(words=UpgradeDirective(verb="keep"), x="2")
+def test_an_applied_directive_is_not_reported_as_without_effect_where_the_step_is_refused() -> None:
+    new = one_step(directive=UpgradeDirective(verb="keep"), x="2")
     upgrade = decide_upgrade(HELD, identity({A: ("keep",)}, x="1"), new)
     assert upgrade.steps == (StepChange(A, UpgradeOutcome.REFUSED),)
     assert refused(upgrade).choices == {"keep": KEEP_DOES, "reset": RESET_DOES}
@@ -202,7 +202,7 @@ def test_of_an_aggregate_that_is_gone_and_another_that_changed_both_are_told_at_
     )
 
 
-# The words for columns that have nothing but another name
+# The directives for columns that have nothing but another name
 
 
 def remedy_of(old: StateDeclaration, now: StateDeclaration) -> str:

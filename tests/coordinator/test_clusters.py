@@ -116,8 +116,8 @@ def test_a_renamed_source_is_compared_by_its_former_name() -> None:
     renamed = OperatorName("purchases")
     for cluster, fine in ((MAIN_CLUSTER, True), (US, False)):
         now = msgspec.structs.replace(BEFORE, sources={renamed: cluster})
-        plan = _Words({renamed: UpgradeDirective(was=ORDERS)})
-        known = RestoreFacts(now, {renamed: {"orders": 1}}, frozenset(), plan=plan)  # type: ignore[arg-type]  # its words only
+        plan = _Directives({renamed: UpgradeDirective(was=ORDERS)})
+        known = RestoreFacts(now, {renamed: {"orders": 1}}, frozenset(), plan=plan)  # type: ignore[arg-type]  # its directives only
         if fine:
             assert decide_restore(journal_of().read(), known).checkpoint is not None
         else:
@@ -125,8 +125,8 @@ def test_a_renamed_source_is_compared_by_its_former_name() -> None:
                 decide_restore(journal_of().read(), known)
 
 
-class _Words(msgspec.Struct):
-    words: dict[OperatorName, UpgradeDirective]
+class _Directives(msgspec.Struct):
+    directives: dict[OperatorName, UpgradeDirective]
     nodes: tuple[()] = ()
     vertices: tuple[()] = ()
     edges: tuple[()] = ()

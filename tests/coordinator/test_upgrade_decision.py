@@ -15,7 +15,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import refuse_upgrade
 from tidegate.coordinator.types import CompletedCheckpoint, StateKind
 from tidegate.coordinator.upgrade import (
-    WORDS_MAX,
+    APPLIED_MAX,
     CommandLineDirectives,
     Definition,
     Upgrade,
@@ -58,20 +58,22 @@ def random_checkpoint(dice: random.Random) -> tuple[CompletedCheckpoint, Identit
         at=[positions(one, {one: {0: 5}}) for one in sources],
         states=[msgspec.structs.replace(handle(7, subtask=0), operator=one) for one in held],
     )
-    words = {one: (dice.choice(["keep", "reset", "keep: old"]),) for one in held if dice.random() < 0.3}
-    identity = msgspec.structs.replace(IDENTITY, fingerprints={one: random_meaning(dice) for one in held}, words=words)
+    applied = {one: (dice.choice(["keep", "reset", "keep: old"]),) for one in held if dice.random() < 0.3}
+    identity = msgspec.structs.replace(
+        IDENTITY, fingerprints={one: random_meaning(dice) for one in held}, applied_directives=applied
+    )
     return checkpoint, identity
 
 
 def random_definition(dice: random.Random) -> Definition:
     sources: dict[OperatorName, Mapping[str, int]] = {one: {one: 1} for one in SOURCES if dice.random() < 0.8}
     steps = [one for one in NAMES if dice.random() < 0.5]
-    words: dict[OperatorName, UpgradeDirective] = {}
+    directives: dict[OperatorName, UpgradeDirective] = {}
     for one in steps:
         if dice.random() < 0.6:
             was = dice.choice([name for name in NAMES if name not in steps] or [name_of("")])
-            taken = {word.was for word in words.values()}
-            words[one] = UpgradeDirective(
+            taken = {one.was for one in directives.values()}
+            directives[one] = UpgradeDirective(
                 was=was if was not in taken and dice.random() < 0.6 else name_of(""),
                 verb=dice.choice(["", "keep", "reset"]),
                 note=dice.choice(["", "old", "new"]),
@@ -82,7 +84,7 @@ def random_definition(dice: random.Random) -> Definition:
         drop=tuple(one for one in NAMES if one not in steps and dice.random() < 0.4),
     )
     fingerprints = {one: random_meaning(dice) for one in steps}
-    return Definition(fingerprints, sources, dict.fromkeys(steps, ()), frozenset(), words, command_line)
+    return Definition(fingerprints, sources, dict.fromkeys(steps, ()), frozenset(), directives, command_line)
 
 
 class Model:
@@ -94,7 +96,9 @@ class Model:
         self.read = {one.source for one in checkpoint.positions}
         known = self.held | self.read | {name_of("s")}  # what a meaning names is known, too
         self.names = {
-            word.was: one for one, word in now.words.items() if word.was and word.was in known and one not in known
+            directive.was: one
+            for one, directive in now.directives.items()
+            if directive.was and directive.was in known and one not in known
         }
 
     def outcome(self, old: OperatorName) -> UpgradeOutcome | None:
@@ -113,21 +117,21 @@ class Model:
         return UpgradeOutcome.KEPT if name == old else UpgradeOutcome.RENAMED
 
     def verb(self, old: OperatorName, name: OperatorName) -> str:
-        said = []
+        found = []
         if name in self.now.command_line.keep:
-            said.append(("keep", "--keep"))
-        word = self.now.words.get(name)
-        if word is not None and word.verb:
-            said.append((word.verb, f"{word.verb}: {word.note}" if word.note else word.verb))
-        applied = {text for one in (old, name) for text in self.identity.words.get(one, ())}
-        return next((verb for verb, text in said if text not in applied), "")
+            found.append(("keep", "--keep"))
+        directive = self.now.directives.get(name)
+        if directive is not None and directive.verb:
+            found.append((directive.verb, f"{directive.verb}: {directive.note}" if directive.note else directive.verb))
+        applied = {text for one in (old, name) for text in self.identity.applied_directives.get(one, ())}
+        return next((verb for verb, text in found if text not in applied), "")
 
     def means_the_same(self, old: OperatorName, name: OperatorName, *, kept: bool) -> bool:
         before, after = self.identity.fingerprints[old]["s"], self.now.fingerprints[name]["s"]
-        word = self.now.words.get(name, UpgradeDirective())
+        directive = self.now.directives.get(name, UpgradeDirective())
         for part, digest in before.items():
             if part not in after:
-                if part.strip("`") not in word.drop:
+                if part.strip("`") not in directive.drop:
                     return False
             elif after[part] != digest and not kept:
                 return False
@@ -143,8 +147,10 @@ def test_the_decision_is_that_of_plain_rules(seed: int) -> None:
         model = Model(checkpoint, identity, now)
         upgrade = decide_upgrade(checkpoint, identity, now)
         expected = {old: model.outcome(old) for old in (*model.held, *model.read)}
-        misspoken = [one for one in now.command_line.drop if one not in expected and one not in identity.words]
-        assert bool(upgrade.refusals) is (None in expected.values() or bool(misspoken))
+        unknown = [
+            one for one in now.command_line.drop if one not in expected and one not in identity.applied_directives
+        ]
+        assert bool(upgrade.refusals) is (None in expected.values() or bool(unknown))
         if not upgrade.refusals:
             judge_taken(checkpoint, now, model, upgrade, {old: one for old, one in expected.items() if one is not None})
 
@@ -188,21 +194,24 @@ def test_what_was_taken_once_is_taken_again_without_a_word_being_used(seed: int)
             states=[msgspec.structs.replace(handle(8, subtask=0), operator=one) for one in now.states],
         )
         later = msgspec.structs.replace(
-            identity, fingerprints=dict(now.fingerprints), words=upgrade.words, begun=upgrade.begun
+            identity,
+            fingerprints=dict(now.fingerprints),
+            applied_directives=upgrade.applied_directives,
+            begun=upgrade.begun,
         )
         again = decide_upgrade(after, later, now)
         assert not again.refusals
         assert {step.outcome for step in again.steps} <= {UpgradeOutcome.KEPT}
-        assert again.words == upgrade.words
+        assert again.applied_directives == upgrade.applied_directives
 
 
 def meaning_of(**columns: str) -> dict[OperatorName, StateFingerprint]:
     return {name_of("a"): {"s": {f"`{name}`": f"2:{digest}" for name, digest in columns.items()}}}
 
 
-def one_step(words: UpgradeDirective | None = None, **columns: str) -> Definition:
-    said = {} if words is None else {name_of("a"): words}
-    return Definition(meaning_of(**columns), {}, {name_of("a"): ()}, frozenset(), said)
+def one_step(directive: UpgradeDirective | None = None, **columns: str) -> Definition:
+    directives = {} if directive is None else {name_of("a"): directive}
+    return Definition(meaning_of(**columns), {}, {name_of("a"): ()}, frozenset(), directives)
 
 
 HELD = completed(7, states=[msgspec.structs.replace(handle(7, subtask=0), operator=name_of("a"))])
@@ -231,25 +240,31 @@ def test_an_aggregate_that_is_gone_has_to_be_named() -> None:
 
 
 def test_a_column_under_another_name_that_also_means_something_else_is_a_change_of_meaning() -> None:
-    words = UpgradeDirective(columns={"y": "x"})
-    assert not decide_upgrade(HELD, MEANT, one_step(words, y="1")).refusals
-    (refusal,) = decide_upgrade(HELD, MEANT, one_step(words, y="2")).refusals
+    directive = UpgradeDirective(columns={"y": "x"})
+    assert not decide_upgrade(HELD, MEANT, one_step(directive, y="1")).refusals
+    (refusal,) = decide_upgrade(HELD, MEANT, one_step(directive, y="2")).refusals
     assert refusal.changes == ("`y` of s",)
 
 
-def test_spent_words_are_bounded_and_those_of_the_file_stay() -> None:
-    many = msgspec.structs.replace(MEANT, words={name_of("a"): tuple(f"keep: {n}" for n in range(WORDS_MAX))})
-    applied = decide_upgrade(HELD, many, one_step(UpgradeDirective(verb="keep", note="0"), x="1")).words[name_of("a")]
-    assert len(applied) == WORDS_MAX
+def test_applied_directives_are_bounded_and_those_of_the_file_stay() -> None:
+    many = msgspec.structs.replace(
+        MEANT, applied_directives={name_of("a"): tuple(f"keep: {n}" for n in range(APPLIED_MAX))}
+    )
+    applied = decide_upgrade(HELD, many, one_step(UpgradeDirective(verb="keep", note="0"), x="1")).applied_directives[
+        name_of("a")
+    ]
+    assert len(applied) == APPLIED_MAX
     assert applied[-1] == "keep: 0"
-    again = decide_upgrade(HELD, many, one_step(UpgradeDirective(verb="keep", note="last"), x="1")).words[name_of("a")]
-    assert (len(again), again[-1], again[0]) == (WORDS_MAX, "keep: last", "keep: 1")
+    again = decide_upgrade(HELD, many, one_step(UpgradeDirective(verb="keep", note="last"), x="1")).applied_directives[
+        name_of("a")
+    ]
+    assert (len(again), again[-1], again[0]) == (APPLIED_MAX, "keep: last", "keep: 1")
 
 
 def test_the_first_start_spends_its_words_so_that_a_later_change_needs_another() -> None:
     upgrade = decide_upgrade(None, None, one_step(UpgradeDirective(verb="reset"), x="1"))
-    assert upgrade.words == {"a": ("reset",)}
-    later = msgspec.structs.replace(MEANT, words=upgrade.words)
+    assert upgrade.applied_directives == {"a": ("reset",)}
+    later = msgspec.structs.replace(MEANT, applied_directives=upgrade.applied_directives)
     assert (
         decide_upgrade(HELD, later, one_step(UpgradeDirective(verb="reset"), x="1")).steps[0].outcome
         is UpgradeOutcome.KEPT
@@ -267,11 +282,15 @@ def test_entries_of_older_releases_say_nothing_about_meanings_and_words() -> Non
 
 def test_what_is_appended_again_before_the_first_checkpoint_keeps_what_its_states_mean() -> None:
     now = msgspec.structs.replace(
-        IDENTITY, parallelism=9, fingerprints=meaning_of(x="2"), words={name_of("a"): ("keep",)}
+        IDENTITY, parallelism=9, fingerprints=meaning_of(x="2"), applied_directives={name_of("a"): ("keep",)}
     )
     old = msgspec.structs.replace(MEANT, begun={name_of("a"): {"x": CheckpointId(3)}})
     again = derive_identity(old, now)
-    assert (again.fingerprints, again.words, again.parallelism) == (MEANT.fingerprints, {}, MEANT.parallelism)
+    assert (again.fingerprints, again.applied_directives, again.parallelism) == (
+        MEANT.fingerprints,
+        {},
+        MEANT.parallelism,
+    )
     assert again.begun == old.begun
 
 
@@ -406,9 +425,9 @@ def with_table(command_line: CommandLineDirectives | None = None, verb: str = ""
 
 
 def test_a_table_that_is_added_beside_a_source_that_continues_needs_a_directive() -> None:
-    """The lookup would find nothing of what the source had read before, without a word."""
+    """The lookup would find nothing of what the source had read before, without any message."""
     checkpoint = completed(7, at=[positions(name_of("s"), {name_of("s"): {0: 5}})])
-    identity = msgspec.structs.replace(IDENTITY, fingerprints={}, words={})
+    identity = msgspec.structs.replace(IDENTITY, fingerprints={}, applied_directives={})
     (refusal,) = decide_upgrade(checkpoint, identity, with_table()).refusals
     assert "step 'a' is new and holds a table, but its source `s` continues where it was" in refusal.message
     assert "source of another name" in refusal.remedy
@@ -479,8 +498,8 @@ def test_changes_of_files_are_reported_by_name_and_refuse_nothing() -> None:
 def test_the_code_of_a_renamed_step_is_compared_with_that_of_its_former_name() -> None:
     first, second = CodeMark("own:Step", "1" * 64), CodeMark("own:Step", "2" * 64, version=2)
     before = msgspec.structs.replace(MEANT, code={name_of("a"): first})
-    words = {name_of("b"): UpgradeDirective(was=name_of("a"))}
-    now = Definition({}, {}, {name_of("b"): ()}, frozenset(), words, code={name_of("b"): second})
+    directives = {name_of("b"): UpgradeDirective(was=name_of("a"))}
+    now = Definition({}, {}, {name_of("b"): ()}, frozenset(), directives, code={name_of("b"): second})
     (change,) = decide_upgrade(HELD, before, now).code
     assert (change.name, change.was, change.now) == ("b", first, second)
     assert str(change).endswith("and is own:Step 222222222222 version 2")

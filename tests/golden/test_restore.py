@@ -80,7 +80,7 @@ def test_the_set_has_every_state_increments_and_words(files: Path) -> None:
     assert {(one.operator, one.state) for one in handles} == declared - calls
     assert any(one.increment for one in handles)
     assert all(one.head_bytes and one.head_sha256 for one in handles)
-    assert entry.identity.words == {"totals": ("keep: the net is doubled",)}
+    assert entry.identity.applied_directives == {"totals": ("keep: the net is doubled",)}
     assert entry.identity.begun[OperatorName("totals")].keys() == {"added"}
 
 

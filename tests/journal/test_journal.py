@@ -320,11 +320,11 @@ def test_C30_what_this_daemon_has_left_itself_is_swept_once_its_attempts_have_en
 def test_what_the_attempt_has_taken_over_is_in_the_entries_of_its_checkpoints() -> None:
     storage, step = FakeStorage(), OperatorName("totals")
     one = owned(storage)
-    one.adopt(Upgrade(words={step: ("keep",)}, begun={step: {"y": CheckpointId(7)}}))
+    one.adopt(Upgrade(applied_directives={step: ("keep",)}, begun={step: {"y": CheckpointId(7)}}))
     one.append_checkpoint(completed(1))
     identity = journal(storage).read().identity
     assert identity is not None
-    assert (identity.words, identity.begun) == ({step: ("keep",)}, {step: {"y": 7}})
+    assert (identity.applied_directives, identity.begun) == ({step: ("keep",)}, {step: {"y": 7}})
 
 
 def test_a_takeover_ends_the_restore_of_a_daemon_that_died_at_it() -> None:

@@ -392,8 +392,8 @@ sinks:
   out: {from: best, topic: out, key: id}
 """
     plan = build_plan(parse_pipeline(text, "p.yaml", {}))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan).words == plan.words
-    assert [type(value) for words in plan.words.values() for value in words.defaults.values()] == [float]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan).directives == plan.directives
+    assert [type(value) for one in plan.directives.values() for value in one.defaults.values()] == [float]
 
 
 def test_a_group_with_a_backslash_in_a_replacement_is_warned_of_at_its_place() -> None:

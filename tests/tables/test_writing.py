@@ -139,11 +139,11 @@ def test_a_sum_of_doubles_is_made_of_its_result_alone() -> None:
 
 def test_a_word_that_the_file_still_has_does_not_throw_the_rows_away(tmp_path: Path) -> None:
     said = TEXT.replace("from: orders, key: [k], ttl", 'from: orders, state: {reset: "another key"}, key: [k], ttl')
-    worded = build_plan(parse_pipeline(said, "p.yaml", {}))
+    directed = build_plan(parse_pipeline(said, "p.yaml", {}))
     folder = LocalStorage(str(tmp_path / "made"))
-    write(worded, folder, StepRows("sums", sums(2)))
+    write(directed, folder, StepRows("sums", sums(2)))
     savepoint = read_savepoint(folder)
-    facts = RestoreFacts(savepoint.identity, {}, frozenset(worded.words), plan=worded)
+    facts = RestoreFacts(savepoint.identity, {}, frozenset(directed.directives), plan=directed)
     stored = read_stored(folder, savepoint.checkpoint.states)
     upgrade = decide_upgrade(savepoint.checkpoint, savepoint.identity, facts.definition, stored)
     assert [(step.name, step.outcome) for step in upgrade.steps] == [("sums", UpgradeOutcome.KEPT)]

@@ -103,7 +103,7 @@ class Life:
             self._log.partitions |= {part: list(records) for part, records in before._log.partitions.items()}
             self._log.ends = {**before._log.ends, **ends}
         self.restore = self._decide(command_line)
-        words, begun = self.restore.upgrade.words, self.restore.upgrade.begun
+        applied, begun = self.restore.upgrade.applied_directives, self.restore.upgrade.begun
         self.identity = Identity(
             "shop",
             {},
@@ -111,7 +111,7 @@ class Life:
             self.plan.max_parallelism,
             "",
             derive_fingerprints(self.plan),
-            words,
+            applied,
             begun,
             self.plan.code,
         )

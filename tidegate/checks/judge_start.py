@@ -99,7 +99,7 @@ def _derive_placed(plan: Plan, journal: JournalState | None) -> Collection[Opera
     """Derive the sources whose positions are in the newest checkpoint, by their present names."""
     newest = None if journal is None else journal.newest_checkpoint
     known = set() if newest is None else set(merge_positions(newest.positions))
-    return known | {name for name, words in plan.words.items() if words.was in known}
+    return known | {name for name, one in plan.directives.items() if one.was in known}
 
 
 def _judge_offsets(source: SourceOperator, facts: ClusterFacts) -> Iterator[Finding]:

@@ -295,7 +295,7 @@ def derive_offline_facts(
             topics.setdefault(one.source, set()).add(at.topic)
     sources: dict[OperatorName, Mapping[str, int]] = {}
     for source in plan.operators(SourceOperator):
-        was = plan.words[source.name].was if source.name in plan.words else source.name
+        was = plan.directives[source.name].was if source.name in plan.directives else source.name
         known = topics.get(source.name) or topics.get(was) or set()
         read = {topic for topic in known if source.matches(topic)} if source.pattern else set(source.topics)
         sources[source.name] = {topic: counts.get(topic, 1) for topic in sorted(read)}
@@ -321,9 +321,11 @@ def _evolved(plan: Plan, upgrade: Upgrade) -> dict[tuple[OperatorName, StateName
     found = {}
     for node in plan.nodes:
         name = node.operator.name
-        words = plan.words.get(name)
+        directive = plan.directives.get(name)
         for one in node.operator.states(plan.max_parallelism):
-            found[name, one.name] = one if words is None else evolve(one, words, renamed=name in upgrade.renamed)
+            found[name, one.name] = (
+                one if directive is None else evolve(one, directive, renamed=name in upgrade.renamed)
+            )
     return found
 
 

@@ -50,8 +50,11 @@ class ClusterIdentity(msgspec.Struct, frozen=True):
     """Topic name -> Kafka's topic id, for all topics of sources and sinks in the cluster."""
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """The pipeline, clusters and plan that the data of an entry belongs to; compared at every restore."""
+class Identity(msgspec.Struct, frozen=True, rename={"applied_directives": "words"}):
+    """The pipeline, clusters and plan that the data of an entry belongs to; compared at every restore.
+
+    The name of `applied_directives` in storage is `words`.
+    """
 
     pipeline: str
     clusters: dict[ClusterName, ClusterIdentity]
@@ -62,7 +65,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Digest of the plan; shows people whether the pipeline file was changed."""
     fingerprints: dict[OperatorName, StateFingerprint] = {}
     """The state fingerprint of each step (`plan/state_fingerprints.py`)."""
-    words: dict[OperatorName, tuple[str, ...]] = {}
+    applied_directives: dict[OperatorName, tuple[str, ...]] = {}
     """Upgrade directives that applied when these states were restored or begun; each is applied only once."""
     begun: dict[OperatorName, dict[str, CheckpointId]] = {}
     """Aggregates added to a step with state, and the checkpoint after which they count.

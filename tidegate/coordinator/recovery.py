@@ -65,19 +65,19 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     def definition(self) -> Definition:
         """The definition that `decide_upgrade` compares a checkpoint with."""
         states: dict[OperatorName, tuple[StateDeclaration, ...]] = dict.fromkeys(self.stateful, ())
-        words: Mapping[OperatorName, UpgradeDirective] = {}
+        directives: Mapping[OperatorName, UpgradeDirective] = {}
         if self.plan is not None:
-            words = self.plan.words
+            directives = self.plan.directives
             for node in self.plan.nodes:
                 if node.operator.name in states:
-                    states[node.operator.name] = declare_states(node.operator, self.plan.max_parallelism, words)
+                    states[node.operator.name] = declare_states(node.operator, self.plan.max_parallelism, directives)
         one = self.identity
         return Definition(
             one.fingerprints,
             self.sources,
             states,
             self.edges,
-            words,
+            directives,
             self.command_line,
             self.plan,
             one.code,

@@ -1,8 +1,8 @@
 """The result of comparing a checkpoint with a changed pipeline, as values; `upgrade_decision.py` decides it.
 
 An upgrade directive in the file (`state: keep`) or on the command line (`--keep STEP`) applies to the first start that
-has it. The first checkpoint of that attempt records it as applied (`Identity.words`), and a later change needs another
-one.
+has it. The first checkpoint of that attempt records it as applied (`Identity.applied_directives`), and a
+later change needs another one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Definition(msgspec.Struct, frozen=True):
     """States of every step that has any, with the file's directives; empty tuples where only names matter."""
     edges: frozenset[str]
     """Names of the edges with keys."""
-    words: Mapping[OperatorName, UpgradeDirective] = MappingProxyType({})
+    directives: Mapping[OperatorName, UpgradeDirective] = MappingProxyType({})
     command_line: CommandLineDirectives = CommandLineDirectives()
     plan: Plan | None = None
     """For fingerprints and edges under former names; None if nothing is renamed."""
@@ -169,7 +169,7 @@ class Upgrade(msgspec.Struct, frozen=True):
     """Changes of wheels and data files."""
     edges: dict[str, str] = {}
     """Current name -> name in the checkpoint, for edges where they differ."""
-    words: dict[OperatorName, tuple[str, ...]] = {}
+    applied_directives: dict[OperatorName, tuple[str, ...]] = {}
     """Directives recorded as applied with the first checkpoint of the attempt, as in Identity."""
     begun: dict[OperatorName, dict[str, CheckpointId]] = {}
     """Aggregates that begin at a checkpoint, as in Identity."""
@@ -200,7 +200,7 @@ class Upgrade(msgspec.Struct, frozen=True):
 UNCHANGED: Final = Upgrade()
 
 
-WORDS_MAX: Final = 50
+APPLIED_MAX: Final = 50
 """Applied directives remembered per step; those still in the file are never forgotten."""
 DROPPED_MAX: Final = 100
 """Dropped steps that the journal remembers."""
@@ -212,14 +212,14 @@ DROPPED: Final = "--drop"
 
 def directives_for(name: OperatorName, now: Definition) -> list[tuple[str, str]]:
     """Returns the directives for a step, and the texts under which they are recorded."""
-    said = []
+    found = []
     for verb, notes in ((KEEP, now.command_line.keep), (RESET, now.command_line.reset)):
         if name in notes:
-            said.append((verb, _text_of(f"--{verb}", notes[name])))
-    words = now.words.get(name)
-    if words is not None and words.verb:
-        said.append((words.verb, _text_of(words.verb, words.note)))
-    return said
+            found.append((verb, _text_of(f"--{verb}", notes[name])))
+    directive = now.directives.get(name)
+    if directive is not None and directive.verb:
+        found.append((directive.verb, _text_of(directive.verb, directive.note)))
+    return found
 
 
 def _text_of(verb: str, note: str) -> str:
@@ -240,7 +240,7 @@ def derive_applied(
         texts = tuple(text for _, text in directives_for(name, now))
         if texts or name in applied:
             older = tuple(text for text in applied.get(name, ()) if text not in texts)
-            applied[name] = (*older, *texts)[-WORDS_MAX:]
+            applied[name] = (*older, *texts)[-APPLIED_MAX:]
     for name in now.command_line.drop:
         gone.pop(name, None)
         gone[name] = (DROPPED,)
@@ -255,14 +255,17 @@ def render_directive(text: str) -> str:
     return f'`state: {{{verb}: "{note}"}}`' if note else f"`state: {verb}`"
 
 
-def advise(name: OperatorName, words: str, applied: str) -> str:
-    """Explains how to write a directive; `applied` is one that the step has from an earlier change."""
-    first = words.split(maxsplit=1)[0]
+def advise(name: OperatorName, verbs: str, applied: str) -> str:
+    """Explains how to write a directive with one of `verbs`, such as `keep or reset`.
+
+    `applied` is a directive that was applied to an earlier change of the step, or empty.
+    """
+    first = verbs.split(maxsplit=1)[0]
     if applied:
         return (
             f"The directive {render_directive(applied)} was applied to an earlier change: write a new "
             f'note, `state: {{{first}: "why, and when"}}`, or for a single start --{first} {name}="why, and when"'
         )
-    options = " or ".join(f"--{word} {name}" for word in words.split(" or "))
-    begin = "Choose" if " or " in words else f"To {words} it, write"
-    return f"{begin} `state: {words.replace(' or ', '` or `state: ')}` in the file, or for a single start {options}"
+    options = " or ".join(f"--{verb} {name}" for verb in verbs.split(" or "))
+    begin = "Choose" if " or " in verbs else f"To {verbs} it, write"
+    return f"{begin} `state: {verbs.replace(' or ', '` or `state: ')}` in the file, or for a single start {options}"

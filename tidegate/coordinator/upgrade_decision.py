@@ -48,8 +48,8 @@ _LOST: Final = (
 )
 EMPTY: Final = "begins empty"
 GIVEN_UP: Final = "given up"
-UNSAID: Final = "no directive applies to it"
-_NOTHING_SAID: Final = UpgradeDirective()
+UNDECIDED: Final = "no directive applies to it"
+_NO_DIRECTIVE: Final = UpgradeDirective()
 _FINAL: Final = (
     "Put the old definition back, end the pipeline once with SIGTERM (its final checkpoint leaves nothing in flight), "
     "then change it"
@@ -77,7 +77,7 @@ def decide_upgrade(
     nothing: a start must refuse an upgrade with `refusals`.
     """
     if checkpoint is None or identity is None:
-        return Upgrade(words=derive_applied({}, now, {}))
+        return Upgrade(applied_directives=derive_applied({}, now, {}))
     return _Decision(checkpoint, identity, now, {} if stored is None else stored).decide()
 
 
@@ -112,7 +112,7 @@ class _Decision:
             self._step(step)
         self._rows_in_flight()
         self._new_ones()
-        self._misspoken()
+        self._check_command_line()
         return Upgrade(
             steps=tuple(self._steps),
             refusals=tuple(self._refusals),
@@ -122,7 +122,7 @@ class _Decision:
             code=tuple(self._code_changes()),
             files=tuple(self._file_changes()),
             edges={new: old for new, old in self._edges.items() if new != old},
-            words=derive_applied(self._identity.words, self._now, self._names),
+            applied_directives=derive_applied(self._identity.applied_directives, self._now, self._names),
             begun=self._carry_begun(),
         )
 
@@ -169,8 +169,8 @@ class _Decision:
         changes = compare_fingerprints(
             {origin: parts for origin, parts in before.items() if origin not in self._missing},
             self._fingerprints.get(name, before),
-            now.words.get(name, _NOTHING_SAID).columns,
-            now.words.get(name, _NOTHING_SAID).drop,
+            now.directives.get(name, _NO_DIRECTIVE).columns,
+            now.directives.get(name, _NO_DIRECTIVE).drop,
         )
         self._give_up(name, old)
         states = self._judged(name, old)
@@ -203,13 +203,13 @@ class _Decision:
         known = {*state_columns(shapes), *columns_of(self._identity.fingerprints.get(old, {}))}
         return [
             f"`state: {{drop: [{column}]}}` has no effect: the checkpoint has no such column"
-            for column in self._now.words.get(name, _NOTHING_SAID).drop
+            for column in self._now.directives.get(name, _NO_DIRECTIVE).drop
             if shapes and column not in known
         ]
 
     def _verb(self, name: OperatorName, old: OperatorName) -> tuple[str, str]:
         """Returns the directive that applies to this start, if any, and one already applied, for a message."""
-        applied = self._identity.words.get(old, ()) + self._identity.words.get(name, ())
+        applied = self._identity.applied_directives.get(old, ()) + self._identity.applied_directives.get(name, ())
         used = ""
         for verb, text in directives_for(name, self._now):
             if text not in applied:
@@ -223,9 +223,9 @@ class _Decision:
         old: OperatorName,
         changes: FingerprintChanges,
         states: tuple[StateChange, ...],
-        said: tuple[str, str],
+        directive: tuple[str, str],
     ) -> bool:
-        (verb, applied), before = said, len(self._refusals)
+        (verb, applied), before = directive, len(self._refusals)
         unfit = [one for one in states if one.verdict == Fit.INCOMPATIBLE]
         lost = [str(one.name) for one in unfit if one.name not in {held.name for held in self._now.states[name]}]
         if changes.gone and not {*lost} <= {*changes.gone}:
@@ -314,7 +314,7 @@ class _Decision:
         """Gives up states that the file drops by name: those of a `python` step, which a user has named."""
         named = columns_of(self._identity.fingerprints.get(old, {}))
         declared = {one.name for one in self._now.states[name]}
-        dropped = named.intersection(self._now.words.get(name, _NOTHING_SAID).drop).difference(declared)
+        dropped = named.intersection(self._now.directives.get(name, _NO_DIRECTIVE).drop).difference(declared)
         held = {one.state for one in self._checkpoint.states if one.operator == old and not one.in_flight}
         self._given_up |= {(old, state) for state in held.intersection(dropped)}
 
@@ -348,9 +348,9 @@ class _Decision:
             remarks = ("the records that wait for their answers are lost",) if self._waiting_in(old) else ()
             self._steps.append(StepChange(old, UpgradeOutcome.DROPPED, source, remarks=remarks, states=states))
             return
-        states = self._states_of(old, UNSAID)
+        states = self._states_of(old, UNDECIDED)
         self._steps.append(StepChange(old, UpgradeOutcome.REFUSED, source, states=states))
-        taken = next((name for name, words in self._now.words.items() if words.was == old), None)
+        taken = next((name for name, one in self._now.directives.items() if one.was == old), None)
         if taken is not None:
             self._refuse(old, *_say_taken(old, taken, self._checkpoint.id))
             return
@@ -380,10 +380,10 @@ class _Decision:
         silent = [name for name in fed if not self._verb(OperatorName(name), self._names_before(name))[0]]
         if not silent:
             return ""
-        words = " ".join(f"--keep {name}" for name in silent)
+        options = " ".join(f"--keep {name}" for name in silent)
         which = "which gets" if len(silent) == 1 else "each of which gets"
         return (
-            f". Then also write --keep or --reset for {_quoted(silent)}, {which} no records of it afterwards: {words}"
+            f". Then also write --keep or --reset for {_quoted(silent)}, {which} no records of it afterwards: {options}"
         )
 
     def _names_before(self, name: str) -> OperatorName:
@@ -438,18 +438,18 @@ class _Decision:
                 _FINAL,
             )
 
-    def _misspoken(self) -> None:
+    def _check_command_line(self) -> None:
         """Refuses command-line directives for unknown names.
 
         Repeating a drop is allowed, because commands are repeated.
         """
         now, command_line = self._now, self._now.command_line
-        for word, names in ((KEEP, command_line.keep), (RESET, command_line.reset)):
+        for verb, names in ((KEEP, command_line.keep), (RESET, command_line.reset)):
             for name in names:
                 if name not in now.fingerprints:
                     there = ", ".join(sorted(now.fingerprints)) or "none"
                     remedy = derive_suggestion(name, now.fingerprints, otherwise="name a step with state")
-                    message = f"--{word} {name}: there is no step with state of that name (there are: {there})"
+                    message = f"--{verb} {name}: there is no step with state of that name (there are: {there})"
                     self._refuse(name, message, remedy[0].upper() + remedy[1:])
         for name, column in command_line.columns:
             declared = now.states.get(name)
@@ -459,7 +459,7 @@ class _Decision:
                 self._refuse(name, f"--drop {name}.{column}: there is {there}", remedy)
         known = {*self._sources, *self._held}
         for name in command_line.drop:
-            if name in known or name in self._identity.words:
+            if name in known or name in self._identity.applied_directives:
                 continue
             remedy = derive_suggestion(name, known, otherwise="remove it from the command")
             message = f"--drop {name}: checkpoint {self._checkpoint.id} holds nothing of it"
@@ -472,9 +472,11 @@ class _Decision:
         for old, columns in self._identity.begun.items():
             name = self._names.get(old, old)
             if name in self._now.states and old not in self._emptied:
-                words = self._now.words.get(name, _NOTHING_SAID)
-                renamed = {was: now for now, was in words.columns.items()}
-                left = {renamed.get(column, column): at for column, at in columns.items() if column not in words.drop}
+                directive = self._now.directives.get(name, _NO_DIRECTIVE)
+                renamed = {was: now for now, was in directive.columns.items()}
+                left = {
+                    renamed.get(column, column): at for column, at in columns.items() if column not in directive.drop
+                }
                 if left:
                     found[name] = left
         for name, added in self._begun.items():
@@ -514,9 +516,7 @@ def _derive_renamed(
     known |= {*identity.fingerprints, *(origin for meaning in identity.fingerprints.values() for origin in meaning)}
     for edge in {edge for one in checkpoint.states for edge in one.edges}:
         known |= {end.partition(".")[0] for end in edge.split(" -> ")}
-    return {
-        name: words.was for name, words in now.words.items() if words.was and words.was in known and name not in known
-    }
+    return {name: one.was for name, one in now.directives.items() if one.was and one.was in known and name not in known}
 
 
 def _say_taken(old: OperatorName, name: OperatorName, checkpoint: CheckpointId) -> tuple[str, str]:

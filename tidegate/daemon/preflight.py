@@ -249,7 +249,7 @@ async def _find_topics(
     everything = await services.kafka.all_topics({source.cluster for source in by_pattern})
     listed: dict[ClusterName, dict[str, TopicFacts]] = {}
     for source in by_pattern:
-        was = plan.words[source.name].was if source.name in plan.words else source.name
+        was = plan.directives[source.name].was if source.name in plan.directives else source.name
         nexts, _ = known.get(source.name) or known.get(was) or ({}, {})
         matching = {name: facts for name, facts in everything[source.cluster].items() if source.matches(name)}
         listed.setdefault(source.cluster, {}).update(matching)

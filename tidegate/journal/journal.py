@@ -214,7 +214,9 @@ class Journal:
 
         Call after `take_over`.
         """
-        self._identity = msgspec.structs.replace(self._owned(), words=upgrade.words, begun=upgrade.begun)
+        self._identity = msgspec.structs.replace(
+            self._owned(), applied_directives=upgrade.applied_directives, begun=upgrade.begun
+        )
 
     def append_salvaged(self, plan: RestorePlan, committables: tuple[Committable, ...], at_ms: int) -> Appended:
         """Appends the restored checkpoint again, under the attempt's next id, with other transactions in its list.

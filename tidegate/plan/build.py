@@ -117,8 +117,8 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
 def _derive_plan(loaded: LoadedPipeline, reachable: LogicalGraph, secrets: dict[str, str]) -> Plan:
     """Derives the physical plan of a pipeline without problems."""
     whole = add_dead_letters(derive_changing(reachable), loaded)
-    words = derive_directives(loaded)
-    vertices, edges = _derive_physical(whole, words)
+    directives = derive_directives(loaded)
+    vertices, edges = _derive_physical(whole, directives)
     settings = loaded.settings
     return Plan(
         pipeline=settings.name,
@@ -131,14 +131,14 @@ def _derive_plan(loaded: LoadedPipeline, reachable: LogicalGraph, secrets: dict[
         files=() if loaded.code is None else tuple(one.file for one in loaded.code.files),
         secrets=secrets,
         masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
-        words=words,
+        directives=directives,
     )
 
 
 def _derive_physical(
-    graph: LogicalGraph, words: Mapping[OperatorName, UpgradeDirective]
+    graph: LogicalGraph, directives: Mapping[OperatorName, UpgradeDirective]
 ) -> tuple[tuple[Vertex, ...], tuple[Edge, ...]]:
-    planned = add_retry_inputs(derive_planned(graph), words)
+    planned = add_retry_inputs(derive_planned(graph), directives)
     return add_retry_edges(*derive_vertices(planned), planned)
 
 

@@ -133,7 +133,7 @@ def add_retry_source(graph: LogicalGraph, loaded: LoadedPipeline, topic: str, cl
     return {RETRY: LogicalNode(make_retry(topic, settings.name, kafka, cluster, bounded=bounded)), **graph}
 
 
-def add_retry_inputs(graph: LogicalGraph, words: Mapping[OperatorName, UpgradeDirective]) -> LogicalGraph:
+def add_retry_inputs(graph: LogicalGraph, directives: Mapping[OperatorName, UpgradeDirective]) -> LogicalGraph:
     """Adds to the source of the retry topic what the inputs of a planned graph take."""
     if RETRY not in graph:
         return graph
@@ -146,11 +146,11 @@ def add_retry_inputs(graph: LogicalGraph, words: Mapping[OperatorName, UpgradeDi
         named.add(Requirement.TOPIC)
     planned = msgspec.structs.replace(retry.planned, carries=order_requirements({*retry.planned.carries, *named}))
     retry = msgspec.structs.replace(retry, planned=planned)
-    inputs = tuple(_derive_inputs(graph, words))
+    inputs = tuple(_derive_inputs(graph, directives))
     return {**graph, RETRY: replace(graph[RETRY], operator=msgspec.structs.replace(retry, inputs=inputs))}
 
 
-def _derive_inputs(graph: LogicalGraph, words: Mapping[OperatorName, UpgradeDirective]) -> Iterator[RetryInput]:
+def _derive_inputs(graph: LogicalGraph, directives: Mapping[OperatorName, UpgradeDirective]) -> Iterator[RetryInput]:
     of_records = _find_outputs_of_records(graph)
     for name, node in graph.items():
         operator = node.operator
@@ -169,7 +169,7 @@ def _derive_inputs(graph: LogicalGraph, words: Mapping[OperatorName, UpgradeDire
                 some_kinds=operator.planned.some_kinds,
                 topics=tuple(sorted(topics)),
                 of_records=all((one.upstream, one.output) in of_records for one in inputs),
-                was=_former_name(name, words),
+                was=_former_name(name, directives),
             )
 
 
@@ -184,10 +184,10 @@ def _find_outputs_of_records(graph: LogicalGraph) -> _Outputs:
     return found
 
 
-def _former_name(name: OperatorName, words: Mapping[OperatorName, UpgradeDirective]) -> OperatorName:
+def _former_name(name: OperatorName, directives: Mapping[OperatorName, UpgradeDirective]) -> OperatorName:
     """Returns the former name of an operator of a renamed step; empty if it was not renamed."""
     step, dot, part = name.partition(".")
-    directive = words.get(OperatorName(step))
+    directive = directives.get(OperatorName(step))
     return OperatorName(f"{directive.was}{dot}{part}" if directive is not None and directive.was else "")
 
 

@@ -56,19 +56,19 @@ def _add_column(found: dict[str, DataType | None], name: str, kind: DataType) ->
         _add_column(found, f"{name}.{field}", part)
 
 
-def evolve(declaration: StateDeclaration, words: UpgradeDirective, *, renamed: bool = False) -> StateDeclaration:
+def evolve(declaration: StateDeclaration, directive: UpgradeDirective, *, renamed: bool = False) -> StateDeclaration:
     """Returns the declaration with the file's directives; `renamed` means that `was` still applies."""
     own = declaration.evolution
     kinds = state_columns([declaration.shape])
     given = {
         name: plain_value(kind, value)
-        for name, value in words.defaults.items()
+        for name, value in directive.defaults.items()
         if (kind := kinds.get(name)) is not None and find_unfit(kind, value) is None
     }
     evolution = Evolution(
-        operator_was=words.was if renamed else OperatorName(""),
-        columns=words.columns,
-        dropped=own.dropped | frozenset(words.drop),
+        operator_was=directive.was if renamed else OperatorName(""),
+        columns=directive.columns,
+        dropped=own.dropped | frozenset(directive.drop),
         defaults={**own.defaults, **given},
     )
     return msgspec.structs.replace(declaration, evolution=evolution)
@@ -77,12 +77,12 @@ def evolve(declaration: StateDeclaration, words: UpgradeDirective, *, renamed: b
 def declare_states(
     operator: Operator,
     max_parallelism: int,
-    words: Mapping[OperatorName, UpgradeDirective],
+    directives: Mapping[OperatorName, UpgradeDirective],
 ) -> tuple[StateDeclaration, ...]:
     """Returns an operator's states, with the directives about older entries."""
     declared = operator.states(max_parallelism)
-    said = words.get(operator.name)
-    return declared if said is None else tuple(evolve(one, said) for one in declared)
+    directive = directives.get(operator.name)
+    return declared if directive is None else tuple(evolve(one, directive) for one in declared)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Keys of `secret(...)` in expressions, by name; never shown, and not part of the fingerprint."""
     masked: tuple[str, ...] = ()
     """All secrets of the file, if dead letters are written, which must not contain them. Never shown either."""
-    words: dict[OperatorName, UpgradeDirective] = {}
+    directives: dict[OperatorName, UpgradeDirective] = {}
     """Directives by current name; not part of the fingerprint."""
 
     def inputs_of(self, vertex: VertexId) -> tuple[Edge, ...]:

@@ -65,7 +65,7 @@ class Replays:
             for name, one in self._operators.items()
             if any(state.keyed for state in one.states(plan.max_parallelism))
         }
-        self._former = {name: words.was for name, words in plan.words.items() if words.was}
+        self._former = {name: one.was for name, one in plan.directives.items() if one.was}
         self._renamed = {was: name for name, was in self._former.items()}
         self._known: dict[tuple[str, SourceTopic, str], Holders] = {}
 

@@ -32,24 +32,24 @@ def derive_directives(loaded: LoadedPipeline) -> dict[OperatorName, UpgradeDirec
     for step in loaded.settings.steps:
         if step.was is None and step.state is None:
             continue
-        words = UpgradeDirective()
+        directive = UpgradeDirective()
         if step.was is not None:
-            words = UpgradeDirective(was=OperatorName(step.was.step), columns=step.was.columns)
+            directive = UpgradeDirective(was=OperatorName(step.was.step), columns=step.was.columns)
         if (state := step.state) is not None:
-            words = msgspec.structs.replace(
-                words, verb=state.verb, note=state.note, drop=state.drop, defaults=state.defaults
+            directive = msgspec.structs.replace(
+                directive, verb=state.verb, note=state.note, drop=state.drop, defaults=state.defaults
             )
-        found[OperatorName(step.name)] = words
+        found[OperatorName(step.name)] = directive
     return found
 
 
 def give_up_columns(plan: Plan, columns: Iterable[tuple[OperatorName, str]]) -> Plan:
     """Returns the plan as if the file also dropped these columns of its steps' states."""
-    words = dict(plan.words)
+    directives = dict(plan.directives)
     for name, column in columns:
-        own = words.get(name, UpgradeDirective())
-        words[name] = msgspec.structs.replace(own, drop=tuple(dict.fromkeys((*own.drop, column))))
-    return msgspec.structs.replace(plan, words=words)
+        own = directives.get(name, UpgradeDirective())
+        directives[name] = msgspec.structs.replace(own, drop=tuple(dict.fromkeys((*own.drop, column))))
+    return msgspec.structs.replace(plan, directives=directives)
 
 
 def find_directive_problems(loaded: LoadedPipeline, graph: LogicalGraph) -> Iterator[Problem]:
@@ -60,12 +60,12 @@ def find_directive_problems(loaded: LoadedPipeline, graph: LogicalGraph) -> Iter
             continue
         states = node.operator.states(loaded.settings.max_parallelism)
         if all(one.name == IN_FLIGHT.name for one in states):  # no directive applies to records in flight
-            yield from _useless(loaded, index, step)
+            yield from _find_useless(loaded, index, step)
         else:
-            yield from _said_of_columns(loaded, index, step, state_columns(one.shape for one in states))
+            yield from _find_column_problems(loaded, index, step, state_columns(one.shape for one in states))
 
 
-def _useless(loaded: LoadedPipeline, index: int, step: StepSettings) -> Iterator[Problem]:
+def _find_useless(loaded: LoadedPipeline, index: int, step: StepSettings) -> Iterator[Problem]:
     if step.state is not None:
         message = "this step has no state that could be kept or reset"
         remedy = "remove it; if the state of a later step changes its meaning, write it there"
@@ -75,7 +75,7 @@ def _useless(loaded: LoadedPipeline, index: int, step: StepSettings) -> Iterator
         yield loaded.problem(("steps", index, "was", "columns"), message, "write `was: former_name`", at_key=True)
 
 
-def _said_of_columns(
+def _find_column_problems(
     loaded: LoadedPipeline, index: int, step: StepSettings, columns: Mapping[str, DataType | None]
 ) -> Iterator[Problem]:
     for new, old in (step.was.columns if step.was is not None else {}).items():

@@ -165,11 +165,11 @@ class Subtasks:
         for state, held in operator.states.items():
             self.states[StateId(name, state)] = held
         share = Share(self._key_groups, deploy.slot, plan.parallelism)
-        words, renamed = plan.words.get(name), name in deploy.renamed
-        said = partial(evolve, words=words, renamed=renamed) if words is not None else as_declared
+        directive, renamed = plan.directives.get(name), name in deploy.renamed
+        evolved = partial(evolve, directive=directive, renamed=renamed) if directive is not None else as_declared
         same = bool(deploy.base)
         files = restore_states(
-            name, operator.states, deploy.states, self._read_parts, share, said, same_key_groups=same
+            name, operator.states, deploy.states, self._read_parts, share, evolved, same_key_groups=same
         )
         if files:
             count = ", ".join(f"{len(state)} in {one}" for one, state in operator.states.items())

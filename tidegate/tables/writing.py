@@ -98,7 +98,7 @@ def derive_identity(plan: Plan) -> Identity:
     Upgrade directives in the file count as applied, because they concern state older than these rows.
     """
     fingerprints = derive_fingerprints(plan)
-    said = Definition(fingerprints, {}, dict.fromkeys(fingerprints, ()), frozenset(), words=plan.words)
+    definition = Definition(fingerprints, {}, dict.fromkeys(fingerprints, ()), frozenset(), directives=plan.directives)
     return Identity(
         pipeline=plan.pipeline,
         clusters={},
@@ -109,7 +109,7 @@ def derive_identity(plan: Plan) -> Identity:
         fingerprints=fingerprints,
         code=plan.code,
         files=plan.digests,
-        words=derive_applied({}, said, {}),
+        applied_directives=derive_applied({}, definition, {}),
     )
 
 
