@@ -74,7 +74,7 @@ def _say_of_sample() -> dict[str, str]:
     from tidegate.plan.build import check_pipeline
     from tidegate.plan.explain import derive_explanation, render_explanation
 
-    kind = next(one for one in step_kinds() if one.word == "sample")
+    kind = next(one for one in step_kinds() if one.key == "sample")
     loaded = load(kind, kind.examples[0])
     explained = render_explanation(derive_explanation(loaded, plan_of(kind, kind.examples[0])))
     return {

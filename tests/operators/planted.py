@@ -51,8 +51,8 @@ def _instead_of(old: str, text: str) -> Changes:
 AT_REGISTRATION: Final = (
     ("no_tag", "has no tag", (', tag="sample"', "")),
     ("tag_of_another", "has the tag `last` of LastOperator", ('tag="sample"', 'tag="last"')),
-    ("word_of_another", "has the word `keep` of", ('    word = "sample"', '    word = "keep"')),
-    ("word_unknown", "has the word `samples`, which is no key of", ('    word = "sample"', '    word = "samples"')),
+    ("key_of_another", "has the key `keep` of", ('    key = "sample"', '    key = "keep"')),
+    ("key_unknown", "has the key `samples`, which is no key of", ('    key = "sample"', '    key = "samples"')),
     ("key_required", "requires `key_required` of every step", ('.")] = None', '.")]')),
     ("key_of_another_type", "has the key `key` with another type", ("key: GroupKeys = None", "key: bool = False")),
     ("no_kind", "has no `KIND`", ("KIND = SampleKind()", "")),

@@ -94,9 +94,9 @@ def frame_of(rows: Sequence[tuple[int, tuple[Any, ...]]], columns: Mapping[str, 
 def test_totals_may_be_called_as_what_is_kept_beside_them(name: str) -> None:
     more: dict[str, tuple[str, str | None]] = {"low": ("min", "i")}
     old, new = (operator_of({total: ("max", "i"), **more}) for total in (name, "other"))
-    words = UpgradeDirective(columns={"other": name})
+    directive = UpgradeDirective(columns={"other": name})
     for before, now in zip(old.states(4), new.states(4), strict=True):
-        assert judge(before.shape, evolve(now, words)).fit is not Fit.INCOMPATIBLE
+        assert judge(before.shape, evolve(now, directive)).fit is not Fit.INCOMPATIBLE
         assert state_columns([now.shape]).keys() <= {"k", "other", "low"}
 
 

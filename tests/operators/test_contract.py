@@ -22,7 +22,7 @@ CASES = [
 
 
 def test_every_kind_has_an_example() -> None:
-    assert [kind.word for kind in step_kinds() if not kind.examples] == []
+    assert [kind.key for kind in step_kinds() if not kind.examples] == []
 
 
 def test_every_operator_that_a_step_can_become_is_tried() -> None:
@@ -34,7 +34,7 @@ def test_every_operator_that_a_step_can_become_is_tried() -> None:
     assert own - tried == set()
 
 
-@pytest.mark.parametrize(("kind", "example", "record_format"), CASES, ids=lambda one: getattr(one, "word", one))
+@pytest.mark.parametrize(("kind", "example", "record_format"), CASES, ids=lambda one: getattr(one, "key", one))
 def test_an_operator_keeps_the_contract(kind: StepKind, example: str, record_format: str) -> None:
     try:
         plan = plan_of(kind, example, record_format)

@@ -14,16 +14,16 @@ def test_every_module_is_a_kind_and_every_operator_has_a_tag_of_its_own() -> Non
 
 def test_a_step_has_the_keys_of_all_kinds_and_is_of_the_kind_whose_word_it_has() -> None:
     step = StepSettings.model_validate({"name": "s", "from": "orders", "select": {"a": "1"}})
-    assert choose_step_kind(step).word == "select"
+    assert choose_step_kind(step).key == "select"
     union = StepSettings.model_validate({"name": "s", "from": ["a", "b"]})
-    assert choose_step_kind(union).word == ""
+    assert choose_step_kind(union).key == ""
     keys = {key for kind in step_kinds() for key in kind.settings.model_fields}
     assert keys < set(StepSettings.model_fields)
 
 
-def test_a_kind_with_keys_of_others_is_the_kind_of_a_step_with_their_words() -> None:
+def test_a_kind_with_keys_of_others_is_the_kind_of_a_step_with_their_keys() -> None:
     window = {"window": {"tumbling": "1s"}, "key": "id", "aggregate": {"n": "count(*)"}}
     step = StepSettings.model_validate({"name": "s", "from": "orders", **window})
-    assert [kind.word for kind in kinds_in(step)] == ["window"]
+    assert [kind.key for kind in kinds_in(step)] == ["window"]
     both = StepSettings.model_validate({"name": "s", "from": "orders", "where": "true", **window})
-    assert [kind.word for kind in kinds_in(both)] == ["where", "window"]
+    assert [kind.key for kind in kinds_in(both)] == ["where", "window"]

@@ -315,7 +315,7 @@ def pairs_go_on_after_a_restart_and_exchanged_inputs_are_refused() -> None:
 
 
 def it_keeps_the_contract_of_every_kind() -> None:
-    (kind,) = [one for one in step_kinds() if one.word == "cogroup"]
+    (kind,) = [one for one in step_kinds() if one.key == "cogroup"]
     for example in kind.examples:
         tried = list(tried_of(contract_plan_of(kind, example)))
         assert [sorted(ports) for spec, ports in tried if spec.kind == "cogroup"] == [[0, 1]]

@@ -128,9 +128,9 @@ class SeenTopic(msgspec.Struct, frozen=True):
         text = self.settings.get(name, "")
         return int(text) if text.lstrip("-").isdigit() else None
 
-    def has_policy(self, word: str) -> bool:
-        """Return whether `cleanup.policy` is known to contain a word."""
-        return word in self.settings.get(CLEANUP, "")
+    def has_policy(self, policy: str) -> bool:
+        """Return whether `cleanup.policy` is known to contain a policy."""
+        return policy in self.settings.get(CLEANUP, "")
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):

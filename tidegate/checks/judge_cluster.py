@@ -45,16 +45,17 @@ class Commands(msgspec.Struct, frozen=True):
 
     def grant(self, user: str, need: Need, operations: Iterable[str]) -> str:
         """Render the command that grants a user operations on a resource."""
-        words = " ".join(f"--operation {operation}" for operation in operations)
+        granted = " ".join(f"--operation {operation}" for operation in operations)
         named = "" if need.resource == "cluster" else f" {need.name}"
         pattern = _PREFIXED if need.resource == "transactional-id" else ""
         return (
-            f"kafka-acls.sh {self._where} --add --allow-principal User:{user} {words} --{need.resource}{named}{pattern}"
+            f"kafka-acls.sh {self._where} --add --allow-principal User:{user} {granted} "
+            f"--{need.resource}{named}{pattern}"
         )
 
-    def transactions(self, words: str) -> str:
+    def transactions(self, arguments: str) -> str:
         """Render the command that inspects transactions or ends one."""
-        return f"kafka-transactions.sh {self._where} {words}"
+        return f"kafka-transactions.sh {self._where} {arguments}"
 
 
 def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Commands, journal: str) -> list[Finding]:
@@ -205,8 +206,8 @@ def _writers(others: Sequence[OtherWriter], commands: Commands) -> Iterator[Find
     for topic, those in groupby(sorted(others, key=lambda one: one.topic), key=lambda one: one.topic):
         writers = list(those)
         named = sorted({one.transactional_id for one in writers if one.transactional_id})
-        words = ", ".join(named[:NAMES_MAX]) or f"producer id {writers[0].producer_id}"
-        text = f"{len(writers)} other producers in the last day: {words}"
+        writing = ", ".join(named[:NAMES_MAX]) or f"producer id {writers[0].producer_id}"
+        text = f"{len(writers)} other producers in the last day: {writing}"
         remedy = commands.transactions(f"describe-producers --topic {topic} --partition 0")
         yield Finding("other-writers", Severity.WARNING, text, "this pipeline alone", remedy, ("sinks",), topic)
     if not others:

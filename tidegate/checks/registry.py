@@ -76,7 +76,7 @@ class Registering(NamedTuple):
     """A schema that needs an id."""
 
     sink: OperatorName
-    word: str
+    option: str
     """`schema` or `key_schema`: the option below the sink in the file."""
     schema: SchemaText
     how: Registration
@@ -85,12 +85,12 @@ class Registering(NamedTuple):
 def registering(plan: Plan) -> Iterator[Registering]:
     """List the schemas of all sinks, for their values and their keys."""
     for sink in plan.operators(SinkOperator):
-        for word, options, how in (
+        for option, schemas, how in (
             (VALUE, sink.options, sink.register),
             (KEY, sink.key_options, sink.key_register),
         ):
-            if how is not None and options.schema is not None:
-                yield Registering(sink.name, word, options.schema, how)
+            if how is not None and schemas.schema is not None:
+                yield Registering(sink.name, option, schemas.schema, how)
 
 
 async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[Finding]:
@@ -152,8 +152,8 @@ async def register_schemas(registry: SchemaRegistry, plan: Plan) -> WrittenSchem
     """Register the schemas of all sinks. Raises RegistryUnavailable, RegistryRefused."""
     found = {}
     for one in registering(plan):
-        schema = found[one.sink, one.word] = await _register(registry, one)
-        what = "keys" if one.word == KEY else "values"
+        schema = found[one.sink, one.option] = await _register(registry, one)
+        what = "keys" if one.option == KEY else "values"
         logger.info("sink %s writes %s with schema %d of %s", one.sink, what, schema.id, one.schema.subject)
     return found
 
@@ -200,11 +200,11 @@ def _unknown(one: Registering, first: Registering) -> list[Finding]:
         "cannot check this one before the start"
     )
     remedy = "if the start is refused: write the same columns, or name another subject with `registry`"
-    return [warn_of_start(("sinks", one.sink, one.word), message, remedy)]
+    return [warn_of_start(("sinks", one.sink, one.option), message, remedy)]
 
 
 def _refused(one: Registering, error: RegistryRefused) -> Finding:
-    path: Path = ("sinks", one.sink, one.word)
+    path: Path = ("sinks", one.sink, one.option)
     if isinstance(error, SchemaMissing):
         message = f"the subject `{one.schema.subject}` does not have the schema of this sink: {error.message}"
         remedy = "register it there, or write `register: auto`"

@@ -46,8 +46,8 @@ def _read(loaded: LoadedPipeline, plan: Plan) -> Iterator[Use]:
             stamped = time is not None and source.carries_time and not time.text and not time.arrival
             place = place_source(source.name)
             if source.name != RETRY:
-                words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
-                place = (*place, *words)
+                below: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
+                place = (*place, *below)
             yield Use(topic, place, tombstones=changes, loss=INPUT_LOSS, stamped=stamped, cluster=source.cluster)
 
 

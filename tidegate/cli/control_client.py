@@ -284,7 +284,7 @@ def ask_daemon(
     finally:
         connection.close()
     if answer.status != http.HTTPStatus.OK:
-        raise OrderFailed(_words(text) or f"HTTP status {answer.status}", status=answer.status)
+        raise OrderFailed(_read_message(text) or f"HTTP status {answer.status}", status=answer.status)
     return text
 
 
@@ -335,7 +335,7 @@ def decode_answer(answer: bytes, kind: type[Answer], reach: DaemonAddress) -> An
         raise OrderFailed(f"the server at {reach} is not a Tidegate daemon of this release: {error}") from error
 
 
-def _words(body: bytes) -> str:
+def _read_message(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=Refusal).message
     except UNDECODABLE:

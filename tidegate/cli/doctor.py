@@ -128,17 +128,17 @@ def check_this_machine(loaded: LoadedPipeline) -> list[Finding]:
         WorkDirectory().remove()
     except TidegateError as error:
         findings.append(prevent_by((), error))
-    for word, named in (("token_file", http.token_file), ("read_token_file", http.read_token_file)):
+    for option, named in (("token_file", http.token_file), ("read_token_file", http.read_token_file)):
         try:
             if named is not None:
                 check_token_file(Path(named))
         except TidegateError as error:
-            findings.append(prevent_by(("http", word), error))
+            findings.append(prevent_by(("http", option), error))
     if http.tls is not None:
         try:
             make_context(http.tls)
         except TlsRefused as refused:
-            findings.append(prevent_by(("http", "tls", str(refused.fields["word"])), refused))
+            findings.append(prevent_by(("http", "tls", str(refused.fields["option"])), refused))
     return findings
 
 

@@ -62,12 +62,12 @@ def require_utf8(what: str, text: str) -> str:
 
 def add_start_options(command: Command) -> Command:
     """Adds `--keep`, `--reset` and `--drop`, each of which may be repeated."""
-    for word, shown, text in (
+    for option, shown, text in (
         ("drop", "NAME[.COLUMN]", _DROP),
         ("reset", "STEP[=NOTE]", _RESET),
         ("keep", "STEP[=NOTE]", _KEEP),
     ):
-        command = click.option(f"--{word}", metavar=shown, multiple=True, help=text)(command)
+        command = click.option(f"--{option}", metavar=shown, multiple=True, help=text)(command)
     return command
 
 
@@ -125,15 +125,15 @@ def _is_whole(text: str) -> bool:
     return "." not in text or text.startswith(f"{DEAD_LETTERS}.")
 
 
-def _with_notes(word: str, given: tuple[str, ...]) -> dict[OperatorName, str]:
+def _with_notes(option: str, given: tuple[str, ...]) -> dict[OperatorName, str]:
     found: dict[OperatorName, str] = {}
     for text in given:
-        require_utf8(f"--{word}", text)
+        require_utf8(f"--{option}", text)
         name, equals, note = text.partition("=")
         if not name or (equals and not note):
-            raise click.UsageError(f'--{word} {text}: write the name of a step, or STEP="why, and when"')
+            raise click.UsageError(f'--{option} {text}: write the name of a step, or STEP="why, and when"')
         if name in found:
-            raise click.UsageError(f"--{word} {name} is given twice")
+            raise click.UsageError(f"--{option} {name} is given twice")
         found[OperatorName(name)] = note
     return found
 

@@ -104,10 +104,10 @@ def _roles(settings: PipelineSettings) -> Iterator[PathProblem]:
         )
     if tls is None or tls.client_ca is not None:
         return
-    for word in ("read", "operate"):
-        if getattr(tls, word) is not None:
+    for key in ("read", "operate"):
+        if getattr(tls, key) is not None:
             message = "has no effect: without `client_ca`, clients present no certificates"
-            yield PathProblem(("http", "tls", word), message, "add `client_ca`, or remove this", at_key=True)
+            yield PathProblem(("http", "tls", key), message, "add `client_ca`, or remove this", at_key=True)
 
 
 def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
@@ -209,10 +209,10 @@ def _own_properties(
             yield PathProblem(
                 (*path, name), message, f"write `{other}` here as well: it overrides that one", at_key=True
             )
-    for word in sorted(SERVERS & set(properties)):
+    for key in sorted(SERVERS & set(properties)):
         message = "a source or sink cannot define a cluster"
         remedy = "define the cluster under `clusters:` at the top, and name it here: `cluster: NAME`"
-        yield PathProblem((*path, word), message, remedy, at_key=True)
+        yield PathProblem((*path, key), message, remedy, at_key=True)
 
 
 def _limits(
@@ -293,29 +293,29 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
         )
         yield PathProblem(("checkpoints", "unaligned"), message, "remove it, or change the mode")
     pauses = checkpoints.min_pause_ms > checkpoints.interval_ms
-    apart_ms, word = (checkpoints.min_pause_ms, "min_pause") if pauses else (checkpoints.interval_ms, "interval")
+    apart_ms, key = (checkpoints.min_pause_ms, "min_pause") if pauses else (checkpoints.interval_ms, "interval")
     needed = apart_ms + checkpoints.timeout_ms + settings.restart.max_ms
     if checkpoints.mode == "exactly-once" and needed >= checkpoints.transaction_timeout_ms and "checkpoints" in values:
         limit, whole = render_duration(checkpoints.transaction_timeout_ms), render_duration(needed)
-        message = f"{limit} is not more than {word} + timeout + restart.max ({whole}): data could be lost in a restart"
+        message = f"{limit} is not more than {key} + timeout + restart.max ({whole}): data could be lost in a restart"
         remedy = f"make it more than {whole}, or shorten `checkpoints.{'min_pause' if pauses else 'timeout'}`"
         yield PathProblem(("checkpoints", "transaction_timeout"), message, remedy)
 
 
 def _is_over(start: str | dict[int, int], until: str) -> bool:
-    """Tells whether a read ends before it begins; both arguments are words or timestamps in UTC."""
+    """Tells whether a read ends before it begins; both arguments are names or timestamps in UTC."""
     if isinstance(start, dict) or not (start[:1].isdigit() and until[:1].isdigit()):
         return False
     return dt.datetime.fromisoformat(until) <= dt.datetime.fromisoformat(start)
 
 
 def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
-    words = [word for word in ("topic", "topics", "pattern") if getattr(source, word) is not None]
-    if not words:
+    keys = [key for key in ("topic", "topics", "pattern") if getattr(source, key) is not None]
+    if not keys:
         yield PathProblem(path, "`topic` is missing", "add it: the topic to read", at_key=True)
-    for word in words[1:]:
-        message = f"both `{words[0]}` and `{word}` are given"
-        yield PathProblem((*path, word), message, "keep one of them", at_key=True)
+    for key in keys[1:]:
+        message = f"both `{keys[0]}` and `{key}` are given"
+        yield PathProblem((*path, key), message, "keep one of them", at_key=True)
     if source.pattern is not None and source.until != "never":
         message = "a bounded read of topics by a pattern is not supported yet"
         yield PathProblem((*path, "until"), message, "list them: `topics: [a, b]`")
@@ -355,9 +355,9 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if source.on_null is not None and kind.reads_tombstones:
         message = f"has no effect: in a {kind.name} source a record without value has NULL in `value`"
         yield PathProblem((*path, "on_null"), message, "remove it, and use `where: value IS NOT NULL`", at_key=True)
-    for word, schema in (("schema", source.schema_), ("key_schema", source.key_schema)):
+    for key, schema in (("schema", source.schema_), ("key_schema", source.key_schema)):
         if isinstance(schema, NamedSchema) and schema.file is not None:
-            yield from _beside_a_file((*path, word), schema)
+            yield from _beside_a_file((*path, key), schema)
     yield from _changes(path, kind, source)
     yield from _source_key(path, source)
 
@@ -378,16 +378,16 @@ def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathP
         message = f"a {kind.name} source emits a row for each delete, which a tombstone would repeat"
         yield PathProblem((*path, "on_null"), message, "remove it: tombstones are skipped")
     yield from _units((*path, "written_as", "timestamps"), source)
-    said = {word for word in source.written_as.model_fields_set if getattr(source.written_as, word) is not None}
-    refused = said - set(kind.written_as)
+    given = {key for key in source.written_as.model_fields_set if getattr(source.written_as, key) is not None}
+    refused = given - set(kind.written_as)
     if refused and not kind.written_as:
         message = f"values of {kind.name} are not ambiguous"
         yield PathProblem((*path, "written_as"), message, "remove it", at_key=True)
         return
-    for word in sorted(refused):
-        message = f"{word} of {kind.name} are not ambiguous"
-        yield PathProblem((*path, "written_as", word), message, "remove it", at_key=True)
-    if "decimals" in kind.written_as and "decimals" not in said:
+    for key in sorted(refused):
+        message = f"{key} of {kind.name} are not ambiguous"
+        yield PathProblem((*path, "written_as", key), message, "remove it", at_key=True)
+    if "decimals" in kind.written_as and "decimals" not in given:
         yield from _decimals((*path, "schema"), source)
 
 
@@ -434,10 +434,10 @@ def _arrival(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
 
 def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if source.metadata.key is None:
-        for word, value in (("key_format", source.key_format), ("key_schema", source.key_schema)):
+        for key, value in (("key_format", source.key_format), ("key_schema", source.key_schema)):
             if value is not None:
                 message = "no column holds the key"
-                yield PathProblem((*path, word), message, "add it: `metadata: {key: NAME}`", at_key=True)
+                yield PathProblem((*path, key), message, "add it: `metadata: {key: NAME}`", at_key=True)
     elif source.key_format in (keys.JSON, keys.AVRO):
         if source.key_schema is None:
             remedy = "add it: the type of the key, for instance bigint or {id: bigint}"
@@ -452,37 +452,37 @@ def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         )
 
 
-def _chosen_columns(path: Path, word: str, fixed: Schema, chosen: Schema) -> Iterator[PathProblem]:
+def _chosen_columns(path: Path, format_name: str, fixed: Schema, chosen: Schema) -> Iterator[PathProblem]:
     """Checks the columns chosen by `schema` for a format whose columns are fixed."""
     for name, kind in chosen.items():
         if name not in fixed:
-            message = f"a {word} source has no such column"
+            message = f"a {format_name} source has no such column"
             yield PathProblem((*path, "schema", name), message, derive_suggestion(name, fixed), at_key=True)
         elif fixed[name] != kind:
-            message = f"is {fixed[name]} in a {word} source, not {kind}"
+            message = f"is {fixed[name]} in a {format_name} source, not {kind}"
             yield PathProblem((*path, "schema", name), message, f"write {fixed[name]}")
 
 
 def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
     kinds = step_kinds()
     given = kinds_in(step)
-    words = [kind.word for kind in given]
+    keys = [kind.key for kind in given]
     if len(given) > 1:
-        message = f"a step has one operation, and this one has `{'` and `'.join(words)}`"
-        yield PathProblem((*path, words[1]), message, "make it two steps", at_key=True)
+        message = f"a step has one operation, and this one has `{'` and `'.join(keys)}`"
+        yield PathProblem((*path, keys[1]), message, "make it two steps", at_key=True)
     for kind in given:
         for key, remedy in kind.needs.items():
             if getattr(step, key) is None:
                 yield PathProblem(path, f"`{key}` is missing", remedy, at_key=True)
     orphans = [key for key in _keys_given(step) if not any(key in keys_of(kind) for kind in given)]
     for key, name in ((key, type(step).model_fields[key].alias or key) for key in orphans):
-        *others, last = (f"`{kind.word}`" for kind in kinds if key in kind.keys)
+        *others, last = (f"`{kind.key}`" for kind in kinds if key in kind.keys)
         owners = f"{', '.join(others)} or {last}" if others else last
         remedy = f"add {owners}, or remove `{name}`"
-        if name == "emit" and "keep" in words:
+        if name == "emit" and "keep" in keys:
             remedy = "write it inside `keep`: `keep: {by: column, n: 3, emit: on close}`"
         yield PathProblem((*path, name), f"`{name}` without {owners}", remedy, at_key=True)
-    named = [kind.word for kind in given if kind.inputs(step)]
+    named = [kind.key for kind in given if kind.inputs(step)]
     with_from = any(one.path[0] == "from" for kind in given for one in kind.inputs(step))
     if step.from_ is None and not named:
         remedy = "add it: source or step to read; a list reads all of them"
@@ -493,7 +493,7 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
         remedy = "remove it, list several in `from`, or choose columns with `select`"
         yield PathProblem((*path, "columns"), "`columns` is for several inputs in `from`", remedy, at_key=True)
     if not given and not orphans and step.from_ is not None and len(step.from_) == 1:
-        choices = ", ".join(f"`{kind.word}`" for kind in kinds if kind.word)
+        choices = ", ".join(f"`{kind.key}`" for kind in kinds if kind.key)
         remedy = f"add one of {choices}; a union lists several in `from`"
         yield PathProblem(path, "has no operation", remedy, at_key=True)
 
@@ -547,16 +547,16 @@ def _names(values: dict[str, Value]) -> dict[str, str]:
     return found | (dict.fromkeys(sources, "source") if isinstance(sources, dict) else {})
 
 
-def _columns(path: Path, word: DirectiveVerb | None, renamed: dict[str, str]) -> Iterator[PathProblem]:
+def _columns(path: Path, directive: DirectiveVerb | None, renamed: dict[str, str]) -> Iterator[PathProblem]:
     """Yields contradictory statements about one column."""
-    if word is None:
+    if directive is None:
         return
     former = {old: new for new, old in renamed.items()}
-    for column in word.drop:
+    for column in directive.drop:
         if column in former:
             message = f"`was` renames `{column}` to `{former[column]}`"
             yield PathProblem((*path, "drop"), message, "remove it here, or there")
-    for column in word.defaults:
+    for column in directive.defaults:
         if column in renamed:
             message = f"`was` gives `{column}` the values of `{renamed[column]}`"
             yield PathProblem((*path, "defaults", column), message, "remove it here, or there", at_key=True)

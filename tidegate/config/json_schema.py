@@ -41,9 +41,9 @@ def derive_json_schema() -> dict[str, Any]:
             part["properties"]["kafka"]["propertyNames"] = {"enum": names}
         for other in part.get("properties", {}).get("clusters", {}).get("patternProperties", {}).values():
             other["propertyNames"] = {"enum": names}
-        for words in part.get("properties", {}).values():
-            _without_defaults_in_ms(words)
-            _with_variables(words)
+        for one in part.get("properties", {}).values():
+            _without_defaults_in_ms(one)
+            _with_variables(one)
     _without_exclusion(schema)
     return schema
 
@@ -60,19 +60,20 @@ def _without_exclusion(part: Any) -> None:
             _without_exclusion(inner)
 
 
-def _without_defaults_in_ms(words: dict[str, Any]) -> None:
+def _without_defaults_in_ms(schema: dict[str, Any]) -> None:
     """Removes defaults of durations: they are in milliseconds, which the file does not accept."""
-    if words.get("type") == "string" and isinstance(words.get("default"), int):
-        del words["default"]
+    if schema.get("type") == "string" and isinstance(schema.get("default"), int):
+        del schema["default"]
 
 
-def _with_variables(words: dict[str, Any]) -> None:
-    """Allows a variable for any number, word or name, because an editor sees the file before interpolation."""
-    inner = [*words.get("anyOf", ()), *words.get("oneOf", ()), words.get("items"), words.get("additionalProperties")]
-    inner += [*words.get("properties", {}).values(), *words.get("patternProperties", {}).values()]
+def _with_variables(schema: dict[str, Any]) -> None:
+    """Allows a variable for any number, choice or name, because an editor sees the file before interpolation."""
+    inner = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    inner += [schema.get("items"), schema.get("additionalProperties")]
+    inner += [*schema.get("properties", {}).values(), *schema.get("patternProperties", {}).values()]
     for part in inner:
         if isinstance(part, dict):
             _with_variables(part)
-    if words.get("type") in ("integer", "boolean") or "enum" in words or "pattern" in words:
-        plain = {key: words.pop(key) for key in _CONSTRAINTS if key in words}
-        words["anyOf"] = [plain, _VARIABLE]
+    if schema.get("type") in ("integer", "boolean") or "enum" in schema or "pattern" in schema:
+        plain = {key: schema.pop(key) for key in _CONSTRAINTS if key in schema}
+        schema["anyOf"] = [plain, _VARIABLE]

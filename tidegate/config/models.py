@@ -396,12 +396,12 @@ class BaseStepSettings(Settings):
 
 
 def _go_together() -> Iterator[tuple[str, list[str]]]:
-    """Yields the words of kinds that go with words of other kinds, and those."""
-    words = {kind.word for kind in step_kinds()}
+    """Yields the keys of kinds that go with keys of other kinds, and those."""
+    keys = {kind.key for kind in step_kinds()}
     for kind in step_kinds():
-        others = [key for key in kind.other_keys if key in words]
+        others = [key for key in kind.other_keys if key in keys]
         if others:
-            yield kind.word, others
+            yield kind.key, others
 
 
 if TYPE_CHECKING:
@@ -414,9 +414,9 @@ else:
             BaseStepSettings,
         ),
         __doc__="One step: exactly one of "
-        + ", ".join(f"`{kind.word}`" for kind in step_kinds() if kind.word)
+        + ", ".join(f"`{kind.key}`" for kind in step_kinds() if kind.key)
         + "; "
-        + ", ".join(f"`{word}` goes with {', '.join(f'`{one}`' for one in others)}" for word, others in _go_together())
+        + ", ".join(f"`{key}` goes with {', '.join(f'`{one}`' for one in others)}" for key, others in _go_together())
         + ". With none and several inputs it is a union.",
     )
     """A step with the keys of every kind of operator that there is: each kind reads its own."""

@@ -67,7 +67,7 @@ _SPARKS: Final = "kafka."
 
 
 class KafkaProperty(msgspec.Struct, frozen=True):
-    """A property of librdkafka; `range` is `low .. high`, or the allowed words, or empty."""
+    """A property of librdkafka; `range` is `low .. high`, or the allowed values, or empty."""
 
     side: Side
     type: str
@@ -254,20 +254,20 @@ def derive_output_properties(user: Mapping[str, str], *, transactional: bool) ->
 
 def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathProblem]:
     shown = REDACTED if is_secret_key(name) else value[:60]
-    words = [word.strip() for word in entry.range.split(",") if word.strip()]
+    choices = [choice.strip() for choice in entry.range.split(",") if choice.strip()]
     found: list[tuple[str, str]] = []
     if name in SERVERS:
         found += _server_problems(value)
     if entry.type == "boolean" and value not in ("true", "false"):
         found.append((f"expected true or false, got `{shown}`", "write true or false"))
-    elif entry.type == "enum value" and words and value.lower() not in map(str.lower, words):
-        found.append((f"`{shown}` is not a value of this property", derive_suggestion(value, words)))
-    elif entry.type == "CSV flags" and words:
+    elif entry.type == "enum value" and choices and value.lower() not in map(str.lower, choices):
+        found.append((f"`{shown}` is not a value of this property", derive_suggestion(value, choices)))
+    elif entry.type == "CSV flags" and choices:
         flags = [flag.strip() for flag in value.split(",")]
         found += [
-            (f"`{flag[:60]}` is not a flag of it", derive_suggestion(flag, words))
+            (f"`{flag[:60]}` is not a flag of it", derive_suggestion(flag, choices))
             for flag in flags
-            if flag not in words
+            if flag not in choices
         ]
     elif entry.type in ("integer", "float"):
         found += _number_problems(value, shown, entry)

@@ -61,8 +61,8 @@ def derive_problem(error: ErrorDetails) -> PathProblem:
         below = (context["at"],) if context["at"] else ()
         return PathProblem(path + below, context["message"], context["remedy"], at_key, context["column"])
     if kind == "missing":
-        word = str(path[-1])
-        return PathProblem(path[:-1], f"`{word}` is missing", _missing_remedy(path), at_key=True, missing=word)
+        key = str(path[-1])
+        return PathProblem(path[:-1], f"`{key}` is missing", _missing_remedy(path), at_key=True, missing=key)
     if kind == "extra_forbidden":
         return _unknown_key(path)
     if kind in ("dict_type", "model_type", "model_attributes_type"):
@@ -106,37 +106,37 @@ def _missing_remedy(path: Path) -> str:
 
 def _unknown_key(path: Path) -> PathProblem:
     model = _model_at(path[:-1])
-    word = str(path[-1])
-    if model is not None and word in model.LATER:
-        return PathProblem(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
-    if "${" in word:
+    key = str(path[-1])
+    if model is not None and key in model.LATER:
+        return PathProblem(path, f"`{key}` is not supported yet", model.LATER[key], at_key=True)
+    if "${" in key:
         return PathProblem(path, "unknown key", "variables are replaced in values, not in keys", at_key=True)
-    suggestion = derive_suggestion(word, _keys_of(model))
-    remedy = _inside(model, word) or _COMMANDS.get(word) or _home_of(word, path) or suggestion
+    suggestion = derive_suggestion(key, _keys_of(model))
+    remedy = _inside(model, key) or _COMMANDS.get(key) or _home_of(key, path) or suggestion
     return PathProblem(path, "unknown key", remedy or "remove it", at_key=True)
 
 
-def _inside(model: type[Settings] | None, word: str) -> str:
+def _inside(model: type[Settings] | None, key: str) -> str:
     """Returns what to write instead of a key, according to the section or one of its bases."""
     bases = model.__mro__ if model is not None else ()
-    return next((words[word] for base in bases if word in (words := vars(base).get("INSIDE", {}))), "")
+    return next((hints[key] for base in bases if key in (hints := vars(base).get("INSIDE", {}))), "")
 
 
-def _home_of(word: str, path: Path) -> str:
+def _home_of(key: str, path: Path) -> str:
     """Returns where a key of that name belongs, if that is known and somewhere else."""
     here = path[:-1]
-    if word in _keys_of(PipelineSettings):
+    if key in _keys_of(PipelineSettings):
         return "it belongs to no section: begin the line with it" if here else ""
     if here not in _SECTIONS:
         return ""
-    homes = [section for section in _SECTIONS if section != here and word in _keys_of(_model_at(section))]
+    homes = [section for section in _SECTIONS if section != here and key in _keys_of(_model_at(section))]
     if len(homes) == 1:
         return f"it belongs to `{homes[0][0]}`"
     if homes or here:
         return ""
-    if word in read_kafka_properties():
+    if key in read_kafka_properties():
         return "it belongs to `kafka`: indent it"
-    parts = [part for part, model in _PARTS.items() if word in _keys_of(model)]
+    parts = [part for part, model in _PARTS.items() if key in _keys_of(model)]
     return f"it belongs to {' or '.join(parts)}: indent it" if parts else ""
 
 
@@ -281,7 +281,7 @@ class _Rest:
         clusters = self.values["clusters"]
         found = clusters.pop(name, None)
         if below and isinstance(found, dict):
-            clusters[name] = {word: value for word, value in found.items() if word != below[0]}
+            clusters[name] = {key: value for key, value in found.items() if key != below[0]}
 
     def _remove_item(self, section: str, index: int) -> None:
         item = self.values[section].pop(index)
@@ -292,7 +292,7 @@ class _Rest:
 
 
 def _section_of(annotation: Any) -> Any:
-    """Returns the section if it is optional, or if a word may be written instead."""
+    """Returns the section if it is optional, or if a name may be written instead."""
     parts = [_bare(part) for part in get_args(annotation)]
     sections = [part for part in parts if isinstance(part, type) and issubclass(part, Settings)]
     return sections[0] if len(sections) == 1 and {type(None), str}.intersection(parts) else annotation
@@ -312,15 +312,15 @@ def _model_at(path: tuple[str | int, ...]) -> type[Settings] | None:
     model: Any = PipelineSettings
     steps = list(path)
     while steps:
-        word = steps.pop(0)
-        if word in ("sources", "sinks", "steps") and model is PipelineSettings:
-            model = {"sources": SourceSettings, "sinks": SinkSettings, "steps": StepSettings}[str(word)]
+        key = steps.pop(0)
+        if key in ("sources", "sinks", "steps") and model is PipelineSettings:
+            model = {"sources": SourceSettings, "sinks": SinkSettings, "steps": StepSettings}[str(key)]
             if not steps:
                 return None
             steps.pop(0)
             continue
         names = {(info.alias or name): info.annotation for name, info in model.model_fields.items()}
-        model = _section_of(names.get(str(word)))
+        model = _section_of(names.get(str(key)))
         if not (isinstance(model, type) and issubclass(model, Settings)):
             return None
     found: type[Settings] = model

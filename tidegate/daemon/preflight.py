@@ -106,8 +106,8 @@ async def run_preflight(plan: Plan, services: Stores, options: StartOptions, *, 
                 # Logged once: not for a check, nor in later recoveries.
                 path = options.restore.target
                 logger.info("--restore has no effect: the newest checkpoint already continues from %s", path)
-            place, word = services.storage.location, options if first else NO_OPTIONS
-            replaced = _decide_owner(before, known, target, word, place)
+            place, granted = services.storage.location, options if first else NO_OPTIONS
+            replaced = _decide_owner(before, known, target, granted, place)
         except TidegateError as refusal:
             moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
             last = options.restore is not None and not tries_left
@@ -175,7 +175,7 @@ async def _inspect(services: Stores, before: JournalState, facts: RestoreFacts, 
 
 
 def _decide_owner(
-    before: JournalState, known: Known, target: RestoreTarget | None, word: StartOptions, place: str
+    before: JournalState, known: Known, target: RestoreTarget | None, options: StartOptions, place: str
 ) -> tuple[str, ...]:
     """Decides whether this start may take the pipeline over.
 
@@ -183,9 +183,9 @@ def _decide_owner(
     None), or if the directory has since been lost or replaced. `--begin-anew` alone applies to an empty directory only,
     not to one that has reappeared or to a copy. Raises PipelineKnown.
     """
-    if target is not None and not word.begin_anew:
+    if target is not None and not options.begin_anew:
         refuse_repeated(before, known, target, place=place)
-    consent = word.repeats_output if target is not None else word.begin_anew and before.newest is None
+    consent = options.repeats_output if target is not None else options.begin_anew and before.newest is None
     return decide_owner(before, known, place=place, consent=consent)
 
 

@@ -28,7 +28,7 @@ MECHANISM: Final = "OAUTHBEARER"
 ANSWER_S: Final = 5.0
 """Timeout for the token endpoint; the client's own event loop blocks on it."""
 ANSWER_BYTES_MAX: Final = 1 << 20
-WORDS_CHARACTERS_MAX: Final = 300
+ERROR_CHARACTERS_MAX: Final = 300
 PART: Final = 0.8
 """Fraction of a token's lifetime after which the next one is requested."""
 _PREFIX: Final = "sasl.oauthbearer."
@@ -158,11 +158,11 @@ def fetch_token(kafka: Mapping[str, str]) -> Grant:
         with opener.open(request, timeout=ANSWER_S) as answer:
             return read_grant(answer.read(ANSWER_BYTES_MAX), url)
     except urllib.error.HTTPError as error:
-        words = _read_words(error)
+        reason = _read_error(error)
         refused = error.code in (400, 401, 403)
         remedy = f"correct `{CLIENT}`, `{SECRET}` or `{SCOPE}`" if refused else "is it the token endpoint?"
         raise _unavailable(
-            f"{url} answers {error.code}: {words}", remedy, CLIENT if refused else ENDPOINT, final=refused
+            f"{url} answers {error.code}: {reason}", remedy, CLIENT if refused else ENDPOINT, final=refused
         ) from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
@@ -170,11 +170,11 @@ def fetch_token(kafka: Mapping[str, str]) -> Grant:
         raise _unavailable(f"no token from {url}: {reason}", remedy, ENDPOINT, final=False) from error
 
 
-def _read_words(refusal: urllib.error.HTTPError) -> str:
+def _read_error(refusal: urllib.error.HTTPError) -> str:
     """Returns the error body, or the reason phrase if reading it fails."""
     try:
         with refusal:
-            return refusal.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()[:WORDS_CHARACTERS_MAX]
+            return refusal.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()[:ERROR_CHARACTERS_MAX]
     except (OSError, http.client.HTTPException):
         return refusal.reason
 

@@ -59,18 +59,18 @@ def check_specs(specs: Collection[type[Operator]]) -> None:
 
 def check_step_kinds(kinds: Mapping[str, StepKind | None]) -> None:
     """Raises OperatorMistake for a kind (by module name) that no step of a file could be."""
-    by_word: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     fields: dict[str, tuple[str, object]] = {}
     for module, kind in kinds.items():
         if kind is None:
             raise OperatorMistake(f"kind {module}", ["has no `KIND`: no step of a file would be of this kind"])
         mistakes = []
         own = kind.settings.model_fields
-        if kind.word in by_word:
-            mistakes.append(f"has the word `{kind.word}` of {by_word[kind.word]}")
-        by_word.setdefault(kind.word, module)
-        if kind.word and kind.word not in own:
-            mistakes.append(f"has the word `{kind.word}`, which is no key of {kind.settings.__name__}")
+        if kind.key in by_key:
+            mistakes.append(f"has the key `{kind.key}` of {by_key[kind.key]}")
+        by_key.setdefault(kind.key, module)
+        if kind.key and kind.key not in own:
+            mistakes.append(f"has the key `{kind.key}`, which is no key of {kind.settings.__name__}")
         mistakes += [
             f"requires `{name}` of every step of a file: give it a default"
             for name, one in own.items()

@@ -29,22 +29,22 @@ def step_kinds() -> tuple[StepKind, ...]:
 
 
 def choose_step_kind(step: Any) -> StepKind:
-    """Returns the kind whose word the step has, or the kind without a word if it has none."""
+    """Returns the kind whose key the step has, or the kind without a key if it has none."""
     given = kinds_in(step)
-    return given[0] if given else next(kind for kind in step_kinds() if not kind.word)
+    return given[0] if given else next(kind for kind in step_kinds() if not kind.key)
 
 
 def kinds_in(step: Any) -> list[StepKind]:
-    """Returns the kinds whose words a step has, except those whose word is an other key of the step's kind."""
-    given = [kind for kind in step_kinds() if kind.word and getattr(step, kind.word) is not None]
+    """Returns the kinds whose keys a step has, except those whose key is an other key of the step's kind."""
+    given = [kind for kind in step_kinds() if kind.key and getattr(step, kind.key) is not None]
     taken = {key for kind in given for key in kind.other_keys}
-    own = [kind for kind in given if kind.word not in taken]
+    own = [kind for kind in given if kind.key not in taken]
     taken = {key for kind in own for key in kind.other_keys}
-    return [*own, *(kind for kind in given if kind not in own and kind.word not in taken)]
+    return [*own, *(kind for kind in given if kind not in own and kind.key not in taken)]
 
 
 def keys_of(kind: StepKind) -> tuple[str, ...]:
-    """Returns the keys that a step of this kind may have besides its word."""
+    """Returns the keys that a step of this kind may have besides its own."""
     return (*kind.keys, *kind.other_keys)
 
 

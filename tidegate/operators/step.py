@@ -178,12 +178,12 @@ NEEDS_RETRACTION: Final = "needs retraction, which is not supported yet: a delet
 class StepKind:
     """One kind of step."""
 
-    word: ClassVar[str]
+    key: ClassVar[str]
     """The key that makes a step one of this kind; empty for the kind of a step without such a key."""
     needs: ClassVar[Mapping[str, str]] = {}
     """Other keys that it requires, and the remedy if one is missing."""
     other_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of other kinds that its steps may have. Even if one is the word of its kind, the step is of this kind."""
+    """Keys of other kinds that its steps may have. Even if one is the key of its kind, the step is of this kind."""
     examples: ClassVar[tuple[str, ...]] = ()
     """The keys of example steps in a file, which the contract test runs. The input columns are `id bigint, customer
     string, amount double, at timestamp, tags array<string>`.
@@ -198,8 +198,8 @@ class StepKind:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of its settings besides `word`."""
-        return tuple(name for name in self.settings.model_fields if name != self.word)
+        """The keys of its settings besides `key`."""
+        return tuple(name for name in self.settings.model_fields if name != self.key)
 
     def expressions(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for overrides
         """Returns the expressions of a step, so that their grammar is checked even if the input columns are unknown."""

@@ -341,12 +341,12 @@ def _results(
         for name, one in scope.declared.items()
         if isinstance(one.settings, StepSettings)
     }
-    words = {name: kind.word for name, kind in kinds.items()}
+    keys = {name: kind.key for name, kind in kinds.items()}
     return [
-        _warning(loaded.problem((*scope.declared[name].path, word), message, remedy, at_key=True))
-        for name, word, message, remedy in (
-            *find_counted_again(reachable, words),
-            *find_withheld(reachable, corrections, words),
+        _warning(loaded.problem((*scope.declared[name].path, key), message, remedy, at_key=True))
+        for name, key, message, remedy in (
+            *find_counted_again(reachable, keys),
+            *find_withheld(reachable, corrections, keys),
         )
     ]
 

@@ -239,21 +239,21 @@ Found = tuple[OperatorName, str, str, str]
 """Name of a step or sink, the key in the file, the effect, the remedy."""
 
 
-def find_counted_again(graph: LogicalGraph, words: Mapping[str, str]) -> Iterator[Found]:
+def find_counted_again(graph: LogicalGraph, keys: Mapping[str, str]) -> Iterator[Found]:
     """Yields steps that count every result of a step that emits a new one for each record, such as totals of totals.
 
-    `words` are the keys in the file that determine the kinds of the steps, by step name.
+    `keys` are the keys in the file that determine the kinds of the steps, by step name.
     """
     givers: dict[OperatorName, OperatorName] = {}
     for name, node in graph.items():
         emits = node.operator.emits()
         of = next((givers[one.upstream] for one in node.inputs if one.upstream in givers), None)
         if of is not None and node.operator.counts_updates():
-            word = words[name]
+            key = keys[name]
             yield (
                 name,
-                word,
-                f"`{of}` emits a new result for each record, and `{word}` counts every one",
+                key,
+                f"`{of}` emits a new result for each record, and `{key}` counts every one",
                 f"give `{of}` a `window`, or read what `{of}` reads; ignore this if every result should count",
             )
         of = next((givers[one.upstream] for one in node.passing() if one.upstream in givers), None)
@@ -283,7 +283,7 @@ def find_untimed(graph: LogicalGraph) -> Iterator[tuple[OperatorName, OperatorNa
                 yield name, untimed[one.upstream, one.output]
 
 
-def find_withheld(graph: LogicalGraph, corrections: Mapping[str, str], words: Mapping[str, str]) -> Iterator[Found]:
+def find_withheld(graph: LogicalGraph, corrections: Mapping[str, str], keys: Mapping[str, str]) -> Iterator[Found]:
     """Yields what prevents the rows that delete a result of a corrected session from becoming tombstones.
 
     These rows have the session's key and window, but NULL for every aggregate and everything computed from one.
@@ -295,8 +295,8 @@ def find_withheld(graph: LogicalGraph, corrections: Mapping[str, str], words: Ma
             of = corrections[name.partition(".")[0]]
             one = node.operator
             found = _withhold_sink(one, nulls, of) if isinstance(one, SinkOperator) else _withhold_step(one, nulls, of)
-            for word, happens, remedy in found:
-                yield name, word or words[name], happens, remedy
+            for key, happens, remedy in found:
+                yield name, key or keys[name], happens, remedy
         empty[name] = _derive_empty(node, nulls)
 
 

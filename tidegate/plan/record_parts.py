@@ -116,13 +116,13 @@ class SinkParts:
     @property
     def headers(self) -> HeaderRules | None:
         """The header rules of the file, or None."""
-        words = self._sink.headers
-        if words is None:
+        headers = self._sink.headers
+        if headers is None:
             return None
-        passed = None if words.pass_ == ALL else words.pass_ if isinstance(words.pass_, tuple) else ()
-        drop = (*words.drop, *self._stale()) if words.pass_ == ALL else words.drop
-        drop = (*drop, *self._written_headers()) if words.pass_ != NONE else drop
-        return HeaderRules(passed, drop, words.rename, self.added, tuple(words.add.values()))
+        passed = None if headers.pass_ == ALL else headers.pass_ if isinstance(headers.pass_, tuple) else ()
+        drop = (*headers.drop, *self._stale()) if headers.pass_ == ALL else headers.drop
+        drop = (*drop, *self._written_headers()) if headers.pass_ != NONE else drop
+        return HeaderRules(passed, drop, headers.rename, self.added, tuple(headers.add.values()))
 
     def _written_headers(self) -> tuple[str, ...]:
         """Returns the headers that the format sets, if the columns of the sink may be written."""
@@ -168,8 +168,8 @@ class SinkParts:
     def _path(self, *below: str) -> Path:
         return (*self._path_of, *below)
 
-    def _check_type(self, word: str, name: str, kinds: frozenset[str], what: str, remedy: str, *below: str) -> None:
-        path = self._path(word, *below)
+    def _check_type(self, key: str, name: str, kinds: frozenset[str], what: str, remedy: str, *below: str) -> None:
+        path = self._path(key, *below)
         kind = self._builder.column(path, name, self._columns)
         if kind is not None and kind.kind not in kinds:
             self._builder.problem(path, f"`{name}` is {kind}, not {what}", remedy)
@@ -193,16 +193,16 @@ class SinkParts:
                 self._builder.problem(self._path("key"), message, remedy)
 
     def _check_tombstones(self) -> None:
-        words = self._sink.on_null
-        if words is None:
+        on_null = self._sink.on_null
+        if on_null is None:
             return
-        if words.column == DELETED and DELETED not in self._columns and self._gets_changes():
+        if on_null.column == DELETED and DELETED not in self._columns and self._gets_changes():
             remedy = f"pass it on: a `select` before the sink needs `{DELETED}: {DELETED}`"
             self._builder.problem(self._path("on_null", "column"), f"there is no column `{DELETED}`", remedy)
         else:
             self._check_type(
                 "on_null",
-                words.column,
+                on_null.column,
                 frozenset({"boolean"}),
                 "boolean",
                 "compare it with something in a `select`",
@@ -211,7 +211,7 @@ class SinkParts:
         if self.key is None:
             message = "a tombstone needs a key, and this sink has none"
             self._builder.problem(self._path("on_null"), message, "add `key`: the column that is the record key")
-        elif words.column == self.key:
+        elif on_null.column == self.key:
             self._builder.problem(self._path("on_null", "column"), f"`{self.key}` is the key", "name another column")
 
     def _gets_changes(self) -> bool:
@@ -219,21 +219,19 @@ class SinkParts:
         return name in self._builder.changelogs or name in self._builder.corrections
 
     def _check_headers(self) -> None:
-        words = self._sink.headers
-        if words is None:
+        headers = self._sink.headers
+        if headers is None:
             return
         rules = self.headers
         assert rules is not None
         if rules.pass_through:
             self._check_loss()
-        for word in ("drop", "rename") if not rules.pass_through else ():
-            if getattr(words, word):
+        for key in ("drop", "rename") if not rules.pass_through else ():
+            if getattr(headers, key):
                 message = "no headers are passed on"
-                self._builder.problem(
-                    self._path("headers", word), message, "add `pass: all`, or remove it", at_key=True
-                )
+                self._builder.problem(self._path("headers", key), message, "add `pass: all`, or remove it", at_key=True)
         added: list[tuple[str, str]] = []
-        for place, (header, text) in enumerate(words.add.items()):
+        for place, (header, text) in enumerate(headers.add.items()):
             path = self._path("headers", "add", header)
             expression = self._builder.expression(path, text, self._columns)
             if expression is None:
@@ -253,18 +251,18 @@ class SinkParts:
         return column
 
     def _choose_topic(self) -> None:
-        words = self._sink.topic
-        if isinstance(words, str):
-            self.topic = words
+        topic = self._sink.topic
+        if isinstance(topic, str):
+            self.topic = topic
             return
         path = self._path("topic", "expression")
-        expression = self._builder.expression(path, words.expression, self._columns)
+        expression = self._builder.expression(path, topic.expression, self._columns)
         if expression is None:
             return
         if expression.type.kind != "string":
             self._builder.problem(path, f"is {expression.type}, not a string", derive_cast_remedy(expression, STRING))
             return
-        self.topic = TopicChoice(self._add("topic", expression), words.allow, words.expression)
+        self.topic = TopicChoice(self._add("topic", expression), topic.allow, topic.expression)
 
     def _check_loss(self) -> None:
         lost = find_loss(self._builder.graph, self._reads)

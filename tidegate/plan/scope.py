@@ -162,11 +162,11 @@ def _inputs(
 
 def _of_another_kind(name: str, operator: str, found: Mapping[str, Declared]) -> tuple[str, str]:
     """Returns message and remedy for a step without the operator that a named input reads."""
-    words = " or ".join(f"`{kind.word}`" for kind in step_kinds() if operator in kind.operators)
+    choices = " or ".join(f"`{kind.key}`" for kind in step_kinds() if operator in kind.operators)
     others = [other for other, one in found.items() if operator in one.operators]
-    missing = f"add a step with {words} that reads `{name}`, and name it here"
+    missing = f"add a step with {choices} that reads `{name}`, and name it here"
     remedy = derive_suggestion(name, others, otherwise=missing) if others else missing
-    return f"`{name}` is not a step with {words}", remedy
+    return f"`{name}` is not a step with {choices}", remedy
 
 
 def _not_an_output(name: str, of: Declared) -> tuple[str, str]:

@@ -263,9 +263,9 @@ class Builder:
         kind = choose_step_kind(step)
         source = self.changelogs.get(one.name)
         if source is not None and (reason := kind.refuses_changes(step)):
-            message = f"`{kind.word}` of the inserts, updates and deletes of `{source}` {reason}"
+            message = f"`{kind.key}` of the inserts, updates and deletes of `{source}` {reason}"
             remedy = "read a topic of rows; `tidegate docs changes` has the steps that take changes"
-            self.problem((*one.path, kind.word), message, remedy, at_key=True)
+            self.problem((*one.path, kind.key), message, remedy, at_key=True)
         self._refuse_repeats(one, step, kind)
         if all(getattr(step, key) is not None for key in kind.needs):  # otherwise reported by the checks of the file
             context = _Context(self, one, columns)
@@ -279,13 +279,13 @@ class Builder:
             return
         if one.name in self.corrections and (counts or kind.refuses_changes(step)):
             reason = NEEDS_RETRACTION if counts else kind.refuses_changes(step)
-            message = f"`{kind.word}` of the results of `{of}`, which later records correct, {reason}"
+            message = f"`{kind.key}` of the results of `{of}`, which later records correct, {reason}"
         elif counts:
-            message = f"`{kind.word}` of the results of `{of}`, which are emitted again, would count each of them"
+            message = f"`{kind.key}` of the results of `{of}`, which are emitted again, would count each of them"
         else:
             return
         remedy = f"remove `allowed_lateness` and `emit` of `{of}`, or read a step like it without them"
-        self.problem((*one.path, kind.word), message, remedy, at_key=True)
+        self.problem((*one.path, kind.key), message, remedy, at_key=True)
 
     # -- sinks ---------------------------------------------------------------------------------------------------------
 

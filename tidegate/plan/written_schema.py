@@ -77,7 +77,7 @@ class _Part(NamedTuple):
 
     path: Path
     format_path: Path
-    word: str
+    name: str
     """The suffix in names of subjects."""
     settings: WrittenSchema
     sink: SinkSettings
@@ -123,13 +123,13 @@ def _subject(part: _Part, text: SchemaText, name_of: Callable[[SchemaText], str]
         raise FormatRefusal(
             "the one schema of all records is not registered for each of several topics",
             f"name its subject: `{part.path[-1]}: {{registry: NAME}}`"
-            + (", or write `schema: {subject: record}`" if part.word == "value" else ""),
+            + (", or write `schema: {subject: record}`" if part.name == "value" else ""),
         )
     if settings.subject == "topic":
-        return f"{topic}-{part.word}"
+        return f"{topic}-{part.name}"
     try:
         name = name_of(text)
     except FormatRefusal as refusal:  # a key, which may have any type; a value's schema was checked before
-        message = f"the subject is named after the record, but the {part.word} is not a record"
+        message = f"the subject is named after the record, but the {part.name} is not a record"
         raise FormatRefusal(message, f"name it: `{part.path[-1]}: {{registry: NAME}}`") from refusal
     return name if settings.subject == "record" else f"{topic}-{name}"

@@ -134,8 +134,8 @@ class SchemaRegistry:
         except SchemaMissing:  # a new subject accepts anything
             return
         if not found.is_compatible:
-            words = "; ".join(found.messages or ()) or "without a reason"
-            raise SchemaIncompatible(f"the schema is not compatible with those of `{subject}`: {words}")
+            reasons = "; ".join(found.messages or ()) or "without a reason"
+            raise SchemaIncompatible(f"the schema is not compatible with those of `{subject}`: {reasons}")
 
     def copy(self, schema_id: int | str) -> SchemaText | None:
         """Returns the copy on disk of a schema that was read by its id."""

@@ -67,7 +67,7 @@ BODY_BYTES_MAX: Final = 4 << 20
 CONNECTIONS_MAX: Final = 8
 PAUSES_S: Final = (0.0, 0.2, 1.0)
 """Pause before each round of a request."""
-WORDS_CHARACTERS_MAX: Final = 2000
+MESSAGE_CHARACTERS_MAX: Final = 2000
 MEDIA: Final = "application/vnd.schemaregistry.v1+json"
 MISSING: Final = frozenset({40401, 40402, 40403})
 """The registry's codes for a missing subject, version or schema. A 404 without one means an unknown path."""
@@ -76,7 +76,7 @@ _BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallErr
 """TLS errors that only mean that the connection has ended."""
 
 
-class _Words(msgspec.Struct):
+class _RegistryError(msgspec.Struct):
     """The error message of the registry."""
 
     error_code: int = 0
@@ -193,30 +193,30 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
     if 300 <= status < 400:
         remedy = "set `url` to the address of the redirect"
         raise RegistryRefused(f"{where} answers with a redirect to {(location or 'nowhere')[:200]}", remedy=remedy)
-    words = _words(body)
-    said = words.message[:WORDS_CHARACTERS_MAX]
+    error = _read_error(body)
+    said = error.message[:MESSAGE_CHARACTERS_MAX]
     text = f"{where}: {said or f'HTTP status {status}'}"
     with_status = f"{text} (HTTP status {status})" if said else text
     if status in _AGAIN or status >= 500:
         raise RegistryUnavailable(with_status)
     if status in (401, 403):
         remedy = "check `username` and `password`, or `token`, and their permissions"
-        raise RegistryRefused(with_status, error_code=words.error_code, remedy=remedy)
+        raise RegistryRefused(with_status, error_code=error.error_code, remedy=remedy)
     if status == 404:
-        if words.error_code in MISSING:
-            raise SchemaMissing(text, error_code=words.error_code)
+        if error.error_code in MISSING:
+            raise SchemaMissing(text, error_code=error.error_code)
         remedy = "is `url` complete? Some registries serve this interface below a path"
         raise RegistryPathMissing(f"{where} does not have {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
     if status == 409:
-        raise SchemaIncompatible(text, error_code=words.error_code)
-    raise RegistryRefused(text, error_code=words.error_code)
+        raise SchemaIncompatible(text, error_code=error.error_code)
+    raise RegistryRefused(text, error_code=error.error_code)
 
 
-def _words(body: bytes) -> _Words:
+def _read_error(body: bytes) -> _RegistryError:
     try:
-        return msgspec.json.decode(body, type=_Words)
+        return msgspec.json.decode(body, type=_RegistryError)
     except UNDECODABLE:
-        return _Words()
+        return _RegistryError()
 
 
 def _authorization(settings: RegistrySettings) -> dict[str, str]:

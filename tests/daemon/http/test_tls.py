@@ -207,7 +207,7 @@ def test_a_replaced_certificate_is_shown_to_new_connections_and_a_broken_one_is_
 
 
 @pytest.mark.parametrize(
-    ("word", "content", "said"),
+    ("option", "content", "said"),
     [
         ("certificate", None, "No such file"),
         ("key", None, "No such file"),
@@ -222,7 +222,7 @@ def test_files_that_cannot_be_used_are_refused_with_their_word(
     settings: HttpTlsSettings,
     identities: dict[str, Identity],
     tmp_path: Path,
-    word: str,
+    option: str,
     content: str | None,
     said: str,
 ) -> None:
@@ -230,7 +230,7 @@ def test_files_that_cannot_be_used_are_refused_with_their_word(
     if content is not None:
         file.write_text(identities[content].key.read_text() if content in identities else content)
     with pytest.raises(TlsRefused, match=said) as refused:
-        make_context(settings.model_copy(update={word: str(file)}))
+        make_context(settings.model_copy(update={option: str(file)}))
     assert str(file) in refused.value.message
     assert refused.value.exit_code == 2
 

@@ -205,7 +205,7 @@ class CogroupRuntime(OperatorRuntime):
 class CogroupKind(StepKind):
     """Its inputs are named by `left` and `right`."""
 
-    word = "cogroup"
+    key = "cogroup"
     examples = (
         "key: id, cogroup: {left: rows, right: more, take: {one: left.amount, other: right.amount, at: right.at}}",
         "key: [id, customer], cogroup: {left: rows, right: rows, outer: left, take: {one: left.amount}}",

@@ -28,8 +28,8 @@ from tidegate.config.fields.types import (
 KEEP: Final = "keep"
 RESET: Final = "reset"
 NOTE_MAX: Final = 500
-_WORDS: Final = (KEEP, RESET)
-_KEYS: Final = (*_WORDS, "drop", "defaults")
+_VERBS: Final = (KEEP, RESET)
+_KEYS: Final = (*_VERBS, "drop", "defaults")
 _WAS_REMEDY: Final = "write the former name, or {step: former_name, columns: {new: old}}"
 _STATE_REMEDY: Final = 'write keep, reset, {keep: "why, and when"} or {reset: "why, and when"}'
 
@@ -79,15 +79,15 @@ def _was(value: object) -> Was:
 def _state(value: object) -> DirectiveVerb:
     if not isinstance(value, Mapping):
         text = require_text(value, "keep or reset", _STATE_REMEDY)
-        if text not in _WORDS:
+        if text not in _VERBS:
             raise refusal(
-                f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS, otherwise=_STATE_REMEDY)
+                f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _VERBS, otherwise=_STATE_REMEDY)
             )
         return DirectiveVerb(text)
     for key in value:
         if key not in _KEYS:
             raise refusal("unknown key", derive_suggestion(str(key), _KEYS), at=str(key))
-    verbs = [word for word in _WORDS if word in value]
+    verbs = [verb for verb in _VERBS if verb in value]
     if len(verbs) > 1:
         raise refusal("keep and reset are given", "a state continues or begins empty: keep one of them", at=RESET)
     if not value:
@@ -142,7 +142,7 @@ _STATE: Final = ValueCheck(
     _state,
     {
         "anyOf": [
-            {"type": "string", "enum": list(_WORDS)},
+            {"type": "string", "enum": list(_VERBS)},
             {
                 "type": "object",
                 "properties": {

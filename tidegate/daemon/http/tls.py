@@ -29,7 +29,7 @@ _SUBJECT_NAMES: Final = frozenset({"DNS", "URI"})
 
 
 class TlsRefused(TidegateError):
-    """Certificate, key or authorities of `http.tls` cannot be used; `word` is the option at fault."""
+    """Certificate, key or authorities of `http.tls` cannot be used; `option` is the option at fault."""
 
     code = "http-tls-refused"
     exit_code = 2
@@ -90,10 +90,10 @@ def make_context(settings: HttpTlsSettings) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for word in ("certificate", "key", "client_ca"):
-        file = getattr(settings, word)
+    for option in ("certificate", "key", "client_ca"):
+        file = getattr(settings, option)
         if file is not None:
-            _try(word, file, Path(file).stat, "name a file that the daemon's user can read")
+            _try(option, file, Path(file).stat, "name a file that the daemon's user can read")
     scratch = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _try(
         "certificate",
@@ -122,12 +122,12 @@ def names_of(certificate: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def _try(word: str, file: str, step: Callable[[], object], remedy: str) -> None:
+def _try(option: str, file: str, step: Callable[[], object], remedy: str) -> None:
     try:
         step()
     except (OSError, ValueError) as error:  # SSLError is an OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        raise TlsRefused(f"{file} (http.tls.{word}) cannot be used: {reason}; {remedy}", word=word) from error
+        raise TlsRefused(f"{file} (http.tls.{option}) cannot be used: {reason}; {remedy}", option=option) from error
 
 
 def find_caller(request: web.Request, tls: ServerTls | None) -> tuple[HttpClientIdentity, str]:

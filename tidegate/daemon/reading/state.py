@@ -136,8 +136,8 @@ class _Lookup:
 
     def _render_command(self, query: StateQuery) -> str:
         options = [] if query.state is None else ["--state", query.state]
-        words = [query.step or "", *options, *(word for text in query.key for word in ("--key", text))]
-        return f"{self._command} {shlex.join(words)}"
+        arguments = [query.step or "", *options, *(argument for text in query.key for argument in ("--key", text))]
+        return f"{self._command} {shlex.join(arguments)}"
 
 
 class _Sizes:

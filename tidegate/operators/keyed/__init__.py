@@ -99,9 +99,9 @@ class KeyedOperator(StepOperator, frozen=True):
                 branch,
                 columns={
                     **branch.columns,
-                    **{name: digest(digest(*self.words(branch)), name) for name, _ in self.added_columns()},
+                    **{name: digest(digest(*self.digested(branch)), name) for name, _ in self.added_columns()},
                 },
-                conditions=branch.conditions | {digest(*self.words(branch))},
+                conditions=branch.conditions | {digest(*self.digested(branch))},
             )
             for branch in lineages
         )
@@ -112,12 +112,12 @@ class KeyedOperator(StepOperator, frozen=True):
 
     def _parts(self, branch: Lineage) -> Iterator[tuple[str, str, str]]:
         conditions = sorted(branch.conditions)
-        yield branch.origin, "what is kept", digest(*self.words(branch), branch.time, *conditions)
+        yield branch.origin, "what is kept", digest(*self.digested(branch), branch.time, *conditions)
         for name in self.held_columns():
             if name not in (*self.keys, *self.deciding_columns()):
                 yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
 
-    def words(self, branch: Lineage) -> tuple[str, ...]:
+    def digested(self, branch: Lineage) -> tuple[str, ...]:
         """Returns the kind, its settings, and digests of the keys and of the other deciding columns."""
         deciding = (branch.columns[name] for name in (*self.keys, *self.deciding_columns()))
         return self.kind, *map(str, self.parameters().values()), *deciding

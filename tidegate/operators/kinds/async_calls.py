@@ -25,7 +25,7 @@ from tidegate.user_code.describe import CodeDescription
 from tidegate.user_code.modules import split_reference
 from tidegate.user_code.reference import reference_check
 
-WORD: Final = "async"
+ASYNC: Final = "async"
 
 
 _FUNCTION = Annotated[
@@ -36,7 +36,7 @@ _FUNCTION = Annotated[
         "of `output`, or None for NULLs (`tidegate docs async`)."
     ),
 ]
-_FIELDS: dict[str, Any] = {WORD: (_FUNCTION, None)}
+_FIELDS: dict[str, Any] = {ASYNC: (_FUNCTION, None)}
 AsyncSettings = create_model(
     "AsyncSettings", __base__=CallSettings, __doc__="The keys of an asynchronous step.", **_FIELDS
 )
@@ -90,7 +90,7 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
 class AsyncKind(StepKind):
     """The kind of a step with `async`."""
 
-    word = WORD
+    key = ASYNC
     examples = ("async: lookups:country, output: {country: string}",)
     needs: ClassVar[Mapping[str, str]] = {
         "output": "add the columns that the function answers: `output: {country: string}`"
@@ -100,8 +100,8 @@ class AsyncKind(StepKind):
 
     @override
     def code(self, step: Any) -> Mapping[Path, str]:
-        reference = getattr(step, WORD)
-        return {} if reference is None else {(WORD,): reference}
+        reference = getattr(step, ASYNC)
+        return {} if reference is None else {(ASYNC,): reference}
 
     @override
     def refuses_changes(self, step: Any) -> str:
@@ -109,7 +109,7 @@ class AsyncKind(StepKind):
 
     @override
     def build(self, step: Any, context: StepContext) -> None:
-        output, code = derive_output(step, context), context.code((WORD,))
+        output, code = derive_output(step, context), context.code((ASYNC,))
         if code is None or not _is_callable(code, context) or output is None:
             return
         context.declare_columns(output)
@@ -132,12 +132,12 @@ def _is_callable(code: CodeDescription, context: StepContext) -> bool:
     """Tells whether calls can use it; if not, reports it."""
     name = split_reference(code.reference)[1]
     if code.is_step:
-        context.problem((WORD,), f"`{name}` is a step", f"write `python: {code.reference}`")
+        context.problem((ASYNC,), f"`{name}` is a step", f"write `python: {code.reference}`")
     elif not code.is_async:
         remedy = f"write `async def {name}(row)`: a function that blocks would stop all calls"
-        context.problem((WORD,), f"`{name}` is not async", remedy)
+        context.problem((ASYNC,), f"`{name}` is not async", remedy)
     elif code.takes_settings:
-        context.problem((WORD,), f"`{name}` needs two arguments", "it gets one argument, the row as a dict")
+        context.problem((ASYNC,), f"`{name}` needs two arguments", "it gets one argument, the row as a dict")
     else:
         return True
     return False

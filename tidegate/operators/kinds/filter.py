@@ -89,7 +89,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
 class FilterKind(StepKind):
     """The kind of a step with `where`."""
 
-    word = "where"
+    key = "where"
     examples = ("where: amount > 1",)
     settings = FilterSettings
 

@@ -137,7 +137,7 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
 class HttpKind(StepKind):
     """The kind of a step with `http`."""
 
-    word = "http"
+    key = "http"
     examples = ("http: {url: 'https://prices/{id}'}, output: {price: double}",)
     needs: ClassVar[Mapping[str, str]] = {
         "output": "add the fields of the answer's JSON that become columns: `output: {price: double}`"

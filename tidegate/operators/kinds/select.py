@@ -32,7 +32,7 @@ class SelectSettings(Settings):
 class SelectKind(StepKind):
     """The kind of a step with `select`."""
 
-    word = "select"
+    key = "select"
     examples = ("select: {id: id, double: amount * 2}",)
     settings = SelectSettings
 

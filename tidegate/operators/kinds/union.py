@@ -10,9 +10,9 @@ from tidegate.operators.step import StepContext, StepKind
 
 
 class UnionKind(StepKind):
-    """The kind of a step without the word of another kind."""
+    """The kind of a step without the key of another kind."""
 
-    word = ""
+    key = ""
     examples = ("from: [rows, more]",)
     settings = Settings
 

@@ -18,7 +18,7 @@ class AzureStore(ObjectStoreKind):
     schemes = ("az",)
     example = "az://container/tidegate/orders"
     options = frozenset({"account", "endpoint", "credentials_file", "ca"})
-    word = "container"
+    bucket_term = "container"
 
     @override
     def recipe(self, options: StorageOptions) -> Recipe:

@@ -28,22 +28,22 @@ def parse_place(address: str) -> ObjectStoreAddress:
     return ObjectStoreAddress(bucket, prefix.strip("/"))
 
 
-def find_problem(address: str, word: str) -> str:
-    """Returns what is wrong with an address; empty if nothing is. `word` is the store's term for a bucket.
+def find_problem(address: str, term: str) -> str:
+    """Returns what is wrong with an address; empty if nothing is. `term` is the store's term for a bucket.
 
     Never quotes an address that may hold a credential.
     """
     if "@" in address or "?" in address or "#" in address:
         return (
-            f"the address has more than a {word} and a prefix in it; credentials come from the environment, a role or "
+            f"the address has more than a {term} and a prefix in it; credentials come from the environment, a role or "
             "`checkpoints.storage.credentials_file`, never from an address"
         )
     place = parse_place(address)
     if not place.bucket:
-        return f"`{address[:80]}` names no {word}"
+        return f"`{address[:80]}` names no {term}"
     if not _BUCKET.fullmatch(place.bucket):
         return (
-            f"`{place.bucket[:80]}` is not a valid {word} name: letters, digits, `.`, `_` and `-`, two of them at least"
+            f"`{place.bucket[:80]}` is not a valid {term} name: letters, digits, `.`, `_` and `-`, two of them at least"
         )
     if len(place.prefix) > PREFIX_MAX:
         return f"the prefix has {len(place.prefix)} characters, at most {PREFIX_MAX}"
@@ -56,12 +56,12 @@ def find_problem(address: str, word: str) -> str:
 class ObjectStoreKind(StoreKind):
     """A provider; providers differ only in `recipe`."""
 
-    word: ClassVar[str] = "bucket"
+    bucket_term: ClassVar[str] = "bucket"
     """The provider's term for a bucket."""
 
     @override
     def check(self, address: str) -> str:
-        return find_problem(address, self.word)
+        return find_problem(address, self.bucket_term)
 
     @override
     def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:

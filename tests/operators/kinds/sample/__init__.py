@@ -51,7 +51,7 @@ class SampleOperator(KeyedOperator, frozen=True, tag="sample"):
 class SampleKind(KeyedKind):
     """A step with `key` and `sample`."""
 
-    word = "sample"
+    key = "sample"
     settings = SampleStepSettings
     operator = SampleOperator
     examples = ("key: customer, sample: {every: 3}",)

@@ -256,7 +256,7 @@ def encodings_of(functions: Iterable[Aggregate]) -> dict[str, str]:
 class AggregateKind(StepKind):
     """The kind of a step with `aggregate`."""
 
-    word = "aggregate"
+    key = "aggregate"
     examples = (
         "key: customer, aggregate: {n: count(*), most: max(amount), first: min(customer)}",
         "key: [customer, id], aggregate: {n: count(*)}, emit: latest",

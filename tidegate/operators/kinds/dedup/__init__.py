@@ -83,7 +83,7 @@ class DedupOperator(LateKeyedOperator, frozen=True, tag="dedup"):
             (
                 branch.origin,
                 "what a duplicate is",
-                digest(digest("conditions", *sorted(branch.conditions)), digest(*self.words(branch)), branch.time),
+                digest(digest("conditions", *sorted(branch.conditions)), digest(*self.digested(branch)), branch.time),
             )
             for branch in lineages
         )
@@ -103,7 +103,7 @@ class DedupOperator(LateKeyedOperator, frozen=True, tag="dedup"):
 class DedupKind(StepKind):
     """The kind of a step with `dedup`."""
 
-    word = "dedup"
+    key = "dedup"
     examples = ("dedup: {key: id, within: 20s}",)
     settings = DedupStepSettings
 

@@ -177,7 +177,7 @@ class EventTimeOperator(StepOperator, frozen=True, tag="event_time"):
 class EventTimeKind(StepKind):
     """The kind of a step with `event_time`."""
 
-    word = "event_time"
+    key = "event_time"
     examples = ("event_time: at, watermark: {delay: 2s}", "event_time: timestamp_millis(id), watermark: {ahead: 1h}")
     settings = EventTimeSettings
 

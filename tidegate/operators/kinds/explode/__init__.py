@@ -179,7 +179,7 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
 class ExplodeKind(StepKind):
     """The kind of a step with `explode`."""
 
-    word = "explode"
+    key = "explode"
     examples = ("explode: {tags: tag}",)
     settings = ExplodeSettings
 

@@ -154,8 +154,8 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
 
     @override
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
-        word, emitted = ("late", self.late) if output == LATE else ("join", self.output)
-        columns = {name: digest(word, self.name, name) for name, _ in emitted}
+        name, emitted = ("late", self.late) if output == LATE else ("join", self.output)
+        columns = {column: digest(name, self.name, column) for column, _ in emitted}
         return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
 
     @override
@@ -167,7 +167,7 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
         conditions = sorted(branch.conditions)
         keys = (branch.columns[key] for key in self.key_columns[port])
         yield branch.origin, "the keys", digest("join", *keys, branch.time, *conditions)
-        yield branch.origin, "what has matched", digest(self.rows, *self._window_words(), self._digest(branch, port))
+        yield branch.origin, "what has matched", digest(self.rows, *self._window_parts(), self._digest(branch, port))
         for name, _ in self.sides[port]:
             yield branch.origin, f"`{name}`", digest("joined", branch.columns[name], *conditions)
 
@@ -179,7 +179,7 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
         others = {name: digest("column", name) for name in columns_of(self.where)}
         return digest_expression(self.where, others | own)
 
-    def _window_words(self) -> tuple[str, ...]:
+    def _window_parts(self) -> tuple[str, ...]:
         one = self.matching
         return ("window", *map(str, (one.size_ms, one.every_ms, one.offset_ms))) if one.size_ms else ()
 
@@ -225,7 +225,7 @@ def _text(expression: Expression) -> str:
 class JoinKind(StepKind):
     """The kind of a step with `join`."""
 
-    word = "join"
+    key = "join"
     other_keys = ("where", "select", "window")
     examples = (
         "join: {l: rows, r: more}, on: {id: id}, within: {before: 3s, after: 5s}, select: {a: l.customer, at: r.at}",

@@ -228,7 +228,7 @@ class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
 class KeepKind(StepKind):
     """The kind of a step with `keep`."""
 
-    word = "keep"
+    key = "keep"
     examples = (
         "key: customer, keep: last",
         "key: customer, keep: {by: amount, n: 2}",

@@ -49,28 +49,28 @@ NULL: Final = "null"
 DROP: Final = "drop"
 FAIL: Final = "fail"
 WAIT: Final = "wait"
-_WORDS: Final = (NULL, DROP, FAIL)
+_ACTIONS: Final = (NULL, DROP, FAIL)
 _REMEDY: Final = 'write "null", drop, fail or wait 30s'
 _DURATION: Final = duration("10ms", "1h")
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """One of the words, and how long a row waits for a row of the table."""
+    """What happens to a row without a match, and how long a row waits for a row of the table."""
 
-    word: str = NULL
+    action: str = NULL
     wait_ms: int = 0
 
     def __str__(self) -> str:
-        return f"{self.word} {render_duration(self.wait_ms)}" if self.word == WAIT else self.word
+        return f"{self.action} {render_duration(self.wait_ms)}" if self.action == WAIT else self.action
 
 
 def _missing(value: object) -> Missing:
     text = require_text(value, '"null", drop, fail or wait 30s', _REMEDY)
-    word, _, time = text.partition(" ")
-    if word == WAIT and time:
+    action, _, time = text.partition(" ")
+    if action == WAIT and time:
         return Missing(WAIT, _DURATION.check(time.strip()))
-    if text not in _WORDS:
-        near = derive_suggestion(text, _WORDS)
+    if text not in _ACTIONS:
+        near = derive_suggestion(text, _ACTIONS)
         remedy = near if near.startswith("did you mean") else _REMEDY
         raise refusal(f"`{text[:60]}` is not one of the choices", remedy)
     return Missing(text)
@@ -83,7 +83,7 @@ MissingMode = Annotated[
         {
             "type": "string",
             "pattern": "^(null|drop|fail|wait +([0-9]+(ms|s|m|h))+)$",
-            "examples": [*_WORDS, "wait 30s"],
+            "examples": [*_ACTIONS, "wait 30s"],
         },
     ),
 ]
@@ -200,7 +200,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     @property
     def may_wait(self) -> bool:
         """True if rows of the stream may wait; its state then has all their columns."""
-        return self.missing.word == WAIT
+        return self.missing.action == WAIT
 
     @override
     def requires(self, port: int = 0) -> frozenset[Requirement]:
@@ -218,7 +218,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
 
     @override
     def selects_by(self) -> frozenset[str] | None:
-        return frozenset(self.key_columns[STREAM]) if self.missing.word == DROP else None
+        return frozenset(self.key_columns[STREAM]) if self.missing.action == DROP else None
 
     @override
     def unrepeatable(self) -> tuple[str, ...]:
@@ -252,8 +252,8 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         own = (*self.table_keys, *self.held)
         table = {qualified_name(self.table, name): digest("table", self.table, name) for name, _ in own}
         added = {name: digest("lookup", self.name, digest_expression(one, table)) for name, one in self.add}
-        drops = self.missing.word in (DROP, FAIL)
-        conditions = {digest("lookup", self.name, self.missing.word)} if drops else set()
+        drops = self.missing.action in (DROP, FAIL)
+        conditions = {digest("lookup", self.name, self.missing.action)} if drops else set()
         return tuple(
             msgspec.structs.replace(
                 branch,
@@ -312,7 +312,7 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
 class LookupKind(StepKind):
     """The kind of a step with `lookup`."""
 
-    word = "lookup"
+    key = "lookup"
     examples = (
         "from: rows, lookup: known, on: {id: id}, add: {name: known.customer, twice: known.amount * 2}",
         "from: rows, lookup: known, on: {id: id}, add: {name: known.customer}, missing: drop, begin: immediately",
@@ -364,7 +364,7 @@ class LookupKind(StepKind):
         paths: dict[Path, dict[str, str]] = {
             ("on", column): {stream_name: column, table_name: key} for key, column in pairs.items()
         }
-        matched = context.match_keys(paths, () if missing.word == DROP else (stream_name,))
+        matched = context.match_keys(paths, () if missing.action == DROP else (stream_name,))
         if matched is None:
             return
         read = {name for one in added.values() for name in columns_of(one)}

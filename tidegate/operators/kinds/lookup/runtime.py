@@ -271,7 +271,7 @@ class LookupRuntime(OperatorRuntime):
 
     def _join(self, batch: pl.DataFrame, out: Out) -> None:
         joined, found = self._with_table(batch)
-        missing = self._operator.missing.word
+        missing = self._operator.missing.action
         if missing in (DROP, FAIL) and not found.all():
             if missing == FAIL:
                 out.fail(batch, [self._failure(row) for row in (~found).arg_true().to_list()])

@@ -327,13 +327,13 @@ class PythonOperator(KeyedOperator, frozen=True, tag="python"):
         return tuple(
             msgspec.structs.replace(
                 branch,
-                columns={name: digest(*self._row_words(branch), output, name, str(kind)) for name, kind in columns},
-                conditions=branch.conditions | {digest(*self._row_words(branch), output)},
+                columns={name: digest(*self._row_parts(branch), output, name, str(kind)) for name, kind in columns},
+                conditions=branch.conditions | {digest(*self._row_parts(branch), output)},
             )
             for branch in lineages
         )
 
-    def _row_words(self, branch: Lineage) -> tuple[str, ...]:
+    def _row_parts(self, branch: Lineage) -> tuple[str, ...]:
         """Returns digests of what the results of a row depend on."""
         return self.kind, self.reference, *(branch.columns[name] for name, _ in sorted(self.columns))
 
@@ -411,7 +411,7 @@ def _render_state(one: DeclaredState) -> str:
 class PythonKind(StepKind):
     """The kind of a step with `python`."""
 
-    word = "python"
+    key = "python"
     needs: ClassVar[Mapping[str, str]] = {
         "output": "add all columns that the step emits: `output: {user: string, clicks: bigint}`"
     }

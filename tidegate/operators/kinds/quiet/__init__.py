@@ -131,7 +131,7 @@ class QuietOperator(LateKeyedOperator, frozen=True, tag="quiet"):
             (
                 branch.origin,
                 "when a key is quiet",
-                digest(digest("conditions", *sorted(branch.conditions)), digest(*self.words(branch)), branch.time),
+                digest(digest("conditions", *sorted(branch.conditions)), digest(*self.digested(branch)), branch.time),
             )
             for branch in lineages
         )
@@ -164,7 +164,7 @@ class QuietOperator(LateKeyedOperator, frozen=True, tag="quiet"):
 class QuietKind(StepKind):
     """The kind of a step with `quiet`."""
 
-    word = QUIET
+    key = QUIET
     examples = (
         "quiet: {key: customer, for: 3s}",
         "quiet: {key: [customer, id], for: 2s, repeat: 5s}, late: late",

@@ -134,7 +134,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
 class RouteKind(StepKind):
     """The kind of a step with `route`."""
 
-    word = "route"
+    key = "route"
     examples = ("route: {big: amount > 2, small: amount > 1}",)
     settings = RouteSettings
 

@@ -199,7 +199,7 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
 class TableKind(StepKind):
     """The kind of a step with `table`."""
 
-    word = "table"
+    key = "table"
     examples = ("table: {key: id}", "table: {key: customer}", "table: {key: id, ttl: 1h}")
     settings = TableStepSettings
     operators = (ROWS,)

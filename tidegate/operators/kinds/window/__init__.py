@@ -209,7 +209,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     @override
     def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
         """Includes the allowed lateness, since a window that is already removed cannot be corrected."""
-        window = digest("window", *self._window_words())
+        window = digest("window", *self._window_parts())
         digests = derive_digests(lineages, self.keys, self.aggregates)
         own = [(one.origin, "the window", window) for one in lineages]
         times = [(one.origin, EVENT_TIME, one.time) for one in lineages]
@@ -233,7 +233,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         late = ", late rows" if self.window.single and self.allowed_lateness_ms else ""
         return {WINDOW: f"{self.window}{late}"}
 
-    def _window_words(self) -> tuple[str, ...]:
+    def _window_parts(self) -> tuple[str, ...]:
         window = self.window
         numbers = (window.size_ms, window.every_ms, window.offset_ms, window.early_ms)
         return (
@@ -290,7 +290,7 @@ def _list_of(first: Columns, parts: tuple[StateField, ...]) -> DataType:
 class WindowKind(StepKind):
     """The kind of a step with `window`."""
 
-    word = "window"
+    key = "window"
     examples = (
         "key: customer, window: {tumbling: 10s}, aggregate: {n: count(*)}",
         "key: customer, window: {sliding: 20s, every: 10s}, aggregate: {n: sum(id)}, allowed_lateness: 5s, late: late",

@@ -157,15 +157,15 @@ Problem = tuple[str, str, str]
 def derive_windowing(window: WindowSettings, early_ms: int) -> Windowing | list[Problem]:
     """Returns the windows that the settings define, or the problems with them."""
     given = {"tumbling": window.tumbling_ms, "sliding": window.sliding_ms, "session": window.session_ms}
-    chosen = [(word, size) for word, size in given.items() if size is not None]
+    chosen = [(kind, size) for kind, size in given.items() if size is not None]
     if len(chosen) != 1:
         message = (
             "no kind of window is given" if not chosen else f"both `{chosen[0][0]}` and `{chosen[1][0]}` are given"
         )
         return [("" if not chosen else chosen[1][0], message, "write one of tumbling, sliding and session")]
-    [(word, size_ms)] = chosen
-    problems = [*_misplaced(window, word), *_sizes(window, word, size_ms)]
-    every_ms = {"tumbling": size_ms, "sliding": window.every_ms or size_ms, "session": 0}[word]
+    [(kind, size_ms)] = chosen
+    problems = [*_misplaced(window, kind), *_sizes(window, kind, size_ms)]
+    every_ms = {"tumbling": size_ms, "sliding": window.every_ms or size_ms, "session": 0}[kind]
     if early_ms and every_ms:
         problems += _early(size_ms, every_ms, early_ms)
     if problems:
@@ -173,33 +173,33 @@ def derive_windowing(window: WindowSettings, early_ms: int) -> Windowing | list[
     return Windowing(size_ms, every_ms, window.offset_ms or 0, window.time_zone or "", early_ms)
 
 
-def _misplaced(window: WindowSettings, word: str) -> list[Problem]:
+def _misplaced(window: WindowSettings, kind: str) -> list[Problem]:
     problems: list[Problem] = []
-    if word == "sliding" and window.every_ms is None:
+    if kind == "sliding" and window.every_ms is None:
         problems.append(("", "`every` is missing", "add it: how often a window begins"))
-    if word != "sliding" and window.every_ms is not None:
-        problems.append(("every", f"a {word} window has no `every`", "remove it, or write sliding"))
-    if word == "session":
+    if kind != "sliding" and window.every_ms is not None:
+        problems.append(("every", f"a {kind} window has no `every`", "remove it, or write sliding"))
+    if kind == "session":
         for key, value in (("offset", window.offset_ms), ("time_zone", window.time_zone)):
             if value is not None:
                 problems.append((key, f"a session has no `{key}`: it begins with a record", "remove it"))
     return problems
 
 
-def _sizes(window: WindowSettings, word: str, size_ms: int) -> list[Problem]:
+def _sizes(window: WindowSettings, kind: str, size_ms: int) -> list[Problem]:
     problems: list[Problem] = []
-    every_ms = window.every_ms if word == "sliding" and window.every_ms is not None else size_ms
+    every_ms = window.every_ms if kind == "sliding" and window.every_ms is not None else size_ms
     if every_ms > size_ms:
         remedy = "make it at most the size: records between two windows would be in none"
         problems.append(("every", f"is more than the size, {render_duration(size_ms)}", remedy))
     elif size_ms // every_ms > SLICES_MAX:
         remedy = f"make it at least {render_duration(-(-size_ms // SLICES_MAX))}"
         problems.append(("every", f"a record would be in {size_ms // every_ms:,} windows", remedy))
-    if word != "session" and window.offset_ms is not None and window.offset_ms >= every_ms:
+    if kind != "session" and window.offset_ms is not None and window.offset_ms >= every_ms:
         limit = f"less than {render_duration(every_ms)}"
         problems.append(("offset", f"is not {limit}, after which the windows repeat", f"make it {limit}"))
-    if word != "session" and window.time_zone is not None and gcd(size_ms, every_ms) % DAY_MS:
-        key = word if size_ms % DAY_MS else "every"
+    if kind != "session" and window.time_zone is not None and gcd(size_ms, every_ms) % DAY_MS:
+        key = kind if size_ms % DAY_MS else "every"
         remedy = "use whole days, as 1d, or remove `time_zone`"
         problems.append((key, "a window in a time zone lasts whole days", remedy))
     return problems
