@@ -58,7 +58,7 @@ TRIGGERS: Final = (
     Mutant("C11", f"{COORDINATOR}._trigger", "self._pending[checkpoint] = PendingCheckpoint(", "PendingCheckpoint("),
     Mutant("C12", f"{LOOP}.on_trigger", "if task.chain.source is not None:", "if True:"),
     Mutant("C12", f"{LOOP}.on_completed", "for task in self.tasks:", "for task in self.tasks[:1]:"),
-    Mutant("C13", f"{COORDINATOR}._expire", "if now_ms >= self._expiry_ms(p)", "if False"),
+    Mutant("C13", f"{COORDINATOR}._expire", "if now_ms >= self._timeouts.expiry_ms(p)", "if False"),
     Mutant("C14", f"{COORDINATOR}._give_up", "del self._pending[pending.id]", "pass"),
     Mutant("C15", "coordinator.events:TriggerRequested.properties", "return SAVEPOINT", "return ORDERED"),
     Mutant("C15", "coordinator.events:CheckpointProperties.periodic", "not (self.forced or self.ordered)", "True"),

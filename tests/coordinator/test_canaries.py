@@ -15,7 +15,7 @@ from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, Identity, encode_entry
 from tidegate.coordinator.events import DiscardStates
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.ledger import Key, TransactionLedger, key_of
+from tidegate.coordinator.ledger import Key, StateLedger, TransactionLedger, key_of
 from tidegate.coordinator.restore_target import Fallback, TransactionStatus
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import TidegateError
@@ -53,14 +53,7 @@ def discard_whatever_an_ack_names(patch: pytest.MonkeyPatch) -> None:
 
 def take_a_failed_append_for_absent(patch: pytest.MonkeyPatch) -> None:
     """Its state is discarded at once, although the entry may be there."""
-    patch.setattr("tidegate.coordinator.coordinator.DOUBTFUL_MAX", 0)
-    real = Coordinator._discard
-
-    def discard(self: Coordinator, handles: Iterable[StateHandle]) -> None:
-        self._doubtful = ()
-        real(self, handles)
-
-    patch.setattr(Coordinator, "_discard", discard)
+    patch.setattr(StateLedger, "doubt", lambda self, handles: None)
 
 
 def take_a_lost_race_for_won(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +110,7 @@ def append_two_at_a_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def complete_with_files_that_nobody_retains(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("tidegate.coordinator.coordinator.decide_gone", lambda checkpoint, handles, retained: ())
+    patch.setattr("tidegate.coordinator.ledger.decide_gone", lambda checkpoint, handles, retained: ())
 
 
 def count_a_savepoint_before_its_output_is_committed(patch: pytest.MonkeyPatch) -> None:
@@ -135,7 +128,7 @@ def let_savepoints_use_up_the_ids(patch: pytest.MonkeyPatch) -> None:
 
 
 def drop_the_state_of_a_savepoint_with_everything_it_shares(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("tidegate.coordinator.coordinator.decide_garbage", lambda handles, needed: tuple(handles))
+    patch.setattr("tidegate.coordinator.ledger.decide_garbage", lambda handles, needed: tuple(handles))
 
 
 def go_back_although_the_damaged_one_was_committed(patch: pytest.MonkeyPatch) -> None:

@@ -96,11 +96,6 @@ SLOT_ROOMS = ("formats", "state", "expressions", "operators", "task", "sources",
 OWN_FRAMES = ("formats/arrow.py", "formats/kinds/avro/wire.py", "formats/record_limits.py")
 """Exempt modules: no other code holds the frames that they write."""
 
-LARGE_CLASSES = {
-    "coordinator/coordinator.py Coordinator": "the whole state of one machine, as its table of transitions has it",
-}
-"""Classes over the limit, each with a reason. The test fails if one of them is within the limit again: remove it."""
-
 CHECKED_EVERYWHERE: dict[str, Callable[[str], list[str]]] = {
     "modules have at most 700 lines": rules.check_module_size,
     "functions have at most 60 lines": rules.check_function_sizes,
@@ -157,8 +152,7 @@ def test_every_python_file_keeps_the_rule(name: str) -> None:
 
 def test_classes_have_one_job() -> None:
     """Checks the limits of 20 attributes and 8 constructor parameters."""
-    found = {complaint.removeprefix(f"{PACKAGE.name}/").partition(" has ")[0] for complaint in said()["classes"]}
-    assert found == {name.replace(" ", ": ") for name in LARGE_CLASSES}, said()["classes"]
+    report(said()["classes"])
 
 
 def test_everything_public_has_a_docstring() -> None:

@@ -16,7 +16,6 @@ Events and instructions are defined in `events.py`, trigger refusals in `trigger
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from tidegate.coordinator.events import (
     FORCED,
@@ -54,57 +53,50 @@ from tidegate.coordinator.events import (
     TriggerRequested,
     WriteSavepoint,
 )
-from tidegate.coordinator.ledger import TransactionLedger, decide_garbage, decide_gone, listed_paths
-from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
+from tidegate.coordinator.ledger import StateLedger, TransactionLedger
+from tidegate.coordinator.pending import DECIDED_MAX, DecidedCheckpoints, PendingCheckpoint, PendingPhase
 from tidegate.coordinator.story import Story
 from tidegate.coordinator.triggers import (
     ACTIVE,
     PHASES,
     AttemptPhase,
     Cause,
+    CheckpointIds,
     CheckpointPolicy,
     TriggerFacts,
+    TriggerTimer,
     decide_refusal,
-    earliest_trigger_ms,
     is_crowded,
 )
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, Job, StateHandle
 from tidegate.ids import CheckpointId, SubtaskId
 
-RECENT_MAX: Final = 64
-DOUBTFUL_MAX: Final = 10_000
-
 
 class Coordinator:
     """Coordinates the checkpoints of one attempt, on one thread. Raises ProtocolBroken for impossible events.
 
-    `recent_max` bounds the number of decided checkpoints that are remembered. An ack for an older one counts as late.
+    `remembered_max` bounds the number of decided checkpoints that are remembered.
     """
 
-    def __init__(self, settings: CheckpointPolicy, job: Job, recent_max: int = RECENT_MAX) -> None:
+    def __init__(self, settings: CheckpointPolicy, job: Job, remembered_max: int = DECIDED_MAX) -> None:
         self._settings = settings
-        self._recent_max = recent_max
         self._job = job
         self._phase = AttemptPhase.STARTING
         self._running: set[SubtaskId] = set()
         self._story = Story()
         self._ledger = TransactionLedger(job.carried, self._story)
-        self._next_id = job.first_checkpoint
-        self._reserved_to = job.reserved_to
+        self._states = StateLedger(job.retained, settings.retained)
+        self._ids = CheckpointIds(job.first_checkpoint, job.reserved_to)
+        self._timer = TriggerTimer(settings)
         self._pending: dict[CheckpointId, PendingCheckpoint] = {}
         self._appending: CompletedCheckpoint | None = None
         self._unended: dict[CheckpointId, tuple[PendingCheckpoint, CompletedCheckpoint]] = {}
-        self._retained = job.retained
-        self._recent: dict[CheckpointId, CheckpointFailure | None] = {}
-        self._doubtful: tuple[StateHandle, ...] = ()
+        self._decided = DecidedCheckpoints(remembered_max)
+        self._timeouts = CheckpointTimeouts(settings.timeout_ms)
         self._deadlines = TransactionDeadlines(settings.transaction_margin_ms)
-        self._next_trigger_ms: int | None = None
-        self._last_completed_ms: int | None = None
         self._newest_ended = CheckpointId(0)
         self._final: CheckpointId | None = None
         self._failures_in_a_row = 0
-        self._brokers_away = False
-        self._brokers_back_ms = 0
         self._wall_offset_ms = 0
         self._out: list[Instruction] = []
 
@@ -139,12 +131,15 @@ class Coordinator:
         """Returns the time by which a Tick is due, or None if only other events can change anything."""
         if self._phase not in ACTIVE:
             return None
-        deadlines = [self._expiry_ms(p) for p in self._pending.values() if p.can_expire and not self._brokers_away]
+        deadlines = [
+            self._timeouts.expiry_ms(p) for p in self._pending.values() if p.can_expire and not self._timeouts.suspended
+        ]
         risk = self._transaction_deadline_ms()
         if risk is not None:
             deadlines.append(risk[0])
-        if self._next_trigger_ms is not None and self._phase is AttemptPhase.RUNNING and not self._crowded():
-            deadlines.append(max(self._next_trigger_ms, earliest_trigger_ms(self._settings, self._last_completed_ms)))
+        due_ms = self._timer.due_ms
+        if due_ms is not None and self._phase is AttemptPhase.RUNNING and not self._crowded():
+            deadlines.append(due_ms)
         return min(deadlines, default=None)
 
     def _dispatch(self, event: Event) -> None:
@@ -170,9 +165,8 @@ class Coordinator:
                 self._on_savepoint_answered(event)
             case OpenTransaction():
                 self._deadlines.opened(event)
-            case BrokersSeen(answering=answering, now_ms=now_ms):
-                self._brokers_back_ms = now_ms if answering and self._brokers_away else self._brokers_back_ms
-                self._brokers_away = not answering
+            case BrokersSeen():
+                self._timeouts.brokers_seen(event)
             case Tick() | AttemptEnded():
                 pass  # expiry is checked for every event, and `handle` deals with the end of the attempt
 
@@ -191,21 +185,14 @@ class Coordinator:
         self._running.add(event.subtask)
         if self._phase is AttemptPhase.STARTING and self._running == self._job.subtasks:
             self._move(Cause.ALL_RUNNING)
-            first_ms = self._settings.first_ms
-            self._next_trigger_ms = event.now_ms + (self._settings.interval_ms if first_ms is None else first_ms)
+            self._timer.start(event.now_ms)
 
     def _run_timer(self, now_ms: int) -> None:
-        """Triggers a periodic checkpoint when due.
-
-        Intervals missed while others are in progress yield one trigger (C25).
-        """
-        due_ms = self._next_trigger_ms
+        """Triggers a periodic checkpoint when due."""
+        due_ms = self._timer.due_ms
         if due_ms is None or self._phase is not AttemptPhase.RUNNING or now_ms < due_ms or self._crowded():
             return
-        if now_ms < earliest_trigger_ms(self._settings, self._last_completed_ms):
-            return
-        on_beat_ms = due_ms + self._settings.interval_ms
-        self._next_trigger_ms = on_beat_ms if on_beat_ms > now_ms else now_ms + self._settings.interval_ms
+        self._timer.advance(now_ms)
         self._trigger(PERIODIC, now_ms)
 
     def _trigger(self, properties: CheckpointProperties, now_ms: int) -> None:
@@ -213,8 +200,7 @@ class Coordinator:
         if refusal is not None:
             self._out.append(TriggerRefused(refusal, properties))
             return
-        checkpoint = self._next_id
-        self._next_id = CheckpointId(checkpoint + 1)
+        checkpoint = self._ids.take()
         if properties.final:
             self._move(Cause.FINAL_TRIGGERED)
         self._pending[checkpoint] = PendingCheckpoint(
@@ -228,11 +214,11 @@ class Coordinator:
             phase=self._phase,
             under_way=self._load,
             unended=len(self._unended),
-            last_completed_ms=self._last_completed_ms,
+            last_completed_ms=self._timer.last_completed_ms,
             sources_running=self._job.sources <= self._running,
             all_running=self._job.subtasks <= self._running,
-            next_id=self._next_id,
-            reserved_to=self._reserved_to,
+            next_id=self._ids.next,
+            reserved_to=self._ids.reserved_to,
             savepoint_under_way=any(p.properties.savepoint for p in self._pending.values()),
         )
         return decide_refusal(self._settings, facts, properties, now_ms)
@@ -269,12 +255,10 @@ class Coordinator:
                 if pending.awaits_commit:
                     self._follow_savepoint(pending, now_ms)
             return outcome
-        if ack.checkpoint in self._recent:
-            if self._recent[ack.checkpoint] is None:
-                return AckOutcome.DUPLICATE
-            self._ledger.prepared(ack)  # given up, but its records will not be sent again: the next checkpoint lists it
-            return AckOutcome.DISCARDED
-        return AckOutcome.LATE
+        outcome = self._decided.outcome(ack.checkpoint)
+        if outcome is AckOutcome.DISCARDED:
+            self._ledger.prepared(ack)  # its records will not be sent again: the next checkpoint lists it
+        return outcome
 
     def _on_decline(self, event: DeclineReceived) -> None:
         decline = event.decline
@@ -292,7 +276,7 @@ class Coordinator:
                 return
             if pending.properties.savepoint:
                 continue
-            gone = decide_gone(pending.id, pending.handles, self._retained)
+            gone = self._states.gone(pending.id, pending.handles)
             if gone:
                 self._give_up(pending, CheckpointFailure.STATE_GONE, ", ".join(gone[:10]))
                 continue
@@ -314,16 +298,15 @@ class Coordinator:
         pending.move(PendingPhase.DECIDED)
         pending.journaled_at_ms = event.now_ms
         del self._pending[pending.id]
-        self._remember(pending.id, None)
-        self._reserved_to = event.reserved_to
-        self._last_completed_ms = event.now_ms
+        self._decided.remember(pending.id, None)
+        self._ids.reserved_to = event.reserved_to
+        self._timer.last_completed_ms = event.now_ms
         self._failures_in_a_row = 0
-        self._retained = (*self._retained, completed)[-self._settings.retained :]
+        self._states.completed(completed)
         self._ledger.decided(completed.committables, pending.acks.values())
         for older in [p for p in self._pending.values() if p.id < pending.id and p.properties.subsumed]:
             self._give_up(older, CheckpointFailure.SUBSUMED, f"checkpoint {pending.id}")
-        doubtful, self._doubtful = self._doubtful, ()
-        self._discard(doubtful)
+        self._discard(self._states.take_doubtful())
         self._unended[pending.id] = (pending, completed)
         if not self._ledger.all_ended(completed.committables):
             self._out.append(CommitTransactions(pending.id))
@@ -359,7 +342,7 @@ class Coordinator:
         if self._phase is AttemptPhase.ENDED:
             return
         pending, _ = self._appended(event.checkpoint)
-        self._doubtful = (*self._doubtful, *pending.handles)[-DOUBTFUL_MAX:]
+        self._states.doubt(pending.handles)
         self._give_up(pending, CheckpointFailure.JOURNAL_FAILED, event.detail)
         if not event.retriable:
             self._stop(f"checkpoint {event.checkpoint} could not be written to the journal: {event.detail}")
@@ -393,20 +376,16 @@ class Coordinator:
         else:
             pending.move(PendingPhase.WRITTEN)
             del self._pending[pending.id]
-            self._remember(pending.id, None)
+            self._decided.remember(pending.id, None)
             self._discard(pending.handles)
         self._finish()
 
     # Giving up
 
-    def _expiry_ms(self, pending: PendingCheckpoint) -> int:
-        """Returns the expiry time; the full timeout starts again after an outage of the brokers."""
-        return max(pending.triggered_at_ms, self._brokers_back_ms) + self._settings.timeout_ms
-
     def _expire(self, now_ms: int) -> None:
-        if self._brokers_away:
+        if self._timeouts.suspended:
             return
-        for pending in [p for _, p in sorted(self._pending.items()) if now_ms >= self._expiry_ms(p)]:
+        for pending in [p for _, p in sorted(self._pending.items()) if now_ms >= self._timeouts.expiry_ms(p)]:
             detail = f"{self._settings.timeout_ms} ms have passed, {pending.missing}"
             self._give_up_if_waiting(pending.id, CheckpointFailure.EXPIRED, detail)
 
@@ -422,7 +401,7 @@ class Coordinator:
     def _give_up(self, pending: PendingCheckpoint, reason: CheckpointFailure, detail: str) -> None:
         pending.move(PendingPhase.DISCARDED)
         del self._pending[pending.id]
-        self._remember(pending.id, reason)
+        self._decided.remember(pending.id, reason)
         self._story.tell(f"checkpoint {pending.id} given up: {reason.name} {detail}")
         if reason is not CheckpointFailure.ATTEMPT_ENDED:
             self._out.append(NotifyAborted(self._job.attempt, pending.id, reason, detail))
@@ -441,19 +420,11 @@ class Coordinator:
 
     def _discard(self, handles: Iterable[StateHandle]) -> None:
         """Discards those of the handles that no completed, pending or doubtful checkpoint needs (F27)."""
-        needed = set(listed_paths(self._retained))
-        needed.update(handle.path for pending in self._pending.values() for handle in pending.handles)
-        needed.update(handle.path for handle in self._doubtful)
-        if self._appending is not None:
-            needed.update(handle.path for handle in self._appending.states)
-        garbage = decide_garbage(handles, frozenset(needed))
+        pending = [handle for one in self._pending.values() for handle in one.handles]
+        appending = () if self._appending is None else self._appending.states
+        garbage = self._states.garbage(handles, (*pending, *appending))
         if garbage:
             self._out.append(DiscardStates(garbage))
-
-    def _remember(self, checkpoint: CheckpointId, given_up: CheckpointFailure | None) -> None:
-        self._recent[checkpoint] = given_up
-        while len(self._recent) > self._recent_max:
-            del self._recent[min(self._recent)]
 
     # Transactions and the end of the attempt
 
@@ -476,7 +447,7 @@ class Coordinator:
         if risk is not None and now_ms >= risk[0] and self._phase in ACTIVE:
             why = (
                 "no broker answers; to wait longer for them, raise"
-                if self._brokers_away
+                if self._timeouts.suspended
                 else "no checkpoint has completed in time; see the earlier checkpoints for the reason, or raise"
             )
             self._fail(
@@ -500,6 +471,26 @@ class Coordinator:
         self._move(Cause.ATTEMPT_ENDED)
         for pending in [p for _, p in sorted(self._pending.items()) if p.phase is not PendingPhase.APPENDING]:
             self._give_up(pending, CheckpointFailure.ATTEMPT_ENDED, "")
+
+
+class CheckpointTimeouts:
+    """Tracks when pending checkpoints expire: not while no broker answers, and a full timeout after such an outage."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._outage_ended_ms = 0
+        self.suspended = False
+        """True while no broker answers."""
+
+    def brokers_seen(self, event: BrokersSeen) -> None:
+        """Records whether the brokers answer."""
+        if event.answering and self.suspended:
+            self._outage_ended_ms = event.now_ms
+        self.suspended = not event.answering
+
+    def expiry_ms(self, pending: PendingCheckpoint) -> int:
+        """Returns when a checkpoint expires if it is still pending."""
+        return max(pending.triggered_at_ms, self._outage_ended_ms) + self._timeout_ms
 
 
 class TransactionDeadlines:

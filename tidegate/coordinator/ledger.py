@@ -9,6 +9,7 @@ ended ("carried").
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from tidegate.committable import Committable
 from tidegate.coordinator.story import Story
@@ -17,6 +18,9 @@ from tidegate.ids import CheckpointId, ProducerId, TransactionalId
 from tidegate.storage.names import checkpoint_of_state
 
 Key = tuple[TransactionalId, ProducerId]
+
+DOUBTFUL_MAX: Final = 10_000
+"""State objects of failed appends that are kept at most."""
 
 
 def key_of(committable: Committable) -> Key:
@@ -95,6 +99,37 @@ class TransactionLedger:
 # only when no retained and no pending checkpoint lists it: that is derived from what they list, without a reference
 # counter. A checkpoint may complete only if every object that it lists is its own or listed by a retained checkpoint;
 # any other object may be deleted at any time.
+
+
+class StateLedger:
+    """The state objects that the newest completed checkpoints list, and those of entries that may be in the journal."""
+
+    def __init__(self, retained: tuple[CompletedCheckpoint, ...], retained_max: int) -> None:
+        self._retained = retained
+        self._retained_max = retained_max
+        self._doubtful: tuple[StateHandle, ...] = ()
+
+    def completed(self, checkpoint: CompletedCheckpoint) -> None:
+        """Records a completed checkpoint."""
+        self._retained = (*self._retained, checkpoint)[-self._retained_max :]
+
+    def take_doubtful(self) -> tuple[StateHandle, ...]:
+        """Returns the objects in doubt, which are no longer kept: a later entry is durable."""
+        doubtful, self._doubtful = self._doubtful, ()
+        return doubtful
+
+    def doubt(self, handles: tuple[StateHandle, ...]) -> None:
+        """Keeps the objects of an entry that may exist although its append has failed, until a later one is durable."""
+        self._doubtful = (*self._doubtful, *handles)[-DOUBTFUL_MAX:]
+
+    def gone(self, checkpoint: CheckpointId, handles: Iterable[StateHandle]) -> tuple[str, ...]:
+        """Returns objects that a checkpoint lists although they may have been deleted."""
+        return decide_gone(checkpoint, handles, self._retained)
+
+    def garbage(self, handles: Iterable[StateHandle], pending: Iterable[StateHandle]) -> tuple[StateHandle, ...]:
+        """Returns those that no completed, pending or doubtful checkpoint needs (F27)."""
+        needed = {*listed_paths(self._retained), *(handle.path for handle in (*pending, *self._doubtful))}
+        return decide_garbage(handles, frozenset(needed))
 
 
 def listed_paths(checkpoints: Iterable[CompletedCheckpoint]) -> frozenset[str]:

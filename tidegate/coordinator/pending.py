@@ -1,14 +1,20 @@
-"""A checkpoint that was triggered and is not decided yet (C02): the subtasks that are missing, and the acks so far."""
+"""A checkpoint that was triggered and is not decided yet (C02): the missing subtasks and the acks so far; and the
+outcome of decided ones.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from tidegate.committable import Committable
-from tidegate.coordinator.events import AckOutcome, CheckpointProperties, CheckpointReport
+from tidegate.coordinator.events import AckOutcome, CheckpointFailure, CheckpointProperties, CheckpointReport
 from tidegate.coordinator.story import Story
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
+
+DECIDED_MAX: Final = 64
+"""Decided checkpoints that are remembered. An ack for an older one counts as late."""
 
 
 class PendingPhase(StrEnum):
@@ -155,3 +161,21 @@ class PendingCheckpoint:
             upload_ms=max((ack.upload_ms for ack in acks), default=0.0),
             prepare_ms=max((ack.prepare_ms for ack in acks), default=0.0),
         )
+
+
+class DecidedCheckpoints:
+    """The newest decided checkpoints: what an ack for one of them means."""
+
+    def __init__(self, remembered_max: int) -> None:
+        self._remembered_max = remembered_max
+        self._outcomes: dict[CheckpointId, AckOutcome] = {}
+
+    def remember(self, checkpoint: CheckpointId, given_up: CheckpointFailure | None) -> None:
+        """Records that a checkpoint is complete, or why it was given up."""
+        self._outcomes[checkpoint] = AckOutcome.DUPLICATE if given_up is None else AckOutcome.DISCARDED
+        while len(self._outcomes) > self._remembered_max:
+            del self._outcomes[min(self._outcomes)]
+
+    def outcome(self, checkpoint: CheckpointId) -> AckOutcome:
+        """Returns what an ack for a checkpoint that is not pending means."""
+        return self._outcomes.get(checkpoint, AckOutcome.LATE)

@@ -99,6 +99,46 @@ PHASES: Final[dict[tuple[AttemptPhase, Cause], AttemptPhase]] = {
 ACTIVE: Final = frozenset({AttemptPhase.STARTING, AttemptPhase.RUNNING, AttemptPhase.FINISHING})
 
 
+class CheckpointIds:
+    """The ids that are left for checkpoints before the next journal entry reserves more (C10)."""
+
+    def __init__(self, first: CheckpointId, reserved_to: CheckpointId) -> None:
+        self.next = first
+        self.reserved_to = reserved_to
+
+    def take(self) -> CheckpointId:
+        """Returns the next id, which is used up by that."""
+        taken, self.next = self.next, CheckpointId(self.next + 1)
+        return taken
+
+
+class TriggerTimer:
+    """When the next periodic checkpoint is due: an interval after the last one, and after the minimum pause (C07)."""
+
+    def __init__(self, settings: CheckpointPolicy) -> None:
+        self._settings = settings
+        self._next_ms: int | None = None
+        self.last_completed_ms: int | None = None
+        """When the newest completed checkpoint was in the journal."""
+
+    @property
+    def due_ms(self) -> int | None:
+        """The time from which a periodic checkpoint may begin; None before `start`."""
+        if self._next_ms is None:
+            return None
+        return max(self._next_ms, earliest_trigger_ms(self._settings, self.last_completed_ms))
+
+    def start(self, now_ms: int) -> None:
+        """Starts when all subtasks run."""
+        first_ms = self._settings.first_ms
+        self._next_ms = now_ms + (self._settings.interval_ms if first_ms is None else first_ms)
+
+    def advance(self, now_ms: int) -> None:
+        """Moves on by an interval. Intervals missed while others are in progress yield one trigger (C25)."""
+        on_beat_ms = (self._next_ms or 0) + self._settings.interval_ms
+        self._next_ms = on_beat_ms if on_beat_ms > now_ms else now_ms + self._settings.interval_ms
+
+
 class TriggerFacts(msgspec.Struct, frozen=True):
     """The facts on which the decision about a trigger depends."""
 
