@@ -82,7 +82,7 @@ def test_every_decision_that_is_named_is_there() -> None:
 def test_the_index_of_pages_leads_to_each_of_them() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = [str(page.relative_to(ROOT / "docs")) for page in USED if page.parent.name != "adr" and page.parent != ROOT]
-    rooms = ("pipeline", "formats")  # indexed by docs/pipeline/README.md, a test of which compares it with the code
+    rooms = ("pipeline", "formats", "expressions")  # indexed by pages of which tests compare them with the code
     assert [
         page
         for page in pages
@@ -91,6 +91,7 @@ def test_the_index_of_pages_leads_to_each_of_them() -> None:
     assert "(pipeline/README.md)" in index
 
 
-def test_a_page_about_operations_is_short() -> None:
-    sizes = {page.name: page.stat().st_size for page in (ROOT / "docs" / "operations").glob("*.md")}
+@pytest.mark.parametrize("folder", ["operations", "expressions"])
+def test_a_page_is_short(folder: str) -> None:
+    sizes = {page.name: page.stat().st_size for page in (ROOT / "docs" / folder).glob("*.md")}
     assert {name: size for name, size in sizes.items() if size > 20_000} == {}

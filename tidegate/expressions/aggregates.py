@@ -23,7 +23,7 @@ Resolve = Callable[[Site, tuple[Argument, ...]], AggregateCall]
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """An aggregate function. `signature` and `summary` are published in docs/expressions.md. `resolve` types a call,
+    """An aggregate function. `signature` and `summary` are published in docs/expressions. `resolve` types a call,
     and may raise ExpressionRefusal.
     """
 

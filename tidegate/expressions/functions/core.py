@@ -177,7 +177,7 @@ Result = DataType | Callable[[tuple[Expression, ...]], DataType]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function. `signature` and `summary` are published in docs/expressions.md. `resolve` types a call, and may raise
+    """A function. `signature` and `summary` are published in docs/expressions. `resolve` types a call, and may raise
     ExpressionRefusal.
 
     `lambdas`: arguments may be lambda functions, and `resolve` checks which ones are.

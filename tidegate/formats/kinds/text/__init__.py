@@ -30,10 +30,10 @@ A record is one text in UTF-8, with or without a line end. Without a `pattern`, 
 with the whole text, and needs no `schema`.
 
 With a `pattern`, its named groups are the columns, with the types of the `schema`, or all strings without one. The
-pattern is a regular expression in Java's syntax, as in [`rlike`](../expressions.md), and has to match the whole text.
-If it does not, the record is bad (`PATTERN_MISMATCH`), and the message says how far the pattern matches and what it
-expects there. Groups have the texts of [delimited](delimited.md) values; one that takes no part in the match, or that
-equals `null_value`, is NULL. The names of groups are letters, digits and underscores.
+pattern is a regular expression in Java's syntax, as in [`rlike`](../expressions/text.md), and has to match the whole
+text. If it does not, the record is bad (`PATTERN_MISMATCH`), and the message says how far the pattern matches and what
+it expects there. Groups have the texts of [delimited](delimited.md) values; one that takes no part in the match, or
+that equals `null_value`, is NULL. The names of groups are letters, digits and underscores.
 
 Whatever the pattern is, matching takes time proportional to the text (Rust's engine). So look-around, back-references
 and possessive quantifiers are refused; `[^"]*` usually says what they are for. A text with line breaks needs `(?s)` at
