@@ -26,7 +26,7 @@ from tidegate.coordinator.events import (
     Tick,
 )
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, SourcePositions, StateHandle
-from tidegate.daemon.broker_watch import Sign
+from tidegate.daemon.broker_watch import ProbeResult
 from tidegate.daemon.diagnosis.facts import derive_limits, derive_plan_facts
 from tidegate.daemon.diagnosis.watch import DiagnosisWatch
 from tidegate.daemon.metrics import PipelineMetrics
@@ -166,7 +166,7 @@ class Recording:
             for slot in range(self.slots):
                 self._report(slot, step_s)
             self.metrics.lags(MAIN_CLUSTER, {part: (self._lag(part), at) for part, at in self._offsets.items()})
-            self.metrics.brokers(MAIN_CLUSTER, Sign(away_s=None, why="", took_s=0.01))
+            self.metrics.brokers(MAIN_CLUSTER, ProbeResult(unavailable_s=None, why="", took_s=0.01))
             self.metrics.oldest_transaction(self.random.uniform(2, 7))
             if checkpoints and self.clock.now - self._checkpoint_at >= 5:
                 self.checkpoint()

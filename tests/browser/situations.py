@@ -8,7 +8,7 @@ from typing import Final
 from tests.browser.recording import Phases, Recording
 from tidegate.coordinator.events import FORCED, SAVEPOINT, AttemptEnded, CheckpointFailure
 from tidegate.coordinator.history import FailureRecord, FollowedBy
-from tidegate.daemon.broker_watch import Sign
+from tidegate.daemon.broker_watch import ProbeResult
 from tidegate.daemon.status import PipelineState
 from tidegate.ids import MAIN_CLUSTER, SlotIndex, SubtaskId, VertexId
 
@@ -123,14 +123,14 @@ def failed_checkpoint(now_ms: int) -> Recording:
     return recording
 
 
-def brokers_away(now_ms: int) -> Recording:
+def brokers_unavailable(now_ms: int) -> Recording:
     """No broker has answered for 40 seconds."""
-    recording = Recording("brokers-away", now_ms, minutes=10)
+    recording = Recording("brokers-unavailable", now_ms, minutes=10)
     recording.begin_attempt()
     recording.run(560)
-    for away_s in range(1, 41):
-        silence = Sign(away_s=away_s, why="no broker of localhost:9092 answers", took_s=1.0)
-        recording.metrics.brokers(MAIN_CLUSTER, silence)
+    for unavailable_s in range(1, 41):
+        outage = ProbeResult(unavailable_s=unavailable_s, why="no broker of localhost:9092 answers", took_s=1.0)
+        recording.metrics.brokers(MAIN_CLUSTER, outage)
         recording.wait(1)
     return recording
 
@@ -159,7 +159,7 @@ SITUATIONS: Final[dict[str, Callable[[int], Recording]]] = {
         dead_letters,
         hundred_subtasks,
         failed_checkpoint,
-        brokers_away,
+        brokers_unavailable,
         starting,
         hostile,
     )

@@ -11,7 +11,7 @@ from tidegate.coordinator.discovery import (
     TopicGone,
     TopicReplaced,
     decide_additions,
-    decide_away,
+    decide_missing,
     decide_same_topics,
     derive_assigned,
 )
@@ -44,15 +44,15 @@ def test_a_topic_that_is_not_told_of_adds_nothing() -> None:
 
 
 def test_a_topic_that_stays_away_for_three_looks_is_gone() -> None:
-    once = decide_away(["orders", "paid"], ["paid"], {})
-    twice = decide_away(["orders", "paid"], ["paid"], once)
+    once = decide_missing(["orders", "paid"], ["paid"], {})
+    twice = decide_missing(["orders", "paid"], ["paid"], once)
     assert (once, twice) == ({"orders": 1}, {"orders": 2})
     with pytest.raises(TopicGone, match=r"topic orders no longer exists.* empty `checkpoints.*another topic"):
-        decide_away(["orders", "paid"], ["paid"], twice)
+        decide_missing(["orders", "paid"], ["paid"], twice)
 
 
 def test_a_topic_that_is_back_begins_to_be_missed_anew() -> None:
-    assert decide_away(["orders"], ["orders"], {"orders": 2}) == {}
+    assert decide_missing(["orders"], ["orders"], {"orders": 2}) == {}
 
 
 def test_a_slot_without_partitions_gets_the_first_new_one() -> None:

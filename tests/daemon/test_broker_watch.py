@@ -1,4 +1,4 @@
-"""The brokers are away: reported once, and once when they are back."""
+"""The brokers are unavailable: reported once, and once when they are back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tidegate.daemon.broker_watch import BrokerWatch, Sign
+from tidegate.daemon.broker_watch import BrokerWatch, ProbeResult
 from tidegate.kafka.errors import BrokerUnavailable
 
 
@@ -21,10 +21,10 @@ class Brokers:
         self.why: list[str] = []
         self.cause = "connection refused"
 
-    def tell(self, sign: Sign) -> None:
-        self.told.append(sign.away_s)
-        self.why.append(sign.why)
-        assert sign.took_s == pytest.approx(0.01 if self.there else 2.5)
+    def tell(self, result: ProbeResult) -> None:
+        self.told.append(result.unavailable_s)
+        self.why.append(result.why)
+        assert result.took_s == pytest.approx(0.01 if self.there else 2.5)
 
     async def ask(self, timeout_s: float) -> str:
         self.now += 0.01 if self.there else timeout_s
@@ -162,7 +162,7 @@ def test_an_internal_error_is_in_the_log_and_the_next_look_comes(caplog: pytest.
             await made.look()
 
     asyncio.run(scene())
-    assert [away_s is None for away_s in brokers.told] == [True, False, True]
+    assert [unavailable_s is None for unavailable_s in brokers.told] == [True, False, True]
     assert [record.message for record in caplog.records if record.exc_info] == [
         "internal error while probing the brokers, retrying"
     ]

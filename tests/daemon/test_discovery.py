@@ -121,9 +121,9 @@ def test_each_new_partition_is_sent_to_one_slot_and_once(broker: SessionBroker, 
     assert sent == [(0, order(2)), (1, order(1, 3)), (0, order(4))]
 
 
-@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("unavailable", [False, True])
 def test_a_look_that_fails_is_not_told_while_the_daemon_says_that_no_broker_answers(
-    away: bool, caplog: pytest.LogCaptureFixture
+    unavailable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     looked = asyncio.Event()
 
@@ -143,7 +143,9 @@ def test_a_look_that_fails_is_not_told_while_the_daemon_says_that_no_broker_answ
             {
                 MAIN_CLUSTER: cast(
                     "Any",
-                    SimpleNamespace(cluster_id=cluster_id, topic_facts=topic_facts, away=away, suffix="", place=""),
+                    SimpleNamespace(
+                        cluster_id=cluster_id, topic_facts=topic_facts, unavailable=unavailable, suffix="", place=""
+                    ),
                 )
             }
         )
@@ -158,7 +160,7 @@ def test_a_look_that_fails_is_not_told_while_the_daemon_says_that_no_broker_answ
     told = [record.getMessage() for record in caplog.records]
     assert told == (
         []
-        if away
+        if unavailable
         else ["the topics were not checked for new partitions: reading the topics' metadata: no final answer"]
     )
 

@@ -49,7 +49,7 @@ class Scene:
         self.now = 1000.0
         self.interruptions = 0
         self.bootstrap = "b:9092"
-        self.away = False
+        self.unavailable = False
         self.answer: ResolveReport | Exception = NOTHING
         self.asked: list[tuple[str, list[str]]] = []
         self.metrics = PipelineMetrics("shop", "1")

@@ -55,7 +55,7 @@ def test_a_turn_that_fails_is_told_once_and_followed_by_others(
     async def scene() -> None:
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,
-            kafka=alone(SimpleNamespace(interruptions=0, away=False, stable_offsets=ends)),
+            kafka=alone(SimpleNamespace(interruptions=0, unavailable=False, stable_offsets=ends)),
             metrics=SimpleNamespace(lags=lambda _cluster, _lags: None, reached=lambda _cluster: {}),
         )
         keeping = keeping_house(services)
@@ -136,8 +136,8 @@ def test_each_cluster_has_turns_and_positions_of_its_own() -> None:
 
     async def scene() -> None:
         edges = {
-            MAIN_CLUSTER: SimpleNamespace(interruptions=0, away=False, stable_offsets=hang),
-            US: SimpleNamespace(interruptions=0, away=False, stable_offsets=ends),
+            MAIN_CLUSTER: SimpleNamespace(interruptions=0, unavailable=False, stable_offsets=hang),
+            US: SimpleNamespace(interruptions=0, unavailable=False, stable_offsets=ends),
         }
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,

@@ -158,7 +158,7 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
 
     async def scene() -> None:
         services = SimpleNamespace(
-            clock=SYSTEM_CLOCK, kafka=alone(SimpleNamespace(commit=commit, away=False)), metrics=metrics
+            clock=SYSTEM_CLOCK, kafka=alone(SimpleNamespace(commit=commit, unavailable=False)), metrics=metrics
         )
         executor = InstructionExecutor(
             "shop", cast("Any", services), cast("Any", None), fed.append, *[cast("Any", None)] * 3
@@ -192,7 +192,7 @@ def test_only_a_transaction_that_the_broker_has_aborted_is_counted_as_lost(error
 
     async def scene() -> None:
         services = SimpleNamespace(
-            clock=SYSTEM_CLOCK, kafka=alone(SimpleNamespace(commit=commit, away=False)), metrics=metrics
+            clock=SYSTEM_CLOCK, kafka=alone(SimpleNamespace(commit=commit, unavailable=False)), metrics=metrics
         )
         executor = InstructionExecutor(
             "shop", cast("Any", services), cast("Any", None), cast("Any", None), failed.append, *[cast("Any", None)] * 2
@@ -255,8 +255,8 @@ def test_the_commit_in_one_cluster_waits_for_no_answer_of_another() -> None:
 
     async def scene() -> None:
         edges = {
-            MAIN_CLUSTER: SimpleNamespace(commit=commit, away=False),
-            us: SimpleNamespace(commit=commit_there, away=False),
+            MAIN_CLUSTER: SimpleNamespace(commit=commit, unavailable=False),
+            us: SimpleNamespace(commit=commit_there, unavailable=False),
         }
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK, kafka=KafkaClusters(cast("Any", edges)), metrics=PipelineMetrics("shop", "0")

@@ -48,7 +48,7 @@ class Edge:
         self.error = error
         self.asked: list[Any] = []
         self.done = 0
-        self.away = self.explains_failures = False
+        self.unavailable = self.explains_failures = False
         self.accept_gone: object = None
 
     async def _answer(self, asked: object, answer: T) -> T:
@@ -207,7 +207,7 @@ def test_the_pipeline_waits_while_any_cluster_is_away() -> None:
         edges = [KafkaEdge({}), KafkaEdge({})]
         both = KafkaClusters({MAIN_CLUSTER: edges[0], US: edges[1]})
         edges[1].note(answering=False)
-        seen = [both.away, not edges[0].away, list(both.answering.clusters) == [MAIN_CLUSTER]]
+        seen = [both.unavailable, not edges[0].unavailable, list(both.answering.clusters) == [MAIN_CLUSTER]]
         waiting = asyncio.ensure_future(both.wait_answering())
         await asyncio.sleep(0)
         edges[0].note(answering=False)  # while the other one comes back

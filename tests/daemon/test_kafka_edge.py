@@ -141,19 +141,19 @@ def test_an_outage_explains_failures_while_it_lasts_and_a_minute_longer() -> Non
     """Requests of then run into their time limits after it."""
     clock = HandClock(100.0)
     edge = KafkaEdge({}, cast("Any", SimpleNamespace(clock=clock)))
-    assert (edge.away, edge.explains_failures) == (False, False)
+    assert (edge.unavailable, edge.explains_failures) == (False, False)
     edge.note(answering=True)
-    assert (edge.away, edge.explains_failures) == (False, False)
+    assert (edge.unavailable, edge.explains_failures) == (False, False)
     edge.note(answering=False)
     clock.now += 1000
     edge.note(answering=False)
-    assert (edge.away, edge.explains_failures) == (True, True)
+    assert (edge.unavailable, edge.explains_failures) == (True, True)
     edge.note(answering=True)
     clock.now += AFTERMATH_S - 1
     edge.note(answering=True)
-    assert (edge.away, edge.explains_failures) == (False, True)
+    assert (edge.unavailable, edge.explains_failures) == (False, True)
     clock.now += 1
-    assert (edge.away, edge.explains_failures) == (False, False)
+    assert (edge.unavailable, edge.explains_failures) == (False, False)
 
 
 def test_a_client_that_connects_while_all_are_closed_is_closed_as_well() -> None:

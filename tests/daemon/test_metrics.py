@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.clocks import HandClock
 from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
-from tidegate.daemon.broker_watch import Sign
+from tidegate.daemon.broker_watch import ProbeResult
 from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
 from tidegate.daemon.operator_accounts import OperatorAccounts
@@ -408,7 +408,7 @@ def test_promtool_has_no_complaint() -> None:
 # -- no broker answers -------------------------------------------------------------------------------------------------
 
 
-ANSWER = Sign(None, "", 0.0)
+ANSWER = ProbeResult(None, "", 0.0)
 
 
 def look(metrics: PipelineMetrics) -> tuple[int, float]:
@@ -424,7 +424,7 @@ def test_X18_a_checkpoint_of_an_outage_is_not_fresh_and_the_age_grows_until_the_
     for second in range(1, 11):  # a checkpoint and a look each second; from the 6th on no broker answers
         clock.now += 1
         metrics.checkpoint_completed(completed(second), {})
-        metrics.brokers(MAIN_CLUSTER, Sign(None if second <= 5 else second - 5.0, "away", 0.5))
+        metrics.brokers(MAIN_CLUSTER, ProbeResult(None if second <= 5 else second - 5.0, "away", 0.5))
         if second <= 5:
             assert look(metrics) == (second, 0)
     shown, age = look(metrics)
@@ -446,7 +446,7 @@ def test_X18_the_timestamp_goes_back_with_the_checkpoint() -> None:
     metrics = make_metrics(clock)
     metrics.checkpoint_completed(completed(1), {})
     assert value(metrics, "checkpoint_last_success_timestamp_seconds") == pytest.approx(500.25)
-    metrics.brokers(MAIN_CLUSTER, Sign(2.5, "away", 2.5))
+    metrics.brokers(MAIN_CLUSTER, ProbeResult(2.5, "away", 2.5))
     assert value(metrics, "checkpoint_last_success_timestamp_seconds") == 0
     assert metrics.snapshot().last_checkpoint is None
 
@@ -456,17 +456,17 @@ def test_X18_while_no_broker_answers_the_pipeline_waits_and_says_why_and_for_how
     metrics = make_metrics(clock)
     metrics.state(PipelineState.RUNNING)
     metrics.degraded(MAIN_CLUSTER, "readers are blocked")
-    metrics.brokers(MAIN_CLUSTER, Sign(12.5, "no broker answers at b:9092: refused", 2.5))
+    metrics.brokers(MAIN_CLUSTER, ProbeResult(12.5, "no broker answers at b:9092: refused", 2.5))
     assert metrics.current_state == (PipelineState.WAITING, "no broker answers at b:9092: refused (for 12.5 s)")
     assert value(metrics, "pipeline_state", state="waiting") == 1
     assert value(metrics, "pipeline_state", state="running") == 0
-    assert metrics.snapshot().brokers_away_seconds == 12.5
+    assert metrics.snapshot().brokers_unavailable_seconds == 12.5
     clock.now += 70.0  # since the last look, which may take its time
     for state in (PipelineState.RESTARTING, PipelineState.RESTORING, PipelineState.RUNNING):
         metrics.state(state, "a slot is gone")
         assert metrics.current_state == (PipelineState.WAITING, "no broker answers at b:9092: refused (for 82.5 s)")
-    assert metrics.snapshot().brokers_away_seconds == 82.5
-    assert value(metrics, "brokers_away_seconds", cluster="kafka") == 82.5
+    assert metrics.snapshot().brokers_unavailable_seconds == 82.5
+    assert value(metrics, "brokers_unavailable_seconds", cluster="kafka") == 82.5
     metrics.state(PipelineState.STOPPING)
     assert metrics.current_state == (PipelineState.STOPPING, "")
     metrics.state(PipelineState.RUNNING)
@@ -474,7 +474,7 @@ def test_X18_while_no_broker_answers_the_pipeline_waits_and_says_why_and_for_how
     assert metrics.current_state == (PipelineState.DEGRADED, "readers are blocked")
     metrics.degraded(MAIN_CLUSTER, "")
     assert metrics.current_state == (PipelineState.RUNNING, "")
-    assert value(metrics, "brokers_away_seconds", cluster="kafka") == 0
+    assert value(metrics, "brokers_unavailable_seconds", cluster="kafka") == 0
 
 
 def test_X18_the_last_known_lag_stays_with_its_age() -> None:
@@ -508,13 +508,13 @@ def test_the_brokers_of_each_cluster_are_away_by_themselves() -> None:
     metrics = PipelineMetrics("shop", "0.1.0", elapsed=clock, clusters={ORDERS: MAIN_CLUSTER, TOTALS: us})
     metrics.state(PipelineState.RUNNING)
     metrics.checkpoint_completed(completed(1), {})
-    metrics.brokers(us, Sign(5.0, "no broker answers at us:9092", 0.5))
+    metrics.brokers(us, ProbeResult(5.0, "no broker answers at us:9092", 0.5))
     metrics.brokers(MAIN_CLUSTER, ANSWER)
     clock.now += 1
-    assert value(metrics, "brokers_away_seconds", cluster="us") == 6
-    assert value(metrics, "brokers_away_seconds", cluster="kafka") == 0
+    assert value(metrics, "brokers_unavailable_seconds", cluster="us") == 6
+    assert value(metrics, "brokers_unavailable_seconds", cluster="kafka") == 0
     assert metrics.current_state == (PipelineState.WAITING, "no broker answers at us:9092 (for 6000 ms)")
-    metrics.brokers(MAIN_CLUSTER, Sign(2.0, "no broker answers at eu:9092", 0.5))
+    metrics.brokers(MAIN_CLUSTER, ProbeResult(2.0, "no broker answers at eu:9092", 0.5))
     assert metrics.current_state[1].startswith("no broker answers at us:9092; no broker answers at eu:9092")
     metrics.brokers(us, ANSWER)
     metrics.checkpoint_completed(completed(2), {})

@@ -65,7 +65,7 @@ class HangingStorage(FakeStorage):
 class Kafka:
     """Answers every commit with `outcome`, or raises it."""
 
-    away = False
+    unavailable = False
     open: tuple[TransactionalId, ...] = ()
 
     def __init__(self, outcome: CommitOutcome | Exception = CommitOutcome.COMMITTED) -> None:
@@ -383,7 +383,7 @@ def test_what_is_left_in_two_clusters_is_ended_and_on_record() -> None:
 def test_while_one_cluster_is_away_the_other_is_left_clean() -> None:
     """It keeps all that the journal lists: no cluster may abort what is decided."""
     journal, here, there = journal_of_two(), Kafka(), Kafka()
-    there.away = True
+    there.unavailable = True
     left = left_by(journal, here, there=there)
     assert here.kept == {one.transactional_id for one in journal.state.committables}
     assert len(here.kept) == 2
@@ -405,7 +405,7 @@ def test_a_cluster_that_has_just_frozen_does_not_keep_the_other_from_being_left_
 def test_a_cluster_with_sources_only_blocks_nobody() -> None:
     journal, _ = journal_with()
     kafka, there = Kafka(), Kafka()
-    there.away = True
+    there.unavailable = True
     sinks = [SimpleNamespace(topics=("out",), cluster=MAIN_CLUSTER)]
     services = SimpleNamespace(
         journal=journal,

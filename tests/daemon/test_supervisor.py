@@ -40,7 +40,7 @@ class Planned(Supervisor):
     def __init__(self, *, deploying: bool) -> None:
         self.looks = 0
         """For markers that Kafka has left out."""
-        self.edge = SimpleNamespace(interruptions=0, resolve=self._mend, away=False, explains_failures=False)
+        self.edge = SimpleNamespace(interruptions=0, resolve=self._mend, unavailable=False, explains_failures=False)
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,
             metrics=PipelineMetrics("shop", "0"),
@@ -155,12 +155,12 @@ class InAnOutage(Planned):
     async def _wait_answering(self) -> None:
         self.waits.set()
         await self.answering.wait()
-        self.edge.away = False
+        self.edge.unavailable = False
 
     async def _run_attempt(self) -> None:
         self.number += 1
         if self.number == 1:
-            self.edge.away = self.edge.explains_failures = True
+            self.edge.unavailable = self.edge.explains_failures = True
             raise self.error
         self._verified = True
 

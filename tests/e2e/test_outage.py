@@ -29,7 +29,7 @@ STUCK = "although brokers answer"
 """What alone may cost an attempt. After the hang of the only broker a producer of the client now and then delivers
 nothing more (librdkafka 2.16, cause unknown), and is replaced with its attempt after 120 s."""
 WRITTEN = re.compile(r"tidegate_records_out_total\{.*\} [1-9]")
-AWAY = re.compile(r"tidegate_brokers_away_seconds\{.*\} [1-9]")
+AWAY = re.compile(r"tidegate_brokers_unavailable_seconds\{.*\} [1-9]")
 
 
 def test_F01_F02_a_broker_that_is_away_or_hangs_is_waited_for_in_one_attempt_and_markers_that_it_loses_are_written(
@@ -153,14 +153,14 @@ def wait_answered(daemon: DaemonProcess) -> int:
 
     Returns the length of the log.
     """
-    wait_until(lambda: daemon.status()["brokers_away_seconds"] == 0, "the status says that brokers answer")
+    wait_until(lambda: daemon.status()["brokers_unavailable_seconds"] == 0, "the status says that brokers answer")
     return len(daemon.text())
 
 
 def wait_told(daemon: DaemonProcess, began: int) -> None:
     """Until the outage is reported, and can be seen from outside."""
     wait_until(lambda: "no broker answers at" in daemon.text()[began:], "the outage is reported")
-    wait_until(lambda: daemon.status()["brokers_away_seconds"] != 0, "the status says that brokers are away")
+    wait_until(lambda: daemon.status()["brokers_unavailable_seconds"] != 0, "the status says that brokers are away")
 
 
 def warnings_behind_an_outage(

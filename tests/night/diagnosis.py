@@ -278,14 +278,14 @@ def _silent_partition(stage: _Stage) -> None:
     stage.expect_nothing()
 
 
-def _broker_away(stage: _Stage) -> None:
+def _broker_unavailable(stage: _Stage) -> None:
     stage.load()
     stage.start()
     stage.broker.pause()
     try:
-        stage.expect("brokers-away", cluster="kafka")
+        stage.expect("brokers-unavailable", cluster="kafka")
         threading.Event().wait(20.0)
-        assert [one["code"] for one in stage.diagnoses()] == ["brokers-away"], stage.diagnoses()
+        assert [one["code"] for one in stage.diagnoses()] == ["brokers-unavailable"], stage.diagnoses()
     finally:
         stage.broker.resume()
     stage.expect_nothing()
@@ -309,7 +309,7 @@ def _big_state(stage: _Stage) -> None:
         stage.stack.close()
 
 
-def _registry_away(stage: _Stage) -> None:
+def _registry_unavailable(stage: _Stage) -> None:
     import fastavro  # only here: the other situations need no Avro
 
     def encode(schema_id: int, number: int) -> bytes:
@@ -429,10 +429,10 @@ SITUATIONS: Final[dict[str, Callable[[_Stage], None]]] = {
     "slow disk": _slow_disk,
     "skewed key": _skewed_key,
     "silent partition": _silent_partition,
-    "broker away": _broker_away,
+    "broker unavailable": _broker_unavailable,
     "poison record": _poison_record,
     "big state": _big_state,
-    "registry away": _registry_away,
+    "registry unavailable": _registry_unavailable,
     "full sink": _full_sink,
     "hold": _hold,
     "old transaction": _old_transaction,

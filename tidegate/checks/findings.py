@@ -208,7 +208,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         "`min.insync.replicas` of the same topics",
         "1 where there are more copies: one acknowledges what no other has; or more than there are copies: nothing "
         "can be written",
-        "as many as there are copies: one broker away stops writes",
+        "as many as there are copies: one unavailable broker stops writes",
     ),
     "unclean-election": Check(
         "Unclean election",

@@ -57,11 +57,11 @@ async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
     while True:
         try:
             return await ask()
-        except RegistryUnavailable as away:
+        except RegistryUnavailable as unavailable:
             if time.monotonic() >= deadline:
                 raise
             if not told:
-                logger.warning("waiting up to %g s for the registry: %s", patience_s, away.message)
+                logger.warning("waiting up to %g s for the registry: %s", patience_s, unavailable.message)
             told = True
             await asyncio.sleep(AGAIN_S)
 
@@ -105,19 +105,19 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
     try:
         async with open_registry(loaded.settings.registry) as registry:
             copies = [registry.copy_of_text(one.schema.subject, one.schema) for one in registering(plan)]
-            away = await _wait(registry, patience_s if None in copies else 0.0)
+            unavailable = await _wait(registry, patience_s if None in copies else 0.0)
             new: dict[str, Registering] = {}
             for one in registering(plan):
-                if away is not None and registry.copy_of_text(one.schema.subject, one.schema) is None:
-                    raise away
+                if unavailable is not None and registry.copy_of_text(one.schema.subject, one.schema) is None:
+                    raise unavailable
                 try:
-                    if away is None and await _check(registry, one):
+                    if unavailable is None and await _check(registry, one):
                         first = new.setdefault(one.schema.subject, one)
                         findings += _unknown(one, first)
                 except RegistryRefused as error:
                     findings.append(_refused(one, error))
-            if away is not None:
-                findings.append(_away(away))
+            if unavailable is not None:
+                findings.append(_warn_of_outage(unavailable))
     except (RegistryUnavailable, RegistryRefused) as error:
         path: Path = ("registry", str(error.fields.get("setting", "")) or "url")
         remedy = error.remedy if isinstance(error, RegistryRefused) else "start the registry, or correct its address"
@@ -139,13 +139,15 @@ async def _wait(registry: SchemaRegistry, patience_s: float) -> RegistryUnavaila
     """Wait until the registry responds; return the error if it does not. Raises RegistryRefused."""
     try:
         await patiently(registry.ping, patience_s)
-    except RegistryUnavailable as away:
-        return away
+    except RegistryUnavailable as unavailable:
+        return unavailable
     return None
 
 
-def _away(away: RegistryUnavailable) -> Finding:
-    return warn_of_start(("registry", "url"), away.message, "records wait if this machine has no copy of their schema")
+def _warn_of_outage(unavailable: RegistryUnavailable) -> Finding:
+    return warn_of_start(
+        ("registry", "url"), unavailable.message, "records wait if this machine has no copy of their schema"
+    )
 
 
 async def register_schemas(registry: SchemaRegistry, plan: Plan) -> WrittenSchemas:
@@ -181,11 +183,11 @@ async def _register(registry: SchemaRegistry, one: Registering) -> SchemaText:
         if one.how is Registration.EXISTING:
             raise
         found = await registry.register(schema.subject, schema)
-    except RegistryUnavailable as away:
+    except RegistryUnavailable as unavailable:
         copy = registry.copy_of_text(schema.subject, schema)
         if copy is None:
             raise
-        logger.warning("sink %s writes with schema %d of its last start: %s", one.sink, copy.id, away.message)
+        logger.warning("sink %s writes with schema %d of its last start: %s", one.sink, copy.id, unavailable.message)
         return copy
     registry.keep_text(schema.subject, schema, found)
     return found

@@ -114,11 +114,11 @@ async def _read_one(registry: SchemaRegistry, one: SchemaReference, *, may_copy:
     async def ask() -> SchemaText:
         try:
             return await registry.read_version(one.subject, one.version)
-        except RegistryUnavailable as away:
+        except RegistryUnavailable as unavailable:
             copy = registry.copy_of_version(one.subject, one.version) if may_copy else None
             if copy is None:
                 raise
-            logger.warning("%s: using the copy of `%s` on this machine", away.message, one.subject)
+            logger.warning("%s: using the copy of `%s` on this machine", unavailable.message, one.subject)
             return copy
 
     try:

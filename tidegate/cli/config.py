@@ -52,9 +52,11 @@ def validate(
     try:
         loaded, problems = check_file(file, os.environ, Ask.REGISTRY if connect else Ask.COPY)
         code = 2 if any(problem.severity == "error" for problem in problems) else 0
-    except RegistryUnavailable as away:
-        loaded, code = read_pipeline(file, os.environ), away.exit_code
-        problems = (loaded.problem(("registry", "url"), away.message, "start the registry, or correct its address"),)
+    except RegistryUnavailable as unavailable:
+        loaded, code = read_pipeline(file, os.environ), unavailable.exit_code
+        problems = (
+            loaded.problem(("registry", "url"), unavailable.message, "start the registry, or correct its address"),
+        )
     if connect and not code and loaded is not None:
         from tidegate.cli.doctor import find_problems
 

@@ -104,9 +104,9 @@ def render_status(status: Status) -> Table:
     grid.add_column(no_wrap=True, overflow="ellipsis")
     state = Text(status.state.value, style=f"bold {STATE_STYLES[status.state]}")
     state.append(f"  attempt {status.attempt}, {render_count(status.restarts, 'restart')}", style="default not bold")
-    if status.brokers_away_seconds and status.state is not PipelineState.WAITING:  # WAITING shows this itself
-        away = render_seconds(status.brokers_away_seconds)
-        state.append(f"  no broker answers for {away}", style="bold red")
+    if status.brokers_unavailable_seconds and status.state is not PipelineState.WAITING:  # WAITING shows this itself
+        outage = render_seconds(status.brokers_unavailable_seconds)
+        state.append(f"  no broker answers for {outage}", style="bold red")
     if status.reason:
         state.append(f"  {status.reason.splitlines()[0]}", style="default not bold")
     grid.add_row(status.pipeline, state)

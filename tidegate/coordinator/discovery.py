@@ -87,15 +87,15 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str], where:
             )
 
 
-def decide_away(
+def decide_missing(
     wanted: Collection[str], found: Collection[str], before: Mapping[str, int], where: str = ""
 ) -> dict[str, int]:
     """Returns topic -> consecutive checks that missed it, counting on from `before`. `where` is as above.
 
     Raises TopicGone at MISSING_CHECKS_MAX.
     """
-    away = {topic: before.get(topic, 0) + 1 for topic in sorted(set(wanted) - set(found))}
-    gone = [topic for topic, looks in away.items() if looks >= MISSING_CHECKS_MAX]
+    missing = {topic: before.get(topic, 0) + 1 for topic in sorted(set(wanted) - set(found))}
+    gone = [topic for topic, checks in missing.items() if checks >= MISSING_CHECKS_MAX]
     if gone:
         raise TopicGone(
             f"topic {', '.join(gone)}{where} no longer exists, or may no longer be described: {MISSING_CHECKS_MAX} "
@@ -103,7 +103,7 @@ def decide_away(
             f"it was deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again; {OTHER_TOPIC}",
             topics=gone,
         )
-    return away
+    return missing
 
 
 def decide_additions(assigned: Assigned, topics: Mapping[OperatorName, Mapping[str, int]]) -> tuple[Addition, ...]:

@@ -25,10 +25,10 @@ RETELL_S: Final = 10.0
 """How long after the last report another cause is reported, such as brokers that now reject the password."""
 
 
-class Sign(msgspec.Struct, frozen=True):
+class ProbeResult(msgspec.Struct, frozen=True):
     """The result of one probe."""
 
-    away_s: float | None
+    unavailable_s: float | None
     """How long ago a broker last responded, in seconds; None if one has responded to this probe."""
     why: str
     took_s: float
@@ -45,7 +45,7 @@ class BrokerWatch:
         self,
         place: str,
         ask: Callable[[float], Awaitable[object]],
-        tell: Callable[[Sign], None],
+        tell: Callable[[ProbeResult], None],
         clock: Clock,
     ) -> None:
         self._place = place
@@ -96,7 +96,7 @@ class BrokerWatch:
                 error.message,
             )
         why = f"no broker answers at {self._place}: {cause or error.message}"
-        self._tell(Sign(now - self._since, why, now - asked))
+        self._tell(ProbeResult(now - self._since, why, now - asked))
 
     def _on_answer(self, asked: float) -> None:
         now = self._clock.monotonic()
@@ -104,4 +104,4 @@ class BrokerWatch:
             logger.warning("the brokers at %s answer again, after %.0f s", self._place, now - self._since)
             self._since = None
         self._answered = now
-        self._tell(Sign(None, "", now - asked))
+        self._tell(ProbeResult(None, "", now - asked))

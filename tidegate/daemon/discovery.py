@@ -15,7 +15,7 @@ from tidegate.coordinator.discovery import (
     Assigned,
     TopicFound,
     decide_additions,
-    decide_away,
+    decide_missing,
     decide_same_cluster,
     decide_same_topics,
     derive_assigned,
@@ -66,7 +66,7 @@ class Discovery:
             source.name: [slot.partitions.get(source.name, ()) for slot in restore.slots] for source in sources
         }
         self._clusters = derive_source_clusters(plan)
-        self._away: dict[ClusterName, dict[str, int]] = {}
+        self._missing: dict[ClusterName, dict[str, int]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class Discovery:
                 if not error.retriable or isinstance(error, TopicFound):
                     self._fail(error)
                     return
-                if not self._services.kafka.away:  # the daemon reports outages separately
+                if not self._services.kafka.unavailable:  # the daemon reports outages separately
                     logger.warning("the topics were not checked for new partitions: %s", error.message)
             except Exception as error:
                 logger.exception("internal error")
@@ -132,13 +132,13 @@ class Discovery:
         decide_same_cluster(before.id, await edge.cluster_id(), edge.place)
         facts = await edge.topic_facts(sorted(ids))
         decide_same_topics(ids, {name: found.topic_id for name, found in facts.items()}, edge.suffix)
-        away = self._away[cluster] = decide_away(ids, facts, self._away.get(cluster, {}), edge.suffix)
-        for topic, looks in away.items():
+        missing = self._missing[cluster] = decide_missing(ids, facts, self._missing.get(cluster, {}), edge.suffix)
+        for topic, checks in missing.items():
             logger.warning(
                 "topic %s%s was not found (check %d of %d; then the pipeline stops)",
                 topic,
                 edge.suffix,
-                looks,
+                checks,
                 MISSING_CHECKS_MAX,
             )
         counts = {

@@ -85,7 +85,7 @@ class HangingCheck:
         try:
             report = await self._edge.resolve(self._pipeline, self._topics)
         except (BrokerUnavailable, KafkaRefused) as error:
-            if error.message != self._trouble and not self._edge.away:
+            if error.message != self._trouble and not self._edge.unavailable:
                 logger.warning("the outputs were not searched for hanging transactions: %s", error.message)
             self._trouble = error.message
             return None

@@ -132,8 +132,8 @@ class ClusterHousekeeping:
         try:
             await job()
         except TidegateError as error:
-            away = isinstance(error, BrokerUnavailable) and self._edge.away
-            told = away or self._told.get(job) == error.message
+            reported = isinstance(error, BrokerUnavailable) and self._edge.unavailable
+            told = reported or self._told.get(job) == error.message
             self._told[job] = error.message
             logger.log(logging.DEBUG if told else logging.WARNING, "%s", error.message)
         except Exception as error:

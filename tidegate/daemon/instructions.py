@@ -295,7 +295,7 @@ class InstructionExecutor:
 
     def _log_waiting(self, edge: KafkaEdge, text: str) -> None:
         """Logs at debug level while no broker of the cluster responds, because the daemon reports that separately."""
-        logger.log(logging.DEBUG if edge.away else logging.WARNING, "%s", text)
+        logger.log(logging.DEBUG if edge.unavailable else logging.WARNING, "%s", text)
 
     # -- notices ---------------------------------------------------------------------------------------------------
 

@@ -42,18 +42,18 @@ class KafkaClusters:
         self.clusters = clusters
 
     @property
-    def away(self) -> bool:
+    def unavailable(self) -> bool:
         """True while no broker of some cluster responds and that was reported."""
-        return any(edge.away for edge in self.clusters.values())
+        return any(edge.unavailable for edge in self.clusters.values())
 
     @property
     def answering(self) -> KafkaClusters:
-        """The clusters that are not away."""
-        return KafkaClusters({name: edge for name, edge in self.clusters.items() if not edge.away})
+        """The clusters whose brokers respond."""
+        return KafkaClusters({name: edge for name, edge in self.clusters.items() if not edge.unavailable})
 
     async def wait_answering(self) -> None:
         """Waits until brokers of all clusters respond."""
-        while self.away:
+        while self.unavailable:
             await asyncio.gather(*(edge.wait_answering() for edge in self.clusters.values()))
 
     @property

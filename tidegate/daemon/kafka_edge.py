@@ -105,7 +105,7 @@ class KafkaEdge:
         return f" in {self._name}" if self._name else ""
 
     @property
-    def away(self) -> bool:
+    def unavailable(self) -> bool:
         """True while no broker responds and that was reported."""
         return not self._answering.is_set()
 
@@ -114,18 +114,20 @@ class KafkaEdge:
         if not answering:
             self._answering.clear()
             self._back_at = None
-        elif self.away:
+        elif self.unavailable:
             self._answering.set()
             self._back_at = self._tools.clock.monotonic()
 
     async def wait_answering(self) -> None:
-        """Waits until brokers respond; returns at once unless `away`."""
+        """Waits until brokers respond; returns at once unless `unavailable`."""
         await self._answering.wait()
 
     @property
     def explains_failures(self) -> bool:
         """True if brokers do not respond, or did not until recently, so that this explains why an attempt fails."""
-        return self.away or (self._back_at is not None and self._tools.clock.monotonic() - self._back_at < AFTERMATH_S)
+        return self.unavailable or (
+            self._back_at is not None and self._tools.clock.monotonic() - self._back_at < AFTERMATH_S
+        )
 
     @property
     def interruptions(self) -> int:
@@ -299,8 +301,8 @@ class KafkaEdge:
                 self._require_open(self._watch_client)
             try:
                 self._watch_client.cluster_id(timeout_s)
-            except BrokerUnavailable as silence:
-                self._tools.explain(self._kafka, silence)
+            except BrokerUnavailable as error:
+                self._tools.explain(self._kafka, error)
                 raise
 
         await self._on(self._watch_thread, ask)

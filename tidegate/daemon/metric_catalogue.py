@@ -284,7 +284,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "Schemas since the start whose records no source can read; all these records are bad.",
         ),
         MetricSpec(
-            "tidegate_brokers_away_seconds",
+            "tidegate_brokers_unavailable_seconds",
             _G,
             "How long no broker of a cluster has answered; 0 while they answer.",
             ("cluster",),

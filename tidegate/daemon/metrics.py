@@ -26,7 +26,7 @@ from tidegate.coordinator.events import Event, Instruction
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord
 from tidegate.coordinator.recovery import Offsets
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.broker_watch import Sign
+from tidegate.daemon.broker_watch import ProbeResult
 from tidegate.daemon.checkpoint_figures import (
     PHASES,
     CommitAccount,
@@ -35,7 +35,7 @@ from tidegate.daemon.checkpoint_figures import (
     derive_duration_s,
     derive_state_bytes,
 )
-from tidegate.daemon.diagnosis.facts import BrokerSilence, Conditions, Observation
+from tidegate.daemon.diagnosis.facts import BrokerOutage, Conditions, Observation
 from tidegate.daemon.metric_catalogue import MetricSeries
 from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.pipeline_history import EventKind, PipelineEvent, PipelineHistory
@@ -121,12 +121,12 @@ class StateMetrics:
         self.diagnoses = DiagnosisMetrics(series)
         self._told = self._state = (PipelineState.STARTING, "")
         self._schemas, self._schemas_waiting = "", 0
-        self._silences: dict[ClusterName, str] = {}
-        """Why no broker of a cluster responds, for those that are away."""
-        self._away_since: dict[ClusterName, float] = {}
+        self._outages: dict[ClusterName, str] = {}
+        """Why no broker of a cluster responds, for those that are unavailable."""
+        self._unavailable_since: dict[ClusterName, float] = {}
         self._hanging: dict[ClusterName, str] = {}
         for name in clusters:
-            series.gauge("tidegate_brokers_away_seconds", name).set_function(partial(self._away_in, name))
+            series.gauge("tidegate_brokers_unavailable_seconds", name).set_function(partial(self._unavailable_in, name))
         self._settle()
 
     def set(self, state: PipelineState, reason: str) -> None:
@@ -144,44 +144,44 @@ class StateMetrics:
         self._schemas, self._schemas_waiting = reason, waiting
         self._settle()
 
-    def set_silence(self, cluster: ClusterName, sign: Sign) -> None:
+    def set_outage(self, cluster: ClusterName, result: ProbeResult) -> None:
         """Sets whether brokers of a cluster respond."""
-        if sign.away_s is None:
-            self._silences.pop(cluster, None)
-            self._away_since.pop(cluster, None)
+        if result.unavailable_s is None:
+            self._outages.pop(cluster, None)
+            self._unavailable_since.pop(cluster, None)
         else:
-            self._silences[cluster] = sign.why
-            self._away_since[cluster] = self._elapsed() - sign.away_s
+            self._outages[cluster] = result.why
+            self._unavailable_since[cluster] = self._elapsed() - result.unavailable_s
         self._settle()
 
-    def away_s(self) -> float:
+    def unavailable_s(self) -> float:
         """Returns how long brokers of some cluster have not responded, in seconds."""
-        return max(map(self._away_in, tuple(self._away_since)), default=0.0)
+        return max(map(self._unavailable_in, tuple(self._unavailable_since)), default=0.0)
 
     def conditions(self) -> Conditions:
         """Returns what the rules of the diagnosis read."""
         return Conditions(
-            silences={name: BrokerSilence(why, self._away_in(name)) for name, why in self._silences.items()},
+            outages={name: BrokerOutage(why, self._unavailable_in(name)) for name, why in self._outages.items()},
             hanging=dict(self._hanging),
             schemas=self._schemas,
             schemas_waiting=self._schemas_waiting,
         )
 
-    def _away_in(self, cluster: ClusterName) -> float:
-        since = self._away_since.get(cluster)
+    def _unavailable_in(self, cluster: ClusterName) -> float:
+        since = self._unavailable_since.get(cluster)
         return 0.0 if since is None else self._elapsed() - since
 
     @property
     def current(self) -> tuple[PipelineState, str]:
         """The current state and reason; needs no lock."""
-        (state, reason), silent = self._state, bool(self._away_since)
+        (state, reason), silent = self._state, bool(self._unavailable_since)
         waits = silent and state is PipelineState.WAITING
-        return state, f"{reason} (for {render_seconds(self.away_s())})" if waits else reason
+        return state, f"{reason} (for {render_seconds(self.unavailable_s())})" if waits else reason
 
     def _settle(self) -> None:
-        silence = "; ".join(self._silences.values())
+        outage = "; ".join(self._outages.values())
         hanging = next(filter(None, self._hanging.values()), "")
-        before, self._state = self._state[0], decide_state(self._told, silence, self._schemas or hanging)
+        before, self._state = self._state[0], decide_state(self._told, outage, self._schemas or hanging)
         if self._state[0] is not before:
             self._changed(*self._state)
         for each in PipelineState:
@@ -305,12 +305,12 @@ class PipelineMetrics:
         with self._lock:
             self._state.set_hanging(cluster, reason)
 
-    def brokers(self, cluster: ClusterName, sign: Sign) -> None:
+    def brokers(self, cluster: ClusterName, result: ProbeResult) -> None:
         """Takes a result of a cluster's broker watch, about once a second."""
         with self._lock:
-            self._state.set_silence(cluster, sign)
-            if sign.away_s is None:
-                self._freshness.answered(cluster, self._elapsed() - sign.took_s)
+            self._state.set_outage(cluster, result)
+            if result.unavailable_s is None:
+                self._freshness.answered(cluster, self._elapsed() - result.took_s)
             else:
                 self._freshness.silent(cluster)
                 self._show_checkpoint()
@@ -486,7 +486,7 @@ class PipelineMetrics:
             last_checkpoint=self._freshness.status(now),
             failed_checkpoints=self._failed,
             restarts=self._restarts,
-            brokers_away_seconds=self._state.away_s(),
+            brokers_unavailable_seconds=self._state.unavailable_s(),
             dead_letters=self._slots.dead_letters,
             operators=self._slots.holds.shown(self._slots.operators.operators(now, self._now_ms())),
             slots=self._slots.operators.slots,

@@ -92,7 +92,7 @@ def _tell_silent(kafka: KafkaClusters, silent: Collection[ClusterName]) -> str:
 
 
 def _find_answering(kafka: KafkaClusters, cause: BaseException | None) -> KafkaClusters:
-    """Returns the clusters to ask: not those that are known to be away, or the only one if it has ended the attempt."""
+    """Returns the clusters to ask: none known to be unavailable, and not the only one if it has ended the attempt."""
     if isinstance(cause, BrokerUnavailable) and len(kafka.clusters) == 1:
         return KafkaClusters({})
     return kafka.answering

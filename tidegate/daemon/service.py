@@ -29,7 +29,7 @@ from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.entries import Writer
 from tidegate.daemon.attempt_settings import derive_attempt_settings
-from tidegate.daemon.broker_watch import BrokerWatch, Sign
+from tidegate.daemon.broker_watch import BrokerWatch, ProbeResult
 from tidegate.daemon.checkpoint_requests import (
     SAVEPOINTS,
     CheckpointDone,
@@ -399,9 +399,9 @@ class Daemon:
         clock = self._services.clock
 
         async def watch(name: ClusterName, edge: KafkaEdge) -> None:
-            def tell(sign: Sign) -> None:
-                self._supervisor.on_brokers(name, answering=sign.away_s is None)
-                self._metrics.brokers(name, sign)
+            def tell(result: ProbeResult) -> None:
+                self._supervisor.on_brokers(name, answering=result.unavailable_s is None)
+                self._metrics.brokers(name, result)
 
             await BrokerWatch(edge.place, edge.ask_for_life, tell, clock).run()
 

@@ -43,15 +43,15 @@ class PipelineState(StrEnum):
 NEEDS_BROKERS: Final = frozenset({PipelineState.RUNNING, PipelineState.RESTORING, PipelineState.RESTARTING})
 
 
-def decide_state(told: tuple[PipelineState, str], silence: str, degraded: str) -> tuple[PipelineState, str]:
+def decide_state(told: tuple[PipelineState, str], outage: str, degraded: str) -> tuple[PipelineState, str]:
     """Decides the state and the reason to show. Pure.
 
-    `silence` is why no broker responds, `degraded` why readers do not see records. Between two attempts the state is
+    `outage` is why no broker responds, `degraded` why readers do not see records. Between two attempts the state is
     also WAITING if no broker responds, because no attempt can begin without them.
     """
     state, _ = told
-    if silence and state in NEEDS_BROKERS:
-        return PipelineState.WAITING, silence
+    if outage and state in NEEDS_BROKERS:
+        return PipelineState.WAITING, outage
     if degraded and state is PipelineState.RUNNING:
         return PipelineState.DEGRADED, degraded
     return told
@@ -185,7 +185,7 @@ class Status(msgspec.Struct, frozen=True):
     last_checkpoint: CheckpointStatus | None
     failed_checkpoints: int
     restarts: int
-    brokers_away_seconds: float = 0.0
+    brokers_unavailable_seconds: float = 0.0
     """How long no broker has responded; 0 while they do."""
     operators: tuple[OperatorStatus, ...] = ()
     """In the order of the plan."""

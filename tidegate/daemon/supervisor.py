@@ -130,7 +130,7 @@ class Supervisor(AttemptListener):
 
     async def _run_attempts(self) -> None:
         while not self._stop_requested.is_set():
-            if self._services.kafka.away:
+            if self._services.kafka.unavailable:
                 await self._wait_for_brokers()
                 continue
             started = self._services.clock.monotonic()
@@ -263,7 +263,7 @@ class Supervisor(AttemptListener):
         kafka = self._services.kafka
         kafka.clusters[cluster].note(answering=answering)
         if self.runner is not None:
-            self.runner.on_brokers(answering=not kafka.away)
+            self.runner.on_brokers(answering=not kafka.unavailable)
 
     async def _find_cause(self, error: TidegateError) -> TidegateError:
         """Returns the cause behind an error that would stop the daemon for good.
@@ -362,7 +362,7 @@ class Supervisor(AttemptListener):
             error.message,
             UNCOUNTED if self._services.kafka.explains_failures else "",
             "retrying when they answer"
-            if self._services.kafka.away
+            if self._services.kafka.unavailable
             else f"retrying {f'in {delay_ms / 1000:.1f} s' if delay_ms else 'now'}",
             extra={"error": error},
         )

@@ -140,8 +140,8 @@ class Transport:
             for _ in self._urls:
                 try:
                     answer = await self._ask_one(self._urls[at], method, path, body)
-                except RegistryUnavailable as away:
-                    trouble, hung = away.message, hung or isinstance(away, _Hung)
+                except RegistryUnavailable as error:
+                    trouble, hung = error.message, hung or isinstance(error, _Hung)
                     at = (at + 1) % len(self._urls)
                 except RegistryRefused:
                     self._first = at

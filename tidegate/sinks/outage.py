@@ -86,13 +86,13 @@ class SinkOutage:
 
     def wait_out(self, call: Callable[[], T]) -> T:
         """Returns the result of `call`. Repeats it after failures during an outage, and once more after that."""
-        away = False
+        outage = False
         while True:
             try:
                 return call()
             except (BrokerUnavailable, SinkFailed):
-                before, away = away, not self.is_over()
-                if self._stopping() or not (away or before):
+                before, outage = outage, not self.is_over()
+                if self._stopping() or not (outage or before):
                     raise
 
     def flush(self, writer: TransactionWriter) -> int:

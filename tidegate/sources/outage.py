@@ -127,6 +127,6 @@ class Outage:
         """Ends the outage: a broker has answered, or a record has arrived."""
         self.heard()
         if self._told:
-            away = self._heard - self._began
-            _LOG.warning("source %s: its brokers answer again, after %s%.0f s", self._source, self._least, away)
+            outage_s = self._heard - self._began
+            _LOG.warning("source %s: its brokers answer again, after %s%.0f s", self._source, self._least, outage_s)
         self._since, self._told = None, False

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.daemon.diagnosis.timeline import BLOCKED, BUSY, CALM, ORDERS, OUT, TOTALS, Timeline, phase
 from tidegate.coordinator.events import CheckpointFailure
 from tidegate.coordinator.history import CheckpointResult, SubtaskPhases
-from tidegate.daemon.diagnosis.facts import BrokerSilence, Conditions
+from tidegate.daemon.diagnosis.facts import BrokerOutage, Conditions
 from tidegate.daemon.diagnosis.rules import RULES
 from tidegate.daemon.slot_metrics import LoopAge
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, PipelineState
@@ -28,15 +28,15 @@ def only(line: Timeline, code: str) -> Diagnosis:
     return line.diagnoses[0]
 
 
-def test_brokers_away() -> None:
+def test_brokers_unavailable() -> None:
     line = Timeline().second(times=10)
     why = "no broker answers at kafka:9092: connection refused"
-    for away in range(1, 30):
-        line.conditions = Conditions(silences={MAIN_CLUSTER: BrokerSilence(why, float(away))})
+    for seconds in range(1, 30):
+        line.conditions = Conditions(outages={MAIN_CLUSTER: BrokerOutage(why, float(seconds))})
         line.second(state=PipelineState.WAITING, reason=why, oldest_transaction_seconds=3.0)
-    found = only(line, "brokers-away")
+    found = only(line, "brokers-unavailable")
     assert (found.sentence, found.cluster) == (f"{why} (for 29.0 s)", MAIN_CLUSTER)
-    assert found.evidence["away_seconds"] == 29.0
+    assert found.evidence["unavailable_seconds"] == 29.0
     line.conditions = Conditions()
     line.second(state=PipelineState.RUNNING)
     assert line.codes == ()
@@ -44,8 +44,8 @@ def test_brokers_away() -> None:
 
 def test_two_clusters_away() -> None:
     line = Timeline()
-    two = {MAIN_CLUSTER: BrokerSilence("a", 9.0), ClusterName("dr"): BrokerSilence("b", 8.0)}
-    line.conditions = Conditions(silences=two)
+    two = {MAIN_CLUSTER: BrokerOutage("a", 9.0), ClusterName("dr"): BrokerOutage("b", 8.0)}
+    line.conditions = Conditions(outages=two)
     line.second(times=5, state=PipelineState.WAITING)
     assert [one.cluster for one in line.diagnoses] == list(two)
 

@@ -8,12 +8,12 @@ from tests.daemon.diagnosis.timeline import BLOCKED, BUSY, CALM, ORDERS, Timelin
 from tests.tidy.tree import ROOT
 from tidegate.coordinator.events import CheckpointFailure
 from tidegate.coordinator.history import CheckpointResult
-from tidegate.daemon.diagnosis.facts import SAMPLES_S, BrokerSilence, Conditions, Observation
+from tidegate.daemon.diagnosis.facts import SAMPLES_S, BrokerOutage, Conditions, Observation
 from tidegate.daemon.diagnosis.rules import RULES
 from tidegate.daemon.status import DiagnosisSeverity, PipelineState
 from tidegate.ids import MAIN_CLUSTER
 
-AWAY = Conditions(silences={MAIN_CLUSTER: BrokerSilence("no broker answers", 60.0)})
+AWAY = Conditions(outages={MAIN_CLUSTER: BrokerOutage("no broker answers", 60.0)})
 
 
 def test_an_outage_explains_everything_that_follows_from_it() -> None:
@@ -24,7 +24,7 @@ def test_an_outage_explains_everything_that_follows_from_it() -> None:
     line.second(
         [BLOCKED, BLOCKED], times=60, lag=100, lag_s=1.0, state=PipelineState.WAITING, oldest_transaction_seconds=800.0
     )
-    assert line.shown == {"brokers-away"}
+    assert line.shown == {"brokers-unavailable"}
 
 
 def test_a_backlog_after_an_outage_is_no_problem() -> None:
@@ -33,7 +33,7 @@ def test_a_backlog_after_an_outage_is_no_problem() -> None:
     line.second(times=300, lag=100, lag_s=1.0, state=PipelineState.WAITING)
     line.conditions = Conditions()
     line.second([BUSY, BUSY], times=100, lag=-250, lag_s=-2.5, state=PipelineState.RUNNING)
-    assert line.shown == {"brokers-away"}
+    assert line.shown == {"brokers-unavailable"}
 
 
 def test_a_slow_slot_explains_the_checkpoint_the_lag_and_the_watermark() -> None:

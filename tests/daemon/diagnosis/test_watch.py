@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.daemon.diagnosis.timeline import EMPTY
-from tidegate.daemon.broker_watch import Sign
+from tidegate.daemon.broker_watch import ProbeResult
 from tidegate.daemon.diagnosis.facts import CheckpointLimits, Conditions, Observation, PlanFacts
 from tidegate.daemon.diagnosis.watch import DiagnosisWatch
 from tidegate.daemon.metrics import PipelineMetrics
@@ -115,11 +115,11 @@ def test_metrics_have_the_facts_and_show_the_diagnosis() -> None:
     found = metrics.snapshot().diagnoses
     assert [one.evidence["oldest_transaction_seconds"] for one in found] == [57.0]
     assert shown("transaction-old") == 1.0
-    metrics.brokers(MAIN_CLUSTER, Sign(9.0, "no broker answers", 0.1))
+    metrics.brokers(MAIN_CLUSTER, ProbeResult(9.0, "no broker answers", 0.1))
     metrics.registry_says("it is down", 2)
     metrics.degraded(MAIN_CLUSTER, "readers wait")
     conditions = metrics.observe().conditions
-    assert conditions.silences[MAIN_CLUSTER].why == "no broker answers"
+    assert conditions.outages[MAIN_CLUSTER].why == "no broker answers"
     assert (conditions.schemas, conditions.schemas_waiting) == ("records wait for a schema: it is down", 2)
     assert conditions.hanging == {MAIN_CLUSTER: "readers wait"}
     bad = {OperatorName("orders"): {FailureKind.WRONG_TYPE: 7}}

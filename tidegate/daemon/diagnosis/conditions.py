@@ -39,13 +39,13 @@ BETWEEN: Final = frozenset({PipelineState.RESTARTING, PipelineState.RESTORING})
 def find_silent_brokers(situation: Situation) -> Iterator[FoundCause]:
     """Finds clusters of which no broker responds."""
     oldest_s, limits = situation.facts.status.oldest_transaction_seconds, situation.facts.limits
-    for cluster, silence in situation.facts.conditions.silences.items():
-        evidence: dict[str, float | str] = {"away_seconds": round(silence.away_s, 1)}
+    for cluster, outage in situation.facts.conditions.outages.items():
+        evidence: dict[str, float | str] = {"unavailable_seconds": round(outage.unavailable_s, 1)}
         if oldest_s is not None:
             evidence["oldest_transaction_seconds"] = round(oldest_s, 1)
             evidence["transaction_timeout_seconds"] = limits.transaction_timeout_s
         yield FoundCause(
-            sentence=f"{silence.why} (for {render_span(silence.away_s)})", cluster=cluster, evidence=evidence
+            sentence=f"{outage.why} (for {render_span(outage.unavailable_s)})", cluster=cluster, evidence=evidence
         )
 
 

@@ -40,17 +40,17 @@ class PlanFacts(msgspec.Struct, frozen=True):
     """The cluster of each source and sink."""
 
 
-class BrokerSilence(msgspec.Struct, frozen=True):
+class BrokerOutage(msgspec.Struct, frozen=True):
     """Why no broker of a cluster responds, and for how long."""
 
     why: str
-    away_s: float
+    unavailable_s: float
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """What other parts of the daemon have found out already, with their texts."""
 
-    silences: Mapping[ClusterName, BrokerSilence] = {}
+    outages: Mapping[ClusterName, BrokerOutage] = {}
     hanging: Mapping[ClusterName, str] = {}
     """Why readers of the outputs in a cluster are blocked."""
     schemas: str = ""

@@ -27,11 +27,11 @@ RULES: Final[tuple[Rule, ...]] = (
         remedy="correct what the message names, then start the daemon again: it continues from the last checkpoint; a "
         "record that cannot be processed is left out with `bad_records: skip`, or kept with `dead-letter`",
         find=conditions.find_given_up,
-        explains=LATE | CHECKPOINTS | STORED | LOADED | RESTARTS | {"slot-stuck", "brokers-away"},
+        explains=LATE | CHECKPOINTS | STORED | LOADED | RESTARTS | {"slot-stuck", "brokers-unavailable"},
         logged=True,
     ),
     Rule(
-        code="brokers-away",
+        code="brokers-unavailable",
         meaning="No broker of a cluster has responded for at least 5 s. Records and checkpoints wait.",
         remedy="start the brokers, or check the network and `bootstrap.servers` from the daemon's machine; nothing is "
         "lost, and output has to be written again only after `checkpoints.transaction_timeout`",
