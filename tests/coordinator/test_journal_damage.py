@@ -9,7 +9,7 @@ from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
 from tests.journal.test_journal import entries, journal, owned
 from tidegate.coordinator.entries import JournalRefused, decode_entry
 from tidegate.ids import JournalSequence
-from tidegate.journal.journal import Journal, JournalVanished
+from tidegate.journal.journal import Journal, JournalLost
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal
 from tidegate.storage.names import journal_name
@@ -181,7 +181,7 @@ def test_X03_a_journal_that_vanishes_between_a_look_and_the_takeover_is_not_begu
     storage.shared.objects.clear()
     storage.put(handle(1).path, b"of a slot of the other daemon")
     for look in (starting.read, lambda: starting.take_over(IDENTITY, 2)):
-        with pytest.raises(JournalVanished, match="that this daemon has read or written"):
+        with pytest.raises(JournalLost, match="that this daemon has read or written"):
             look()
     assert storage.list("journal/") == []
 
@@ -193,10 +193,10 @@ def test_X03_a_journal_that_vanishes_while_its_daemon_runs_is_noticed_at_the_nex
     one.take_over(IDENTITY, 1)
     one.append_checkpoint(completed(1))
     storage.shared.objects.clear()
-    with pytest.raises(JournalVanished, match="unmounted, or the directory deleted"):
+    with pytest.raises(JournalLost, match="unmounted, or the directory deleted"):
         one.append_checkpoint(completed(2, committables=[committable(2)]))
     assert storage.shared.objects == {}, "nobody can continue from there"
-    assert JournalVanished.exit_code == 4
+    assert JournalLost.exit_code == 4
     assert [one.transactional_id for one in one.maybe_listed] == [committable(2).transactional_id]
 
 
@@ -205,7 +205,7 @@ def test_X03_without_the_last_entry_nothing_is_appended_whatever_older_ones_are_
     one = owned(storage)
     one.append_checkpoint(completed(1))
     storage.delete(journal_name(JournalSequence(1)))
-    with pytest.raises(JournalVanished):
+    with pytest.raises(JournalLost):
         one.append_checkpoint(completed(2))
     assert entries(storage) == [journal_name(JournalSequence(0))]
 
@@ -214,7 +214,7 @@ def test_X03_a_journal_that_vanishes_while_its_second_entry_is_written_is_notice
     storage = FakeStorage()
     one = owned(storage)
     storage.before_put = lambda name: storage.shared.objects.clear()
-    with pytest.raises(JournalVanished):
+    with pytest.raises(JournalLost):
         one.append_checkpoint(completed(1))
     with pytest.raises(RuntimeError, match="does not own the journal"):
         one.append_checkpoint(completed(1))
@@ -225,6 +225,6 @@ def test_X03_a_journal_that_vanishes_between_two_attempts_is_not_begun_anew() ->
     one = Journal(storage, ME, retained=2, id_reserve=5)
     one.take_over(IDENTITY, 1)
     storage.shared.objects.clear()
-    with pytest.raises(JournalVanished):
+    with pytest.raises(JournalLost):
         one.take_over(IDENTITY, 2)
     assert storage.shared.objects == {}

@@ -14,7 +14,7 @@ from tidegate.coordinator.journal_state import JournalState, derive
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, decide_restore
 from tidegate.errors import Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
-from tidegate.journal.journal import Journal, JournalVanished
+from tidegate.journal.journal import Journal, JournalLost
 from tidegate.storage.names import journal_name
 
 FACTS = RestoreFacts(IDENTITY, {}, frozenset({OperatorName("totals")}))
@@ -186,7 +186,7 @@ def test_X03_the_second_entry_needs_the_first_one() -> None:
     one = Journal(storage, ME, retained=2, id_reserve=5)
     one.take_over(IDENTITY, 1)
     storage.delete(journal_name(JournalSequence(0)))
-    with pytest.raises(JournalVanished):
+    with pytest.raises(JournalLost):
         one.append_checkpoint(completed(1))
 
 

@@ -12,7 +12,7 @@ from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.ownership import (
     Known,
     OwnerRecord,
-    PipelineKnown,
+    OwnershipConflict,
     decide_owner,
     decide_still_owner,
     derive_newest_record,
@@ -76,7 +76,7 @@ def test_a_name_that_kafka_does_not_know_is_new() -> None:
     ids=["record", "offsets", "ids"],
 )
 def test_X03_an_empty_directory_of_a_pipeline_that_kafka_knows_is_refused(found: Known, told: str) -> None:
-    with pytest.raises(PipelineKnown, match=told) as refused:
+    with pytest.raises(OwnershipConflict, match=told) as refused:
         decide_owner(EMPTY, found, place=PLACE, consent=False)
     assert refused.value.exit_code == 4
     for part in (PLACE, "mount the volume", "--restore PATH --repeat-output", "--begin-anew"):
@@ -94,7 +94,7 @@ def test_the_own_record_is_no_hindrance_however_old_it_is() -> None:
 def test_X03_an_old_copy_of_the_directory_is_refused() -> None:
     """Restored from a backup, or copied while the pipeline ran on."""
     newest = derive_record(after(5))
-    with pytest.raises(PipelineKnown, match=r"old copy.*--restore ID --repeat-output"):
+    with pytest.raises(OwnershipConflict, match=r"old copy.*--restore ID --repeat-output"):
         decide_owner(after(3), known(newest), place=PLACE, consent=False)
     decide_owner(after(3), known(newest), place=PLACE, consent=True)
 
@@ -106,13 +106,13 @@ def test_X03_a_copy_that_went_its_own_way_is_refused() -> None:
     copy.shared.objects.update(first.shared.objects)
     ours, theirs = after(1, first, OTHER), after(1, copy, THIRD)
     assert (ours.journal, ours.attempt) == (theirs.journal, theirs.attempt)
-    with pytest.raises(PipelineKnown, match="old copy"):
+    with pytest.raises(OwnershipConflict, match="old copy"):
         decide_owner(ours, known(derive_record(theirs)), place=PLACE, consent=False)
 
 
 def test_X03_a_directory_whose_pipeline_went_on_elsewhere_is_refused() -> None:
     elsewhere = derive_record(after(1, writer=OTHER))
-    with pytest.raises(PipelineKnown, match=r"continued from another checkpoint directory.*host-b"):
+    with pytest.raises(OwnershipConflict, match=r"continued from another checkpoint directory.*host-b"):
         decide_owner(after(3), known(elsewhere), place=PLACE, consent=False)
     assert decide_owner(after(3), known(elsewhere), place=PLACE, consent=True) == (elsewhere.journal,)
 
@@ -155,7 +155,7 @@ def test_without_a_record_open_transactions_of_another_directory_are_a_running_d
     """The consumer group may not be read: then nobody fences the other in turns."""
     state = after(3)
     running = Known(open_journals=(state.journal, "0a1b2c3d"), journals=("0a1b2c3d", state.journal))
-    with pytest.raises(PipelineKnown, match=r"journal 0a1b2c3d.*does another daemon run\?"):
+    with pytest.raises(OwnershipConflict, match=r"journal 0a1b2c3d.*does another daemon run\?"):
         decide_owner(state, running, place=PLACE, consent=False)
     assert decide_owner(state, running, place=PLACE, consent=True) == ("0a1b2c3d",)
     mine = msgspec.structs.replace(running, open_journals=(state.journal,))
@@ -189,7 +189,7 @@ def test_X03_a_savepoint_is_not_taken_twice_by_directories_that_know_nothing_of_
     state: JournalState, told: str
 ) -> None:
     record = derive_record(begun_from(SAVED, OTHER))
-    with pytest.raises(PipelineKnown) as refused:
+    with pytest.raises(OwnershipConflict) as refused:
         refuse_repeated(state, known(record), SAVED, place=PLACE)
     assert refused.value.message.startswith(f"{told} the pipeline has continued from savepoint /s before: its consumer")
     assert str(record) in refused.value.message
@@ -212,5 +212,5 @@ def test_texts_of_others_are_no_records(text: str) -> None:
 def test_a_directory_without_a_checkpoint_claims_none_and_knows_less_than_one_that_has_the_first() -> None:
     state = daemon(FakeStorage()).state
     assert derive_record(state).checkpoint == 0
-    with pytest.raises(PipelineKnown, match="further along"):
+    with pytest.raises(OwnershipConflict, match="further along"):
         decide_owner(state, known(replace(derive_record(state), checkpoint=1)), place=PLACE, consent=False)

@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.daemon.control_token import (
     TokenFileRefused,
-    TokenNotKept,
+    TokenNotWritten,
     check_token_file,
     find_token,
     provide_token,
@@ -55,7 +55,7 @@ def test_a_full_disk_leaves_no_empty_token_and_another_start_may_help(
     file = tmp_path / "token" if named else None
     with monkeypatch.context() as patch:
         patch.setattr("tidegate.daemon.control_token.os.fdopen", _full)
-        with pytest.raises(TokenNotKept, match="No space left on device") as told:
+        with pytest.raises(TokenNotWritten, match="No space left on device") as told:
             provide_token(tmp_path, 9095, file)
     assert told.value.exit_code == 1
     assert list(tmp_path.iterdir()) == []

@@ -36,7 +36,7 @@ from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import TidegateError
 from tidegate.ids import MAIN_CLUSTER, CheckpointId, ClusterName, JournalSequence
-from tidegate.journal.journal import Appended, JournalVanished
+from tidegate.journal.journal import Appended, JournalLost
 from tidegate.kafka.errors import KafkaRefused, TransactionGone, TransactionLost, TransactionUndecidable
 from tidegate.sinks.outcome import CommitOutcome
 from tidegate.task.elements import Barrier
@@ -113,7 +113,7 @@ def test_X03_a_directory_that_is_gone_while_it_is_cleaned_up_ends_the_attempt_by
     failed: list[TidegateError] = []
 
     async def vanished(_call: object) -> None:
-        raise JournalVanished("the journal is not where it was")
+        raise JournalLost("the journal is not where it was")
 
     async def scene() -> None:
         services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK, journal=None, in_journal_thread=vanished))
@@ -125,7 +125,7 @@ def test_X03_a_directory_that_is_gone_while_it_is_cleaned_up_ends_the_attempt_by
 
     asyncio.run(scene())
     (error,) = failed
-    assert isinstance(error, JournalVanished)
+    assert isinstance(error, JournalLost)
 
 
 @pytest.mark.parametrize("why", TriggerRefusal)

@@ -19,7 +19,7 @@ from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
 from tidegate.coordinator.restore_target import Fallback, TransactionStatus
 from tidegate.daemon.restore_point import RestorePointSelector
-from tidegate.journal.journal import Journal, JournalVanished
+from tidegate.journal.journal import Journal, JournalLost
 
 STATE = b"the totals of checkpoint 2"
 WHOLE = msgspec.structs.replace(handle(2), size_bytes=len(STATE), sha256=hashlib.sha256(STATE).hexdigest())
@@ -90,7 +90,7 @@ def test_X03_a_file_that_is_missing_with_the_whole_directory_is_no_damage(
     if taken_over:
         start.journal.take_over(IDENTITY, 2)
     start.storage.on_reading = start.storage.shared.objects.clear
-    with pytest.raises(JournalVanished, match="the volume was unmounted"):
+    with pytest.raises(JournalLost, match="the volume was unmounted"):
         start.look()
     assert start.asked == 0
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.loopback import Loopback, plan_of, play
-from tidegate.coordinator.ownership import Known, OwnerRecord, PipelineKnown, derive_record
+from tidegate.coordinator.ownership import Known, OwnerRecord, OwnershipConflict, derive_record
 from tidegate.coordinator.restore_target import RestoreTarget, find_retained
 from tidegate.daemon.preflight import Preflight, run_preflight
 from tidegate.daemon.restore_point import RestoreOption, RestorePointSelector, StartOptions
@@ -61,17 +61,17 @@ def shop() -> Shop:
 
 @pytest.mark.parametrize("begin_anew", [False, True])
 def test_X03_a_word_that_was_given_for_a_restore_that_is_done_opens_no_old_copy(shop: Shop, begin_anew: bool) -> None:
-    with pytest.raises(PipelineKnown, match="old copy"):
+    with pytest.raises(OwnershipConflict, match="old copy"):
         shop.start(shop.copy, StartOptions(shop.option, begin_anew=begin_anew))
 
 
 def test_X03_a_word_to_begin_anew_that_stays_on_the_command_line_is_for_an_empty_directory_only(shop: Shop) -> None:
     """The volume that was away is mounted again, or an old copy is: its checkpoints would be continued from."""
     anew = StartOptions(begin_anew=True)
-    with pytest.raises(PipelineKnown, match="old copy"):
+    with pytest.raises(OwnershipConflict, match="old copy"):
         shop.start(shop.copy, anew)
     elsewhere = msgspec.structs.replace(shop.record, journal="of another directory")
-    with pytest.raises(PipelineKnown, match="continued from another checkpoint directory"):
+    with pytest.raises(OwnershipConflict, match="continued from another checkpoint directory"):
         shop.start(shop.copy, anew, elsewhere)
     empty = Loopback(PLAN, ROWS)
     look = shop.start(empty, anew)
@@ -116,7 +116,7 @@ def test_X03_an_empty_or_old_directory_does_not_take_the_same_savepoint_again(
         return
     what = "has no record of it" if old else "is empty"
     with pytest.raises(
-        PipelineKnown, match=rf"{what}, but the pipeline has continued from savepoint /s.*mount the volume"
+        OwnershipConflict, match=rf"{what}, but the pipeline has continued from savepoint /s.*mount the volume"
     ):
         shop.start(directory, options)
     target = msgspec.structs.replace(target, origin="savepoint of another moment")

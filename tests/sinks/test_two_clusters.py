@@ -27,7 +27,7 @@ from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.ownership import Ownership
-from tidegate.daemon.preflight import ClusterNamedTwice
+from tidegate.daemon.preflight import DuplicateCluster
 from tidegate.daemon.recovery import recover
 from tidegate.daemon.services import Services
 from tidegate.datatypes import BINARY
@@ -203,7 +203,7 @@ def test_a_decided_checkpoint_is_completed_in_both_clusters_and_each_in_its_own(
     assert there.client.mirrored_texts(name) == {}, "no source is there"
 
     shop.addresses = {MAIN_CLUSTER: here.bootstrap, US: here.bootstrap}
-    with shop.daemon(3, US) as third, pytest.raises(ClusterNamedTwice, match="`kafka` and `us` are one Kafka cluster"):
+    with shop.daemon(3, US) as third, pytest.raises(DuplicateCluster, match="`kafka` and `us` are one Kafka cluster"):
         third.recover()
     shop.addresses = {MAIN_CLUSTER: there.bootstrap, US: here.bootstrap}
     with (

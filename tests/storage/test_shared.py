@@ -9,7 +9,7 @@ import pytest
 from tests.sinks.leaping import LeapingClock
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.storage.local import LocalStorage
-from tidegate.storage.shared import Proof, StorageExchanged, StorageNotShared
+from tidegate.storage.shared import Proof, StorageNotShared, StorageReplaced
 
 SLOT = SlotIndex(1)
 
@@ -76,6 +76,6 @@ def test_X04_a_slot_is_not_blamed_where_the_daemon_does_not_see_its_own_file_any
     assert daemon.derive_cause(refused.value) is refused.value
     daemon.remove()
     exchanged = daemon.derive_cause(refused.value)
-    assert isinstance(exchanged, StorageExchanged)
+    assert isinstance(exchanged, StorageReplaced)
     assert exchanged.retriable
     assert f"{tmp_path} no longer exists: was its volume unmounted" in exchanged.message

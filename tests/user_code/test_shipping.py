@@ -23,9 +23,9 @@ from tidegate.user_code.files import CodeFile, CodeFiles, LocalFile, read_code_f
 from tidegate.user_code.shipping import (
     PREFIX,
     CodeDirectory,
+    CodeDirectoryFull,
     CodeFileChanged,
     CodeFileDamaged,
-    NoRoomForCode,
     fetch_code,
     local_code,
     put_code,
@@ -253,7 +253,7 @@ def test_a_machine_without_room_is_named(model: LocalFile, executor: Executor) -
     storage = FakeStorage()
     put_code(storage, [model])
     (executor.base / f"{PREFIX}{os.geteuid()}").write_text("a file where the folder would be", "utf-8")
-    with pytest.raises(NoRoomForCode, match=r"cannot be kept below the temporary directory .*tidegate-code-"):
+    with pytest.raises(CodeDirectoryFull, match=r"cannot be kept below the temporary directory .*tidegate-code-"):
         executor.fetch(storage, model.file)
 
 

@@ -28,7 +28,7 @@ from tidegate.user_code.describe import CodeDescription, CodeProblem, UserCode
 from tidegate.user_code.files import read_code_files
 from tidegate.user_code.modules import UserCodeProblem, read_modules, split_reference
 from tidegate.user_code.probe import ProbeAnswer, ProbeRequest
-from tidegate.user_code.shipping import NoRoomForCode, local_code
+from tidegate.user_code.shipping import CodeDirectoryFull, local_code
 
 CODE_PROBE: Final = "tidegate.user_code.probe"
 CODE_LIMIT_S: Final = 60.0
@@ -47,7 +47,7 @@ def resolve_code(loaded: LoadedPipeline) -> LoadedPipeline:
     problems = [loaded.problem(("code", place), one.message, one.remedy) for place, one in refused.items()]
     try:
         wheels = local_code(files).wheels
-    except NoRoomForCode as error:
+    except CodeDirectoryFull as error:
         problems.append(loaded.problem(("code",), error.message, "set TMPDIR to a directory with room"))
         wheels = ()
     code = _describe(directory, references, wheels)

@@ -190,16 +190,16 @@ class DaemonUnreachable(TidegateError):
     retriable = True
 
 
-class DaemonGone(DaemonUnreachable):
+class DaemonLost(DaemonUnreachable):
     """A daemon received the order and closed the connection without a response: it has exited, or is about to."""
 
-    code = "daemon-gone"
+    code = "daemon-lost"
 
 
-class AnswerLate(TidegateError):
+class AnswerTimeout(TidegateError):
     """The daemon received the order, but no response arrived in time."""
 
-    code = "answer-late"
+    code = "answer-timeout"
     exit_code = 1
     retriable = False
 
@@ -248,7 +248,7 @@ def ask_daemon(
     """Sends a request and returns the response body.
 
     Raises OrderFailed with the daemon's message and DaemonUnreachable. For orders that the daemon may have received, it
-    raises AnswerLate (no response in time) and DaemonGone (connection closed).
+    raises AnswerTimeout (no response in time) and DaemonLost (connection closed).
     """
     connection = reach.connect(timeout_s)
     body = None if order is None else msgspec.json.encode(order)
@@ -268,14 +268,14 @@ def ask_daemon(
         text = answer.read()
     except (OSError, http.client.HTTPException) as error:
         if asked and order is not None and isinstance(error, TimeoutError):
-            raise AnswerLate(
+            raise AnswerTimeout(
                 f"the daemon at {reach} received the command but did not respond within {timeout_s:,.0f} s. It may "
                 "still carry it out: see its log"
             ) from error
         if encrypted and not proven and isinstance(error, (ssl.SSLError, *HUNG_UP)):
             raise DaemonUnreachable(f"no TLS connection to {reach} ({error}); {_tls_remedy(error)}") from error
         if order is not None and (asked or proven):
-            raise DaemonGone(f"the daemon at {reach} ended before it responded ({error}): see its log") from error
+            raise DaemonLost(f"the daemon at {reach} ended before it responded ({error}): see its log") from error
         reason = getattr(error, "strerror", None) or error
         raise DaemonUnreachable(
             f"no daemon answers at {reach} ({reason}); check that the pipeline runs on this machine, and `http.host` "

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from tidegate.cli.control_client import (
     ANSWER_S,
-    AnswerLate,
+    AnswerTimeout,
     ConnectOptions,
     DaemonAddress,
-    DaemonGone,
+    DaemonLost,
     DaemonUnreachable,
     OrderFailed,
     ask_daemon,
@@ -189,7 +189,7 @@ def stop(file: Path, given: ConnectOptions, token_file: Path | None, savepoint: 
     if savepoint:
         try:
             done = take_savepoint(settings, reach, describe_directory(directory), token_file)
-        except (OrderFailed, AnswerLate) as error:
+        except (OrderFailed, AnswerTimeout) as error:
             raise StopFailed(
                 f"the pipeline was not stopped and continues: {error.message}. To stop it without a savepoint, leave "
                 "out --savepoint"
@@ -213,7 +213,7 @@ def _stop(settings: PipelineSettings, reach: DaemonAddress, token: str | None) -
     """
     try:
         ask_daemon(reach, "POST", "/stop", ControlRequest(settings.name), ANSWER_S, token)
-    except DaemonGone:
+    except DaemonLost:
         _refuse_unfinished(settings)
         return
     deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from tidegate.cli.control_client import (
-    AnswerLate,
+    AnswerTimeout,
     ConnectOptions,
     DaemonAddress,
     DaemonUnreachable,
@@ -148,7 +148,7 @@ def take_savepoint(
     """Orders a savepoint and waits until it is complete.
 
     With `wait` it also waits until one can be taken, and stderr shows the reason for the delay. Raises OrderFailed,
-    DaemonUnreachable, AnswerLate.
+    DaemonUnreachable, AnswerTimeout.
     """
     limit_s = settings.checkpoints.timeout_ms / 1000 + COPY_S if timeout_s is None else timeout_s
     deadline = time.monotonic() + limit_s
@@ -159,8 +159,8 @@ def take_savepoint(
             token = find_order_token(settings, reach, token_file)
             answer = ask_daemon(reach, "POST", "/savepoints", ControlRequest(settings.name, directory), left_s, token)
             return decode_answer(answer, SavepointDone, reach)
-        except AnswerLate as late:
-            raise AnswerLate(
+        except AnswerTimeout as late:
+            raise AnswerTimeout(
                 f"no savepoint was complete after {limit_s:,.0f} s. If it completes later, `tidegate savepoint list` "
                 "shows it"
             ) from late

@@ -24,10 +24,10 @@ SHOWN: Final = 3
 S = TypeVar("S", bound=str)
 
 
-class PipelineKnown(PipelineStopped):
+class OwnershipConflict(PipelineStopped):
     """Kafka knows more about the pipeline than the checkpoint directory; continuing could write output again."""
 
-    code = "pipeline-known"
+    code = "ownership-conflict"
 
 
 class OwnerRecord(msgspec.Struct, frozen=True):
@@ -132,20 +132,20 @@ def derive_newest_record(texts: Iterable[str]) -> OwnerRecord | None:
 def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool) -> tuple[str, ...]:
     """Decides before a takeover which journals this one replaces; returns their tokens, usually none.
 
-    `consent` means that the user allows output to be written again. Raises PipelineKnown without it if Kafka knows more
-    than the directory.
+    `consent` means that the user allows output to be written again. Raises OwnershipConflict without it if Kafka knows
+    more than the directory.
     """
     if state.newest is None:
         if known.nothing or consent:
             return tuple(sorted({*known.journals, *(() if known.record is None else (known.record.journal,))}))
-        raise PipelineKnown(_tell_empty(known, place), place=place)
+        raise OwnershipConflict(_tell_empty(known, place), place=place)
     problem = _find_problem(state, known)
     if not problem:
         return ()
     if consent:
         record = {known.record.journal} if known.record is not None else set()
         return tuple(sorted((record | set(known.open_journals)) - {state.journal}))
-    raise PipelineKnown(
+    raise OwnershipConflict(
         f"{place}: {problem}. Continuing from this directory would write output again that is already committed, so "
         "nothing was started. The choices: name the right directory; or, if readers tolerate duplicate "
         "output, start with --restore ID --repeat-output (`tidegate checkpoints FILE` lists the ids)",
@@ -154,7 +154,7 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
 
 
 def refuse_repeated(state: JournalState, known: Known, target: RestoreTarget, *, place: str) -> None:
-    """Raises PipelineKnown if the pipeline has continued from `target` before but its directory does not record that.
+    """Raises OwnershipConflict if the pipeline has continued from `target` before and its directory does not record it.
 
     The directory may be empty or a different one. A supervisor repeats a command line at every start, but consent to
     repeated output covers only the first one (ADR 12).
@@ -167,7 +167,7 @@ def refuse_repeated(state: JournalState, known: Known, target: RestoreTarget, *,
     ):
         return
     what = "is empty" if state.newest is None else "has no record of it"
-    raise PipelineKnown(
+    raise OwnershipConflict(
         f"{place} {what}, but the pipeline has continued from {target.title} before: its consumer group has the record "
         f"of {record}. Restoring it once more would write output again, so nothing was started. The choices: mount the "
         "volume, or correct `checkpoints.directory`; or add --begin-anew to --restore PATH --repeat-output, if "

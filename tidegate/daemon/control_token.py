@@ -32,10 +32,10 @@ class TokenFileRefused(TidegateError):
     retriable = False
 
 
-class TokenNotKept(TidegateError):
+class TokenNotWritten(TidegateError):
     """The token could not be stored for now: the disk is full or fails."""
 
-    code = "token-not-kept"
+    code = "token-not-written"
     exit_code = 1
     retriable = True
 
@@ -43,7 +43,7 @@ class TokenNotKept(TidegateError):
 def provide_token(directory: Path, port: int, named: Path | None) -> str:
     """Provides the token of a daemon that listens on `port`, from `directory` or from the file `named`.
 
-    Raises TokenFileRefused, TokenNotKept.
+    Raises TokenFileRefused, TokenNotWritten.
     """
     try:
         if named is None:
@@ -123,11 +123,11 @@ def _file_name(port: int) -> str:
     return f"orders-{port}.token"
 
 
-def _unusable(file: Path, error: OSError) -> TokenFileRefused | TokenNotKept:
-    kind: type[TokenFileRefused | TokenNotKept] = TokenFileRefused
+def _unusable(file: Path, error: OSError) -> TokenFileRefused | TokenNotWritten:
+    kind: type[TokenFileRefused | TokenNotWritten] = TokenFileRefused
     remedy = "name a file in a directory that the daemon's user can write to"
     if error.errno in _PASSING:
-        kind, remedy = TokenNotKept, "free space on the disk, or check it, and start again"
+        kind, remedy = TokenNotWritten, "free space on the disk, or check it, and start again"
     return kind(f"{file}: the token cannot be stored: {_cause(error)}; {remedy}", file=str(file))
 
 

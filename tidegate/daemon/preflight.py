@@ -48,10 +48,10 @@ After these the takeover, which stops that daemon, precedes the next read.
 """
 
 
-class ClusterNamedTwice(PipelineStopped):
+class DuplicateCluster(PipelineStopped):
     """Two names in the file stand for one Kafka cluster."""
 
-    code = "cluster-named-twice"
+    code = "duplicate-cluster"
     exit_code = 2
 
 
@@ -181,7 +181,7 @@ def _decide_owner(
 
     Consent to repeated output applies to one restore. It does not count if that restore is already done (`target` is
     None), or if the directory has since been lost or replaced. `--begin-anew` alone applies to an empty directory only,
-    not to one that has reappeared or to a copy. Raises PipelineKnown.
+    not to one that has reappeared or to a copy. Raises OwnershipConflict.
     """
     if target is not None and not options.begin_anew:
         refuse_repeated(before, known, target, place=place)
@@ -200,7 +200,7 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
         {name: topics - listed.get(name, {}).keys() for name, topics in named.items()}
     )
     if twice := find_twice((name, cluster_id) for name, (cluster_id, _) in found.items()):
-        raise ClusterNamedTwice(twice)
+        raise DuplicateCluster(twice)
     topics = {name: {**listed.get(name, {}), **facts} for name, (_, facts) in found.items()}
     clusters = {
         name: ClusterIdentity(

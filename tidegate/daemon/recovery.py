@@ -53,7 +53,7 @@ async def recover(
     daemon: only there do the consents in `options` apply, and it reads the newest checkpoint's state before anything
     else.
 
-    Raises RestoreRefused, SavepointRefused, PipelineKnown, TransactionLost, TransactionGone, Superseded,
+    Raises RestoreRefused, SavepointRefused, OwnershipConflict, TransactionLost, TransactionGone, Superseded,
     BrokerUnavailable, StorageError ...
     """
     hanging = HangingChecks(plan, services)

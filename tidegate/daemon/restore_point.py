@@ -101,7 +101,7 @@ class RestorePointSelector:
     async def look(self, state: JournalState) -> RestoreTarget | Fallback | None:
         """Determines what would be restored, without changing anything. None means the newest checkpoint.
 
-        Raises RestoreRefused, SavepointRefused, JournalVanished, ObjectCorrupt, StorageError, BrokerUnavailable.
+        Raises RestoreRefused, SavepointRefused, JournalLost, ObjectCorrupt, StorageError, BrokerUnavailable.
         """
         target = await self._read_restore_target(state)
         if target is not None:
@@ -241,7 +241,7 @@ class RestorePointSelector:
         """Describes the damage of a checkpoint's state; empty if it is intact.
 
         Each checkpoint is read once, a damaged one twice. Files that are missing together with the journal do not count
-        as damage: the volume was unmounted, and may be mounted again by the second read. Raises JournalVanished.
+        as damage: the volume was unmounted, and may be mounted again by the second read. Raises JournalLost.
         """
         number, services = entry.checkpoint.id, self._services
         if number not in self._damages:

@@ -57,10 +57,10 @@ class AppendUnsettled(AttemptFailed):
     code = "journal-unsettled"
 
 
-class JournalVanished(PipelineStopped):
+class JournalLost(PipelineStopped):
     """The journal of this daemon has disappeared: it was deleted, or its volume is no longer mounted."""
 
-    code = "journal-vanished"
+    code = "journal-lost"
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ class Journal:
     def read(self) -> JournalState:
         """Reads the current state without deciding anything. If nothing was appended since, only one entry is read.
 
-        Raises StorageError, ObjectCorrupt, JournalRefused; JournalVanished when entries that were seen before are gone.
+        Raises StorageError, ObjectCorrupt, JournalRefused; JournalLost when entries that were seen before are gone.
         """
         for _ in range(READ_TRIES):
             sequences = list_entries(self._storage)
@@ -170,7 +170,7 @@ class Journal:
         tokens of other journals that this one replaces.
 
         Only the first takeover of a daemon supersedes others. Later ones follow a failed attempt. If another daemon has
-        decided in the meantime, this one is older and raises Superseded. Raises JournalVanished like `read`.
+        decided in the meantime, this one is older and raises Superseded. Raises JournalLost like `read`.
         """
         self._identity = None
         for _ in range(TAKEOVER_TRIES):
@@ -391,7 +391,7 @@ class Journal:
         return listed_paths(entry.checkpoint for entry in self._state.retained)
 
     def _check_before(self, entry: CheckpointEntry | EndedEntry) -> None:
-        """Raises JournalVanished if the preceding entry is gone. Writes nothing."""
+        """Raises JournalLost if the preceding entry is gone. Writes nothing."""
         before = JournalSequence(entry.sequence - 1)
         if (
             not self._storage.exists(journal_name(before))
@@ -466,9 +466,9 @@ class Journal:
             )
         return self._superseded(taken.sequence)
 
-    def _vanished(self) -> JournalVanished:
+    def _vanished(self) -> JournalLost:
         place = f"{self._storage.location.rstrip('/')}/{JOURNAL_PREFIX.rstrip('/')}"
-        return JournalVanished(
+        return JournalLost(
             f"{place} no longer has the entries that this daemon has read or written: the volume was unmounted, or "
             "the directory deleted. Nothing more is decided. Mount the volume, or restore the whole directory from "
             "a backup, and start again",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidegate.coordinator.ownership import PipelineKnown
+from tidegate.coordinator.ownership import OwnershipConflict
 from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.restore_point import RestoreOption
@@ -123,7 +123,7 @@ class Operations:
         if world.clusters.replaced:
             return world.striker.repair(daemon.error)
         refused = isinstance(daemon.error, RestoreRefused)
-        elsewhere = world.striker.goes_on_elsewhere(daemon) if isinstance(daemon.error, PipelineKnown) else ""
+        elsewhere = world.striker.goes_on_elsewhere(daemon) if isinstance(daemon.error, OwnershipConflict) else ""
         if elsewhere:
             world.reach.note("refused with a copy of the directory")
             self._go_on_in(elsewhere)

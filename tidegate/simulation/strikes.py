@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tidegate.coordinator.entries import Savepoint
-from tidegate.coordinator.ownership import OwnerRecord, PipelineKnown, derive_newest_record
+from tidegate.coordinator.ownership import OwnerRecord, OwnershipConflict, derive_newest_record
 from tidegate.daemon.restore_point import RestoreOption
 from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition
-from tidegate.journal.journal import JournalVanished
+from tidegate.journal.journal import JournalLost
 from tidegate.journal.savepoint import METADATA
 from tidegate.simulation.daemon import CHECKPOINTS
 from tidegate.simulation.disk import ROOT_MODE, Folder
@@ -251,11 +251,11 @@ class Striker:
             world.machines.unshared.clear()
             world.reach.note("refused: a slot with another directory")
             return True
-        if isinstance(error, PipelineKnown) and NOTHING_THERE not in error.message and self._uncover():
+        if isinstance(error, OwnershipConflict) and NOTHING_THERE not in error.message and self._uncover():
             return True
-        if self._volume is not None or (self._lost_once and isinstance(error, PipelineKnown | JournalVanished)):
+        if self._volume is not None or (self._lost_once and isinstance(error, OwnershipConflict | JournalLost)):
             world.reach.note(f"refused without its directory: {error.code}")
-            if not isinstance(error, JournalVanished) or self._random.random() < TRIED_AGAIN:
+            if not isinstance(error, JournalLost) or self._random.random() < TRIED_AGAIN:
                 self._mount()  # unless it has been mounted meanwhile
             return True
         return self._put_back(error.message)

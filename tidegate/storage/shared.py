@@ -26,10 +26,10 @@ class StorageNotShared(PipelineStopped):
     exit_code = 2
 
 
-class StorageExchanged(AttemptFailed):
+class StorageReplaced(AttemptFailed):
     """`checkpoints.directory` was temporarily another place: objects written there are missing here."""
 
-    code = "storage-exchanged"
+    code = "storage-replaced"
 
 
 class Proof:
@@ -81,7 +81,7 @@ class Proof:
                 return unseen
         except StorageError:
             return unseen
-        return StorageExchanged(
+        return StorageReplaced(
             f"what this daemon has written to {self._storage.location} no longer exists: was its volume unmounted "
             f"and mounted again?",
             location=self._storage.location,

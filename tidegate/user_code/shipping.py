@@ -47,10 +47,10 @@ class CodeFileDamaged(PipelineStopped):
     code = "code-file-damaged"
 
 
-class NoRoomForCode(AttemptFailed):
+class CodeDirectoryFull(AttemptFailed):
     """An executor's machine cannot hold the files of `code:`."""
 
-    code = "no-room-for-code"
+    code = "code-directory-full"
 
 
 # -- storage -----------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def fetch_code(storage: StorageReader, files: Sequence[CodeFile], base: Path | None = None) -> CodeFiles:
     """Returns the files of a plan on this machine, fetched from the storage if they are not here yet.
 
-    Raises CodeFileDamaged, NoRoomForCode, StorageError.
+    Raises CodeFileDamaged, CodeDirectoryFull, StorageError.
     """
 
     def fetch(directory: CodeDirectory, file: CodeFile) -> Path:
@@ -192,7 +192,7 @@ def fetch_code(storage: StorageReader, files: Sequence[CodeFile], base: Path | N
 def local_code(files: Sequence[LocalFile], base: Path | None = None) -> CodeFiles:
     """Returns the files on the machine that has the pipeline file. Data files stay where they are.
 
-    Raises NoRoomForCode.
+    Raises CodeDirectoryFull.
     """
     paths = {one.file: one.path for one in files}
     if not any(file.is_wheel for file in paths):
@@ -216,7 +216,7 @@ def _open(files: Sequence[CodeFile], locate: Callable[[CodeDirectory, CodeFile],
                 else:
                     data[file.name] = path
         except OSError as failure:
-            raise NoRoomForCode(
+            raise CodeDirectoryFull(
                 f"the files of `code` cannot be kept below the temporary directory of this machine (TMPDIR): {failure}"
             ) from failure
         return CodeFiles(data, wheels, opened.pop_all().close)

@@ -18,7 +18,7 @@ from tests.daemon.http.orders import ORDER, TOKEN, Daemon, ending_once_looked_at
 from tests.support.certificates import Authority, Identity
 from tests.support.clocks import HandClock
 from tests.waiting import wait_until
-from tidegate.cli.control_client import DaemonGone, DaemonUnreachable
+from tidegate.cli.control_client import DaemonLost, DaemonUnreachable
 from tidegate.cli.daemon_commands import stop
 from tidegate.cli.main import run_command
 from tidegate.cli.savepoints import savepoint
@@ -330,7 +330,7 @@ def test_a_daemon_that_hangs_up_over_tls_has_ended_and_a_certificate_that_it_ref
     journal.append_checkpoint(completed(1, states=[handle(1)], final=True))
     daemon.close()
     gone = CliRunner().invoke(savepoint, as_who(identities["ann"])).exception
-    assert isinstance(gone, DaemonGone)
+    assert isinstance(gone, DaemonLost)
     assert f"the daemon at {server.address} ended before it responded" in gone.message
     stopped = CliRunner().invoke(stop, as_who(identities["ann"]))
     assert (stopped.exit_code, stopped.output) == (0, "stopped\n")
