@@ -15,7 +15,7 @@ SWITCH: Final = "TIDEGATE_BUILD_NATIVE"
 
 
 class CompiledEdge(BuildHookInterface[Any]):
-    """The shared object beside its sources, for the checkout that is installed, or for a wheel of this platform."""
+    """The shared object next to its sources, for the checkout that is installed, or for a wheel of this platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - the interface's signature
         """Raises RuntimeError where it must be compiled and cannot be."""

@@ -1,4 +1,4 @@
-"""CPU of an asynchronous step beside a raw asyncio loop that makes the same calls.
+"""CPU of an asynchronous step compared with a raw asyncio loop that makes the same calls.
 
     python bench/async_calls.py [ROWS]
 

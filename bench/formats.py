@@ -1,4 +1,5 @@
-"""CPU time per record and format, in and out, beside loops over fastavro and protobuf: nine columns, batches of 1000.
+"""CPU time per record and format, in and out, compared with loops over fastavro and protobuf: nine columns, batches of
+1000.
 
     python bench/formats.py [--rows 1000] [--runs 9]
 
@@ -165,7 +166,7 @@ class InPlace:
 
 
 def measure_msgpack(frame: pl.DataFrame, read_json: JsonDecoder, texts: list[bytes], runs: int) -> None:
-    """In place where the library is there, and out, beside JSON in the same run."""
+    """In place where the library is there, and out, compared with JSON in the same run."""
     rows = len(texts)
     encoder, json_out = RecordEncoder("msgpack", COLUMNS), RecordEncoder("json", COLUMNS)
     values = [value or b"" for value in encoder.encode(frame).values]
@@ -192,7 +193,7 @@ class Events(InPlace):
 
 
 def measure_events(frame: pl.DataFrame, mode: str, runs: int) -> None:
-    """Events with all columns as data and three attributes, beside JSON with as many columns and as many headers."""
+    """Events with all columns as data and three attributes, compared with JSON with as many columns and headers."""
     rows = frame.height
     extra = (("ce_id", STRING), ("ce_time", TIMESTAMP), ("ce_subject", STRING))
     columns = (*COLUMNS, *extra)

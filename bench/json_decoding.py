@@ -1,4 +1,4 @@
-"""CPU time per record of decoding JSON to a frame, in C beside msgspec: from the bytes of a batch to Polars.
+"""CPU time per record of decoding JSON to a frame, in C compared with msgspec: from the bytes of a batch to Polars.
 
     python bench/json_decoding.py [--rows 5000] [--runs 9]
 

@@ -1,4 +1,4 @@
-"""CPU time of a JSON source with metadata columns beside one without: from the brokers to frames.
+"""CPU time of a JSON source with metadata columns compared with one without: from the brokers to frames.
 
     python bench/metadata.py [--records 200000] [--runs 7]
 

@@ -1,4 +1,4 @@
-"""A copy of a topic into another cluster, byte for byte, beside Kafka's MirrorMaker 2.
+"""A copy of a topic into another cluster, byte for byte, compared with Kafka's MirrorMaker 2.
 
     python bench/mirror.py [--records 1000000] [--repeat 3] [--sizes 100,1000] [--headers 0]
         [--kinds tidegate,defaults,exactly-once] [--limit 0.5]

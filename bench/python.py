@@ -1,10 +1,10 @@
-"""Steps in Python as operators alone: microseconds of CPU of a row, beside the built-in operators.
+"""Steps in Python as operators alone: microseconds of CPU of a row, compared with the built-in operators.
 
     python bench/python.py [KIND ...]
 
-A batch has 4,096 rows. Steps that get one row at a time are also beside a loop that calls the same code by hand on
-ready rows, with a dict for its state: what remains is the cost of the machinery. Exit code 1 if a row takes more than
-4 us beyond the user's code. `compare.py --engines tidegate,python-rows,python-batch` measures whole pipelines.
+A batch has 4,096 rows. Steps that get one row at a time are also compared with a loop that calls the same code by hand
+on ready rows, with a dict for its state: what remains is the cost of the machinery. Exit code 1 if a row takes more
+than 4 us beyond the user's code. `compare.py --engines tidegate,python-rows,python-batch` measures whole pipelines.
 """
 
 from __future__ import annotations

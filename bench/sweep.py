@@ -25,7 +25,7 @@ from bench.support import MachineBusy, open_broker, order_of
 
 NAME: Final = "tidegate"
 TEXT: Final = 135
-"""Bytes of an order beside its note."""
+"""Bytes of an order without its note."""
 
 
 class Point(NamedTuple):

@@ -5,7 +5,7 @@
 A slow sink, two subtasks with four input channels each. For each setting of `checkpoints.unaligned` a daemon first
 works under a trickle ("unloaded"); then bursts of records, far faster than the sink, fill the channels, and every
 checkpoint until the burst is through is measured. A sink has to send what it was given before the barrier, so the table
-shows that part (prepare) beside the way of the barriers (start delay and alignment) and the whole. Exit code 1 when the
+shows that part (prepare), the way of the barriers (start delay and alignment) and the whole. Exit code 1 when the
 median unaligned checkpoint takes more than twice the unloaded one, or when the aligned ones do not grow with the queue.
 """
 

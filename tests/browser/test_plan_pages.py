@@ -61,7 +61,7 @@ def test_settings_are_filtered_by_text_and_origin_and_lead_to_their_line(viewer:
     assert page.get_by_text("No setting fits the filter.").is_visible()
 
 
-def test_the_plan_is_beside_the_file(viewer: Viewer) -> None:
+def test_the_plan_is_next_to_the_file(viewer: Viewer) -> None:
     page = viewer.open("healthy", "configuration")
     assert "dead_letters" in page.get_by_role("region", name="Text of the file").inner_text()
     page.get_by_role("region", name="Text of the plan").get_by_text("128 key groups").wait_for()

@@ -268,7 +268,7 @@ def check_of(objects: list[dict[str, Any]]) -> Any:
 
 
 def test_words_about_state_reach_the_run_and_its_check() -> None:
-    """`upgrade` has only those schemas of a registry that `validate --connect` has left beside it."""
+    """`upgrade` has only those schemas of a registry that `validate --connect` has left next to it."""
     objects = render(*LOCAL, "--set", "start.drop={old,older},start.reset={totals}")
     words = ["--drop=old", "--drop=older", "--reset=totals"]
     run = find(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
@@ -450,7 +450,7 @@ def test_helm_test_asks_a_probe_only_where_the_file_itself_wants_a_token(tmp_pat
         assert "/readyz" in script
 
 
-def test_roles_of_the_file_count_beside_what_settings_say_of_tls(tmp_path: Path) -> None:
+def test_roles_of_the_file_count_next_to_what_settings_say_of_tls(tmp_path: Path) -> None:
     file = tmp_path / "orders.yaml"
     file.write_text("version: 1\nname: o\nhttp: {tls: {certificate: /a, key: /b, client_ca: /c}}\n", encoding="utf-8")
     objects = render("--set-file", f"pipeline={file}", "--set", "settings.http.tls.operate={ann}")

@@ -51,7 +51,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_X14_what_cannot_run_is_refused_with_its_place_beside_all_other_problems(file: Path) -> None:
+def test_X14_what_cannot_run_is_refused_with_its_place_next_to_all_other_problems(file: Path) -> None:
     _, (division, regex, column) = check_file(file, {})
     assert (division.line, division.column, division.path) == (10, 12, "steps.wrong.where")
     assert division.message.startswith("fails for every record: DIVIDE_BY_ZERO: division by zero in")

@@ -102,7 +102,7 @@ def refusals(loaded: LoadedPipeline) -> list[str]:
     return [f"{one.exit_code if one.prevents_start else 0} {loaded.display(one.place)}: {one.value}" for one in found]
 
 
-def test_a_file_beside_the_pipeline_file_gives_the_columns(load: Load, tmp_path: Path) -> None:
+def test_a_file_next_to_the_pipeline_file_gives_the_columns(load: Load, tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(ORDER, "utf-8")
     loaded = load(Ask.COPY, schema={"file": "order.avsc"})
     assert messages(loaded) == []

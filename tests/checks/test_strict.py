@@ -143,6 +143,6 @@ def test_a_disk_that_another_program_has_filled_may_be_free_again(monkeypatch: p
     assert derive_exit_code(found) == 1
 
 
-def test_what_only_a_person_can_mend_is_2_beside_what_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_a_person_can_mend_is_2_next_to_what_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = msgspec.structs.replace(MACHINE, open_files=1)
     assert derive_exit_code(problems_of(monkeypatch, machine=machine, brokers=BrokerUnavailable("no answer"))) == 2

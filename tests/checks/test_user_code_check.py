@@ -51,8 +51,8 @@ def test_the_modules_of_a_good_function_are_in_the_plan(tmp_path: Path) -> None:
     assert plan.modules == {"lookup/geo.py": source}
 
 
-def test_modules_lie_beside_the_file_as_it_was_named_as_schemas_do(tmp_path: Path) -> None:
-    """Kubernetes mounts links to files, and other volumes beside them."""
+def test_modules_lie_next_to_the_file_as_it_was_named_as_schemas_do(tmp_path: Path) -> None:
+    """Kubernetes mounts links to files, and other volumes next to them."""
     for place in ("mounted", "elsewhere"):
         (tmp_path / place).mkdir()
     link = write(tmp_path / "mounted", "async def resolve(row): return None\n")

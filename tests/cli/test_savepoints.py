@@ -182,7 +182,7 @@ def test_a_list_shows_the_others_where_one_cannot_be_read(shop: Shop, capsys: py
     assert (code, str(shop.path) in text, str(bad) in text, "1000000000000000000 ms" in text) == (0, True, True, True)
 
 
-def test_a_list_names_folders_that_may_not_be_read_and_shows_what_is_beside_them(
+def test_a_list_names_folders_that_may_not_be_read_and_shows_what_is_next_to_them(
     shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A volume of its own has `lost+found`, which is root's. Nothing was listed."""

@@ -61,7 +61,7 @@ def test_wrong_files_and_names_are_refused(file: Path, capsys: pytest.CaptureFix
     assert "has no `tests:`" in capsys.readouterr().err
 
 
-def test_junit_is_written_beside_the_text(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_junit_is_written_next_to_the_text(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["test", str(file), "--junit", str(tmp_path / "out.xml")]) == 1
     assert ET.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"
     assert run_command(["test", str(file), "--junit", str(tmp_path / "none" / "out.xml")]) == 1

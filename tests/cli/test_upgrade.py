@@ -37,7 +37,7 @@ def life() -> Life:
 
 
 class Directory:
-    """A checkpoint directory on disk with the checkpoint of a life, and files beside it."""
+    """A checkpoint directory on disk with the checkpoint of a life, and files next to it."""
 
     def __init__(self, tmp_path: Path, life: Life, **identity: object) -> None:
         self.path = tmp_path

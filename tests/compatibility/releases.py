@@ -10,7 +10,7 @@ from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.artifacts import KAFKA_VERSION, fetch_jars
 
 LISTS: Final = Path(__file__).parent / "kafka"
-"""As `artifacts.txt` beside the development broker; `tests/compatibility/kafka/list.sh` makes them."""
+"""As `artifacts.txt` next to the development broker; `tests/compatibility/kafka/list.sh` makes them."""
 LOG4J1: Final = """log4j.rootLogger=WARN, f
 log4j.appender.f=org.apache.log4j.FileAppender
 log4j.appender.f.File=${tidegate.broker.log}

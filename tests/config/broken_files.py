@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "broken"
 
 
 def broken_files() -> list[Path]:
-    """All broken files; each has its answer beside it, with the ending `.txt`."""
+    """All broken files; each has its answer next to it, with the ending `.txt`."""
     return sorted(FOLDER.glob("*.yaml"))
 
 

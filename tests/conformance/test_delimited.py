@@ -1,4 +1,4 @@
-"""Records like those of collections of CSV files, and lines drawn from a seed, beside the csv module of Python."""
+"""Records like those of collections of CSV files, and lines from a seed, compared with the csv module of Python."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def declared(*columns: str, key: str = "k", name: StateName = TOTALS, kind: Data
 
 
 def stored(declaration: StateDeclaration, operator: OperatorName = A) -> StoredStates:
-    """Beside states of other steps, whose names sort before and after it."""
+    """Next to states of other steps, whose names sort before and after it."""
     other = WrittenState(declared("other").shape, 1, 1)
     found = {(OperatorName("0"), declaration.name): other, (OperatorName("z"), declaration.name): other}
     return {**found, (operator, declaration.name): WrittenState(declaration.shape, 3, 40)}
@@ -357,7 +357,7 @@ def test_whatever_the_checkpoint_has_can_be_renamed(fingerprints: dict[OperatorN
 
 
 @pytest.mark.parametrize("edge", ["split -> a", "split.rest -> a", "s -> split.input"])
-def test_what_only_rows_in_flight_name_can_be_renamed_beside_what_else_there_is(edge: str) -> None:
+def test_what_only_rows_in_flight_name_can_be_renamed_next_to_what_else_there_is(edge: str) -> None:
     row = msgspec.structs.replace(handle(7), operator=A, kind=StateKind.INPUT, edges=(edge,))
     checkpoint = msgspec.structs.replace(FROM_S, states=(row,))
     now = Definition(

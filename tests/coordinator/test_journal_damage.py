@@ -66,7 +66,7 @@ def test_a_damaged_entry_behind_the_newest_checkpoint_or_of_it_is_refused() -> N
     assert "--restore 1" not in caught.value.message
 
 
-def test_a_journal_that_is_gone_beside_state_files_is_refused() -> None:
+def test_a_journal_that_is_gone_next_to_state_files_is_refused() -> None:
     """A takeover is written before any state: the pipeline has run, and nothing says what it has committed."""
     storage = FakeStorage()
     storage.put(handle(1).path, b"state")

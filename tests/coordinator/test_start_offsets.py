@@ -63,7 +63,7 @@ def test_a_partition_that_appears_behind_the_fixed_begin_starts_at_its_first_rec
     assert derive_unplaced(grown, ()) == ()
 
 
-def test_a_source_that_was_added_begins_beside_what_the_checkpoint_has() -> None:
+def test_a_source_that_was_added_begins_next_to_what_the_checkpoint_has() -> None:
     """State and the other positions stay; what the checkpoint listed is committed by then."""
     storage, now = FakeStorage(), facts({"orders": {"orders": 2}, "returns": {"returns": 1}})
     journal = Journal(storage, ME, retained=1, id_reserve=5)

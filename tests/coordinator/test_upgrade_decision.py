@@ -389,7 +389,7 @@ def test_an_aggregate_of_a_step_that_is_refused_is_not_said_to_begin() -> None:
 
 
 def test_a_name_that_the_checkpoint_has_for_something_else_is_taken_over_by_two_starts() -> None:
-    """As refusals advise, the changed step was written beside the old one; now it is to have the old one's name."""
+    """As refusals advise, the changed step was written next to the old one; now it is to have the old one's name."""
     totals, second = name_of("totals"), name_of("totals_v2")
     states = [msgspec.structs.replace(handle(7, subtask=0), operator=one) for one in (totals, second)]
     checkpoint = completed(7, at=[positions("s", {"s": {0: 5}})], states=states)
@@ -424,7 +424,7 @@ def with_table(command_line: CommandLineDirectives | None = None, verb: str = ""
     )
 
 
-def test_a_table_that_is_added_beside_a_source_that_continues_needs_a_directive() -> None:
+def test_a_table_that_is_added_next_to_a_source_that_continues_needs_a_directive() -> None:
     """The lookup would find nothing of what the source had read before, without any message."""
     checkpoint = completed(7, at=[positions(name_of("s"), {name_of("s"): {0: 5}})])
     identity = msgspec.structs.replace(IDENTITY, fingerprints={}, applied_directives={})

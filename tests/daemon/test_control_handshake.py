@@ -1,4 +1,4 @@
-"""Strangers at the control port, over real sockets: what they may cost, and that slots come in beside them."""
+"""Strangers at the control port, over real sockets: what they may cost, and that slots come in next to them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_X31_a_stranger_that_says_nothing_or_only_half_is_not_waited_for(monkeyp
     serve(scenario)
 
 
-def test_X31_strangers_are_few_at_a_time_and_a_slot_comes_in_beside_them() -> None:
+def test_X31_strangers_are_few_at_a_time_and_a_slot_comes_in_next_to_them() -> None:
     async def scenario(door: ControlHandshake, said: asyncio.Queue[Hello]) -> None:
         strangers = [await dial(door) for _ in range(20)]
         with await dial(door, encode_message(HELLO)):
@@ -172,7 +172,7 @@ def test_X30_no_descriptor_left_is_waited_out(
     assert caplog.messages == ["the control port cannot accept connections: Too many open files"]
 
 
-def test_spoilt_greetings_open_nothing_and_a_slot_comes_in_beside_them() -> None:
+def test_spoilt_greetings_open_nothing_and_a_slot_comes_in_next_to_them() -> None:
     async def scenario(door: ControlHandshake, said: asyncio.Queue[Hello]) -> None:
         dice, whole = random.Random(20261123), encode_message(HELLO)
         for _ in range(200):

@@ -1,4 +1,4 @@
-"""What runs beside the attempts: each turn for itself."""
+"""What runs in parallel with the attempts: each turn for itself."""
 
 from __future__ import annotations
 

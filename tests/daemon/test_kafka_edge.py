@@ -31,9 +31,9 @@ def edge_of(client: Any) -> KafkaEdge:
     return edge
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("running", [False, True])
 def test_what_is_open_at_the_end_of_an_attempt_does_not_wait_for_a_partition_without_a_leader(
-    monkeypatch: pytest.MonkeyPatch, beside: bool
+    monkeypatch: pytest.MonkeyPatch, running: bool
 ) -> None:
     """To measure the lag is tried for 30 s, again and again, and what an attempt leaves has 10 s. While one runs the
     janitor waits: no commit waits for it.
@@ -55,10 +55,10 @@ def test_what_is_open_at_the_end_of_an_attempt_does_not_wait_for_a_partition_wit
     async def scene() -> None:
         lag = asyncio.create_task(edge.stable_offsets([TopicPartition("orders", 0)]))
         await asyncio.to_thread(asked.wait, PATIENCE_S)
-        fence = asyncio.create_task(edge.fence_leftovers("shop", (), Attempt(2), "token", beside=beside))
-        if not beside:
+        fence = asyncio.create_task(edge.fence_leftovers("shop", (), Attempt(2), "token", running=running))
+        if not running:
             assert await asyncio.wait_for(fence, PATIENCE_S) == []
-        assert listed.is_set() is not beside
+        assert listed.is_set() is not running
         answers.set()
         await asyncio.gather(lag, fence)
         await close(edge)

@@ -18,5 +18,5 @@ from tidegate.dev.broker.properties import render_properties
     ],
 )
 def test_a_value_is_what_java_reads(value: str, written: str) -> None:
-    """A directory with an accent in its name was another one beside it."""
+    """A directory with an accent in its name was another one next to it."""
     assert render_properties({"log.dirs": value}) == f"log.dirs={written}\n"

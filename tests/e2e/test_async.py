@@ -1,4 +1,4 @@
-"""Asynchronous steps as users run them: a function beside the file, a wheel, HTTP, Kafka, Spark, and a kill."""
+"""Asynchronous steps as users run them: a function next to the file, a wheel, HTTP, Kafka, Spark, and a kill."""
 
 from __future__ import annotations
 

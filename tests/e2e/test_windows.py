@@ -1,4 +1,4 @@
-"""Windows as users run them: Kafka, Spark, records out of order and late, a kill, and another number of slots. Beside
+"""Windows as users run them: Kafka, Spark, records out of order and late, a kill, and another number of slots. Next to
 them totals of a table's changes, and a step in Python, which share the slots and the kill. RocksDB holds the state
 until the kill.
 """

@@ -350,12 +350,12 @@ def test_X14_a_decimal_literal_becomes_the_nearest_float(text: str) -> None:
         "amount in (1.5, 2)",
     ],
 )
-def test_a_decimal_literal_beside_a_double_is_that_double_so_that_digests_stay(text: str) -> None:
+def test_a_decimal_literal_next_to_a_double_is_that_double_so_that_digests_stay(text: str) -> None:
     doubles = re.sub(r"(\d\.\d)", r"\1D", text)
     assert parse_expression(text, COLUMNS) == parse_expression(doubles, COLUMNS)
 
 
-def test_an_integer_column_is_compared_with_the_integer_beside_a_decimal_literal() -> None:
+def test_an_integer_column_is_compared_with_the_integer_next_to_a_decimal_literal() -> None:
     assert parse_expression("qty > 1.5", COLUMNS) == parse_expression("qty > cast(1 as bigint)", COLUMNS)
 
 

@@ -1,4 +1,4 @@
-"""Values decoded in C, beside the same values decoded from objects: nothing may differ but the time it takes."""
+"""Values decoded in C, compared with the same values decoded from objects: nothing may differ but the time it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change events that a real Debezium wrote about a real PostgreSQL, beside the rows that PostgreSQL has then.
+"""Change events that a real Debezium wrote about a real PostgreSQL, compared with the rows that PostgreSQL has then.
 
 `python -m tests.compatibility.debezium --stories types --record` writes `debezium/*.jsonl` again.
 """
@@ -177,7 +177,7 @@ def test_what_no_column_holds_is_a_bad_record() -> None:
         ),
     ],
 )
-def test_topics_beside_those_of_tables_have_no_rows(mode: str, topic: str, reason: str) -> None:
+def test_topics_next_to_those_of_tables_have_no_rows(mode: str, topic: str, reason: str) -> None:
     found = decode(mode, topic, {"id": derive_type("int")})
     assert found.frame.height == 0
     assert {str(one) for one in found.failures} == {reason}

@@ -46,7 +46,7 @@ def draw_columns(rnd: random.Random, columns: Columns, *, strict: bool) -> Compa
 @pytest.mark.parametrize("seed", range(2 * DEPTH))
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_any_record_has_the_same_fate(name: str, seed: int) -> None:
-    """Good, odd and damaged ones together: whoever stands beside a bad one keeps its row."""
+    """Good, odd and damaged ones together: a record next to a bad one keeps its row."""
     print(f"seed {seed}")
     rnd, fates = random.Random(seed), Fates()
     for oddity in (0, 0.01, 0.05, 0.3):

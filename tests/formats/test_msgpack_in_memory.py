@@ -23,7 +23,7 @@ TYPES: Final = tuple(kind for _, kind in (*FLAT, *NESTED))
 @pytest.mark.parametrize("seed", range(DEPTH))
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_any_record_has_the_same_fate(name: str, seed: int) -> None:
-    """Good, odd and damaged ones together: whoever stands beside a bad one keeps its row."""
+    """Good, odd and damaged ones together: a record next to a bad one keeps its row."""
     print(f"seed {seed}")
     rnd, fates = random.Random(seed), Fates()
     for oddity in (0, 0.02, 0.2):

@@ -136,7 +136,7 @@ def test_deleted_rows_are_tombstones_and_need_a_key() -> None:
     assert records.keyed_values
 
 
-def test_what_the_format_fails_keeps_its_row_beside_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_format_fails_keeps_its_row_next_to_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.formats.routed import RoutedFormat
     from tidegate.formats.registry import FORMATS
 

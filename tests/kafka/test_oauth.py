@@ -367,7 +367,7 @@ def test_both_clients_log_in_by_tokens_and_stay_in_when_the_first_ones_have_expi
 
 
 def _write_and_ask_for(kafka: dict[str, str], seconds: float) -> None:
-    """A transaction again and again, and the other client beside it; every transaction has to succeed."""
+    """A transaction again and again, and the other client next to it; every transaction has to succeed."""
     producer = clients.producer({**kafka, "transactional.id": "orders.t"})
     producer.init_transactions(60)
     client = connect(kafka, 60.0)

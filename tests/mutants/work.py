@@ -29,7 +29,7 @@ MYPY: Final = (
     "--follow-imports=silent", "--no-warn-unused-ignores", "--cache-dir=../../mypy", "--output=json",
     "--disable-error-code=no-redef", "--disable-error-code=has-type", "--disable-error-code=var-annotated",
 )  # fmt: skip
-"""As strict as `make lint`, but for what mutants of a function bring about by standing beside it, and for style."""
+"""As strict as `make lint`, but for what mutants of a function bring about by standing next to it, and for style."""
 
 FATES: Final = {
     "killed": "killed",

@@ -44,7 +44,7 @@ MINUTES: Final = {
     "clusters": 9,
     "diagnosis": 18,
 }
-"""Of a full night, by story. Each is a module beside this one with a function `run`."""
+"""Of a full night, by story. Each is a module next to this one with a function `run`."""
 FULL: Final = sum(MINUTES.values())
 HARD_S: Final = 900.0
 """What a story may take above twice its time: then it is ended, which is a problem."""

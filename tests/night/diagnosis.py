@@ -141,7 +141,7 @@ class _Stage:
         return list(found)
 
     def expect(self, code: str, **fields: Any) -> dict[str, Any]:
-        """Waits until the cause is shown, first of all, and nothing else of its kind beside it."""
+        """Waits until the cause is shown, first of all, and nothing else of its kind next to it."""
         began, found = time.monotonic(), list[dict[str, Any]]()
 
         def named() -> bool:

@@ -1,6 +1,6 @@
 """Three brokers under load, restarted in order and killed one by one: no marker is written by us.
 
-A mender beside the daemon looks all the time, as in `make rolling`.
+A hanging transaction resolver next to the daemon looks all the time, as in `make rolling`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run(night: Night) -> Result:
         night.count("looks", looks.count)
         night.count("looks put off", looks.waits)
         for wrong in looks.wrong:
-            night.problem(f"a look beside the daemon: {wrong}")
+            night.problem(f"a look next to the daemon: {wrong}")
         return night.finish(rig, daemon)
 
 

@@ -1,4 +1,4 @@
-"""Run in a process of its own: the files of docs/add-a-step.md stand beside the product, and its commands are run."""
+"""Run in a process of its own: the files of docs/add-a-step.md stand next to the product, and its commands are run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importing it puts the kinds of `kinds/` beside those of the product. It has to come before anything that looks which
+"""Importing it puts the kinds of `kinds/` next to those of the product. It has to come before anything that looks which
 kinds there are, so what needs them runs in a process of its own.
 """
 

@@ -152,7 +152,7 @@ def test_X15_texts_of_the_state_that_have_no_room_in_one_batch_are_refused_befor
     assert process(operator, frame_of([(2, "y" * 9000)], STRING)).rows() == [(2, "y" * 9000, 1)]
 
 
-def test_X13_texts_that_have_no_room_beside_a_row_that_raises_make_no_other_count_twice(
+def test_X13_texts_that_have_no_room_next_to_a_row_that_raises_make_no_other_count_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows that are good are in the state by then: a batch that is given back after that would count them again."""

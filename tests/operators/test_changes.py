@@ -91,7 +91,7 @@ def frame_of(rows: Sequence[tuple[int, tuple[Any, ...]]], columns: Mapping[str, 
 
 
 @pytest.mark.parametrize("name", ["rows", "count", "value", "aggregate"])
-def test_totals_may_be_called_as_what_is_kept_beside_them(name: str) -> None:
+def test_totals_may_be_called_as_what_is_kept_next_to_them(name: str) -> None:
     more: dict[str, tuple[str, str | None]] = {"low": ("min", "i")}
     old, new = (operator_of({total: ("max", "i"), **more}) for total in (name, "other"))
     directive = UpgradeDirective(columns={"other": name})

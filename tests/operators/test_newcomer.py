@@ -1,4 +1,4 @@
-"""A kind of step that the product does not have: one folder beside the others, and each mistake in it has a name."""
+"""A kind of step that the product does not have: one folder next to the others, and each mistake in it has a name."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ENTRYPOINT = ROOT / "packaging" / "image" / "entrypoint.sh"
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-BESIDE_TRACING = {"certifi", "charset-normalizer", "googleapis-common-protos", "requests", "urllib3"}
+OTHER_THAN_TRACING = {"certifi", "charset-normalizer", "googleapis-common-protos", "requests", "urllib3"}
 EXECUTOR = {
     "SPARK_HOME": "/spark",
     "SPARK_DRIVER_URL": "spark://driver:7078",
@@ -174,7 +174,7 @@ def test_the_image_has_everything_that_a_pipeline_may_need() -> None:
 def test_packages_of_the_image_are_those_of_the_tests_without_the_developers() -> None:
     """But for OpenTelemetry, which `make tracing` tests in an environment of its own."""
     runtime, everything = pins("requirements-runtime.lock"), pins("requirements.lock")
-    assert {name for name in runtime if not name.startswith("opentelemetry-")} - everything.keys() <= BESIDE_TRACING
+    assert {name for name in runtime if not name.startswith("opentelemetry-")} - everything.keys() <= OTHER_THAN_TRACING
     assert {name: pin for name, pin in runtime.items() if name in everything}.items() <= everything.items()
     extras = PROJECT["optional-dependencies"]
     for requirement in [*PROJECT["dependencies"], *(one for name in extras_of_the_image() for one in extras[name])]:

@@ -309,7 +309,7 @@ def test_totals_by_what_a_record_keeps_are_not_refused() -> None:
 
 
 @pytest.mark.parametrize("word", REFUSED)
-def test_steps_beside_a_changelog_are_none_of_its_business(word: str) -> None:
+def test_steps_next_to_a_changelog_are_none_of_its_business(word: str) -> None:
     assert problems_of(f"steps:\n  - {{name: last, from: plain, {REFUSED[word]}}}\n") == []
 
 
@@ -366,7 +366,7 @@ def test_calls_without_order_would_swap_changes(order: str, count: int) -> None:
         ("customers", "where: id > 1", True),
         ("totals", "where: id > 1", True),
         ("[customers, plain]", "where: id > 1", None),  # those of `plain` have no kinds
-        ("customers", "select: {id: id, _deleted: _deleted}", None),  # it is only beside the totals
+        ("customers", "select: {id: id, _deleted: _deleted}", None),  # it is only next to the totals
     ],
 )
 def test_calls_know_whether_their_rows_are_changes_that_somebody_needs(

@@ -115,7 +115,7 @@ def test_states_mean_the_same_with_and_without_them() -> None:
     assert derive_fingerprints(plan_of(check())) == derive_fingerprints(plan_of(check(text=without, others="skip")))
 
 
-def test_what_letters_must_not_have_travels_beside_the_operators_and_only_where_there_are_letters() -> None:
+def test_what_letters_must_not_have_travels_next_to_the_operators_and_only_where_there_are_letters() -> None:
     login = "security.protocol: sasl_ssl, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: opensesame"
     secret = TEXT.replace("broker:9092}", f"broker:9092, {login}}}")
     assert plan_of(check(text=secret)).masked == ("opensesame",)

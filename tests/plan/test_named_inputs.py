@@ -13,7 +13,7 @@ from tests.tidy.tree import ROOT
 
 @pytest.mark.slow
 def test_a_kind_with_two_inputs_is_one_module() -> None:
-    """`tests/operators/kinds/cogroup.py` is put beside the kinds of the product: from the file to its pairs."""
+    """`tests/operators/kinds/cogroup.py` is put next to the kinds of the product: from the file to its pairs."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.plan.named_inputs"],
         cwd=ROOT,

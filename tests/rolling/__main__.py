@@ -2,7 +2,7 @@
 
 Each broker hands over what it leads before it ends (controlled shutdown). Nothing is lost, doubled or out of order, all
 in one attempt, and no marker is written but by the coordinators (X08): neither by the daemon, which looks seldom, nor
-by a mender beside it that looks all the time.
+by a mender next to it that looks all the time.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def directory_made_durable_by_nobody(patch: Patch) -> None:
 
 
 def pipeline_taken_over_whatever_kafka_knows(patch: Patch) -> None:
-    """X03: an empty directory starts over, a copy continues beside the original, and nobody ever looks again."""
+    """X03: an empty directory starts over, a copy continues next to the original, and nobody ever looks again."""
     patch.setattr("tidegate.daemon.preflight.decide_owner", lambda *_state, **_how: ())
     patch.setattr("tidegate.daemon.ownership.decide_still_owner", lambda *_who: None)
 

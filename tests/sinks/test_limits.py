@@ -131,7 +131,7 @@ def commit(cluster: Cluster, driven: DrivenSink, encoded: OutputRecords, checkpo
 def test_X12_the_broker_takes_every_record_that_is_let_through_up_to_the_very_byte(
     cluster_tv2: Cluster, codec: str
 ) -> None:
-    """Small records beside the largest, noise and text: what is not called bad is written, also together in batches."""
+    """Small records next to the largest, noise and text: what is not called bad is written, also in batches."""
     chance = random.Random(11)
     topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
     driven = cluster_tv2.sink(topic, kafka={"compression.type": codec})

@@ -372,7 +372,7 @@ def test_X32_a_stranger_that_says_nothing_is_not_waited_for(caplog: pytest.LogCa
 
 
 @pytest.mark.slow
-def test_X32_strangers_are_few_and_slots_come_in_beside_them() -> None:
+def test_X32_strangers_are_few_and_slots_come_in_next_to_them() -> None:
     slot = Slot(0)
     with contextlib.closing(slot), contextlib.ExitStack() as stack:
         strangers = [stack.enter_context(dialled(slot)) for _ in range(UNAUTHENTICATED_MAX + 36)]

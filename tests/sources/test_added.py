@@ -26,7 +26,7 @@ def grow(bootstrap: str, topic: str, partitions: int) -> None:
     wait_until(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == partitions, "partitions")
 
 
-def test_an_added_partition_is_read_from_its_first_offset_beside_the_others(
+def test_an_added_partition_is_read_from_its_first_offset_next_to_the_others(
     broker: SessionBroker, topics: TopicMaker
 ) -> None:
     """Its records are older than the order to read it, and `start: latest` does not skip them."""

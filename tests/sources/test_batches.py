@@ -1,4 +1,4 @@
-"""What a source counts, what it says of its records beside their columns, and in what parts it takes them."""
+"""What a source counts, what it says of its records next to their columns, and in what parts it takes them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_bounded_source_that_has_read_everything_does_not_fail_any_more() -> N
         assert one.poll() == []
 
 
-def test_an_added_partition_is_stored_at_once_and_read_beside_the_others() -> None:
+def test_an_added_partition_is_stored_at_once_and_read_next_to_the_others() -> None:
     with Scripted(AT, partitions=(P0,)) as one:
         one.read((P0, order(1, 100)))
         one.source.add_partitions([P1])

@@ -42,7 +42,7 @@ def test_one_record_is_waited_for_and_the_others_are_those_that_are_there() -> N
     assert client.asked_for[2:] == [(1, 0.5)], "there was no room for more"
 
 
-def test_events_come_beside_the_records_and_may_be_of_no_partition() -> None:
+def test_events_come_next_to_the_records_and_may_be_of_no_partition() -> None:
     client: Any = Client()
     client.put(P0, b"a")
     client.end(P0)

@@ -296,7 +296,7 @@ def test_records_that_make_the_decoder_raise_together_are_all_good(
     assert one.words() == ["a", "fussy"]
 
 
-def test_a_record_that_makes_the_decoder_raise_is_bad_beside_a_good_one_and_by_itself(
+def test_a_record_that_makes_the_decoder_raise_is_bad_next_to_a_good_one_and_by_itself(
     word: WordFormat, reading: Callable[..., Reading]
 ) -> None:
     one = reading(b"1:a", b"1:poison", b"1:poison")
@@ -305,7 +305,7 @@ def test_a_record_that_makes_the_decoder_raise_is_bad_beside_a_good_one_and_by_i
     assert [[bad.offset for bad in batch.failures] for batch in batches if batch] == [[1], [2]]
 
 
-def test_a_record_that_makes_the_decoder_raise_is_bad_alone_also_beside_one_that_waits(
+def test_a_record_that_makes_the_decoder_raise_is_bad_alone_also_next_to_one_that_waits(
     word: WordFormat, reading: Callable[..., Reading]
 ) -> None:
     one = reading(b"1:a", b"1:poison", b"", b"2:b")

@@ -234,7 +234,7 @@ def check_headers_in_place(records: NativeMessages) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ends_of_partitions_and_errors_come_beside_the_records(
+def test_ends_of_partitions_and_errors_come_next_to_the_records(
     broker: SessionBroker, topics: TopicMaker, way: str
 ) -> None:
     topic = topics("orders", 2)

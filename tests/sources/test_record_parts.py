@@ -160,7 +160,7 @@ def test_what_cannot_be_wrong_is_read_only_where_it_is_wanted() -> None:
     assert not isinstance(source._decoder, PartsDecoder)
 
 
-def test_a_raw_source_reads_headers_beside_its_columns() -> None:
+def test_a_raw_source_reads_headers_next_to_its_columns() -> None:
     fixed = (("value", BINARY), ("timestamp", TIMESTAMP))
     operator = operator_of("headers", "key", schema=fixed, format="raw", key_format="raw")
     operator = msgspec.structs.replace(operator, metadata=(*operator.metadata[:1], MetadataColumn("key", "k", BINARY)))
@@ -220,7 +220,7 @@ def test_event_time_may_be_the_timestamp_of_the_record_that_nobody_else_reads() 
     ]
 
 
-def test_headers_are_carried_beside_the_columns_where_a_sink_passes_them_on() -> None:
+def test_headers_are_carried_next_to_the_columns_where_a_sink_passes_them_on() -> None:
     batch = read(
         operator_of(read=["id"], carries=(Requirement.HEADERS,)), message(0, headers=[("a", None)]), message(1, b"x")
     )

@@ -266,7 +266,7 @@ def test_totals_of_sessions_begin_are_renamed_and_given_up_as_others_are() -> No
     assert found == {("k",): (((5, 0, 1.5),),)}
 
 
-def test_a_dot_in_the_name_of_a_column_makes_no_totals_of_those_beside_it() -> None:
+def test_a_dot_in_the_name_of_a_column_makes_no_totals_of_those_next_to_it() -> None:
     old, new = (rows_of((name, INT), ("place.city", STRING)) for name in ("a", "x"))
     verdict = judge(declare([old]).shape, declare([new], evolution=Evolution(columns={"x": "a"})))
     assert verdict == Verdict(Fit.AFTER_RECONFIGURATION, "x was a")

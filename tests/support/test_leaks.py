@@ -171,7 +171,7 @@ def test_connection():
 
 def test_file(tmp_path): KEPT.append(open(tmp_path / "kept", "w"))
 def test_thread(): waiting_thread("forgotten")
-def test_socket_beside_the_thread(selects): KEPT.append(bound())
+def test_socket_next_to_the_thread(selects): KEPT.append(bound())
 def test_client(): KEPT.append(client())
 
 def test_process():
@@ -200,7 +200,7 @@ LEFT: Final = {
     "test_socket": r"test_socket leaks:\n  socket \('127\.0\.0\.1', \d+\) not connected",
     "test_connection": r"socket \('127\.0\.0\.1', \d+\) connected to \('127\.0\.0\.1', \d+\)",
     "test_socket_in_a_cycle": r"unclosed <socket\.socket .*'127\.0\.0\.1'",
-    "test_socket_beside_the_thread": r"socket \('127\.0\.0\.1', \d+\) not connected",
+    "test_socket_next_to_the_thread": r"socket \('127\.0\.0\.1', \d+\) not connected",
     "test_file": r"open file /.*/kept",
     "test_thread": r"thread forgotten, in Condition\.wait",
     "test_client": r"Kafka client of confluent_kafka",

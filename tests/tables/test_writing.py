@@ -278,7 +278,7 @@ def test_rows_that_do_not_fit_are_refused_by_name(plan: Plan, step: str, frame: 
     assert caught.value.exit_code == 2
 
 
-def test_a_total_may_be_called_as_what_is_kept_beside_it() -> None:
+def test_a_total_may_be_called_as_what_is_kept_next_to_it() -> None:
     fields = (StateField("rows", BIGINT, nullable=False), StateField("rows.count", BIGINT))
     declaration = StateDeclaration(StateName("groups"), StateShape((StateField("k", STRING),), fields, KEY_HASH, 4))
     table = StateTable(declaration.shape)

@@ -228,7 +228,7 @@ def mixed_plan(parallelism: int) -> Plan:
 @pytest.mark.slow
 @settings(max_examples=3 * DEPTH, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_B49_B50_rows_of_a_forward_edge_are_never_in_flight_and_those_by_key_beside_it_are_restored_once(
+def test_B49_B50_rows_of_a_forward_edge_are_never_in_flight_and_those_by_key_next_to_it_are_restored_once(
     seed: int,
 ) -> None:
     """Nothing could say where the rows of a forward edge belong after a rescale."""

@@ -400,7 +400,7 @@ CASES: Final = (
     ),
     Case(
         UNLIKE,
-        "beside the old one",
+        "next to the old one",
         (
             (
                 "sinks:",

@@ -35,7 +35,7 @@ def write(directory: Path, **files: str) -> Path:
     return directory
 
 
-def test_a_module_is_read_with_all_that_it_imports_from_beside_the_file(tmp_path: Path) -> None:
+def test_a_module_is_read_with_all_that_it_imports_from_next_to_the_file(tmp_path: Path) -> None:
     directory = write(
         tmp_path,
         lookup__geo="import json\nfrom tables import COUNTRIES\nasync def resolve(row): return {}\n",
@@ -54,7 +54,7 @@ def test_a_byte_order_mark_is_passed_over_as_by_python(tmp_path: Path) -> None:
     assert callable(load("marked:resolve"))
 
 
-def test_a_directory_of_data_does_not_stand_for_the_module_beside_it(tmp_path: Path) -> None:
+def test_a_directory_of_data_does_not_stand_for_the_module_next_to_it(tmp_path: Path) -> None:
     """As Python finds them: a package, a module, a directory without `__init__.py`."""
     directory = write(
         tmp_path, geo="import settings\nasync def resolve(row): return {}\n", settings="X = 1\n", both="X = 1\n"
@@ -73,7 +73,7 @@ def test_what_is_installed_is_not_read(tmp_path: Path) -> None:
     assert read_modules(tmp_path, ["asyncio:sleep"]) == {}
 
 
-def test_too_much_beside_the_file_is_refused(tmp_path: Path) -> None:
+def test_too_much_next_to_the_file_is_refused(tmp_path: Path) -> None:
     directory = write(tmp_path, large="x = 1\n" * (BYTES_MAX // 6 + 1))
     with pytest.raises(UserCodeProblem, match="more than 4 MiB"):
         read_modules(directory, ["large:f"])
@@ -119,7 +119,7 @@ def test_a_reference_is_module_and_name(reference: str) -> None:
 
 
 def test_a_directory_of_data_comes_after_what_is_installed(tmp_path: Path) -> None:
-    """As Python finds them: it has no `__init__.py`. A package beside the file comes first, as elsewhere."""
+    """As Python finds them: it has no `__init__.py`. A package next to the file comes first, as elsewhere."""
     geo = "import json\nimport msgspec\nimport yaml_of_mine\nasync def resolve(row): return {}\n"
     directory = write(tmp_path, geo=geo, msgspec__seed="", json__seed="", yaml_of_mine__seed="")
     assert list(read_modules(directory, ["geo:resolve"])) == ["geo.py", "yaml_of_mine/seed.py"]

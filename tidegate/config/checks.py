@@ -357,12 +357,12 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         yield PathProblem((*path, "on_null"), message, "remove it, and use `where: value IS NOT NULL`", at_key=True)
     for key, schema in (("schema", source.schema_), ("key_schema", source.key_schema)):
         if isinstance(schema, NamedSchema) and schema.file is not None:
-            yield from _beside_a_file((*path, key), schema)
+            yield from _check_schema_file((*path, key), schema)
     yield from _changes(path, kind, source)
     yield from _source_key(path, source)
 
 
-def _beside_a_file(path: Path, schema: NamedSchema) -> Iterator[PathProblem]:
+def _check_schema_file(path: Path, schema: NamedSchema) -> Iterator[PathProblem]:
     """Checks that a reader's schema comes from only one place."""
     if schema.registry is not None:
         message = "both a file and a subject of the registry are given"

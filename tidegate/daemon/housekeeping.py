@@ -177,6 +177,6 @@ class ClusterHousekeeping:
         state = self._services.journal.state
         others = ("", *state.replaces)
         fenced = await self._edge.fence_leftovers(
-            self._plan.pipeline, frozenset(), self._attempt, state.journal, others, beside=True
+            self._plan.pipeline, frozenset(), self._attempt, state.journal, others, running=True
         )
         self._services.metrics.transactions_ended(TransactionResult.ABORTED, len(fenced))

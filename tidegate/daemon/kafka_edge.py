@@ -220,11 +220,11 @@ class KafkaEdge:
         others: Collection[str] | None = None,
         since: Attempt = FIRST_ATTEMPT,
         *,
-        beside: bool = False,
+        running: bool = False,
     ) -> list[TransactionalId]:
         """Fences leftover transactions with `Committer.fence_leftovers`.
 
-        If the general thread does not get to it soon, the commit thread does it, except `beside` a running attempt.
+        If the general thread does not get to it soon, the commit thread does it, except while an attempt is `running`.
         """
 
         def fence(client: TransactionClient) -> list[TransactionalId]:
@@ -232,7 +232,7 @@ class KafkaEdge:
 
         asking = [asyncio.ensure_future(self._ask(fence))]
         try:
-            done, _ = await asyncio.wait(asking, timeout=None if beside else SOON_S)
+            done, _ = await asyncio.wait(asking, timeout=None if running else SOON_S)
             if not done:
                 asking.append(asyncio.ensure_future(self._end(fence)))
                 done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)

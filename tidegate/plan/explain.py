@@ -108,8 +108,8 @@ def _late_readers(node: Node, vertex: Vertex, plan: Plan) -> list[str]:
     way = node.sides.get(LATE)
     if way is None:
         return []
-    beside = [vertex.nodes[child].operator.name for child in way.children]
-    return [*beside, *(plan.edges[edge].downstream for edge in way.edges)]
+    chained = [vertex.nodes[child].operator.name for child in way.children]
+    return [*chained, *(plan.edges[edge].downstream for edge in way.edges)]
 
 
 def _state(operator: Operator, max_parallelism: int) -> str:

@@ -205,9 +205,9 @@ def _derive_box(vertex: Vertex, every: Sequence[_Way]) -> _Box:
         places[index], free = (x, y), max(free, y + STEP_HEIGHT)
         if index in of_node:
             waiting.append((index, x, None))
-        beside = x + STEP_WIDTH + STEP_GAP
+        next_x = x + STEP_WIDTH + STEP_GAP
         children = vertex.nodes[index].all_children
-        waiting += [(child, beside, y if child == children[0] else None) for child in reversed(children)]
+        waiting += [(child, next_x, y if child == children[0] else None) for child in reversed(children)]
     height = free + PADDING
     exits |= {way.key: height - PADDING // 2 for way in ways if way.output == DEAD}
     width = max(x for x, _ in places.values()) + STEP_WIDTH + PADDING

@@ -1,4 +1,4 @@
-"""Random transactions in PostgreSQL, and what a pipeline makes of them beside what PostgreSQL itself answers.
+"""Random transactions in PostgreSQL, and what a pipeline makes of them, compared with what PostgreSQL itself answers.
 
 Copies of tables, a filtered copy, running totals with retraction and totals of those; a slot, the daemon and Connect
 are killed meanwhile, Connect is restarted, a column is added, and one table is read again by an incremental snapshot.

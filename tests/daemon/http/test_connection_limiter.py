@@ -39,7 +39,7 @@ server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0"))
 print(server.start(), flush=True)
 ended, most, written = threading.Event(), 0, 0
 threading.Thread(target=lambda: (sys.stdin.read(), ended.set())).start()
-while not ended.wait(0.002):  # as the journal, beside it
+while not ended.wait(0.002):  # as the journal, next to it
     written += storage.put_if_absent(f"journal/{written:012d}.json", b"{}")
     most = max(most, len(os.listdir("/proc/self/fd")))
 server.stop()

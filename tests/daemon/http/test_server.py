@@ -263,7 +263,7 @@ def test_probes_do_not_wait_for_a_scrape(server: HttpServer, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_probes_answer_within_50_ms_beside_a_busy_thread(
+def test_probes_answer_within_50_ms_next_to_a_busy_thread(
     server: HttpServer, record_property: Callable[[str, object], None]
 ) -> None:
     """In the time that the machine gives to this process: its busy thread never rests, so on a machine that does
@@ -288,7 +288,7 @@ def test_probes_answer_within_50_ms_beside_a_busy_thread(
     for name, took_ms in (("probe_ms", wall_ms), ("probe_process_ms", used_ms)):
         p50, p90, p99 = (took_ms[PROBES * percent // 100] for percent in (50, 90, 99))
         record_property(name, {"p50": p50, "p99": p99})
-        print(f"{name} beside a busy thread: p50 {p50:.1f}, p90 {p90:.1f}, p99 {p99:.1f}, max {took_ms[-1]:.1f}")
+        print(f"{name} next to a busy thread: p50 {p50:.1f}, p90 {p90:.1f}, p99 {p99:.1f}, max {took_ms[-1]:.1f}")
     assert used_ms[PROBES // 2] <= 50
     assert used_ms[PROBES * 9 // 10] <= 50, "the slowest tenth is left to whatever else this machine does"
 

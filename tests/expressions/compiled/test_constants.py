@@ -129,7 +129,7 @@ def test_a_constant_index_outside_fails_no_record_without_an_array() -> None:
         ("coalesce(cast(null as double), -0.0)", ["0.0", "0.0", "0.0"]),
     ],
 )
-def test_a_zero_beside_a_zero_has_the_sign_that_it_has_in_spark(text: str, values: list[str]) -> None:
+def test_a_zero_next_to_a_zero_has_the_sign_that_it_has_in_spark(text: str, values: list[str]) -> None:
     case = Case((text,), "x double", ((0.0,), (-0.0,), (1.5,)))
     assert list(map(repr, evaluate(parse_expression(text, case.schema), case))) == values
 

@@ -58,7 +58,7 @@ def test_values_and_failures_are_sparks(spark: SparkSession, case: Case) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", EACH)
-def test_values_do_not_depend_on_the_rows_beside(case: Case) -> None:
+def test_values_do_not_depend_on_the_rows_next_to(case: Case) -> None:
     """Rows alone: how records come in batches is chance, and a change has to take back what was added."""
     frame = frame_of(case)
     looked_at = range(0, frame.height, max(1, frame.height // (ALONE * DEPTH)))

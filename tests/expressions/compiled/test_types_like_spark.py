@@ -86,7 +86,7 @@ def test_pairs_of_numbers_and_texts_that_spark_accepts_are_accepted(empty: DataF
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", ["{} = {}", "coalesce({}, {})"])
-def test_X14_only_text_columns_beside_other_types_are_refused_where_spark_casts_them(
+def test_X14_only_text_columns_next_to_other_types_are_refused_where_spark_casts_them(
     empty: DataFrame, operator: str
 ) -> None:
     others = [name for name in NUMBERS_AND_TEXTS if name != "c_string"]

@@ -1,4 +1,4 @@
-"""Messages that are damaged: nothing is accepted that fastavro refuses, and whoever stands beside them is unharmed."""
+"""Messages that are damaged: nothing is accepted that fastavro refuses, and the records next to them are unharmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change events that a real Debezium wrote in Avro about a real PostgreSQL, beside the rows that PostgreSQL has then.
+"""Change events that a real Debezium wrote in Avro, compared with the rows that the real PostgreSQL has then.
 
 `python -m tests.compatibility.debezium --stories avro --record` writes `../debezium/avro.jsonl` again.
 """

@@ -1,4 +1,4 @@
-"""Lines beside Spark's CSV reader and writer: the same rows, except for what the page of the format lists."""
+"""Lines compared with Spark's CSV reader and writer: the same rows, except for what the page of the format lists."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_googles_own_files_compile_to_the_descriptors_that_its_library_has() -> 
         assert found == library
 
 
-def test_imports_are_found_beside_the_file_and_above_it_and_those_that_registries_have_everywhere(
+def test_imports_are_found_next_to_the_file_and_above_it_and_those_that_registries_have_everywhere(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, order=ORDER, customer=CUSTOMER)
@@ -111,7 +111,7 @@ def test_a_missing_import_is_told_where_it_was_looked_for(tmp_path: Path) -> Non
     assert problem.endswith("in the directory of the file and in those above it, up to that of the pipeline file")
 
 
-def test_a_file_outside_of_the_pipelines_directory_finds_what_is_beside_it(tmp_path: Path) -> None:
+def test_a_file_outside_of_the_pipelines_directory_finds_what_is_next_to_it(tmp_path: Path) -> None:
     write(tmp_path, order=ORDER.replace("shop/customer", "customer"), customer=CUSTOMER)
     (tmp_path / "elsewhere").mkdir()
     assert problems_of(tmp_path / "elsewhere", f"{tmp_path}/protos/shop/order.proto") == []

@@ -42,7 +42,7 @@ tests:
 
 @pytest.fixture
 def _median_exact(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """`families/median_exact.py` stands beside the other families."""
+    """`families/median_exact.py` stands next to the other families."""
     folder = str(Path(__file__).with_name("families"))
     monkeypatch.setattr(aggregates, "__path__", [*aggregates.__path__, folder])
     registry.find_functions.cache_clear()

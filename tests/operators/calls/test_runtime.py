@@ -307,7 +307,7 @@ def test_rows_in_flight_without_event_time_are_refused_where_a_step_downstream_n
     ("held", "changes", "reason"),
     [
         (None, True, "1 rows in flight of look have no row kind"),
-        (None, None, ""),  # of another source in a union, or with totals beside the step only
+        (None, None, ""),  # of another source in a union, or with totals next to the step only
         (UPDATE_BEFORE, False, "1 rows in flight of look contain retractions"),
         (UPDATE_BEFORE, None, ""),
         (UPDATE_BEFORE, True, ""),

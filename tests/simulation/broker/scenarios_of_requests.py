@@ -1,4 +1,4 @@
-"""Scenarios: requests of our own that are hurt on the way, and what leaders report beside transactions."""
+"""Scenarios: requests of our own that are hurt on the way, and what leaders report next to transactions."""
 
 from __future__ import annotations
 

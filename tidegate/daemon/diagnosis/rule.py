@@ -35,7 +35,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     find: Callable[[Situation], Iterator[FoundCause]]
     severity: DiagnosisSeverity = DiagnosisSeverity.PROBLEM
     explains: frozenset[str] = frozenset()
-    """Codes of consequences, which are not shown beside it."""
+    """Codes of consequences, which are not shown next to it."""
     after_s: float = 0.0
     """How long it must have been found without a break before it is shown."""
     linger_s: float = 0.0

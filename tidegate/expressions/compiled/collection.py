@@ -18,7 +18,6 @@ from tidegate.expressions.compiled.comparisons import compared
 from tidegate.expressions.compiled.compiled import (
     Compiled,
     FailingRows,
-    beside,
     bytes_of,
     compiles,
     eager,
@@ -26,6 +25,7 @@ from tidegate.expressions.compiled.compiled import (
     sequence,
     strict,
     total_bytes,
+    with_rows_of,
 )
 from tidegate.expressions.compiled.rowwise import RowFailed, by_row
 from tidegate.expressions.compiled.text import null_if_any_null
@@ -43,7 +43,7 @@ def _size(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _subscript(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if arguments[0].type.kind == "map":
         return map_value(call, arguments)
-    array, index = beside(arguments[0], arguments[1:]), arguments[1].value
+    array, index = with_rows_of(arguments[0], arguments[1:]), arguments[1].value
     value = pl.when(index >= 0).then(array.list.get(index, null_on_oob=True))
     if call.function == "get":
         return strict(call, arguments, value)
@@ -55,7 +55,7 @@ def _subscript(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _element_at(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if arguments[0].type.kind == "map":
         return map_value(call, arguments)
-    array, index = beside(arguments[0], arguments[1:]), arguments[1].value
+    array, index = with_rows_of(arguments[0], arguments[1:]), arguments[1].value
     place = pl.when(index > 0).then(index - 1).when(index < 0).then(index)
     value = array.list.get(place, null_on_oob=True)
     zero = (FailureKind.INVALID_INDEX_OF_ZERO, (index == 0) & array.is_not_null())
@@ -172,7 +172,7 @@ def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("slice")
 def _slice(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    array, start, length = (beside(arguments[0], arguments[1:]), *(one.value for one in arguments[1:]))
+    array, start, length = (with_rows_of(arguments[0], arguments[1:]), *(one.value for one in arguments[1:]))
     count = array.list.len().cast(pl.Int64)
     wide = start.cast(pl.Int64)
     offset = pl.when(wide > 0).then(wide - 1).otherwise(count + wide)

@@ -167,7 +167,7 @@ def sequence(arguments: Sequence[Compiled]) -> list[FailingRows]:
     return failures
 
 
-def beside(argument: Compiled, others: Sequence[Compiled]) -> pl.Expr:
+def with_rows_of(argument: Compiled, others: Sequence[Compiled]) -> pl.Expr:
     """Returns the value of an argument with as many rows as the others; NULL where their first column is NULL.
 
     Not every function of Polars repeats a constant that it is called on: `splitn` splits it by only the first of

@@ -14,13 +14,13 @@ import polars as pl
 from tidegate.expressions.bounds import MAX_VALUE_BYTES
 from tidegate.expressions.compiled.compiled import (
     Compiled,
-    beside,
     bytes_of,
     compiles,
     eager,
     fitting,
     strict,
     total_bytes,
+    with_rows_of,
 )
 from tidegate.expressions.compiled.json_functions import java_float
 from tidegate.expressions.compiled.json_text import java_double
@@ -56,13 +56,13 @@ def _one(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles(*_TWO)
 def _two(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, _TWO[call.function](beside(arguments[0], arguments[1:]), arguments[1].value))
+    return strict(call, arguments, _TWO[call.function](with_rows_of(arguments[0], arguments[1:]), arguments[1].value))
 
 
 @compiles("contains")
 def _contains(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Compiles contains. Polars' own function makes a pattern of each text of a column, which takes quadratic time."""
-    value, part = beside(arguments[0], arguments[1:]), arguments[1].value
+    value, part = with_rows_of(arguments[0], arguments[1:]), arguments[1].value
     if arguments[1].constant is not None:
         return strict(call, arguments, value.str.contains(part, literal=True))
     found = (part == "") | _split_once(value, part)[1].is_not_null()
@@ -77,7 +77,7 @@ def _split_once(value: pl.Expr, part: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 @compiles(*_TRIMS)
 def _trim(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value = beside(arguments[0], arguments[1:])
+    value = with_rows_of(arguments[0], arguments[1:])
     characters = arguments[1].value if len(arguments) == 2 else pl.lit(" ")
     trimmed = pl.when(characters == "").then(value).otherwise(_TRIMS[call.function](value, characters))
     return strict(call, arguments, null_if_any_null(trimmed, arguments))
@@ -172,7 +172,7 @@ def _repeat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("instr")
 def _position(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Compiles instr. Polars returns a byte position, so the characters before it are counted."""
-    value, part = beside(arguments[0], arguments[1:]), arguments[1].value
+    value, part = with_rows_of(arguments[0], arguments[1:]), arguments[1].value
     before, after = _split_once(value, part)
     found = pl.when(part == "").then(1).when(after.is_not_null()).then(before.str.len_chars() + 1).otherwise(0)
     return strict(call, arguments, null_if_any_null(found.cast(pl.Int32), arguments))

@@ -147,8 +147,8 @@ def _with_element(name: str, result: DataType | None = None) -> Resolve:
         appends = name in ("array_append", "array_prepend")
         if value.type.kind == "void" and not appends:
             raise site.refuse(value, "a value")
-        beside_text = (value.type == STRING) != (element == STRING) and value.type.kind != "void"
-        if common_type(element, value.type) != element or beside_text:
+        mixes_text = (value.type == STRING) != (element == STRING) and value.type.kind != "void"
+        if common_type(element, value.type) != element or mixes_text:
             raise ExpressionRefusal(
                 value.start,
                 f"{array.type} has no elements of type {value.type}",

@@ -99,7 +99,7 @@ def test_settings_are_plain_values() -> None:
     assert problem.message.endswith("is not finite")
 
 
-def test_an_output_is_read_beside_the_main_one_and_named_if_it_is_not() -> None:
+def test_an_output_is_read_next_to_the_main_one_and_named_if_it_is_not() -> None:
     step = f"python: visits:Plain, {OUTPUT}, outputs: {{ended: {{user: string}}, more: {{user: string}}}}"
     checked = check(step, reads="[visits, visits.ended]")
     assert [one.message[:22] for one in checked.warnings] == ["is not read: its recor"]

@@ -1,4 +1,4 @@
-// Configuration: every setting with its origin, and the pipeline file beside the plan that was made of it.
+// Configuration: every setting with its origin, and the pipeline file next to the plan that follows from it.
 import { html, Loaded, NONE, Panel, Table, href, number, useEffect, useId, useRef, useResource, useState } from "../lib.js";
 
 const ORIGINS = {
