@@ -63,7 +63,7 @@ def test_the_slowest_subtask_and_its_longest_phase_are_named_and_its_phases_have
     )
     first = page.locator(".gantt tbody tr").first
     assert "start delay 9 ms, alignment 210 ms, snapshot 12 ms, upload 640 ms" in first.inner_text()
-    page.get_by_role("button", name="Numbers").click()
+    page.get_by_role("button", name="Show numbers").click()
     page.get_by_role("columnheader", name="alignment").wait_for()
     assert first.locator("td").all_inner_texts()[:6] == ["paid_orders[3]", "9 ms", "210 ms", "12 ms", "640 ms", "0 s"]
 
@@ -84,8 +84,8 @@ def test_of_a_hundred_slots_the_slowest_subtasks_are_shown_first_all_on_request_
 STRUCTURE = """
 - main:
   - heading "Checkpoints" [level=1]
-  - region "The newest 101":
-    - heading "The newest 101" [level=2]
+  - region "Newest 101":
+    - heading "Newest 101" [level=2]
     - paragraph: /98 completed, .*; 2 failed, 1 under way/
     - list "Checkpoints by duration, oldest first":
       - listitem:
@@ -97,9 +97,9 @@ STRUCTURE = """
     - definition: failed it took longer than checkpoints.timeout
     - term: Duration
     - definition: 1 min
-  - region "Subtasks, the slowest first":
+  - region "Subtasks, slowest first":
     - combobox "Step"
-    - button "Numbers"
+    - button "Show numbers"
     - group "Subtasks":
       - table:
         - rowgroup:

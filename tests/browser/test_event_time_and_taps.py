@@ -21,13 +21,13 @@ ROW = b'{"id":9007199254740993,"customer":"ann","amount":12.50,"note":"<b>x</b>"
 def test_the_partition_that_holds_the_others_back_is_named_and_on_top(viewer: Viewer) -> None:
     page = viewer.open("stalled-watermark", "event-time")
     panel = page.get_by_role("region", name="orders", exact=True)
-    panel.get_by_text("Stands still").wait_for()
+    panel.get_by_text("Stalled").wait_for()
     told = panel.inner_text()
     assert "orders[2] is 8 min" in told
-    assert "What to do:" in told
+    assert "Remedy:" in told
     assert panel.locator("tbody tr").first.inner_text().startswith("orders[2]")
     other = page.get_by_role("region", name="payments", exact=True)
-    assert "The 3 partitions that are waited for are within 14 ms." in other.inner_text()
+    assert "The watermarks of the 3 active partitions are within 14 ms of each other." in other.inner_text()
     assert other.locator("tbody tr").last.inner_text().startswith("payments[3]"), "idle ones are last"
 
 
@@ -63,4 +63,4 @@ def test_rows_need_the_token_and_are_shown_as_they_are(viewer: Viewer, tapped: S
     assert table.locator("td").all_inner_texts() == [
         *("9007199254740993", "***", "12.50", "<b>x</b>", '["a",1.10]', "null")
     ]
-    assert "No more rows came within 10 s." in page.locator(".tap").inner_text()
+    assert "No more rows arrived within 10 s." in page.locator(".tap").inner_text()

@@ -60,7 +60,7 @@ def test_the_page_asks_for_a_token_and_keeps_it_in_its_tab(viewer: Viewer, serve
     viewer.watches[-1].expected.append("401")
     page.goto("/")
     give(page, "another")
-    page.get_by_text("is another one").wait_for()
+    page.get_by_text("This token is not valid").wait_for()
     give(page, f" {TOKEN} ")
     page.get_by_role("heading", name="Health").wait_for()
     page.reload()
@@ -84,7 +84,7 @@ def test_the_page_turns_grey_when_the_daemon_does_not_answer_and_goes_on_by_itse
     page.route("**/api/**", lambda route: route.abort())
     alert = page.get_by_role("alert")
     alert.get_by_text("The daemon has not answered since").wait_for()
-    assert "the last state was restarting" in (alert.text_content() or "")
+    assert "the last known state is restarting" in (alert.text_content() or "")
     assert "no answer" in page.title()
     assert page.locator("main.stale").count() == 1
     page.unroute("**/api/**")
@@ -96,7 +96,7 @@ def test_a_proxy_without_a_daemon_behind_it_is_no_answer(viewer: Viewer) -> None
     page = viewer.open("healthy")
     viewer.watches[-1].expected.append("502")
     page.route("**/api/**", lambda route: route.fulfill(status=502, body="<h1>Bad Gateway</h1>"))
-    page.get_by_text("something between here and the daemon answered with 502").wait_for()
+    page.get_by_text("a proxy in front of the daemon answered with 502").wait_for()
 
 
 def test_what_has_not_changed_is_not_sent_again(viewer: Viewer) -> None:

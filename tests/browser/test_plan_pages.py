@@ -31,7 +31,7 @@ def test_a_step_says_its_state_in_words(viewer: Viewer) -> None:
 def test_an_unknown_step_leads_back_to_the_graph(viewer: Viewer) -> None:
     page = viewer.open("healthy", "graph/nonsense")
     page.get_by_role("link", name="Back to the graph").click()
-    page.get_by_text("Choose a step").wait_for()
+    page.get_by_text("Select a step").wait_for()
 
 
 def test_on_a_narrow_screen_steps_are_a_list_with_their_inputs(viewer: Viewer) -> None:
@@ -58,7 +58,7 @@ def test_settings_are_filtered_by_text_and_origin_and_lead_to_their_line(viewer:
     assert "interval" in chosen.inner_text()
     assert page.url.endswith(f"#/configuration/{line}")
     page.get_by_role("button", name="default", exact=False).click()
-    assert page.get_by_text("No setting fits the filter.").is_visible()
+    assert page.get_by_text("No setting matches the filter.").is_visible()
 
 
 def test_the_plan_is_next_to_the_file(viewer: Viewer) -> None:

@@ -115,7 +115,7 @@ def test_letters_unfold_to_what_their_records_hold(viewer: Viewer, address: str)
         assert text in texts[1]
     assert "the first 2,000 bytes are shown" in texts[2]
     assert "0000  00 1b 5b 32 4a ff 78" in texts[2]
-    assert "It was replayed already." in texts[3]
+    assert "It has already been replayed." in texts[3]
     assert "\u202e" not in page.locator("body").inner_text()
     assert page.evaluate("window.hurt") is None
     assert find_violations(page) == []
@@ -127,7 +127,7 @@ def test_filters_choose_letters_and_what_a_replay_is_for(viewer: Viewer, address
     page.get_by_label("Kind").select_option("DIVIDE_BY_ZERO")
     assert page.locator(".letters > li").count() == 1
     page.get_by_text("1 shown, 1 not replayed").wait_for()
-    page.get_by_text("Replay all letters of this choice").click()
+    page.get_by_text("Replay all that match the filters").click()
     assert page.locator(".replay code").last.inner_text().endswith(" --kind DIVIDE_BY_ZERO")
     page.get_by_label("Kind").select_option(HOSTILE)
     assert page.locator(".replay").count() == 0, "a shell would run what a record says"

@@ -58,8 +58,8 @@ class HttpSettings(Settings):
     read_token_file: Annotated[
         File | None,
         Field(
-            description="File with the token for reading. Everything but the probes needs it, or the token of "
-            "commands. Created with mode 0600 if it does not exist. If it is not set, anyone who can connect may "
+            description="File with the token for reading. Everything but the probes needs it, or the command token. "
+            "Created with mode 0600 if it does not exist. If it is not set, anyone who can connect may "
             "read, but not give commands."
         ),
     ] = None

@@ -42,19 +42,19 @@ function Unreachable({ stale_s, status, message }) {
   const since = status === null ? null : daemonNow() - stale_s * 1000;
   return html`<div class="unreachable" role="alert">
     <strong>${since === null ? "The daemon does not answer." : `The daemon has not answered since ${clock(since)} (${duration(Math.round((now - since) / 1000))}).`}</strong>
-    ${" "}${status === null ? "" : `What you see is older; the last state was ${status.state}. `}Check that its process runs and that this address still leads to it (kubectl port-forward ends with its pod). The page goes on by itself. <span class="muted">Cause: ${message}.</span>
+    ${" "}${status === null ? "" : `The figures below are old; the last known state is ${status.state}. `}Check that its process runs and that this address still leads to it (kubectl port-forward ends with its pod). The page reconnects by itself. <span class="muted">Cause: ${message}.</span>
   </div>`;
 }
 
 function Current({ page, parts }) {
   const [error, reset] = useErrorBoundary();
   useEffect(reset, [page]);
-  if (error) return html`<p class="error" role="alert">This page cannot be shown, which is a bug of the page: ${String(error.message ?? error)}. Please report it; <a href="api/v1/status">the figures</a> are right.</p>`;
+  if (error) return html`<p class="error" role="alert">This page cannot be shown because of a bug: ${String(error.message ?? error)}. Please report it. The <a href="api/v1/status">REST API</a> is not affected.</p>`;
   return html`<${page.Page} parts=${parts} />`;
 }
 
 function NotFound({ name }) {
-  return html`<p class="empty">There is no page “${name}”. <a href=${href("overview")}>Go to the overview.</a></p>`;
+  return html`<p class="empty">There is no page “${name}”. <a href=${href("overview")}>Back to the overview.</a></p>`;
 }
 
 function App() {

@@ -53,7 +53,7 @@ async function request(path, { etag, timeout_ms, digits = false }) {
   } catch {
     // An answer without JSON was written by a proxy, not by the daemon.
   }
-  if (data === null) throw new Refused(0, "unreachable", `something between here and the daemon answered with ${response.status}`);
+  if (data === null) throw new Refused(0, "unreachable", `a proxy in front of the daemon answered with ${response.status}`);
   if (!response.ok) throw new Refused(response.status, data.code ?? "", data.message ?? `the daemon answered with ${response.status}`);
   return { data, etag: response.headers.get("ETag") };
 }
@@ -312,7 +312,7 @@ export function Panel({ title, actions, children, className = "" }) {
  * A table. `columns` have `key`, `title`, and optionally `numeric` and `render(row)`; `row_key` is a field or a
  * function. With `onRow(row)`, rows can be chosen; `chosen` is the key of the current one.
  */
-export function Table({ columns, rows, row_key, empty = "nothing to show", onRow, chosen, label }) {
+export function Table({ columns, rows, row_key, empty = "No entries.", onRow, chosen, label }) {
   if (rows.length === 0) return html`<p class="empty">${empty}</p>`;
   const keyOf = typeof row_key === "function" ? row_key : (row) => row[row_key];
   const cell = (column, row) => (column.render ? column.render(row) : (row[column.key] ?? NONE));
@@ -400,8 +400,8 @@ export function Sparkline({ values = [], label, unit = "", format = number, at_m
 }
 
 const TOKENS = {
-  read: "This daemon shows its figures only with a token: that in the file of http.read_token_file, or that of commands. With http.tls.client_ca, a certificate in the browser does as well.",
-  operate: "Rows, keys and payloads of records need the token of commands. With http.tls.client_ca, a certificate that http.tls.operate names does as well.",
+  read: "Reading from this daemon requires a token: the one in the file of http.read_token_file, or the command token. With http.tls.client_ca, a client certificate in the browser is accepted as well.",
+  operate: "Rows, keys and payloads of records require the command token. With http.tls.client_ca, a client certificate that http.tls.operate names is accepted as well.",
 };
 
 /** Asks for a token, which is kept in this tab until it is closed. `role` is `read` or `operate`. */
@@ -416,9 +416,9 @@ export function Token({ role = "read", onToken }) {
   };
   return html`<form class="token" onSubmit=${submit}>
     <p>${TOKENS[role]}</p>
-    <p>On the daemon's machine or in its container, as its user, this prints the token of commands for the pipeline file:</p>
+    <p>On the daemon's machine or in its container, as its user, this prints the command token for the pipeline file:</p>
     <${Command} text="tidegate token FILE" />
-    ${hasToken() ? html`<p class="error" role="alert">The token that you have given is another one.</p>` : null}
+    ${hasToken() ? html`<p class="error" role="alert">This token is not valid.</p>` : null}
     <label for=${id}>Token</label>
     <div class="field">
       <input id=${id} type="password" autocomplete="off" spellcheck="false" required value=${token} onInput=${(event) => setText(event.target.value)} />

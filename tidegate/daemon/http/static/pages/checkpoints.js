@@ -86,7 +86,7 @@ function Legend() {
 function Summary({ records }) {
   const of = (result) => records.filter((one) => one.result === result).length;
   const times = records.filter((one) => one.result === "completed").map((one) => one.duration_ms).sort((a, b) => a - b);
-  const middle = times.length ? `, half of them within ${ms(times[Math.floor((times.length - 1) / 2)])}, the slowest in ${ms(times.at(-1))}` : "";
+  const middle = times.length ? `, median ${ms(times[Math.floor((times.length - 1) / 2)])}, slowest ${ms(times.at(-1))}` : "";
   const others = ["failed", "abandoned", "under way"].filter(of).map((result) => `${number(of(result))} ${result}`);
   return html`<p>${number(of("completed"))} completed${middle}${others.length ? `; ${others.join(", ")}` : ""}.</p>`;
 }
@@ -109,9 +109,9 @@ function Verdict({ record }) {
   if (slowest) {
     const [phase, took] = longestPhase(slowest);
     const share = slowest.acknowledged_after_ms ? ` (${percent(Math.min(1, took / slowest.acknowledged_after_ms))})` : "";
-    sentences.push(`${nameOf(slowest)} ${record.missing.length ? "was the last that acknowledged" : "was the slowest"}, after ${ms(slowest.acknowledged_after_ms)}, of which ${ms(took)}${share} were ${phase}.`);
+    sentences.push(`${nameOf(slowest)} ${record.missing.length ? "was the last to acknowledge" : "was the slowest"}, after ${ms(slowest.acknowledged_after_ms)}, of which ${ms(took)}${share} were ${phase}.`);
   }
-  if (record.subtasks_left_out) sentences.push(`The phases of ${count(record.subtasks_left_out, "subtask")} are no longer kept.`);
+  if (record.subtasks_left_out) sentences.push(`The phases of ${count(record.subtasks_left_out, "subtask")} are no longer available.`);
   return sentences.length ? html`<p class="verdict">${sentences.join(" ")}</p>` : null;
 }
 
@@ -123,7 +123,7 @@ function Facts({ record }) {
   return html`<dl class="facts">
     <dt>Result</dt><dd><${Badge} kind=${RESULTS[record.result]} text=${record.result} />${record.reason ? html` <span>${record.reason}</span>` : null}</dd>
     <dt>Triggered</dt><dd><${Ago} ms=${record.triggered_at_ms} />, attempt ${record.attempt}</dd>
-    <dt>Duration</dt><dd>${record.duration_ms === null ? "not ended" : ms(record.duration_ms)}${known.length ? html` <span class="muted">(${known.join(", ")})</span>` : null}</dd>
+    <dt>Duration</dt><dd>${record.duration_ms === null ? "still under way" : ms(record.duration_ms)}${known.length ? html` <span class="muted">(${known.join(", ")})</span>` : null}</dd>
     <dt>State</dt><dd>${bytes(record.size_bytes)}${record.subtasks.length ? html` <span class="muted">(${bytes(written)} written by this checkpoint${inflight ? `, ${bytes(inflight)} rows in flight` : ""})</span>` : null}</dd>
     <dt>Committed</dt><dd>${count(record.records, "record")}</dd>
   </dl>`;
@@ -197,10 +197,10 @@ function Gantt({ record }) {
     ${vertices.length > 1 ? html`<label>Step <select value=${vertex} onChange=${(event) => setVertex(event.target.value)}>
       <option value="">all</option>${vertices.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
     </select></label>` : null}
-    <button type="button" class="button" aria-pressed=${String(numbers)} onClick=${() => setNumbers(!numbers)}>Numbers</button>`;
-  return html`<${Panel} title="Subtasks, the slowest first" actions=${tools} className="gantt">
+    <button type="button" class="button" aria-pressed=${String(numbers)} onClick=${() => setNumbers(!numbers)}>Show numbers</button>`;
+  return html`<${Panel} title="Subtasks, slowest first" actions=${tools} className="gantt">
     ${numbers ? null : html`<ul class="checkpoint-legend">${PHASES.map(([key, title, what]) => html`<li key=${key} title=${what}><span class="phase ${title.replace(" ", "-")}"></span>${title}</li>`)}<li><span class="acknowledged"></span>acknowledgement arrived</li></ul>`}
-    <${Table} label="Subtasks" columns=${columns} rows=${shown} row_key="name" empty="no subtask has acknowledged it yet" />
+    <${Table} label="Subtasks" columns=${columns} rows=${shown} row_key="name" empty="No subtask has acknowledged it yet." />
     ${rows.length > ROWS_SHOWN ? html`<p><button type="button" class="button" onClick=${() => setAll(!all)}>${all ? `Show the first ${ROWS_SHOWN}` : `Show all ${number(rows.length)}`}</button></p>` : null}
   <//>`;
 }
@@ -211,7 +211,7 @@ function One({ record, newest }) {
   // An answer that has not changed is the same object, and hundreds of rows are not rendered again.
   const gantt = useMemo(() => html`<${Gantt} key=${record.id} record=${record} />`, [record]);
   const follow = newest
-    ? html`<span class="muted">the newest that has ended</span> <a href=${href("checkpoints", record.id)}>Keep it</a>`
+    ? html`<span class="muted">follows the newest one that has ended</span> <a href=${href("checkpoints", record.id)}>Stay at this one</a>`
     : html`<a href=${href("checkpoints")}>Follow the newest</a>`;
   return html`
     <${Panel} title=${`${TITLES[record.kind]} ${record.id}`} className="checkpoint" actions=${follow}>
@@ -227,7 +227,7 @@ function Detail({ id, newest }) {
 }
 
 function All({ records, chosen }) {
-  return useMemo(() => html`<${Panel} title=${`The newest ${number(records.length)}`}>
+  return useMemo(() => html`<${Panel} title=${`Newest ${number(records.length)}`}>
     <${Summary} records=${records} />
     <${Bars} records=${records} chosen=${chosen} />
     <${Legend} />

@@ -4,8 +4,8 @@ import { html, Loaded, NONE, Panel, Table, href, number, useEffect, useId, useRe
 const ORIGINS = {
   file: "in the pipeline file",
   site: "in the site file, which overrides the pipeline file",
-  environment: "the value refers to a variable",
-  default: "not set",
+  environment: "the value refers to an environment variable",
+  default: "not set; the default applies",
 };
 
 const nameOf = (file) => file.split("/").at(-1);
@@ -45,7 +45,7 @@ function Settings({ settings, file }) {
       </div>
       <span class="muted" role="status">${number(shown.length)} of ${number(settings.length)}</span>
     </div>
-    <${Table} columns=${columns} rows=${shown} row_key="path" label="Settings" empty="No setting fits the filter." />
+    <${Table} columns=${columns} rows=${shown} row_key="path" label="Settings" empty="No setting matches the filter." />
   <//>`;
 }
 
@@ -64,7 +64,7 @@ function FileText({ file, text, line }) {
 function PlanText() {
   const plan = useResource("plan", { every_s: 60 });
   return html`<${Panel} title="Plan" actions=${html`<a href=${href("graph")}>Graph</a>`}>
-    <p class="muted">What <code>tidegate explain</code> prints.</p>
+    <p class="muted">Output of <code>tidegate explain</code>.</p>
     <${Loaded} resource=${plan}>${({ explain }) => html`<div class="scroll source" role="region" tabindex="0" aria-label="Text of the plan"><pre>${explain}</pre></div>`}<//>
   <//>`;
 }

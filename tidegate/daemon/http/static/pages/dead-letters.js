@@ -42,7 +42,7 @@ function Bytes({ title, part }) {
 function Columns({ payload }) {
   const { columns, columns_left_out_bytes } = payload;
   if (columns === null) {
-    return columns_left_out_bytes === null ? null : html`<h3>Row</h3><p class="muted">left out, it has ${bytes(columns_left_out_bytes)}: see <code>tidegate dead-letters show</code></p>`;
+    return columns_left_out_bytes === null ? null : html`<h3>Row</h3><p class="muted">left out, because it has ${bytes(columns_left_out_bytes)}: see <code>tidegate dead-letters show</code></p>`;
   }
   return html`<h3>Row at the step</h3>
     <dl class="facts">${Object.entries(columns).map(([name, value]) => html`<dt key=${name}>${visible(name)}</dt><dd><${Value} value=${value} /></dd>`)}</dl>`;
@@ -53,13 +53,13 @@ function Details({ letter }) {
   return html`<div class="letter">
     <dl class="facts">
       <dt>Record</dt><dd>${place(source)}</dd>
-      ${source.at_ms === null ? null : html`<dt>Record's time</dt><dd>${timestamp(source.at_ms)}</dd>`}
+      ${source.at_ms === null ? null : html`<dt>Record time</dt><dd>${timestamp(source.at_ms)}</dd>`}
       <dt>Step</dt><dd><a href=${href("graph", letter.step)}>${visible(letter.step)}</a></dd>
       <dt>Kind</dt><dd>${visible(letter.kind)}</dd>
       <dt>Reason</dt><dd>${letter.reason === null ? html`<span class="muted">left out, because columns are masked</span>` : visible(letter.reason)}</dd>
       ${letter.tries ? html`<dt>Replayed</dt><dd>${number(letter.tries)} times at this step</dd>` : null}
-      <dt>Letter</dt><dd>partition ${letter.partition}, offset ${number(letter.offset)}${letter.at_ms === null ? "" : `, ${timestamp(letter.at_ms)}`}</dd>
-      ${letter.replayed_to === null ? null : html`<dt>Written again to</dt><dd>${visible(letter.replayed_to)}</dd>`}
+      <dt>Dead letter</dt><dd>partition ${letter.partition}, offset ${number(letter.offset)}${letter.at_ms === null ? "" : `, ${timestamp(letter.at_ms)}`}</dd>
+      ${letter.replayed_to === null ? null : html`<dt>Replayed to</dt><dd>${visible(letter.replayed_to)}</dd>`}
     </dl>
     <${Columns} payload=${payload} />
     <${Bytes} title="Value" part=${payload} />
@@ -67,7 +67,7 @@ function Details({ letter }) {
     ${letter.headers.length === 0 ? null : html`<h3>Headers</h3>
       <dl class="facts">${letter.headers.map(({ name, value }, at) => html`<dt key=${at}>${visible(name)}</dt><dd>${value.base64 === null && value.size_bytes !== null ? html`<span class="muted">left out</span>` : html`<${Value} value=${value.size_bytes === null ? null : (value.text ?? `0x${[...atob(value.base64)].map((each) => each.charCodeAt(0).toString(16).padStart(2, "0")).join("")}`)} />`}</dd>`)}</dl>`}
     <h3>Replay</h3>
-    ${letter.replayed_to === null ? html`<${Command} text=${letter.replay} />` : html`<p class="muted">It was replayed already.</p>`}
+    ${letter.replayed_to === null ? html`<${Command} text=${letter.replay} />` : html`<p class="muted">It has already been replayed.</p>`}
   </div>`;
 }
 
@@ -96,19 +96,19 @@ function Letters({ found, refresh, busy }) {
   const options = [["--step", step], ["--kind", kind]].filter(([, value]) => value !== ALL);
   const command = options.every(([, value]) => PLAIN.test(value)) ? [found.replay, ...options.flat()].join(" ") : null;
   const where = found.cluster === "kafka" ? found.topic : `${found.topic} in ${found.cluster}`;
-  const actions = html`<button type="button" class="button" onClick=${refresh} disabled=${busy}>Read again</button>`;
+  const actions = html`<button type="button" class="button" onClick=${refresh} disabled=${busy}>Reload</button>`;
   return html`
-    <${Panel} title="The newest letters" actions=${actions}>
-      <p class="muted">${found.letters.length === 0 ? `There are no dead letters in ${where}.` : `The newest ${number(found.letters.length)} in ${where}${found.complete ? "" : "; the topic is too large or too slow to find all of these at once"}.`}</p>
-      ${found.masked ? html`<p class="muted">Columns are masked (<code>http.redact</code>, <code>secret()</code>), so reasons and bytes are left out: they may contain what is masked.</p>` : null}
+    <${Panel} title="Newest dead letters" actions=${actions}>
+      <p class="muted">${found.letters.length === 0 ? `There are no dead letters in ${where}.` : `The newest ${number(found.letters.length)} in ${where}${found.complete ? "" : "; the topic was too large or too slow to find all of these at once"}.`}</p>
+      ${found.masked ? html`<p class="muted">Columns are masked (<code>http.redact</code>, <code>secret()</code>), so reasons and bytes, which may contain masked values, are left out.</p>` : null}
       ${found.letters.length === 0 ? null : html`
         <div class="toolbar">
           <${Filter} title="Step" letters=${found.letters} field="step" value=${step} onChange=${setStep} />
           <${Filter} title="Kind" letters=${found.letters} field="kind" value=${kind} onChange=${setKind} />
           <span role="status">${number(shown.length)} shown, ${number(open)} not replayed</span>
         </div>
-        ${command === null ? null : html`<details class="replay"><summary>Replay ${options.length ? "all letters of this choice" : "all letters"}</summary>
-          <p class="muted">After the cause is corrected, this replays them, also those that are older than the ones below. With <code>--dry-run</code> it only tells what it would write.</p>
+        ${command === null ? null : html`<details class="replay"><summary>Replay ${options.length ? "all that match the filters" : "all dead letters"}</summary>
+          <p class="muted">Correct the cause first. This also replays dead letters that are older than those below. With <code>--dry-run</code> it only prints what it would write.</p>
           <${Command} text=${command} />
         </details>`}
         <ul class="letters">${shown.map((letter) => html`<${Letter} key=${`${letter.partition}-${letter.offset}`} letter=${letter} />`)}</ul>`}
@@ -132,12 +132,12 @@ function Page() {
     }
   };
   useEffect(() => void read(), []);
-  const again = html`<button type="button" class="button" onClick=${read} disabled=${busy}>Read again</button>`;
+  const again = html`<button type="button" class="button" onClick=${read} disabled=${busy}>Reload</button>`;
   return html`
-    ${error === null ? null : error.status === 404 ? html`<p class="empty">${error.message}</p>` : html`<${Panel} title=${error.status === 401 && !hasToken() ? "A token is needed" : "The letters cannot be read"} actions=${error.status === 401 ? null : again}>
+    ${error === null ? null : error.status === 404 ? html`<p class="empty">${error.message}</p>` : html`<${Panel} title=${error.status === 401 && !hasToken() ? "A token is required" : "The dead letters cannot be read"} actions=${error.status === 401 ? null : again}>
       <${Problem} error=${error} role="operate" onToken=${read} />
     <//>`}
-    ${found === null ? (busy ? html`<p class="loading">Reading the topic in a process of its own, which takes some seconds</p>` : null) : html`<${Letters} found=${found} refresh=${read} busy=${busy} />`}`;
+    ${found === null ? (busy ? html`<p class="loading">Reading the topic in a separate process, which takes a few seconds</p>` : null) : html`<${Letters} found=${found} refresh=${read} busy=${busy} />`}`;
 }
 
 export default { name: "dead-letters", title: "Dead letters", Page };

@@ -35,7 +35,7 @@ function judge(rows) {
   return { active, newest, holder, gap };
 }
 
-const REMEDY = "check the producers of this partition, and `idle` under `watermark` of the source, which says when a partition is not waited for";
+const REMEDY = "check the producers of this partition, and `idle` under `watermark` of the source, which sets when a partition counts as idle";
 
 /** A remedy as a sentence; what is between backticks is code. */
 function Remedy({ text }) {
@@ -45,22 +45,22 @@ function Remedy({ text }) {
 
 function Held({ holder, gap, step, remedy }) {
   const stalled = step !== undefined && step.stalled_seconds !== null;
-  const behind = holder.watermark_ms === null ? "has no watermark yet" : gap > 0 ? `is ${duration(gap / 1000)} behind all other partitions` : "is the last one";
-  return html`<p><${Badge} kind=${stalled ? "bad" : "warn"} text=${stalled ? "Stands still" : "Held back"} />
-      ${" "}<strong>${nameOf(holder)}</strong> ${behind}, and holds back the watermark of the source${stalled ? `, which has not moved for ${duration(step.stalled_seconds)} although rows arrive` : ""}.</p>
+  const behind = holder.watermark_ms === null ? "has no watermark yet" : gap > 0 ? `is ${duration(gap / 1000)} behind all other partitions` : "has the lowest watermark";
+  return html`<p><${Badge} kind=${stalled ? "bad" : "warn"} text=${stalled ? "Stalled" : "Held back"} />
+      ${" "}<strong>${nameOf(holder)}</strong> ${behind}, and holds back the watermark of the source${stalled ? `, which has not advanced for ${duration(step.stalled_seconds)} although rows arrive` : ""}.</p>
     ${stalled || !holder.lag_records
-      ? html`<p><span class="muted">What to do: </span><${Remedy} text=${remedy ?? REMEDY} /></p>`
-      : html`<p class="muted">It catches up as its ${plural(holder.lag_records, "record")} are read.</p>`}`;
+      ? html`<p><span class="muted">Remedy: </span><${Remedy} text=${remedy ?? REMEDY} /></p>`
+      : html`<p class="muted">It catches up as its lag of ${plural(holder.lag_records, "record")} is read.</p>`}`;
 }
 
 function Verdict({ rows, step, remedy }) {
   const { active, newest, holder, gap } = judge(rows);
   if (step?.on_hold) return html`<p><${Badge} kind="warn" text="On hold" /> for ${duration(step.on_hold_seconds)}, ${step.on_hold}.</p>`;
   if (holder !== null && ((step?.stalled_seconds ?? null) !== null || gap >= APART_MS)) return html`<${Held} holder=${holder} gap=${gap} step=${step} remedy=${remedy} />`;
-  if (active.length === 0) return html`<p><${Badge} kind="idle" text="Idle" /> No partition has new records, so no step waits for this source.</p>`;
-  if (newest === null) return html`<p><${Badge} kind="idle" text="None yet" /> No partition has a watermark yet: it begins with the first record.</p>`;
+  if (active.length === 0) return html`<p><${Badge} kind="idle" text="Idle" /> All partitions are idle, so this source does not hold back watermarks.</p>`;
+  if (newest === null) return html`<p><${Badge} kind="idle" text="None yet" /> No partition has a watermark yet. The first record sets it.</p>`;
   const lowest = Math.min(...active.map((one) => one.watermark_ms ?? newest));
-  return html`<p><${Badge} kind="good" text="Together" /> ${active.length === 1 ? "One partition is waited for." : `The ${number(active.length)} partitions that are waited for are within ${duration((newest - lowest) / 1000)}.`}</p>`;
+  return html`<p><${Badge} kind="good" text="No skew" /> ${active.length === 1 ? "One partition is active." : `The watermarks of the ${number(active.length)} active partitions are within ${duration((newest - lowest) / 1000)} of each other.`}</p>`;
 }
 
 function State({ one, apart }) {
@@ -107,7 +107,7 @@ function Source({ name, rows, step, remedy }) {
   const timed = watermark_ms !== null || rows.some((one) => one.watermark_ms !== null);
   return html`<${Panel} title=${name} actions=${actions}>
     <div class="reached">
-      <div class="words">${timed || step?.on_hold
+      <div class="summary">${timed || step?.on_hold
         ? html`<${Verdict} rows=${rows} step=${step} remedy=${remedy} />`
         : html`<p class="muted">No watermark: no record has arrived yet, or no step needs the event time of this source.</p>`}</div>
       ${timed ? html`<dl class="facts"><dt>Watermark</dt><dd>${watermark_ms === null ? "none yet" : absolute(watermark_ms)}</dd><dt>Behind the clock</dt><dd>${duration(step?.event_time_lag_seconds)}</dd></dl>` : null}
@@ -124,9 +124,9 @@ function Steps({ operators }) {
     { key: "watermark", title: "Watermark", numeric: true, render: (one) => html`<${Moment} ms=${one.watermark_ms} />` },
     { key: "lag", title: "Behind the clock", numeric: true, render: (one) => duration(one.event_time_lag_seconds) },
     { key: "late", title: "Late rows", numeric: true, render: (one) => number(one.late) },
-    { key: "notes", title: "Notes", render: (one) => [one.idle ? "idle: it is not waited for" : "", one.waiting].filter(Boolean).join("; ") },
+    { key: "notes", title: "Notes", render: (one) => [one.idle ? "idle: does not hold back watermarks" : "", one.waiting].filter(Boolean).join("; ") },
   ];
-  return html`<${Panel} title="Steps" actions=${html`<span class="muted">a step is as far as the slowest of its inputs</span>`}>
+  return html`<${Panel} title="Steps" actions=${html`<span class="muted">a step has the lowest watermark of its inputs</span>`}>
     <${Table} columns=${columns} rows=${rows} row_key="name" label="Steps" empty="No step has a watermark." />
   <//>`;
 }

@@ -47,7 +47,7 @@ function Page({ parts: [kind] }) {
   return html`<${Loaded} resource=${resource}>${({ events }) => {
     const shown = kind === undefined ? events : events.filter((event) => event.kind === kind);
     return html`<${Filter} events=${events} kind=${kind} />
-      ${shown.length === 0 ? html`<p class="empty">${events.length === 0 ? "Nothing has happened yet." : `No event is of the kind “${nameOf(kind)}”.`}</p>` : null}
+      ${shown.length === 0 ? html`<p class="empty">${events.length === 0 ? "No events yet." : `There are no events of kind “${nameOf(kind)}”.`}</p>` : null}
       ${byDay(shown).map(([day, some]) => html`<${Panel} key=${day} title=${day}>
         <ol class="events">${some.map((event) => html`<${Entry} key=${`${event.at_ms} ${event.kind} ${event.text}`} event=${event} />`)}</ol>
       <//>`)}`;

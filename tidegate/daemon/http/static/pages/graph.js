@@ -124,7 +124,7 @@ function Picture({ plan, operators, chosen }) {
   const scale = !other ? readable : fit < SCALE_READABLE ? Math.max(SCALE_MIN, fit) : 1;
   const places = useMemo(() => new Map(layout.nodes.map((one) => [one.step, one])), [layout]);
   const actions = html`
-    ${fit < 1 ? html`<button type="button" class="button wide" aria-pressed=${String(other)} onClick=${() => setOther(!other)}>${fit < SCALE_READABLE ? "Whole picture" : "Full size"}</button>` : null}
+    ${fit < 1 ? html`<button type="button" class="button wide" aria-pressed=${String(other)} onClick=${() => setOther(!other)}>${fit < SCALE_READABLE ? "Whole graph" : "Actual size"}</button>` : null}
     <${Legend} />`;
   return html`<${Panel} title="Steps" className="graph" actions=${actions}>
     <div class="scroll" role="region" tabindex="0" aria-label="Steps of the plan" ref=${box}>
@@ -138,7 +138,7 @@ function Picture({ plan, operators, chosen }) {
   <//>`;
 }
 
-const LINES = [["exchanged", "rows are exchanged by key"], ["", "rows stay in their slot"], ["side", "side output"], ["dead", "dead letters"]];
+const LINES = [["exchanged", "exchange by key"], ["", "within a slot"], ["side", "side output"], ["dead", "dead letters"]];
 
 const Legend = () => html`<ul class="legend wide">
   ${LINES.map(([name, text]) => html`<li key=${name}><svg viewBox="0 0 24 8" aria-hidden="true"><path class="${name} ${name === "dead" ? "side" : ""}" d="M0 4H24" /></svg>${text}</li>`)}
@@ -161,12 +161,12 @@ function Facts({ step, operator }) {
       ["failed", operator.failed > 0 && html`<span class="bad">${number(operator.failed)}</span>`],
       ["late", operator.late > 0 && number(operator.late)],
       ["before 1971", operator.before_1971 > 0 && `${number(operator.before_1971)}: ${operator.before_1971_remedy}`],
-      ["slots' time", `busy ${percent(operator.busy_ratio)}, blocked ${percent(operator.blocked_ratio)}`],
-      ["watermark", operator.watermark_ms !== null && `${timestamp(operator.watermark_ms)}, ${duration(Math.max(0, operator.event_time_lag_seconds))} behind the clock${operator.idle ? "; idle: nothing waits for it" : ""}`],
+      ["slot time", `busy ${percent(operator.busy_ratio)}, blocked ${percent(operator.blocked_ratio)}`],
+      ["watermark", operator.watermark_ms !== null && `${timestamp(operator.watermark_ms)}, ${duration(Math.max(0, operator.event_time_lag_seconds))} behind the clock${operator.idle ? "; idle: does not hold back watermarks" : ""}`],
       ["stalled", operator.stalled_seconds !== null && html`<span class="bad">for ${duration(operator.stalled_seconds)}${operator.held_back_by ? `, held back by ${operator.held_back_by}` : ""}</span>`],
       ["on hold", operator.on_hold && `${operator.on_hold}, for ${duration(operator.on_hold_seconds)}`],
       ["waiting", operator.waiting],
-      ["holds", Object.keys(operator.gauges).length > 0 && Object.entries(operator.gauges).map(([name, value]) => `${gaugeName(name)} ${gaugeText(name, value)}`).join(", ")],
+      ["gauges", Object.keys(operator.gauges).length > 0 && Object.entries(operator.gauges).map(([name, value]) => `${gaugeName(name)} ${gaugeText(name, value)}`).join(", ")],
     ]),
   ].filter(([, value]) => value);
   return html`<dl class="facts">${facts.map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl>
@@ -180,7 +180,7 @@ const SERIES = [
 
 function History({ history, name }) {
   const series = history?.steps[name];
-  if (series === undefined) return html`<p class="empty">Its history has not been recorded yet.</p>`;
+  if (series === undefined) return html`<p class="empty">No history has been recorded yet.</p>`;
   const always = SERIES.slice(0, 4);
   const shown = SERIES.filter((one) => always.includes(one) || (series[one[0]] ?? []).some((value) => value));
   return html`<div class="sparks">${shown.map(([key, label, format]) => html`<figure key=${key}>
@@ -242,7 +242,7 @@ function Chosen({ plan, name, status, operators, earlier, history }) {
       <${Panel} title="Last hour"><${History} history=${history} name=${name} /><//>
     </div>
     ${operator === undefined ? null : html`<${Subtasks} key=${name} operator=${operator} before=${before} seconds=${seconds} />`}
-    <${Panel} title="Rows of its output"><${TapPanel} key=${name} step=${name} /><//>
+    <${Panel} title="Output rows"><${TapPanel} key=${name} step=${name} /><//>
   </div>`;
 }
 
@@ -255,7 +255,7 @@ function Page({ parts: [chosen] }) {
   const operators = status === null ? new Map() : operatorsOf(status, earlier);
   return html`<${Loaded} resource=${planned}>${(plan) => html`
     <${Picture} plan=${plan} operators=${operators} chosen=${chosen} />
-    ${chosen === undefined ? html`<p class="muted">Choose a step to see its subtasks, its last hour and rows of its output.</p>` : html`<${Chosen} plan=${plan} name=${chosen} status=${status} operators=${operators} earlier=${earlier} history=${history} />`}
+    ${chosen === undefined ? html`<p class="muted">Select a step to see its subtasks, the last hour and rows of its output.</p>` : html`<${Chosen} plan=${plan} name=${chosen} status=${status} operators=${operators} earlier=${earlier} history=${history} />`}
   `}<//>`;
 }
 

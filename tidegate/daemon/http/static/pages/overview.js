@@ -6,10 +6,10 @@ const EVENTS_SHOWN = 6;
 const SEVERITIES = { problem: ["bad", "Problem"], notice: ["warn", "Notice"] };
 // States in which records do not flow, without anything being wrong.
 const QUIET = {
-  starting: "The process, Spark and the control server start.",
-  restoring: "Earlier transactions are resolved, state and positions are restored, slots are deployed.",
-  stopping: "The final checkpoint is taken.",
-  finished: "The pipeline is complete or was stopped; the daemon exits.",
+  starting: "The process, Spark and the control server are starting.",
+  restoring: "Transactions of the last attempt are being resolved, state and positions restored, and slots deployed.",
+  stopping: "The final checkpoint is being taken.",
+  finished: "The pipeline has completed or was stopped; the daemon is exiting.",
 };
 
 const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
@@ -29,7 +29,7 @@ function Diagnosis({ diagnosis }) {
   const facts = Object.entries(evidence);
   return html`<li class="diagnosis ${kind}">
     <p class="sentence"><${Badge} kind=${kind} text=${word} /> <${Prose} text=${sentence} /></p>
-    ${remedy ? html`<p><span class="muted">What to do: </span><${Prose} text=${remedy} /></p>` : null}
+    ${remedy ? html`<p><span class="muted">Remedy: </span><${Prose} text=${remedy} /></p>` : null}
     <div class="more">
       ${facts.length ? html`<details><summary>Evidence</summary><dl class="facts">${facts.map(([name, value]) => html`<${Evidence} key=${name} name=${name} value=${value} />`)}</dl></details>` : null}
       ${step ? html`<a href=${href("graph", step)}>Step ${step}</a>` : null}
@@ -39,8 +39,8 @@ function Diagnosis({ diagnosis }) {
 }
 
 function Calm({ state, stale }) {
-  if (stale) return html`<p class="calm muted">Nothing was wrong when the daemon last answered.</p>`;
-  if (state === "running") return html`<p class="calm good">Nothing is wrong.</p>`;
+  if (stale) return html`<p class="calm muted">No problem was known when the daemon last answered.</p>`;
+  if (state === "running") return html`<p class="calm good">No problem found.</p>`;
   return QUIET[state] ? html`<p class="muted">${QUIET[state]}</p>` : null;
 }
 
@@ -108,7 +108,7 @@ function Tiles({ status, history }) {
     outputTile(status, series),
     { title: "Lag", value: number(status.lag_records), note: status.lag_records === null ? "not measured yet" : behind, values: series?.lag_records },
     checkpointTile(status, completed_at_ms, series?.checkpoint_ms),
-    { title: "Oldest transaction", value: open === null ? "none" : duration(open), note: open === null ? "is open" : "until the next checkpoint", values: series?.oldest_transaction_seconds, format: duration },
+    { title: "Oldest transaction", value: open === null ? "none" : duration(open), note: open === null ? "no open transaction" : "until the next checkpoint", values: series?.oldest_transaction_seconds, format: duration },
     { title: "State", value: bytes(newest(series?.state_bytes)), note: "in the newest checkpoint", values: series?.state_bytes, format: bytes },
   ];
   return html`<div class="tiles six">${tiles.map((tile) => html`<${Tile} key=${tile.title} at_ms=${history?.at_ms} ...${tile} />`)}</div>`;
@@ -117,8 +117,8 @@ function Tiles({ status, history }) {
 function notes(step) {
   const found = [];
   if (step.on_hold) found.push(["warn", `on hold for ${duration(step.on_hold_seconds)}: ${step.on_hold}`]);
-  if (step.stalled_seconds !== null) found.push(["warn", `watermark has not moved for ${duration(step.stalled_seconds)}${step.held_back_by ? `: held back by ${step.held_back_by}` : ""}`]);
-  if (step.idle) found.push(["idle", "idle: its watermark is not waited for"]);
+  if (step.stalled_seconds !== null) found.push(["warn", `watermark has not advanced for ${duration(step.stalled_seconds)}${step.held_back_by ? `: held back by ${step.held_back_by}` : ""}`]);
+  if (step.idle) found.push(["idle", "idle: does not hold back watermarks"]);
   if (step.failed) found.push(["bad", `${plural(step.failed, "bad record")}`]);
   if (step.late) found.push(["warn", `${plural(step.late, "late row")}`]);
   if (step.before_1971) found.push(["warn", `${plural(step.before_1971, "event time")} before 1971`]);
@@ -148,8 +148,8 @@ const SINK_COLUMNS = [
 function Ends({ status }) {
   const of = (kind) => status.operators.filter((one) => one.kind === kind);
   return html`<div class="columns">
-    <${Panel} title="Sources" actions=${html`<a href=${href("event-time")}>Partitions</a>`}><${Table} columns=${SOURCE_COLUMNS} rows=${of("source")} row_key="name" label="Sources" empty="None is known yet." /><//>
-    <${Panel} title="Sinks"><${Table} columns=${SINK_COLUMNS} rows=${of("sink")} row_key="name" label="Sinks" empty="None is known yet." /><//>
+    <${Panel} title="Sources" actions=${html`<a href=${href("event-time")}>Partitions</a>`}><${Table} columns=${SOURCE_COLUMNS} rows=${of("source")} row_key="name" label="Sources" empty="No source has been reported yet." /><//>
+    <${Panel} title="Sinks"><${Table} columns=${SINK_COLUMNS} rows=${of("sink")} row_key="name" label="Sinks" empty="No sink has been reported yet." /><//>
   </div>`;
 }
 
@@ -157,7 +157,7 @@ function Newest() {
   const resource = useResource("events", { every_s: 2 });
   return html`<${Panel} title="Newest events" actions=${html`<a href=${href("events")}>All events</a>`}>
     <${Loaded} resource=${resource}>${({ events }) => events.length === 0
-      ? html`<p class="empty">Nothing has happened yet.</p>`
+      ? html`<p class="empty">No events yet.</p>`
       : html`<ol class="events">${events.slice(0, EVENTS_SHOWN).map((event) => html`<${Entry} key=${`${event.at_ms} ${event.text}`} event=${event} />`)}</ol>`}<//>
   <//>`;
 }

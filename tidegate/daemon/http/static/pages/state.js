@@ -14,12 +14,12 @@ function Sizes({ contents }) {
     { key: "size", title: "Size", numeric: true, render: ({ size_bytes }) => bytes(size_bytes) },
     { key: "share", title: "Share", render: (one) => html`<span class="share"><span class="bar" aria-hidden="true"><span style=${{ width: `${100 * share(one)}%` }}></span></span><span class="percent">${percent(share(one))}</span></span>` },
     { key: "files", title: "Files", numeric: true, render: ({ files }) => number(files) },
-    { key: "keys", title: "Key", render: ({ keys, form }) => (keys.length ? html`<span class="key">${keys.map((key) => `${key.name} ${key.type}`).join(", ")}</span>` : html`<span class="muted">a ${form} list of the step itself</span>`) },
+    { key: "keys", title: "Key", render: ({ keys, form }) => (keys.length ? html`<span class="key">${keys.map((key) => `${key.name} ${key.type}`).join(", ")}</span>` : html`<span class="muted">list state (${form}), not keyed</span>`) },
   ];
   const largest = states.toSorted((a, b) => b.size_bytes - a.size_bytes);
   return html`<${Panel} title="Sizes">
     <p class="muted"><a href=${href("checkpoints", contents.checkpoint)}>Checkpoint ${number(contents.checkpoint)}</a>, completed <${Ago} ms=${contents.completed_at_ms} />: ${bytes(total)} of state${in_flight_bytes ? `, and ${bytes(in_flight_bytes)} of rows in flight` : ""}.</p>
-    <${Table} columns=${columns} rows=${largest} row_key=${nameOf} label="Sizes of states" empty="The pipeline has no state: no step remembers anything between records." />
+    <${Table} columns=${columns} rows=${largest} row_key=${nameOf} label="Sizes of states" empty="The pipeline has no state." />
   <//>`;
 }
 
@@ -28,7 +28,7 @@ function Rows({ found }) {
   const columns = names.map((name) => ({ key: name, title: visible(name), render: (row) => html`<${Value} value=${row[name]} />` }));
   const rows = found.rows.map((row, at) => ({ ...row, "\u0000row": at }));
   return html`
-    <p class="muted" role="status">Checkpoint ${number(found.checkpoint)}, completed <${Ago} ms=${found.completed_at_ms} />: ${number(rows.length)} ${rows.length === 1 ? "row" : "rows"}${found.cut ? ", and there are more or larger ones" : ""}.</p>
+    <p class="muted" role="status">Checkpoint ${number(found.checkpoint)}, completed <${Ago} ms=${found.completed_at_ms} />: ${number(rows.length)} ${rows.length === 1 ? "row" : "rows"}${found.cut ? "; more or larger ones were left out" : ""}.</p>
     <${Table} columns=${columns} rows=${rows} row_key=${"\u0000row"} label="Rows of the key" empty="No row has this key." />
     <${Command} text=${found.command} />`;
 }
@@ -68,8 +68,8 @@ function Lookup({ states, step }) {
       </label>`)}
       <button type="submit" class="button primary" disabled=${busy || given.length === 0}>Look up</button>
     </form>
-    ${state.keys.length > 1 ? html`<p class="muted">With a column left empty, all rows with the others are searched in the whole state, which takes longer.</p>` : null}
-    ${busy ? html`<p class="loading" role="status">Reading the newest checkpoint in a process of its own, which takes some seconds</p>` : null}
+    ${state.keys.length > 1 ? html`<p class="muted">If a column is left empty, the whole state is searched for rows with the other values, which takes longer.</p>` : null}
+    ${busy ? html`<p class="loading" role="status">Reading the newest checkpoint in a separate process, which takes a few seconds</p>` : null}
     ${error === null ? null : html`<${Problem} error=${error} role="operate" onToken=${look} />`}
     ${found === null ? null : html`<${Rows} found=${found} />`}
   <//>`;

@@ -6,8 +6,8 @@ const CELL_MAX = 80;
 const ENDS = {
   rows: "",
   bytes: "The next row would exceed the limit of 100 kB.",
-  time: "No more rows came within 10 s.",
-  restart: "The slots ended meanwhile.",
+  time: "No more rows arrived within 10 s.",
+  restart: "The slots were restarted meanwhile.",
 };
 
 const isNumber = (value) => typeof value === "number" || Boolean(JSON.isRawJSON?.(value));
@@ -34,7 +34,7 @@ function Rows({ rows }) {
 
 function Answer({ answer }) {
   const why = ENDS[answer.ended] ?? "";
-  return html`<p role="status">${number(answer.rows.length)} ${answer.rows.length === 1 ? "row" : "rows"}, taken from all slots as they were processed. ${why}</p>
+  return html`<p role="status">${number(answer.rows.length)} ${answer.rows.length === 1 ? "row" : "rows"}, sampled from all slots as they were processed. ${why}</p>
     ${answer.rows.length ? html`<${Rows} rows=${answer.rows} />` : null}`;
 }
 
