@@ -37,7 +37,7 @@ LONG: Final = (
     "simulation/test_paired.py",
     "golden/test_no_pickle.py",
     "kafka/test_oauth.py",
-    "dev/test_broker.py",
+    "dev/broker/test_server.py",
 )
 """Files that take half a minute or more, the longest first: one that begins last would end alone."""
 ORDER: Final = (
