@@ -21,7 +21,8 @@ from tidegate.ids import MAIN_CLUSTER
 from tidegate.kafka.facts import TopicFacts, TopicLimits
 from tidegate.plan.replays import Route
 from tidegate.sinks.naming import replay_id
-from tidegate.sources.dead_letter_topic import CLIENT_LOG, DeadLettersRefused, dead_letter_of
+from tidegate.sources.dead_letter_topic import DeadLettersRefused, dead_letter_of
+from tidegate.sources.topic_reader import CLIENT_LOG
 
 
 def test_the_queue_has_room_for_the_largest_record() -> None:

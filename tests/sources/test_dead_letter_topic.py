@@ -1,10 +1,8 @@
-"""The dead-letter topic as the commands read it: whose letters, marks, and partitions that stop answering."""
+"""The dead-letter topic as the commands read it: whose letters, and marks."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import confluent_kafka as ck
 import pytest
@@ -12,8 +10,7 @@ import pytest
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.dead_letters.letter import DeadLetter, make_mark, read_dead_letter
 from tidegate.ids import ClusterName
-from tidegate.sources import dead_letter_topic as topic
-from tidegate.sources.dead_letter_topic import DeadLetterPlace, DeadLettersRefused, DeadLetterTopic, Marks
+from tidegate.sources.dead_letter_topic import DeadLetterPlace, DeadLetterTopic, Marks
 
 
 def letter(offset: int, partition: int = 0) -> DeadLetter:
@@ -55,11 +52,10 @@ def test_a_mark_of_very_many_letters_takes_no_memory_for_each() -> None:
 
 
 class Consumer:
-    """Gives one batch after the other, and then none; every call takes a second of the clock."""
+    """Gives one batch after the other, and then none."""
 
     def __init__(self, batches: Iterator[list[ck.Message]]) -> None:
         self.batches = batches
-        self.now = 0.0
 
     def told(self, config: dict[str, str]) -> Consumer:
         """Itself, with the properties of a client."""
@@ -70,20 +66,10 @@ class Consumer:
         """Whatever is asked for."""
 
     def consume(self, count: int, wait_s: float) -> list[ck.Message]:
-        self.now += 1
-        assert self.now < 1000, "it never ends"
-        return next(self.batches, [])
+        return next(self.batches)
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def open_topic(monkeypatch: pytest.MonkeyPatch, batches: Iterator[list[ck.Message]]) -> DeadLetterTopic:
-    consumer = Consumer(batches)
-    monkeypatch.setattr(ck, "Consumer", lambda config, **_: consumer.told(config))
-    monkeypatch.setattr(topic, "time", SimpleNamespace(monotonic=lambda: consumer.now))
-    monkeypatch.setattr(topic, "explain", lambda _, error: DeadLettersRefused(str(error)))
-    return DeadLetterTopic(DeadLetterPlace("shop", "dead", ClusterName("us"), {"bootstrap.servers": "us:9092"}))
 
 
 def dead(offset: int, partition: int = 0, pipeline: str = "shop") -> ck.Message:
@@ -98,26 +84,8 @@ def dead(offset: int, partition: int = 0, pipeline: str = "shop") -> ck.Message:
 def test_letters_of_other_pipelines_in_the_topic_are_left_to_these(monkeypatch: pytest.MonkeyPatch) -> None:
     """They were counted, and written again into topics of this pipeline."""
     batches = iter([[dead(0), dead(1, pipeline="billing"), mark(make_mark([0], "orders")), dead(3)]])
-    with open_topic(monkeypatch, batches) as found:
+    consumer = Consumer(batches)
+    monkeypatch.setattr(ck, "Consumer", lambda config, **_: consumer.told(config))
+    place = DeadLetterPlace("shop", "dead", ClusterName("us"), {"bootstrap.servers": "us:9092"})
+    with DeadLetterTopic(place) as found:
         assert [one.offset for one in found.letters({0: (0, 4)})] == [0, 3]
-
-
-def test_a_partition_that_stops_answering_is_given_up_although_others_get_new_letters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batches = ([dead(offset)] for offset in itertools.count())
-    with (
-        open_topic(monkeypatch, batches) as found,
-        pytest.raises(DeadLettersRefused, match="no record arrived for 30 s"),
-    ):
-        list(found.read({0: (0, 2), 1: (0, 2)}))
-
-
-def test_a_slow_user_of_the_letters_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = iter([[dead(0)], [], [dead(1)]])
-    with open_topic(monkeypatch, batches) as found:
-        seen = []
-        for message in found.read({0: (0, 2)}):
-            seen.append(message.offset())
-            found._consumer.now += 60  # type: ignore[attr-defined]  # it is one of this module
-        assert seen == [0, 1]

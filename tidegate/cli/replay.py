@@ -34,16 +34,8 @@ from tidegate.kafka.transactions import TransactionClient
 from tidegate.plan.replays import Route
 from tidegate.sinks.limits import derive_record_limits
 from tidegate.sinks.naming import replay_id
-from tidegate.sources.dead_letter_topic import (
-    ANSWER_S,
-    CLIENT_LOG,
-    WAIT_S,
-    DeadLettersRefused,
-    DeadLetterTopic,
-    Marks,
-    explain,
-    find_place,
-)
+from tidegate.sources.dead_letter_topic import WAIT_S, DeadLettersRefused, DeadLetterTopic, Marks, find_place
+from tidegate.sources.topic_reader import ANSWER_S, CLIENT_LOG, explain
 
 if TYPE_CHECKING:  # the library is imported where it runs
     import confluent_kafka as ck
@@ -362,9 +354,9 @@ class _Writer:
             self._producer.init_transactions(TRANSACTION_S)
         except ck.KafkaException as error:
             self._refuse_if_fenced(error)
-            raise explain(topic.kafka, error) from error
+            raise explain(topic.kafka, error, DeadLettersRefused) from error
         except (TypeError, ValueError) as error:
-            raise explain(topic.kafka, error) from error
+            raise explain(topic.kafka, error, DeadLettersRefused) from error
         self._partitions: dict[str, int] = {}
 
     def write(self, letters: Sequence[_Chosen]) -> None:
@@ -455,7 +447,7 @@ class _Writer:
             try:
                 found = self._producer.list_topics(topic, timeout=ANSWER_S).topics[topic]
             except ck.KafkaException as error:
-                raise explain(self._topic.kafka, error) from error
+                raise explain(self._topic.kafka, error, DeadLettersRefused) from error
             if found.error is not None:
                 raise DeadLettersRefused(f"topic {topic}: {found.error.str()}; choose another with --to", topic=topic)
             self._partitions[topic] = len(found.partitions)

@@ -170,13 +170,14 @@ def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table,
 
 def _read(kafka: dict[str, str], topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
     """Reads keys and values of the first and the newest records of a topic. Raises NothingToInfer."""
-    from tidegate.dev.topics.client import TopicReader, find_topic
+    from tidegate.dev.topics.client import RecordReader, find_topic
 
-    with TopicReader(kafka, topic, find_topic(kafka, topic), committed=True) as reader:
+    find_topic(kafka, topic)
+    with RecordReader(kafka, topic, committed=True) as reader:
         bounds = reader.bounds()
         starts = {number: first for number, (first, _) in bounds.items()}
         ends = {number: end for number, (_, end) in bounds.items()}
-        found = [*islice(reader.read(starts, ends), count - count // 2), *reader.newest(count // 2)]
+        found = [*islice(reader.records(starts, ends), count - count // 2), *reader.newest(count // 2)]
     if not found:
         raise NothingToInfer(
             f"topic {topic} has no committed records to infer a schema from; write some (`tidegate topic produce "

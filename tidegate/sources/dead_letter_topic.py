@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from bisect import bisect_right
 from collections import defaultdict
@@ -15,28 +14,18 @@ import msgspec
 from tidegate.config.clusters import properties_of
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.models import PipelineSettings
-from tidegate.config.properties import derive_client_properties
 from tidegate.errors import TidegateError
 from tidegate.formats.contract import Headers
 from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter, read_mark
 from tidegate.ids import ClusterName
-from tidegate.kafka.diagnosis import diagnose
-from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
+from tidegate.sources.topic_reader import TopicReader
 
 if TYPE_CHECKING:  # the library is imported where it runs
     import confluent_kafka as ck
 
-ANSWER_S: Final = 10.0
-STEP_S: Final = 2.0
-STALL_S: Final = 30.0
-"""Reading is abandoned if no record and no end of a partition arrives for this long."""
 OPEN_S: Final = 60.0
 """Timeout for open transactions in the topic: a running pipeline ends one with every checkpoint."""
-BATCH: Final = 500
 WAIT_S: Final = 0.2
-POLL_S: Final = 0.02
-CLIENT_LOG: Final = logging.getLogger("tidegate.daemon.letters.librdkafka")
-CLIENT_LOG.setLevel(logging.CRITICAL + 1)  # the error that ends the command contains what matters
 
 
 class DeadLettersRefused(TidegateError):
@@ -67,48 +56,23 @@ def find_place(settings: PipelineSettings) -> DeadLetterPlace:
     return DeadLetterPlace(settings.name, own.topic, own.cluster, reveal(properties_of(settings, own.cluster)))
 
 
-def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
-    """Diagnoses step by step why the cluster did not answer, and returns the error."""
-    import confluent_kafka as ck
-
-    obstacle = diagnose(kafka, STEP_S)
-    if obstacle is None:
-        text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
-        return DeadLettersRefused(f"the cluster answers, but this request failed: {text}")
-    kind = LoginRefused if obstacle.final else BrokerUnavailable
-    return kind(f"no broker can be reached: {obstacle.text}; {obstacle.remedy}")
-
-
 class DeadLetterTopic:
     """The topic as read-committed readers see it. A context manager that closes its clients."""
 
     def __init__(self, place: DeadLetterPlace) -> None:
-        import confluent_kafka as ck
-
         self.topic = place.topic
         self._pipeline = place.pipeline
         self.cluster = place.cluster
         self.kafka = place.kafka
-        own = {
-            "group.id": "tidegate-dead-letters",  # required by the client; nothing is ever stored under it
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "fetch.wait.max.ms": "20",  # the default of 500 is waited for at every end and before every question
-            "auto.offset.reset": "earliest",
-        }
-        config: dict[str, Any] = {**derive_client_properties(self.kafka, "consumer"), **own}
-        try:
-            self._consumer = ck.Consumer({**config, "isolation.level": "read_committed"}, logger=CLIENT_LOG)
-            self._written = ck.Consumer({**config, "isolation.level": "read_uncommitted"}, logger=CLIENT_LOG)
-        except (ck.KafkaException, TypeError, ValueError) as error:
-            raise explain(self.kafka, error) from error
+        self._committed = TopicReader(place.kafka, place.topic, committed=True, refused=DeadLettersRefused)
+        self._written = TopicReader(place.kafka, place.topic, committed=False, refused=DeadLettersRefused)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_exc_info: object) -> None:
-        self._consumer.close()
-        self._written.close()
+    def __exit__(self, *exc_info: object) -> None:
+        self._committed.__exit__(*exc_info)
+        self._written.__exit__(*exc_info)
 
     def bounds(self, *, settled: bool = False) -> dict[int, tuple[int, int]]:
         """Returns the first offset and the end of each partition. By default the end is the last stable offset.
@@ -116,58 +80,33 @@ class DeadLetterTopic:
         `settled`: the end of all written records, once no transaction is open before it, so that everything committed
         until now is included. Raises DeadLettersRefused, BrokerUnavailable.
         """
-        import confluent_kafka as ck
-
-        try:
-            found = self._consumer.list_topics(self.topic, timeout=ANSWER_S).topics[self.topic]
-            if found.error is not None:
-                raise DeadLettersRefused(f"the dead-letter topic {self.topic}: {found.error.str()}", topic=self.topic)
-            parts = {number: ck.TopicPartition(self.topic, number) for number in sorted(found.partitions)}
-            if not settled:
-                return {number: self._consumer.get_watermark_offsets(one, ANSWER_S) for number, one in parts.items()}
-            bounds = {number: self._written.get_watermark_offsets(one, ANSWER_S) for number, one in parts.items()}
-            for number, (_, end) in bounds.items():
-                self._wait_settled(parts[number], end)
-        except ck.KafkaException as error:
-            raise explain(self.kafka, error) from error
-        return bounds
-
-    def _wait_settled(self, part: ck.TopicPartition, end: int) -> None:
+        if not settled:
+            return self._committed.bounds()
+        bounds = self._written.bounds()
         deadline = time.monotonic() + OPEN_S
-        while self._consumer.get_watermark_offsets(part, ANSWER_S)[1] < end:
+        while (partition := self._find_open(bounds)) is not None:
             if time.monotonic() > deadline:
                 raise DeadLettersRefused(
-                    f"a transaction has been open in {part.topic}[{part.partition}] for {OPEN_S:g} s, and the "
-                    f"records after it cannot be read: try again when the pipeline has completed a checkpoint or "
-                    f"has been started again",
-                    partition=part.partition,
+                    f"a transaction has been open in {self.topic}[{partition}] for {OPEN_S:g} s, and the "
+                    "records after it cannot be read: try again when the pipeline has completed a checkpoint or "
+                    "has been started again",
+                    partition=partition,
                 )
             time.sleep(WAIT_S)
+        return bounds
+
+    def _find_open(self, bounds: Mapping[int, tuple[int, int]]) -> int | None:
+        """Returns a partition with a transaction that is open before its end, if there is one."""
+        stable = self._committed.bounds()
+        return next((number for number, (_, end) in bounds.items() if stable[number][1] < end), None)
 
     def read(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[ck.Message]:
         """Yields records within the bounds, in the order of each partition.
 
         Raises DeadLettersRefused, BrokerUnavailable.
         """
-        import confluent_kafka as ck
-
-        left = {number for number, (first, end) in bounds.items() if first < end}
-        self._consumer.assign([ck.TopicPartition(self.topic, number, bounds[number][0]) for number in sorted(left)])
-        heard_s = time.monotonic()
-        while left:
-            for message in self._consumer.consume(BATCH, POLL_S):
-                number: Any = message.partition()
-                offset: Any = message.offset()
-                if message.error() is not None:
-                    self._check(message)
-                elif offset < bounds[number][1]:
-                    yield message
-                if offset is not None and number in left:  # the others are complete, but may receive new records
-                    heard_s = time.monotonic()
-                    if offset >= bounds[number][1] - (message.error() is None):
-                        left.discard(number)
-            if left and time.monotonic() - heard_s > STALL_S:
-                raise explain(self.kafka, f"no record arrived for {STALL_S:g} s")
+        starts = {number: first for number, (first, _) in bounds.items()}
+        return self._committed.read(starts, {number: end for number, (_, end) in bounds.items()})
 
     def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[DeadLetter]:
         """Yields the dead letters of this pipeline, because others may write to the topic as well.
@@ -177,13 +116,6 @@ class DeadLetterTopic:
         for letter in filter(None, map(dead_letter_of, self.read(bounds))):
             if letter.pipeline == self._pipeline:
                 yield letter
-
-    def _check(self, event: ck.Message) -> None:
-        import confluent_kafka as ck
-
-        error: Any = event.error()
-        if error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise DeadLettersRefused(f"topic {self.topic} cannot be read: {error.str()}", topic=self.topic)
 
 
 class Marks:

@@ -6,11 +6,9 @@ positions).
 
 from __future__ import annotations
 
-import logging
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.suggest import derive_suggestion
@@ -20,25 +18,15 @@ from tidegate.dev.topics.cluster import DEFAULT_BOOTSTRAP
 from tidegate.dev.topics.records import SeenRecord
 from tidegate.errors import TidegateError
 from tidegate.kafka.client_properties import derive_servers
-from tidegate.kafka.diagnosis import diagnose
-from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
+from tidegate.sources.topic_reader import ANSWER_S, CLIENT_LOG, STALL_S, TopicReader, explain
 
 if TYPE_CHECKING:  # the library is imported where it is used
     import confluent_kafka as ck
 
-ANSWER_S: Final = 10.0
-STEP_S: Final = 2.0
-STALL_S: Final = 30.0
-"""A read to the end fails after this time without a record or the end of a partition."""
 FLUSH_S: Final = 60.0
-BATCH: Final = 500
 WAIT_S: Final = 0.2
-POLL_S: Final = 0.05
-"""Time to wait for records between two checks for Ctrl-C."""
 WIDER: Final = 4
 """Factor by which the range grows if the newest offsets hold markers and aborted records instead of records."""
-_CLIENT_LOG = logging.getLogger("tidegate.daemon.topics.librdkafka")
-_CLIENT_LOG.setLevel(logging.CRITICAL)  # everything relevant is in the error that ends the command
 
 
 class TopicRefused(TidegateError):
@@ -58,7 +46,7 @@ def read_topics(kafka: Mapping[str, str]) -> dict[str, int]:
     from confluent_kafka.admin import AdminClient
 
     try:
-        admin = AdminClient(_derive_client(kafka, "producer"), logger=_CLIENT_LOG)
+        admin = AdminClient(_derive_client(kafka, "producer"), logger=CLIENT_LOG)
         found = admin.list_topics(timeout=ANSWER_S).topics
     except (ck.KafkaException, TypeError, ValueError) as error:
         raise _explain(kafka, error) from error
@@ -110,7 +98,7 @@ class TopicWriter:
         self.written = 0
         """Records that the cluster has acknowledged."""
         try:
-            self._producer = ck.Producer({**_derive_client(kafka, "producer"), **own}, logger=_CLIENT_LOG)
+            self._producer = ck.Producer({**_derive_client(kafka, "producer"), **own}, logger=CLIENT_LOG)
         except (ck.KafkaException, TypeError, ValueError) as error:
             raise _explain(kafka, error) from error
 
@@ -152,71 +140,15 @@ class TopicWriter:
             )
 
 
-class TopicReader:
-    """Reads one topic. Without `committed`, it also returns records of open and aborted transactions."""
+class RecordReader(TopicReader):
+    """Reads one topic as records to show. Without `committed`, also those of open and aborted transactions."""
 
-    def __init__(self, kafka: Mapping[str, str], topic: str, partitions: int, *, committed: bool) -> None:
-        import confluent_kafka as ck
+    def __init__(self, kafka: Mapping[str, str], topic: str, *, committed: bool) -> None:
+        super().__init__(kafka, topic, committed=committed, refused=TopicRefused)
 
-        own = {
-            "group.id": "tidegate-topic-read",  # the client requires one, but nothing is ever stored under it
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "fetch.wait.max.ms": "20",  # the default of 500 is waited for at every end and before every question
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-        }
-        self._kafka, self._topic, self._partitions = kafka, topic, partitions
-        try:
-            self._consumer = ck.Consumer({**_derive_client(kafka, "consumer"), **own}, logger=_CLIENT_LOG)
-        except (ck.KafkaException, TypeError, ValueError) as error:
-            raise _explain(kafka, error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc_info: object) -> None:
-        self._consumer.close()
-
-    def bounds(self) -> dict[int, tuple[int, int]]:
-        """Returns the first offset of each partition and the end of what can be read now."""
-        import confluent_kafka as ck
-
-        try:
-            return {
-                number: self._consumer.get_watermark_offsets(ck.TopicPartition(self._topic, number), ANSWER_S)
-                for number in range(self._partitions)
-            }
-        except ck.KafkaException as error:
-            raise _explain(self._kafka, error) from error
-
-    def read(self, starts: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[SeenRecord]:
-        """Yields records from `starts` up to `ends` (without `ends`, endlessly), in the order of each partition.
-
-        Raises TopicRefused, BrokerUnavailable.
-        """
-        import confluent_kafka as ck
-
-        left = {number for number in starts if ends is None or starts[number] < ends[number]}
-        self._consumer.assign([ck.TopicPartition(self._topic, number, starts[number]) for number in sorted(left)])
-        heard_s = time.monotonic()
-        while left:
-            messages = self._consumer.consume(BATCH, POLL_S)
-            if messages:
-                heard_s = time.monotonic()
-            elif ends is not None and time.monotonic() - heard_s > STALL_S:
-                raise _explain(self._kafka, f"no record arrived for {STALL_S:g} s")
-            for message in messages:
-                number: Any = message.partition()
-                if message.error() is not None:
-                    if self._is_end(message) and ends is not None:
-                        left.discard(number)
-                    continue
-                record = _seen(message)
-                if ends is None or record.offset < ends[number]:
-                    yield record
-                if ends is not None and record.offset >= ends[number] - 1:
-                    left.discard(number)
+    def records(self, starts: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[SeenRecord]:
+        """Yields records like `read`."""
+        return map(_seen, self.read(starts, ends))
 
     def newest(self, count: int) -> list[SeenRecord]:
         """Returns the last records of the topic, by time and then by partition and offset."""
@@ -225,26 +157,11 @@ class TopicReader:
         window = count
         while True:
             starts = {number: max(first, end - window) for number, (first, end) in bounds.items()}
-            found = sorted(self.read(starts, ends), key=_age)
+            found = sorted(self.records(starts, ends), key=_age)
             counts = Counter(record.partition for record in found)  # markers and aborted records are not among them
             if all(starts[number] == first or counts[number] >= count for number, (first, _) in bounds.items()):
                 return found[-count:]
             window *= WIDER
-
-    def _is_end(self, event: ck.Message) -> bool:
-        """Returns whether an event is the end of its partition. Raises TopicRefused for permanent errors.
-
-        The client reconnects by itself. A refused group does not matter, because no group is used.
-        """
-        import confluent_kafka as ck
-
-        error = event.error()
-        assert error is not None
-        if error.code() == ck.KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's name for it
-            return True
-        if error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise TopicRefused(f"topic {self._topic} cannot be read: {error.str()}", topic=self._topic)
-        return False
 
 
 def _age(record: SeenRecord) -> tuple[int, int, int]:
@@ -266,18 +183,5 @@ def _derive_client(kafka: Mapping[str, str], side: Side) -> dict[str, Any]:
 
 
 def _explain(kafka: Mapping[str, str], error: object) -> TidegateError:
-    """Returns an error that explains why the cluster did not answer, based on a step-by-step diagnosis.
-
-    May raise PropertyRefused.
-    """
-    import confluent_kafka as ck
-
-    obstacle = diagnose(kafka, STEP_S)
-    if obstacle is None:
-        text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
-        return TopicRefused(f"the cluster at {derive_servers(kafka)} is reachable, but this request failed: {text}")
-    remedy = obstacle.remedy
-    if obstacle.property == "bootstrap.servers" and derive_servers(kafka) == DEFAULT_BOOTSTRAP:
-        remedy = "start one with `tidegate broker`, or name your own with --bootstrap"
-    kind = LoginRefused if obstacle.final else BrokerUnavailable
-    return kind(f"no broker is reachable: {obstacle.text}; {remedy}")
+    start = "start one with `tidegate broker`, or name your own with --bootstrap"
+    return explain(kafka, error, TopicRefused, start if derive_servers(kafka) == DEFAULT_BOOTSTRAP else "")

@@ -12,7 +12,7 @@ import click
 
 from tidegate.cli.options import require_topic
 from tidegate.config.fields.counts import render_count
-from tidegate.dev.topics.client import TopicReader, TopicWriter, create_topic, find_topic, read_topics
+from tidegate.dev.topics.client import RecordReader, TopicWriter, create_topic, find_topic, read_topics
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
 
@@ -160,10 +160,10 @@ def read(
     properties = resolve_properties(derive_written(bootstrap, kafka))
     render = render_json if style == "json" else render_text
     shown = 0
-    partitions = find_topic(properties, name)
+    find_topic(properties, name)  # names the nearest one if it does not exist
     with (
         contextlib.suppress(KeyboardInterrupt),
-        TopicReader(properties, name, partitions, committed=not uncommitted) as reader,
+        RecordReader(properties, name, committed=not uncommitted) as reader,
     ):
         for record in _choose(reader, from_beginning=from_beginning, follow=follow, limit=limit):
             click.echo(render(record))
@@ -172,7 +172,7 @@ def read(
             click.echo(f"{name}: no {'records' if uncommitted else 'committed records'}", err=True)
 
 
-def _choose(reader: TopicReader, *, from_beginning: bool, follow: bool, limit: int | None) -> Iterator[SeenRecord]:
+def _choose(reader: RecordReader, *, from_beginning: bool, follow: bool, limit: int | None) -> Iterator[SeenRecord]:
     """Yields the records to show."""
     if not from_beginning and not follow:
         yield from reader.newest(NEWEST if limit is None else limit)
@@ -180,4 +180,4 @@ def _choose(reader: TopicReader, *, from_beginning: bool, follow: bool, limit: i
     bounds = reader.bounds()
     starts = {number: first if from_beginning else end for number, (first, end) in bounds.items()}
     ends = None if follow else {number: end for number, (_, end) in bounds.items()}
-    yield from islice(reader.read(starts, ends), limit)
+    yield from islice(reader.records(starts, ends), limit)
