@@ -4,7 +4,7 @@
 
 Sets: a key and a value of five fields; the same with two headers; and with a timestamp, a partition and the headers.
 Prints nanoseconds per record, the minimum of the rounds: `encode` and `hand over` of the calling thread, and `process`,
-which includes the threads of the client until all is delivered. `native` is in C (ADR 96), `client` by calls of the
+which includes the threads of the client until all is delivered. `native` is in C (ADR 82), `client` by calls of the
 Python client.
 """
 

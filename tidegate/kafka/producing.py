@@ -1,4 +1,4 @@
-"""Hands records to a producer: by calls of its client, or in C, where it can (ADR 82, 96).
+"""Hands records to a producer: by calls of its client, or in C, where it can (ADR 82).
 
 Both ways keep the order of the records of each partition, and stop in front of the first one that the client does not
 take.

@@ -8,7 +8,7 @@ may be missing, damaged or half written. All slots of a pipeline on one machine 
 The copies that the newest completed checkpoint lists are kept. A slot removes the copies it has written or restored
 itself that this checkpoint does not list. Once the first checkpoint of its attempt has completed, it also removes
 everything of earlier attempts, except files of the checkpoints that the restored one builds on: these may be the base
-of another slot (ADR 100). A folder that no slot uses and that was not written to for a day is removed by the next slot
+of another slot (ADR 16). A folder that no slot uses and that was not written to for a day is removed by the next slot
 that starts.
 """
 

@@ -1,4 +1,4 @@
-"""Compiles the text of `.proto` files to descriptors, with Google's compiler from the extra `proto` (ADR 87).
+"""Compiles the text of `.proto` files to descriptors, with Google's compiler from the extra `proto` (ADR 50).
 
 The compiler runs in a process of its own, since it writes errors to standard error, and its input is a file of a user
 or of the registry. Only the daemon and commands compile; slots get descriptors.
