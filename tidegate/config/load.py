@@ -215,17 +215,17 @@ def _mark(places: Mapping[Path, ValueOrigin], path: Path, at_key: bool) -> YamlP
 
 
 def _display(path: Path, values: Value) -> str:
-    words: list[str] = []
+    parts: list[str] = []
     below: Value = values
     for step in path:
         if isinstance(step, int) and isinstance(below, list) and step < len(below):
             below = below[step]
             name = below.get("name") if isinstance(below, dict) else None
-            words.append(name if isinstance(name, str) else str(step))
+            parts.append(name if isinstance(name, str) else str(step))
         else:
             below = below.get(str(step)) if isinstance(below, dict) else None
-            words.append(str(step))
-    return ".".join(word if len(word) <= _NAME_SHOWN else f"{word[:_NAME_SHOWN]}..." for word in words)
+            parts.append(str(step))
+    return ".".join(part if len(part) <= _NAME_SHOWN else f"{part[:_NAME_SHOWN]}..." for part in parts)
 
 
 def _text_problem(file: str, path: str, problem: TextProblem) -> Problem:

@@ -246,9 +246,9 @@ def _kind(info: FieldInfo) -> str:
         return " to ".join(check.bounds)
     if "enum" in schema:
         return ", ".join(f"`{word}`" for word in schema["enum"])
-    words, others = _ways(schema.get("anyOf", ()))
-    if words and others == ["object"]:
-        return ", ".join([*words, "mapping"])
+    choices, others = _ways(schema.get("anyOf", ()))
+    if choices and others == ["object"]:
+        return ", ".join([*choices, "mapping"])
     if schema.get("type") == "boolean":
         return "`true` or `false`"
     if "maximum" in schema:
@@ -258,9 +258,9 @@ def _kind(info: FieldInfo) -> str:
 
 
 def _ways(ways: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Returns the words that a value may be, and the types of its other forms."""
-    words = [f"`{word}`" for way in ways for word in way.get("enum", ())]
-    return words, [way.get("type", "") for way in ways if "enum" not in way]
+    """Returns the choices that a value may be, and the types of its other forms."""
+    choices = [f"`{choice}`" for way in ways for choice in way.get("enum", ())]
+    return choices, [way.get("type", "") for way in ways if "enum" not in way]
 
 
 def _shape(annotation: Any) -> str:

@@ -34,11 +34,11 @@ class HeaderRules(msgspec.Struct, frozen=True):
         return self.passed is None or bool(self.passed)
 
     def __str__(self) -> str:
-        words = [f"pass {'all' if self.passed is None else ', '.join(self.passed) or 'none'}"]
-        words += [f"without {', '.join(self.dropped)}"] if self.dropped else []
-        words += [f"{old} as {new}" for old, new in self.renamed.items()]
-        words += [f"{name} = {text}" for (name, _), text in zip(self.added, self.texts, strict=True)]
-        return "; ".join(words)
+        parts = [f"pass {'all' if self.passed is None else ', '.join(self.passed) or 'none'}"]
+        parts += [f"without {', '.join(self.dropped)}"] if self.dropped else []
+        parts += [f"{old} as {new}" for old, new in self.renamed.items()]
+        parts += [f"{name} = {text}" for (name, _), text in zip(self.added, self.texts, strict=True)]
+        return "; ".join(parts)
 
 
 class RecordParts(msgspec.Struct, frozen=True):

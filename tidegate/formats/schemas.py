@@ -106,8 +106,8 @@ class FormatOptions(msgspec.Struct, frozen=True):
     def describes(self, register: Registration | None = None) -> list[str]:
         """Returns schema, settings and how values were written as lines of text."""
         texts = {"timestamps": self.timestamps or dict(self.timestamps_of), "decimals": self.decimals}
-        words = [f"{word} as {_in_words(text)}" for word, text in texts.items() if text]
-        written = [f"written: {', '.join(words)}"] if words else []
+        parts = [f"{part} as {_render_text(text)}" for part, text in texts.items() if text]
+        written = [f"written: {', '.join(parts)}"] if parts else []
         set_ = [f"{name} {msgspec.json.encode(value).decode()}" for name, value in self.settings.items()]
         written += [f"format settings: {', '.join(set_)}"] if set_ else []
         one = self.schema
@@ -122,7 +122,7 @@ class FormatOptions(msgspec.Struct, frozen=True):
         ]
 
 
-def _in_words(written: str | dict[str, str]) -> str:
+def _render_text(written: str | dict[str, str]) -> str:
     return (
         written
         if isinstance(written, str)

@@ -466,7 +466,7 @@ class SparkJob:
             ).collect()
         except Exception as failure:  # noqa: BLE001 - any exception ends the job; its text names the cause
             text = str(failure)
-            if any(words in text for words in SESSION_ENDED):
+            if any(phrase in text for phrase in SESSION_ENDED):
                 self._lost.set()
             error = describe_failure(text)
         self._heard.set()

@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 
 class Settings(BaseModel):
     """Base of all sections. `LATER`: keys of the file format that this version refuses by name, with a remedy.
-    `INSIDE`: words that are not keys here, with what to write instead. A section also has those of its bases.
+    `INSIDE`: names that are not keys here, with what to write instead. A section also has those of its bases.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)

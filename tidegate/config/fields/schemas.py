@@ -130,7 +130,7 @@ Secrets = Annotated[
 
 class NamedSchema(Settings):
     """Instead of columns: a schema in the language of the format, from a `file` or the `registry`. Its fields are the
-    columns. A mapping of these words whose value is the name of a type is columns: `{file: string}` is one column.
+    columns. A mapping of these keys whose value is the name of a type is columns: `{file: string}` is one column.
     """
 
     TITLE: ClassVar[str] = "Schemas of sources"
@@ -158,7 +158,7 @@ def form_of(value: object) -> str:
         return NAMED
     if not isinstance(value, Mapping) or not set(value) <= _WORDS:
         return COLUMNS
-    naming = [value[word] for word in _NAMING if word in value]
+    naming = [value[key] for key in _NAMING if key in value]
     return NAMED if naming and not any(map(_is_type, naming)) else COLUMNS
 
 

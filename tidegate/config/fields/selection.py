@@ -34,12 +34,12 @@ class AllColumns(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _words(cls, value: Any) -> Any:
+    def _check_keys(cls, value: Any) -> Any:
         """Suggests `add` for a column that is written next to `"*"`."""
-        words = [info.alias or name for name, info in cls.model_fields.items()]
+        keys = [info.alias or name for name, info in cls.model_fields.items()]
         for key in value:
-            if key not in words:
-                near = derive_suggestion(str(key), words[1:])
+            if key not in keys:
+                near = derive_suggestion(str(key), keys[1:])
                 under = f'new columns go under `add`: {{"*": all, add: {{{key}: ...}}}}'
                 remedy = near if near.startswith("did") else under
                 raise refusal(f'`{str(key)[:60]}` does not go with `"*"`', remedy, at=str(key))
@@ -52,8 +52,8 @@ def _form_of(value: object) -> str:
     A list or mapping is not an expression: `except: [debug]` implies all other columns.
     """
     if isinstance(value, Mapping):
-        words = [value.get(word) for word in ("except", "rename", "add")]
-        starred = STAR in value or any(isinstance(one, list | Mapping) for one in words)
+        parts = [value.get(key) for key in ("except", "rename", "add")]
+        starred = STAR in value or any(isinstance(one, list | Mapping) for one in parts)
         return ALL_COLUMNS if starred else NEW_COLUMNS
     return ALL_COLUMNS if isinstance(value, AllColumns) else NEW_COLUMNS
 

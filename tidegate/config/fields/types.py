@@ -88,7 +88,7 @@ def describe_value(value: object) -> str:
 
 
 def require_text(value: object, what: str, remedy: str = "") -> str:
-    """Returns the value as text; numbers and words like `true` are refused rather than converted."""
+    """Returns the value as text; numbers and values like `true` are refused rather than converted."""
     if isinstance(value, str) and value:
         return value
     if isinstance(value, SecretStr):
@@ -102,33 +102,33 @@ def refusal_of_flag() -> PydanticCustomError:
     return refusal("expected a secret, got a boolean", 'put it in quotes: "..."')
 
 
-def choice(*words: str, later: Mapping[str, str] | None = None) -> ValueCheck:
-    """Accepts one of a few words; `later` are words of the file format that this version does not support yet."""
-    what = "one of " + ", ".join(words) if words[1:] else words[0]
+def choice(*choices: str, later: Mapping[str, str] | None = None) -> ValueCheck:
+    """Accepts one of a few names; `later` are names of the file format that this version does not support yet."""
+    what = "one of " + ", ".join(choices) if choices[1:] else choices[0]
 
-    def suggested(word: str) -> str:
-        return derive_suggestion(word, words) if words[1:] else f"only `{words[0]}` is supported"
+    def suggested(given: str) -> str:
+        return derive_suggestion(given, choices) if choices[1:] else f"only `{choices[0]}` is supported"
 
     def check(value: object) -> str:
         text = require_text(value, what, suggested(""))
-        if text in words:
+        if text in choices:
             return text
         first = text.partition(" ")[0]
         if later and first in later:
             raise refusal(f"`{text[:60]}` is not supported yet", later[first])
         raise refusal(f"`{text[:60]}` is not one of the choices", suggested(text))
 
-    return ValueCheck(check, {"type": "string", "enum": list(words)})
+    return ValueCheck(check, {"type": "string", "enum": list(choices)})
 
 
 def choice_or(
-    words: Sequence[str], key: str, inner: ValueCheck, example: str, make: Callable[[str, Any], Any]
+    choices: Sequence[str], key: str, inner: ValueCheck, example: str, make: Callable[[str, Any], Any]
 ) -> ValueCheck:
-    """A value that is one of `words`, or `{key: value}` with an inner value.
+    """A value that is one of `choices`, or `{key: value}` with an inner value.
 
-    `make` gets the word and None, or the key and the checked inner value.
+    `make` gets the choice and None, or the key and the checked inner value.
     """
-    what = f"{', '.join(words)} or {{{key}: {example}}}"
+    what = f"{', '.join(choices)} or {{{key}: {example}}}"
     remedy = f"write {what}"
 
     def check(value: object) -> Any:
@@ -139,8 +139,8 @@ def choice_or(
                 raise refusal(problem, remedy, at=others[0] if others else "")
             return make(key, check_below(key, inner.check, value[key]))
         text = require_text(value, what, remedy)
-        if text not in words:
-            near = derive_suggestion(text, words)
+        if text not in choices:
+            near = derive_suggestion(text, choices)
             raise refusal(
                 f"`{text[:60]}` is not one of the choices", near if near.startswith("did you mean") else remedy
             )
@@ -152,7 +152,7 @@ def choice_or(
         "required": [key],
         "additionalProperties": False,
     }
-    return ValueCheck(check, {"anyOf": [{"type": "string", "enum": list(words)}, mapping]})
+    return ValueCheck(check, {"anyOf": [{"type": "string", "enum": list(choices)}, mapping]})
 
 
 def _duration(value: object) -> int:
@@ -376,12 +376,12 @@ def derive_timestamp(text: str) -> str:
         raise ValueError("before the year 1 or after 9999 in UTC") from error
 
 
-def _moment(text: str, words: str) -> str:
+def _moment(text: str, names: str) -> str:
     try:
         return derive_timestamp(text)
     except ValueError as error:
         zone = "; add the time zone, for instance `Z`" if str(error) == "no time zone" else ""
-        raise refusal(f"`{text[:60]}` is neither {words} nor a timestamp", f"{_EXAMPLE_OF_MOMENT}{zone}") from error
+        raise refusal(f"`{text[:60]}` is neither {names} nor a timestamp", f"{_EXAMPLE_OF_MOMENT}{zone}") from error
 
 
 def _start(value: object) -> str | dict[int, int]:
@@ -436,8 +436,8 @@ def _unaligned(value: object) -> Unaligned:
     text = require_text(value, "never, always or after a time", remedy)
     if text in ("never", "always"):
         return Unaligned(None if text == "never" else 0)
-    word, _, limit = text.partition(" ")
-    if word != "after" or not limit.strip():
+    first, _, limit = text.partition(" ")
+    if first != "after" or not limit.strip():
         raise refusal(f"`{text[:60]}` is not one of the choices", remedy)
     milliseconds = _duration(limit.strip())
     if not UNALIGNED_AFTER_MS_MIN <= milliseconds <= UNALIGNED_AFTER_MS_MAX:
@@ -550,7 +550,7 @@ StepRows = Annotated[
         "the batch, and keeps its record and its event time; by default results are new rows without event time."
     ),
 ]
-"""`rows`, which joins and batches of Python steps share: each refuses the words of the other."""
+"""`rows`, which joins and batches of Python steps share: each refuses the choices of the other."""
 ExpressionText = Annotated[str, ValueCheck(_expression, _SCALAR)]
 Properties = Annotated[
     dict[str, str | SecretStr], ValueCheck(_properties, {"type": "object", "additionalProperties": _SCALAR})

@@ -124,7 +124,7 @@ def _key(site: Site, argument: Argument) -> Expression:
     return key
 
 
-def _words(site: Site, arguments: tuple[Argument, ...]) -> tuple[str, tuple[Expression, Expression]]:
+def _mode_and_padding(site: Site, arguments: tuple[Argument, ...]) -> tuple[str, tuple[Expression, Expression]]:
     """Returns mode and padding in upper case, as Spark reads them."""
     texts = ["GCM", "DEFAULT"]
     for index, argument in enumerate(arguments[2:4]):
@@ -163,20 +163,20 @@ def _refuse_unused(mode: str, argument: Argument, given: Expression, what: str, 
 def _encrypt(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 6)
     _refuse_missing(site)
-    mode, words = _words(site, arguments)
+    mode, chosen = _mode_and_padding(site, arguments)
     iv, aad = (_optional(site, arguments, index) for index in (4, 5))
     _refuse_unused(mode, arguments[min(4, len(arguments) - 1)], iv, "an initialization vector", "GCM or CBC")
     _refuse_unused(mode, arguments[-1], aad, "additional authenticated data", "GCM")
-    return Call(site.function, (site.bytes(arguments[0]), _key(site, arguments[1]), *words, iv, aad), BINARY)
+    return Call(site.function, (site.bytes(arguments[0]), _key(site, arguments[1]), *chosen, iv, aad), BINARY)
 
 
 def _decrypt(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 5)
     _refuse_missing(site)
-    mode, words = _words(site, arguments)
+    mode, chosen = _mode_and_padding(site, arguments)
     aad = _optional(site, arguments, 4)
     _refuse_unused(mode, arguments[-1], aad, "additional authenticated data", "GCM")
-    return Call(site.function, (site.bytes(arguments[0]), _key(site, arguments[1]), *words, aad), BINARY)
+    return Call(site.function, (site.bytes(arguments[0]), _key(site, arguments[1]), *chosen, aad), BINARY)
 
 
 _OPTIONS = "[, 'mode' [, 'padding'"

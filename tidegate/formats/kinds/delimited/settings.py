@@ -1,4 +1,4 @@
-"""The sections `delimited` of sources and sinks. Their words are those of Spark's CSV reader where it has one."""
+"""The sections `delimited` of sources and sinks. Their keys are those of Spark's CSV reader where it has one."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ from tidegate.formats.kinds.json.types import (
     convert,
     describe_framed,
     describe_unexpected_value,
-    in_words,
     keep_rest,
     record_type,
+    rephrase,
     texts_of_fields,
 )
 from tidegate.formats.nested import Parts, make_nested
@@ -353,4 +353,4 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
             text = "a string has an unpaired surrogate"
         return RecordFailure(row, FailureKind.MALFORMED_JSON, text)
     kind = FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE
-    return RecordFailure(row, kind, in_words(text))
+    return RecordFailure(row, kind, rephrase(text))

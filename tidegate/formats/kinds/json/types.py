@@ -254,7 +254,7 @@ _IN_WORDS: Final = {
 }
 
 
-def in_words(reason: str) -> str:
+def rephrase(reason: str) -> str:
     """Replaces Python's types in a reason of msgspec by those of JSON or of columns."""
     what, at, place = reason.partition(" - at ")
     return _TYPES.sub(lambda found: re.sub("[a-z]+", _word, found[0]), what) + at + place

@@ -41,8 +41,8 @@ from tidegate.formats.kinds.json.types import (
     LOCAL,
     LONG_FRACTION,
     exact_decimal,
-    in_words,
     read_moment,
+    rephrase,
     shown,
 )
 from tidegate.formats.nested import cut_lists
@@ -309,7 +309,7 @@ def _texts(read: Read, make: Callable[[pl.Series], pl.Series], series: pl.Series
                 if text is not None:
                     read(text)
             except ValueError as error:
-                what = in_words(str(error))
+                what = rephrase(str(error))
                 unfit.append(UnfitEvent(row, FailureKind.WRONG_TYPE, f"{what}, got the text {shown(text)}"))
         for one in unfit:
             texts[one.row] = None

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, DataType
-from tidegate.formats.kinds.json.types import LOCAL, convert, in_words, own_type, read_moment, record_type
+from tidegate.formats.kinds.json.types import LOCAL, convert, own_type, read_moment, record_type, rephrase
 from tidegate.operators.spec import Columns
 from tidegate.user_code.failure import name_error
 
@@ -179,7 +179,7 @@ class RecordConverter:
             return f"{self._where} has no {names}: give every column, None for NULL"
         if isinstance(error, UnicodeEncodeError):
             return f"{self._where} has a string with a lone surrogate, which is not valid text: {show(error.object)}"
-        reason = in_words(str(error)) if isinstance(error, msgspec.ValidationError) else name_error(error)
+        reason = rephrase(str(error)) if isinstance(error, msgspec.ValidationError) else name_error(error)
         place = _PLACE.search(str(error))
         kind = None if place is None else self._columns.get(place[1])
         if place is None or kind is None:
