@@ -84,7 +84,7 @@ def fill(metrics: PipelineMetrics) -> None:
     """At least one sample in every family."""
     metrics.state(PipelineState.RUNNING)
     metrics.registry_says("", 0)
-    metrics.schemas_do_not_fit(0)
+    metrics.schemas_incompatible(0)
     metrics.on_hold({ORDERS: SourceHold("gate", "until `table` of `step` has caught up", 1)})
     report = SlotReport(
         records_in={ORDERS: 10},

@@ -156,7 +156,7 @@ def test_what_nobody_has_thought_of_is_waited_out_too(desk: Desk, monkeypatch: p
 
 def test_a_schema_that_no_source_can_read_is_in_the_log_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     counted: list[int] = []
-    one = SchemaService(count_unfit=counted.append)
+    one = SchemaService(count_incompatible=counted.append)
     for number in (7, 7, 8):
         one.refuse(number, f"schema {number} cannot be read with version 2 of `orders-value`: why")
     assert counted == [0, 1, 2]

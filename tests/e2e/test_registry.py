@@ -72,7 +72,9 @@ def test_a_schema_evolves_and_the_registry_restarts_while_the_pipeline_runs(
         wait_until(lambda: payments.paid() == paid, "messages of all schemas, one of them text", 60)
         said = "cannot be read: "
         wait_until(lambda: said in daemon.text(), "the log says which schema cannot be read")
-        wait_until(lambda: 'tidegate_schemas_unfit{pipeline="avro"} 1.0' in daemon.http("/metrics")[1], "it is counted")
+        wait_until(
+            lambda: 'tidegate_schemas_incompatible{pipeline="avro"} 1.0' in daemon.http("/metrics")[1], "it is counted"
+        )
         writer.write(0, UNKNOWN_ID, FIRST, [{"id": 4, "customer": "dan"}])
         writer.write(0, first, FIRST, [{"id": 5, "customer": "eve"}])
         wait_until(lambda: ids_of(broker, target) == [1, 2, 3, 5], "all records")

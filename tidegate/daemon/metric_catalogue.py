@@ -279,7 +279,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec("tidegate_transaction_timeout_seconds", _G, "`checkpoints.transaction_timeout` of the file."),
         MetricSpec("tidegate_schemas_waiting", _G, "Schemas that records name and the registry has not returned yet."),
         MetricSpec(
-            "tidegate_schemas_unfit",
+            "tidegate_schemas_incompatible",
             _G,
             "Schemas since the start whose records no source can read; all these records are bad.",
         ),

@@ -321,10 +321,10 @@ class PipelineMetrics:
             self._series.gauge("tidegate_schemas_waiting").set(waiting)
             self._state.set_schemas(f"records wait for a schema: {why}" if waiting and why else "", waiting)
 
-    def schemas_do_not_fit(self, count: int) -> None:
+    def schemas_incompatible(self, count: int) -> None:
         """Sets the number of schemas whose records cannot be read."""
         with self._lock:
-            self._series.gauge("tidegate_schemas_unfit").set(count)
+            self._series.gauge("tidegate_schemas_incompatible").set(count)
 
     @property
     def current_state(self) -> tuple[PipelineState, str]:

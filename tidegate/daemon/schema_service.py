@@ -36,7 +36,7 @@ SECOND_LOOK_S: Final = 1.0
 Answer = Callable[[SchemaAnswer], object]
 TellRegistry = Callable[[str, int], None]
 """Takes the reason why the registry does not respond (empty if it does) and the number of ids that are waited for."""
-UNFIT_MAX: Final = 10_000
+INCOMPATIBLE_MAX: Final = 10_000
 
 
 class SchemaService:
@@ -47,7 +47,7 @@ class SchemaService:
         registry: SchemaRegistry | None = None,
         tell: TellRegistry = lambda _why, _count: None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        count_unfit: Callable[[int], None] = lambda _count: None,
+        count_incompatible: Callable[[int], None] = lambda _count: None,
     ) -> None:
         self._registry = registry
         self._tell = tell
@@ -57,9 +57,9 @@ class SchemaService:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._complaints = Complaints(logger)
         self._why = ""
-        self._unfit: set[int | str] = set()
-        self._count_unfit = count_unfit
-        count_unfit(0)
+        self._incompatible: set[int | str] = set()
+        self._count_incompatible = count_incompatible
+        count_incompatible(0)
         self._written: WrittenSchemas = {}
 
     def ask(self, ids: Iterable[int | str], answer: Answer) -> None:
@@ -76,10 +76,10 @@ class SchemaService:
 
     def refuse(self, schema_id: int | str, why: str) -> None:
         """Logs once, for all slots, that the records of a schema cannot be read."""
-        if schema_id not in self._unfit and len(self._unfit) < UNFIT_MAX:
-            self._unfit.add(schema_id)
+        if schema_id not in self._incompatible and len(self._incompatible) < INCOMPATIBLE_MAX:
+            self._incompatible.add(schema_id)
             logger.warning("%s; every record written with it is bad", why)
-            self._count_unfit(len(self._unfit))
+            self._count_incompatible(len(self._incompatible))
 
     def write_with(self, schemas: WrittenSchemas) -> None:
         """Sets the schemas that sinks write with, now that the registry has assigned ids."""

@@ -421,7 +421,7 @@ class Daemon:
             metrics=self._metrics,
             files=() if loaded.code is None else loaded.code.files,
             schemas=SchemaService(
-                self._registry, self._metrics.registry_says, count_unfit=self._metrics.schemas_do_not_fit
+                self._registry, self._metrics.registry_says, count_incompatible=self._metrics.schemas_incompatible
             ),
         )
 
