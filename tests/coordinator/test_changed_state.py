@@ -270,7 +270,7 @@ def test_parts_of_columns_that_are_gone_have_no_word() -> None:
     assert remedy_of(old, now).startswith("To reset it, write ")
 
 
-def test_columns_of_rows_that_are_gone_have_words_of_their_own() -> None:
+def test_columns_of_rows_that_are_gone_have_a_directive_of_their_own() -> None:
     """They are no aggregates, so meanings know nothing of them."""
     assert remedy_of(declared("x", "y", "z"), declared("x")).startswith(
         "If `y`, `z` was renamed, write `was: {columns: {new_name: y}}`; to drop it, write "

@@ -261,7 +261,7 @@ def test_applied_directives_are_bounded_and_those_of_the_file_stay() -> None:
     assert (len(again), again[-1], again[0]) == (APPLIED_MAX, "keep: last", "keep: 1")
 
 
-def test_the_first_start_spends_its_words_so_that_a_later_change_needs_another() -> None:
+def test_the_first_start_records_its_directives_as_applied_so_that_a_later_change_needs_another() -> None:
     upgrade = decide_upgrade(None, None, one_step(UpgradeDirective(verb="reset"), x="1"))
     assert upgrade.applied_directives == {"a": ("reset",)}
     later = msgspec.structs.replace(MEANT, applied_directives=upgrade.applied_directives)
@@ -273,7 +273,7 @@ def test_the_first_start_spends_its_words_so_that_a_later_change_needs_another()
     assert "`state: reset` was applied to an earlier change" in refusal.remedy
 
 
-def test_entries_of_older_releases_say_nothing_about_meanings_and_words() -> None:
+def test_entries_of_older_releases_have_no_fingerprints_and_no_applied_directives() -> None:
     old = msgspec.structs.replace(IDENTITY, fingerprints={})
     assert not decide_upgrade(HELD, old, one_step(x="9")).refusals
     changed = one_step(UpgradeDirective(verb="reset"), x="9")
@@ -344,7 +344,7 @@ def test_a_source_that_is_still_there_is_not_said_to_begin_with_empty_state() ->
     assert unknown.remedy == "Did you mean `s`?"
 
 
-def test_a_source_that_is_gone_says_which_words_the_steps_that_it_fed_will_need() -> None:
+def test_a_refused_source_names_the_directives_that_the_steps_that_it_fed_will_need() -> None:
     """Else they are asked for one start later, step by step."""
     checkpoint = completed(7, at=[positions("s", {"t": {0: 5}})], states=HELD.states)
     replaced = msgspec.structs.replace(one_step(x="1"), fingerprints={name_of("a"): {"new": {"`x`": "2:1"}}})
