@@ -8,7 +8,7 @@ from tests.testing.changed_pipeline import Life
 from tests.testing.test_changed_pipelines import MANY, TOTALS, changed, outcomes, timed
 from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.coordinator.upgrade import UpgradeOutcome
-from tidegate.coordinator.upgrade_decision import UNSAID
+from tidegate.coordinator.upgrade_decision import UNDECIDED
 from tidegate.ids import OperatorName
 
 
@@ -115,7 +115,7 @@ def test_a_step_that_is_gone_is_in_the_table_with_its_keys() -> None:
     lines = [line for line in MANY.splitlines(keepends=True) if "newest" not in line]
     (step,) = [one for one in begun.check("".join(lines)).upgrade.steps if one.name == "newest"]
     assert step.outcome is UpgradeOutcome.REFUSED
-    assert [(one.verdict, one.keys) for one in step.states] == [(UNSAID, 2)]
+    assert [(one.verdict, one.keys) for one in step.states] == [(UNDECIDED, 2)]
 
 
 def test_a_word_that_nothing_needs_is_remarked() -> None:

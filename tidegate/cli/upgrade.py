@@ -21,7 +21,7 @@ from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.upgrade_directives import KEEP
 from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.upgrade import StateChange, StepChange, UpgradeOutcome
-from tidegate.coordinator.upgrade_decision import UNSAID
+from tidegate.coordinator.upgrade_decision import UNDECIDED
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan
@@ -197,7 +197,7 @@ def _table(report: Report) -> list[str]:
         rows.append(("source" if step.source else "step", step.name, "", "", what))
         for state in step.states:
             # For a refused step, only the form of the bytes is judged here.
-            readable = refused and state.verdict not in (Fit.INCOMPATIBLE, UNSAID)
+            readable = refused and state.verdict not in (Fit.INCOMPATIBLE, UNDECIDED)
             verdict = f"readable {_say_verdict_of(state)}" if readable else _say_verdict_of(state)
             keys = "a list" if state.keys is None else f"{state.keys:,}"
             rows.append(("", f"  .{state.name}", keys, f"{state.size_bytes:,}", verdict))

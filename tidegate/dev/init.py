@@ -170,10 +170,10 @@ def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table,
 
 def _read(kafka: dict[str, str], topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
     """Reads keys and values of the first and the newest records of a topic. Raises NothingToInfer."""
-    from tidegate.dev.topics.client import RecordReader, find_topic
+    from tidegate.dev.topics.client import TopicRecords, find_topic
 
     find_topic(kafka, topic)
-    with RecordReader(kafka, topic, committed=True) as reader:
+    with TopicRecords(kafka, topic, committed=True) as reader:
         bounds = reader.bounds()
         starts = {number: first for number, (first, _) in bounds.items()}
         ends = {number: end for number, (_, end) in bounds.items()}

@@ -158,11 +158,11 @@ def fetch_token(kafka: Mapping[str, str]) -> Grant:
         with opener.open(request, timeout=ANSWER_S) as answer:
             return read_grant(answer.read(ANSWER_BYTES_MAX), url)
     except urllib.error.HTTPError as error:
-        reason = _read_error(error)
+        detail = _read_error(error)
         refused = error.code in (400, 401, 403)
         remedy = f"correct `{CLIENT}`, `{SECRET}` or `{SCOPE}`" if refused else "is it the token endpoint?"
         raise _unavailable(
-            f"{url} answers {error.code}: {reason}", remedy, CLIENT if refused else ENDPOINT, final=refused
+            f"{url} answers {error.code}: {detail}", remedy, CLIENT if refused else ENDPOINT, final=refused
         ) from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error

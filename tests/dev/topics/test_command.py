@@ -15,7 +15,7 @@ from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.cli import main as cli
 from tidegate.config.load import read_pipeline
 from tidegate.dev.topics import command as topic_command
-from tidegate.dev.topics.client import RecordReader, TopicRefused, TopicWriter, find_topic
+from tidegate.dev.topics.client import TopicRecords, TopicRefused, TopicWriter, find_topic
 from tidegate.dev.topics.command import _write
 from tidegate.dev.topics.records import LineReader, render_text
 from tidegate.kafka.errors import BrokerUnavailable
@@ -197,7 +197,7 @@ def test_a_topic_without_records_says_so(shell: Shell, topics: TopicMaker) -> No
 def test_what_comes_is_followed(shell: Shell, broker: SessionBroker, topics: TopicMaker) -> None:
     name = topics()
     shell.run("topic", "produce", name, stdin=b"1\n")
-    with RecordReader({"bootstrap.servers": broker.bootstrap}, name, committed=True) as reader:
+    with TopicRecords({"bootstrap.servers": broker.bootstrap}, name, committed=True) as reader:
         coming = reader.records({0: reader.bounds()[0][1]}, None)
         shell.run("topic", "produce", name, stdin=b"2\n")
         assert render_text(next(coming)).endswith("  2")
@@ -212,7 +212,7 @@ def test_ctrl_c_says_nothing_of_what_the_topic_has(monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     monkeypatch.setattr(topic_command, "find_topic", lambda *_: 1)
-    monkeypatch.setattr(RecordReader, "bounds", interrupt)
+    monkeypatch.setattr(TopicRecords, "bounds", interrupt)
     shell = Shell("127.0.0.1:1")
     assert shell.run("topic", "read", "orders", "--follow") == ""
     assert shell.error == ""
@@ -283,6 +283,6 @@ def test_a_read_to_the_end_that_comes_to_a_stand_ends_with_the_reason(
     broker: SessionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.sources.topic_reader.STALL_S", 0.5)
-    with RecordReader({"bootstrap.servers": broker.bootstrap}, "no-such-topic", committed=True) as reader:
+    with TopicRecords({"bootstrap.servers": broker.bootstrap}, "no-such-topic", committed=True) as reader:
         with pytest.raises(TopicRefused, match=r"is reachable, but this request failed: no record arrived for 0\.5 s"):
             list(reader.read({0: 0}, {0: 1}))

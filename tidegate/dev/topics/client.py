@@ -140,7 +140,7 @@ class TopicWriter:
             )
 
 
-class RecordReader(TopicReader):
+class TopicRecords(TopicReader):
     """Reads one topic as records to show. Without `committed`, also those of open and aborted transactions."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str, *, committed: bool) -> None:

@@ -12,7 +12,7 @@ import click
 
 from tidegate.cli.options import require_topic
 from tidegate.config.fields.counts import render_count
-from tidegate.dev.topics.client import RecordReader, TopicWriter, create_topic, find_topic, read_topics
+from tidegate.dev.topics.client import TopicRecords, TopicWriter, create_topic, find_topic, read_topics
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
 
@@ -163,7 +163,7 @@ def read(
     find_topic(properties, name)  # names the nearest one if it does not exist
     with (
         contextlib.suppress(KeyboardInterrupt),
-        RecordReader(properties, name, committed=not uncommitted) as reader,
+        TopicRecords(properties, name, committed=not uncommitted) as reader,
     ):
         for record in _choose(reader, from_beginning=from_beginning, follow=follow, limit=limit):
             click.echo(render(record))
@@ -172,7 +172,7 @@ def read(
             click.echo(f"{name}: no {'records' if uncommitted else 'committed records'}", err=True)
 
 
-def _choose(reader: RecordReader, *, from_beginning: bool, follow: bool, limit: int | None) -> Iterator[SeenRecord]:
+def _choose(reader: TopicRecords, *, from_beginning: bool, follow: bool, limit: int | None) -> Iterator[SeenRecord]:
     """Yields the records to show."""
     if not from_beginning and not follow:
         yield from reader.newest(NEWEST if limit is None else limit)

@@ -274,7 +274,7 @@ These are refused at validation, because the result could differ or the engine c
 """
 
 
-class Page(NamedTuple):
+class FunctionPage(NamedTuple):
     """A page of a family of functions: the registry's groups in their order, with their headings."""
 
     name: str
@@ -286,22 +286,22 @@ class Page(NamedTuple):
 
 
 PAGES: Final = (
-    Page("operators", "Operators and conditions", {"operators": "Operators", "conditions": "Conditions"}),
-    Page(
+    FunctionPage("operators", "Operators and conditions", {"operators": "Operators", "conditions": "Conditions"}),
+    FunctionPage(
         "text",
         "Text, hashes and encryption",
         {"text": "Text", "hashes": "Hashes", "encryption": "Encryption"},
         {"text": _TEXT, "encryption": _ENCRYPTION},
     ),
-    Page("numbers", "Numbers", {"numbers": "Functions"}, introduction=_NUMBERS),
-    Page("time", "Dates, timestamps and intervals", {"time": "Functions"}, introduction=_TIME),
-    Page(
+    FunctionPage("numbers", "Numbers", {"numbers": "Functions"}, introduction=_NUMBERS),
+    FunctionPage("time", "Dates, timestamps and intervals", {"time": "Functions"}, introduction=_TIME),
+    FunctionPage(
         "collections",
         "Arrays, structs, maps and lambda functions",
         {"arrays": "Arrays", "structs": "Structs", "maps": "Maps", "lambdas": "Lambda functions"},
         {"lambdas": _LAMBDAS},
     ),
-    Page("json", "JSON", {"json": "Functions"}),
+    FunctionPage("json", "JSON", {"json": "Functions"}),
 )
 
 
@@ -341,7 +341,7 @@ def _called(function: Function | AggregateFunction) -> list[str]:
     return re.findall(r"(?:^|, )(\w+)\(", function.signature)[:1]
 
 
-def _render_functions(page: Page) -> str:
+def _render_functions(page: FunctionPage) -> str:
     parts = [_head(page.title), page.introduction]
     for group, heading in page.groups.items():
         parts.append(f"\n## {heading}\n{page.notes.get(group, '')}\n| function | result |\n| --- | --- |\n")
