@@ -16,6 +16,14 @@ UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 """What msgspec raises for untrusted bytes; the second for text in them that is not UTF-8."""
 
 
+def describe_cause(error: Exception) -> str:
+    """Returns the cause of an OSError, which includes those of TLS, without its number and file name.
+
+    An SSLError has it in `reason`; other system errors have it in `strerror`.
+    """
+    return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+
+
 class TidegateError(Exception):
     """Base of all deliberate errors; never raised itself.
 

@@ -22,7 +22,7 @@ from tidegate.daemon.control_token import TokenFileRefused, find_token, read_tok
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON, ControlRequest, Refusal
 from tidegate.daemon.status import Status
-from tidegate.errors import UNDECODABLE, TidegateError
+from tidegate.errors import UNDECODABLE, TidegateError, describe_cause
 from tidegate.spark.work_directory import temporary_directory
 
 HTTP_PORT: Final = 80
@@ -168,9 +168,9 @@ def _load(file: Path, what: str, step: Callable[[], object]) -> None:
     try:
         step()
     except (OSError, ValueError) as error:  # SSLError is an OSError
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise CertificateUnusable(
-            f"{file} ({what}) cannot be used: {reason}; use a PEM file; keys must not be encrypted", file=str(file)
+            f"{file} ({what}) cannot be used: {describe_cause(error)}; use a PEM file; keys must not be encrypted",
+            file=str(file),
         ) from error
 
 

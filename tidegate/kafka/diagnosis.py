@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.errors import describe_cause
 from tidegate.kafka.client_properties import derive_client_arguments, is_scram
 from tidegate.kafka.oauth import MECHANISM, TokenUnavailable, find_tokens, make_provider
 from tidegate.kafka.tls import read_tls_context, uses_tls
@@ -141,7 +142,7 @@ class _Way:
         except OSError as error:
             if isinstance(error, ssl.SSLError) and _VERDICT.search(str(error.reason)):
                 raise self._refused_certificate(error) from error
-            text = f"no TLS handshake: {_reason(error)}"
+            text = f"no TLS handshake: {describe_cause(error)}"
             remedy = f"is this its port for TLS? `security.protocol` is `{self._protocol}`"
             raise self._stop(text, remedy, "security.protocol", final=False) from error
 
@@ -214,7 +215,7 @@ class _Way:
             if isinstance(error, ssl.SSLError) and _ALERT in str(error.reason):
                 raise self._refused_certificate(error) from error
             raise self._stop(
-                f"it closes the connection: {_reason(error)}", remedy, "security.protocol", final=False
+                f"it closes the connection: {describe_cause(error)}", remedy, "security.protocol", final=False
             ) from error
         raise self._stop("it does not speak Kafka's protocol", remedy, "security.protocol", final=False)
 
@@ -231,10 +232,10 @@ class _Way:
         With TLS 1.3 the alert arrives after the handshake.
         """
         if self._certificate:
-            text = f"it does not accept the client certificate {self._certificate}: {_reason(error)}"
+            text = f"it does not accept the client certificate {self._certificate}: {describe_cause(error)}"
             remedy = "give one that its authority has signed and that is still valid"
             return self._stop(text, remedy, "ssl.certificate.location", final=True)
-        text = f"it asks for a client certificate: {_reason(error)}"
+        text = f"it asks for a client certificate: {describe_cause(error)}"
         remedy = "set `ssl.certificate.location` and `ssl.key.location`"
         return self._stop(text, remedy, "security.protocol", final=True)
 
@@ -254,7 +255,3 @@ class _Way:
 
     def _stop(self, text: str, remedy: str, name: str, *, final: bool) -> _Stopped:
         return _Stopped(Obstacle(f"{self._server}: {text}", remedy, name, final))
-
-
-def _reason(error: OSError) -> str:
-    return str(getattr(error, "reason", None) or error.strerror or error)

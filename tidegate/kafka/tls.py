@@ -11,6 +11,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any, Final
 
+from tidegate.errors import describe_cause
 from tidegate.kafka.errors import PropertyRefused
 from tidegate.storage.stamps import Renewed, stamp_files
 
@@ -108,8 +109,7 @@ def _load(step: Callable[[], None], name: str, what: str) -> None:
     try:
         step()
     except (OSError, ValueError) as error:  # SSLError is an OSError
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        text = f"{what} cannot be used: {reason}"
+        text = f"{what} cannot be used: {describe_cause(error)}"
         hint = "is ssl.key.password right? " if name == "ssl.certificate.location" else ""
         remedy = f"{hint}it must be PEM, and readable on every machine that the pipeline runs on"
         message = f"kafka property {name!r}: {text}; {remedy}"

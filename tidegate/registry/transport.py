@@ -21,7 +21,7 @@ from yarl import URL
 
 from tidegate import __version__
 from tidegate.config.fields.schemas import RegistrySettings
-from tidegate.errors import UNDECODABLE, TidegateError
+from tidegate.errors import UNDECODABLE, TidegateError, describe_cause
 from tidegate.storage.stamps import Renewed
 
 
@@ -236,7 +236,7 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
         context = ssl.create_default_context(cafile=settings.ca)
     except (OSError, ValueError) as error:
         raise RegistryRefused(
-            f"{settings.ca} cannot be used: {_reason(error)}", remedy="it must be PEM", setting="ca"
+            f"{settings.ca} cannot be used: {describe_cause(error)}", remedy="it must be PEM", setting="ca"
         ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.certificate is not None and settings.key is not None:
@@ -245,7 +245,7 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
                 settings.certificate, settings.key, lambda: ""
             )  # otherwise OpenSSL prompts on the terminal
         except (OSError, ValueError) as error:
-            message = f"{settings.certificate} with the key {settings.key} cannot be used: {_reason(error)}"
+            message = f"{settings.certificate} with the key {settings.key} cannot be used: {describe_cause(error)}"
             remedy = "both must be PEM and match; the key must not have a password"
             raise RegistryRefused(message, remedy=remedy, setting="certificate") from error
     return context
@@ -267,7 +267,3 @@ def _network_reason(error: aiohttp.ClientError | OSError) -> object:
     if isinstance(inner, ConnectionError) and inner.errno:
         return os.strerror(inner.errno)
     return getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
-
-
-def _reason(error: Exception) -> object:
-    return getattr(error, "reason", None) or getattr(error, "strerror", None) or error

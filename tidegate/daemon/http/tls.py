@@ -19,7 +19,7 @@ from aiohttp import web
 from tidegate.config.fields.serving import HttpTlsSettings
 from tidegate.daemon.http.admission import HttpClientIdentity, is_own_machine
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, describe_cause
 from tidegate.process.repeated_messages import Complaints
 from tidegate.storage.stamps import Renewed
 
@@ -126,8 +126,8 @@ def _try(option: str, file: str, step: Callable[[], object], remedy: str) -> Non
     try:
         step()
     except (OSError, ValueError) as error:  # SSLError is an OSError
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        raise TlsRefused(f"{file} (http.tls.{option}) cannot be used: {reason}; {remedy}", option=option) from error
+        message = f"{file} (http.tls.{option}) cannot be used: {describe_cause(error)}; {remedy}"
+        raise TlsRefused(message, option=option) from error
 
 
 def find_caller(request: web.Request, tls: ServerTls | None) -> tuple[HttpClientIdentity, str]:
