@@ -8,8 +8,11 @@ import msgspec
 
 BEGIN_ANEW: Final = "an empty `checkpoints.directory` and --begin-anew"
 """The last remedy if no other applies: everything is read according to `start`, and written again (ADR 20)."""
-OTHER_TOPIC: Final = "or, where no source reads it, give its sink another topic, which keeps state and positions"
-"""A cheaper remedy if a missing or recreated topic is only written to."""
+REPLACED_TOPIC: Final = (
+    f"If a source reads it, start with {BEGIN_ANEW}. If only a sink writes to it, give the sink another topic, which "
+    "keeps state and positions"
+)
+"""The remedies for a topic that was deleted, or deleted and created again."""
 
 
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)

@@ -100,5 +100,15 @@ def test_a_topic_of_another_id_stops_the_pipeline_and_tells_both_ids() -> None:
     assert (stopped.value.exit_code, stopped.value.retriable) == (4, False)
 
 
+def test_a_replaced_topic_has_a_remedy_for_a_source_and_one_for_a_sink() -> None:
+    with pytest.raises(TopicReplaced) as stopped:
+        decide_same_topics({"orders": "one"}, {"orders": "two"})
+    remedies = (
+        ". If a source reads it, start with an empty `checkpoints.directory` and --begin-anew. If only a sink writes "
+        "to it, give the sink another topic, which keeps state and positions"
+    )
+    assert stopped.value.message.endswith(remedies)
+
+
 def test_a_topic_that_is_away_for_the_moment_is_not_judged() -> None:
     decide_same_topics({"orders": "one"}, {})

@@ -317,7 +317,7 @@ def test_what_the_files_of_state_say_counts() -> None:
 REFUSALS = [
     (facts(identity(cluster_id="cluster-2")), ["cluster-1", "cluster-2", "bootstrap.servers"]),
     (facts(identity(topic_ids={"orders": "id-new"})), ["topic orders", "id-orders", "id-new", "deleted and created"]),
-    (facts(identity(topic_ids={"out": "id-new"})), ["topic out", "id-out", "id-new", "give its sink another topic"]),
+    (facts(identity(topic_ids={"out": "id-new"})), ["topic out", "id-out", "id-new", "give the sink another topic"]),
     (facts(identity(max_parallelism=64)), ["was 128", "now 64", "set it back to 128"]),
     (facts(identity(pipeline="other")), ["'shop'", "'other'", "checkpoints.directory"]),
     (

@@ -14,7 +14,7 @@ from tidegate.committable import Committable
 from tidegate.coordinator.entries import ClusterIdentity, Identity
 from tidegate.coordinator.types import SourcePositions
 from tidegate.coordinator.upgrade import Upgrade
-from tidegate.errors import BEGIN_ANEW, OTHER_TOPIC
+from tidegate.errors import BEGIN_ANEW, REPLACED_TOPIC
 from tidegate.ids import MAIN_CLUSTER, ClusterName
 
 
@@ -110,8 +110,7 @@ def find_recreated(old: Identity, now: Identity) -> ClusterProblem | None:
             if current != topic_id:
                 message = (
                     f"topic {topic}{in_cluster(names[name], now)} was deleted and created again since the checkpoint "
-                    f"(id {topic_id}, now {current}); its offsets start over: start with {BEGIN_ANEW} if that is "
-                    f"intended; {OTHER_TOPIC}"
+                    f"(id {topic_id}, now {current}); its offsets start over. {REPLACED_TOPIC}"
                 )
                 return ClusterProblem(message, {"topic": topic, "old": topic_id, "new": current})
     return None

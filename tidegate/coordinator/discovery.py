@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.errors import BEGIN_ANEW, OTHER_TOPIC, AttemptFailed, PipelineStopped
+from tidegate.errors import BEGIN_ANEW, REPLACED_TOPIC, AttemptFailed, PipelineStopped
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_added
 
@@ -79,8 +79,7 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str], where:
         if new != old:
             raise TopicReplaced(
                 f"topic {topic}{where} was deleted and created again while the pipeline ran (id {old}, now {new}); its "
-                f"offsets start over and the positions of the checkpoint are not valid there: start with {BEGIN_ANEW} "
-                f"if that is intended; {OTHER_TOPIC}",
+                f"offsets start over and the positions of the checkpoint are not valid there. {REPLACED_TOPIC}",
                 topic=topic,
                 old=old,
                 new=new,
@@ -99,8 +98,8 @@ def decide_missing(
     if gone:
         raise TopicGone(
             f"topic {', '.join(gone)}{where} no longer exists, or may no longer be described: {MISSING_CHECKS_MAX} "
-            "checks in a row did not find it; what the pipeline had not read of it, or had written to it, is lost if "
-            f"it was deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again; {OTHER_TOPIC}",
+            "checks in a row did not find it. If it exists, grant DESCRIBE. If it was deleted, what the pipeline had "
+            f"not read of it, or had written to it, is lost: create it again. {REPLACED_TOPIC}",
             topics=gone,
         )
     return missing
