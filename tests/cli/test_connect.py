@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.coordinator.values import IDENTITY, ME, completed
+from tests.support.certificates import Authority
 from tests.testing.changed_pipeline import HEAD
 from tests.testing.test_changed_pipelines import TOTALS
+from tidegate.checks.findings import Finding
 from tidegate.cli.main import run_command
 from tidegate.coordinator.journal_state import EntryMissing
 from tidegate.coordinator.upgrade import CommandLineDirectives
@@ -83,6 +85,29 @@ def test_connect_reads_a_journal_with_a_gap_as_its_run_does(tmp_path: Path, monk
     for fewer in ([], words[:1], ["--begin-anew"]):
         run_command(["validate", "--connect", *fewer, str(file)])
         assert "start with --restore 2 --repeat-output" in refused.pop()
+
+
+@pytest.mark.slow
+def test_connect_refuses_a_missing_certificate_and_warns_of_one_that_expires_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def survey(*_given: object, known: list[Finding], **_named: object) -> list[Finding]:
+        return known
+
+    monkeypatch.setattr("tidegate.cli.doctor.survey", survey)
+    own = Authority(tmp_path).sign("daemon", days=2)
+    file = tmp_path / "shop.yaml"
+    head = HEAD.replace("/nowhere/shop", str(tmp_path / "checkpoints"))
+    tls = f"http: {{port: 0, tls: {{certificate: {own.certificate}, key: {own.key}}}}}\n"
+    file.write_text(f"{head}{tls}{TOTALS}", encoding="utf-8")
+    assert run_command(["validate", "--connect", str(file)]) == 0
+    warned = capsys.readouterr().out
+    assert f"warning: http.tls.certificate: the certificate {own.certificate} expires at 2" in warned
+    assert "renew it" in warned
+    own.certificate.unlink()
+    assert run_command(["validate", "--connect", str(file)]) == 2
+    refused = capsys.readouterr().out
+    assert f"http.tls.certificate: {own.certificate} (http.tls.certificate) cannot be used: No such file" in refused
 
 
 @pytest.mark.parametrize("command", ["run", "validate"])

@@ -9,10 +9,14 @@ import subprocess
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import msgspec
 
 from tests.waiting import PATIENCE_S
+
+DAYS: Final = 30
+"""How long certificates are valid: long enough that `validate` does not warn of them."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -37,17 +41,20 @@ class Authority:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._own = Identity(directory / "ca.pem", directory / "ca-key.pem")
-        self._openssl("req", "-x509", *_NEW_KEY, str(self._own.key), "-subj", f"/CN={name}", "-out", str(self.file))
+        lasting = ["-days", str(DAYS), "-subj", f"/CN={name}"]
+        self._openssl("req", "-x509", *_NEW_KEY, str(self._own.key), *lasting, "-out", str(self.file))
 
     @property
     def file(self) -> Path:
         """The authority's own certificate, for `ssl.ca.location`."""
         return self._own.certificate
 
-    def sign(self, name: str, subject_alternatives: str = "IP:127.0.0.1", password: str = "") -> Identity:
+    def sign(
+        self, name: str, subject_alternatives: str = "IP:127.0.0.1", password: str = "", days: int = DAYS
+    ) -> Identity:
         """Creates a key and a certificate for it, valid for servers and clients. A password encrypts the key."""
         made = Identity(self._directory / f"{name}.pem", self._directory / f"{name}-key.pem")
-        signed = ["-CA", str(self.file), "-CAkey", str(self._own.key), "-subj", f"/CN={name}"]
+        signed = ["-CA", str(self.file), "-CAkey", str(self._own.key), "-days", str(days), "-subj", f"/CN={name}"]
         extension = ["-addext", f"subjectAltName={subject_alternatives}", "-addext", "basicConstraints=CA:FALSE"]
         self._openssl("req", "-x509", *_NEW_KEY, str(made.key), *signed, *extension, "-out", str(made.certificate))
         if password:
@@ -63,7 +70,7 @@ class Authority:
 
 
 _NEW_KEY = (
-    "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", "2", "-sha256", "-keyout",
+    "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-sha256", "-keyout",
 )  # fmt: skip
 
 

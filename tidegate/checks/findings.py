@@ -165,7 +165,7 @@ def derive_warnings(loaded: LoadedPipeline, findings: Iterable[Finding]) -> list
 CHECKS: Final[Mapping[str, Check]] = {
     "start": Check(
         "Start",
-        "everything that `validate --connect` examines: topics, journal, state, registry, port",
+        "everything that `validate --connect` examines: topics, journal, state, registry, port, certificates",
         "a start would be refused",
         "what `validate --connect` warns of",
     ),

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.command()
 @PIPELINE_FILE
 @click.option("--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Output format.")
-@click.option("--connect", is_flag=True, help="Also check the brokers, the registry and the checkpoint directory.")
+@click.option(
+    "--connect", is_flag=True, help="Also check brokers, registry, checkpoint directory, port and certificates."
+)
 @add_place
 @add_start_options
 def validate(

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import click
 
+from tidegate.checks.certificates import check_certificates
 from tidegate.checks.facts import StartTarget
 from tidegate.checks.findings import (
     CHECKS,
@@ -35,6 +36,7 @@ from tidegate.checks.schemas import Ask
 from tidegate.checks.survey import survey
 from tidegate.cli.control_client import ConnectOptions, ask_daemon, derive_reach, find_read_token
 from tidegate.cli.options import PIPELINE_FILE
+from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.counts import render_count
 from tidegate.config.load import LoadedPipeline, derive_opener
@@ -139,7 +141,7 @@ def check_this_machine(loaded: LoadedPipeline) -> list[Finding]:
             make_context(http.tls)
         except TlsRefused as refused:
             findings.append(prevent_by(("http", "tls", str(refused.fields["option"])), refused))
-    return findings
+    return [*findings, *check_certificates(loaded.settings, SYSTEM_CLOCK.now_ms())]
 
 
 def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:
