@@ -86,10 +86,19 @@ def test_an_ordered_and_a_final_checkpoint_have_a_line() -> None:
 def test_the_first_checkpoint_after_some_that_were_given_up_has_a_line() -> None:
     lines = CheckpointLines()
     lines.decide(BEFORE, 0.1, 1.0, ordered=False)
-    lines.given_up()
-    lines.given_up()
+    lines.given_up("a subtask declined it")
+    lines.given_up("a subtask declined it")
     assert lines.decide(completed(4), 0.1, 4.0, ordered=False) == "after 2 checkpoints that did not complete"
     assert lines.decide(completed(5), 0.1, 5.0, ordered=False) is None
+
+
+def test_of_checkpoints_that_fail_in_a_row_the_first_one_for_each_reason_has_a_line() -> None:
+    """With an interval of a second, a full disk wrote 40 lines in 45 s, which differed in the names of files."""
+    lines = CheckpointLines()
+    reasons = ["declined", "declined", "expired", "declined", "expired"]
+    assert [lines.given_up(reason) for reason in reasons] == [True, False, True, False, False]
+    lines.decide(completed(6), 0.1, 6.0, ordered=False)
+    assert lines.given_up("declined")
 
 
 def test_a_checkpoint_that_takes_much_longer_than_usual_has_a_line() -> None:

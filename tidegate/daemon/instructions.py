@@ -328,12 +328,12 @@ class InstructionExecutor:
     def _aborted(self, notice: NotifyAborted) -> None:
         self._send_all(Abandoned(notice.attempt, notice.checkpoint, notice.reason.value))
         self._services.metrics.checkpoint_failed(notice.reason.value)
-        self._lines.given_up()
         detail = f" ({notice.detail})" if notice.detail else ""
         self.savepoints.given_up(notice.checkpoint, f"{notice.reason.value}{detail}")
         self.ordered.given_up(notice.checkpoint, f"{notice.reason.value}{detail}")
         text = f"checkpoint {notice.checkpoint} was given up: {notice.reason.value}{detail}"
-        logger.warning("%s", text, extra={"checkpoint": notice.checkpoint})
+        level = logging.WARNING if self._lines.given_up(notice.reason) else logging.DEBUG
+        logger.log(level, "%s", text, extra={"checkpoint": notice.checkpoint})
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 

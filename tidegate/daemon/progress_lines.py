@@ -39,18 +39,27 @@ def carries(checkpoint: CompletedCheckpoint, before: CompletedCheckpoint | None)
 
 
 class CheckpointLines:
-    """Decides which completed checkpoints of one attempt have a line at `info`."""
+    """Decides which checkpoints of one attempt have a line: completed ones at `info`, failed ones at `warning`."""
 
     def __init__(self) -> None:
         self._before: CompletedCheckpoint | None = None
         self._carried = False
         self._given_up = 0
+        self._reasons: set[str] = set()
+        """Why checkpoints were given up since the last one that completed."""
         self._durations: deque[float] = deque(maxlen=USUAL_MAX)
         self._slow_at: float | None = None
 
-    def given_up(self) -> None:
-        """Records a checkpoint that did not complete."""
+    def given_up(self, reason: str) -> bool:
+        """Records a checkpoint that did not complete. Returns whether it has a line: the first one for each reason.
+
+        On a full disk every checkpoint fails, each with the names of other files. The line of the next one that
+        completes, or of the failed attempt, has their number.
+        """
         self._given_up += 1
+        first = reason not in self._reasons
+        self._reasons.add(reason)
+        return first
 
     def decide(self, checkpoint: CompletedCheckpoint, duration_s: float, now_s: float, *, ordered: bool) -> str | None:
         """Describes what is notable about the newest checkpoint; None if nothing is, so that it has no line at `info`.
@@ -61,6 +70,7 @@ class CheckpointLines:
         newly = carries(checkpoint, self._before) and not self._carried
         self._before, self._carried = checkpoint, self._carried or newly
         given_up, self._given_up = self._given_up, 0
+        self._reasons.clear()
         notes = {
             "the first of the attempt": first,
             "the first with records": newly and not first,
