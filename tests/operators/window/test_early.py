@@ -292,6 +292,23 @@ def test_a_watermark_that_passes_many_due_times_takes_many_calls(window: Windowi
     assert max(calls) <= 60
 
 
+def test_a_barrier_behind_a_backlog_waits_for_few_early_results_of_sessions() -> None:
+    """A turn of a subtask polls, then takes one element. So what one call emits counts for each batch, and for each
+    watermark, that a barrier has before it: 50 due times in a call made a checkpoint take 25 s.
+    """
+    batches, rows = 10, 100
+    step = Subtasks(make_window(Windowing(50, 0, 0, "", 1)))
+    step.feed(Step(watermark=-1))
+    for first in range(0, batches * rows, rows):
+        step.poll()
+        step.feed(Step(tuple(Record("k", 1, time, -1) for time in range(first, first + rows))))
+        step.poll()
+        step.feed(Step(watermark=first + rows - 1))
+    assert len(step.out.batches) <= 3 * batches * 10
+    step.settle()
+    assert len(step.out.batches) == batches * rows
+
+
 def test_early_results_of_many_sessions_leave_in_parts() -> None:
     step = Subtasks(make_window(Windowing(50, 0, 0, "", 1)))
     step.feed(Step(watermark=-1))

@@ -105,7 +105,7 @@ def derive_failure(row: int, error: BaseException) -> RecordFailure:
 def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, output: Columns, out: Out) -> None:
     """Emits rows that retract the results of these keys and windows, without values."""
     made = {column.name: column for column in (*keyed.get_columns(), *_times_of(starts_ms, ends_ms))}
-    made[DELETED] = pl.repeat(True, keyed.height, dtype=pl.Boolean, eager=True).alias(DELETED)
+    made[DELETED] = deleted_column(keyed.height, deleted=True)
     columns = [
         made[name] if name in made else pl.Series(name, [None] * keyed.height, dtype=polars_type(kind))
         for name, kind in output
@@ -113,6 +113,11 @@ def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, 
     frame = pl.DataFrame([*columns, made["__tidegate_time"], made["__tidegate_behind"]])
     inside = _in_calendar(frame)
     out.emit(frame if inside is None else frame.filter(inside))
+
+
+def deleted_column(height: int, *, deleted: bool) -> pl.Series:
+    """Returns the column that marks results as deleted or not; `pl.repeat` costs a third of a small emission."""
+    return pl.Series(DELETED, [deleted]).new_from_index(0, height)
 
 
 def _in_calendar(frame: pl.DataFrame) -> pl.Series | None:

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Value
-from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX
+from tidegate.operators.kinds.window.running.base import FOLDED_MAX
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, ROWS_LEAST
 from tidegate.operators.kinds.window.running.sessions import (
     TOLD,
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
 
+DUE_COST: Final = 150
+"""The cost in results of each due time in one call: rows join, sessions close, and results are emitted for each. After
+a backlog, a barrier waits for one call for each batch before it.
+"""
 _FRESH: Final = 3
 """The index in a session of the flag for rows that no result includes yet."""
 

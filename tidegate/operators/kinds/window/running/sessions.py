@@ -30,10 +30,10 @@ from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Value
 from tidegate.operators.kinds.window.running.base import (
-    DELETED,
     FIRED_MAX,
     FOLDED_MAX,
     WindowRuntime,
+    deleted_column,
     emit_deletes,
     emit_results,
     key_columns,
@@ -455,7 +455,7 @@ class KeptSessionRuntime(SessionRuntime):
             keyed = pl.DataFrame(key_columns([row for row, _ in back], self._keys))
             starts = pl.Series([start for _, start in back], dtype=pl.Int64)
             emit_deletes(keyed, starts, keyed[AT], self._output, out)
-        self._emit_results(due, out, pl.repeat(False, len(due), dtype=pl.Boolean, eager=True).alias(DELETED))
+        self._emit_results(due, out, deleted_column(len(due), deleted=False))
 
     def _as_told(self, session: Session) -> Session:
         """Returns the session with its current result marked as emitted."""
