@@ -19,10 +19,12 @@ from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.fingerprint import Lineage, digest
 from tidegate.operators.runtime import END_OF_TIME, system_columns
-from tidegate.operators.spec import Columns, Requirement, Rest, StepOperator
+from tidegate.operators.spec import Columns, Requirement, Rest, Slot, StepOperator
 from tidegate.operators.step import StepKind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan, Vertex
+from tidegate.state.backends import choose_backend
+from tidegate.state.errors import StateUnreadable
 from tidegate.task.elements import Watermark
 from tidegate.user_code.modules import install_modules
 
@@ -173,9 +175,15 @@ def find_breaches(spec: StepOperator, ports: Ports) -> list[str]:
     """What an operator does not keep; the same sentence once."""
     ports = _read_of(spec, ports)
     batches = make_batches(spec, ports)
+    unopened = _find_unopened(spec)
+    if unopened:
+        return [unopened]
     try:
         whole, sizes = _run(spec, ports, batches, {})
         restarted, _ = _run(spec, ports, batches, {2: 3, 4: 2})
+    except StateUnreadable as error:
+        names = ", ".join(f"`{one.name}`" for one in spec.states(GROUPS))
+        return [f"a value of the state {names} does not fit its fields: {str(error).rpartition(': ')[2]}"]
     except Exception as error:  # noqa: BLE001  # whatever an operator raises is what is wrong with it
         found = str(error).strip().splitlines() or [""]
         given = "it gets the columns of reads(), and event time only if requires() has it"
@@ -202,6 +210,21 @@ def _read_of(spec: StepOperator, ports: Ports) -> Ports:
         port: (tuple(column for column in columns if column[0] in reads[port]), keys)
         for port, (columns, keys) in ports.items()
     }
+
+
+def _find_unopened(spec: StepOperator) -> str:
+    """What is wrong before a row arrives; empty if nothing is."""
+    slot = Slot(GROUPS, choose_backend("memory", 1), range(GROUPS), open_caller=AnswersAtOnce, now_ms=lambda: 0)
+    try:
+        opened = spec.open(slot)
+        if not hasattr(opened, "process"):
+            return f"open() returns a {type(opened).__name__}, which is no OperatorRuntime"
+        for state in opened.states.values():
+            state.close()
+        opened.close()
+    except Exception as error:  # noqa: BLE001  # whatever an operator raises is what is wrong with it
+        return f"open() raises {type(error).__name__}: {error}"
+    return ""
 
 
 def _subtasks(spec: StepOperator, ports: Ports) -> Subtasks:
@@ -371,6 +394,9 @@ def _find_unremembered(spec: StepOperator, ports: Ports, batches: Batches) -> It
     if not any(one.keyed for one in spec.states(GROUPS)):
         return
     held = _held(spec, ports, batches)
+    if not held:
+        names = ", ".join(f"`{one.name}`" for one in spec.states(GROUPS) if one.keyed)
+        yield f"keeps nothing in its keyed state {names}: what it remembers is lost with the slot"
     for port, name in ((port, name) for port, (columns, _) in ports.items() for name, _ in columns):
         arriving, keys = ports[port]
         if name in keys or _held(spec, ports, make_batches(spec, ports, (port, name))) == held:

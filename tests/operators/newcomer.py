@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.operators.planted import MISTAKES, Mistake
+from tests.operators.planted import ADDS_A_COLUMN_THAT_ARRIVES, MISTAKES, Mistake
+from tidegate.config.errors import ConfigErrors
 from tidegate.operators import kinds
 from tidegate.operators.mistakes import OperatorMistake, check_specs, check_step_kinds
 from tidegate.operators.spec import Operator
@@ -39,7 +40,7 @@ def plant(mistake: Mistake, folder: Path) -> None:
 
 def main(folder: Path) -> None:
     """`folder` is empty."""
-    for mistake in (*MISTAKES, Mistake("sample", "", ())):
+    for mistake in (*MISTAKES, ADDS_A_COLUMN_THAT_ARRIVES, Mistake("sample", "", ())):
         plant(mistake, folder / ("unfit" if mistake.at_registration else "kinds"))
     kinds.__path__.append(str(folder / "kinds"))
     from tidegate.operators.registry import kind_modules, operator_union
@@ -48,7 +49,7 @@ def main(folder: Path) -> None:
     operators = operator_union().__args__
     found = {module.__name__: getattr(module, "KIND", None) for module in kind_modules()}
     kinds.__path__.append(str(folder / "unfit"))
-    for mistake in MISTAKES:
+    for mistake in (*MISTAKES, ADDS_A_COLUMN_THAT_ARRIVES):
         module = importlib.import_module(f"{kinds.__name__}.{mistake.word}")
         kind = getattr(module, "KIND", None)
         if mistake.at_registration:
@@ -91,7 +92,7 @@ def _say_of_sample() -> dict[str, str]:
 def _attempt(call: Callable[[], str]) -> str:
     try:
         return call()
-    except OperatorMistake as mistake:
+    except (OperatorMistake, ConfigErrors, TypeError) as mistake:
         return str(mistake)
 
 

@@ -21,6 +21,11 @@ _FIELD: Final = "    every: int\n"
 _KIND: Final = '    """A step with `key` and `sample`."""\n'
 _VALUES: Final = '        return (StateField("seen", BIGINT, nullable=False),)\n'
 _PASS: Final = "        self.pass_on(batch, passing, out)\n"
+_OPEN: Final = "        return SampleRuntime(self, slot)\n"
+_ENDLESS_POLL: Final = """
+def poll(self, rows_max, out):
+    return True
+"""
 _COUNT: Final = "            seen[key] += 1\n"
 _PUT: Final = "        self.state.put_many(seen, [(count,) for count in seen.values()])\n"
 
@@ -56,10 +61,23 @@ AT_REGISTRATION: Final = (
     ("key_required", "requires `key_required` of every step", ('.")] = None', '.")]')),
     ("key_of_another_type", "has the key `key` with another type", ("key: GroupKeys = None", "key: bool = False")),
     ("no_kind", "has no `KIND`", ("KIND = SampleKind()", "")),
+    (
+        "class_as_kind",
+        "`KIND` is no StepKind: write `KIND = SampleKind()`",
+        ("KIND = SampleKind()", "KIND = SampleKind"),
+    ),
+    ("no_word", "has no `word`", ('    word = "sample"\n', "")),
+    ("no_operator", "has no `operator`", ("    operator = SampleOperator\n", "")),
+    ("no_fields", "has no `fields`", ("    def fields(", "    def field(")),
     ("no_open", "has no `open`", ("    def open(", "    def opens(")),
 )
 IN_A_PLAN: Final = (
     Mistake("no_keys", "the keyed state `state` and is added without keys", _kind_that("context.add(made)")),
+    Mistake(
+        "wrong_field",
+        "fields() does not fit SampleOperator: Unexpected keyword argument 'evry'",
+        (('{"every": step', '{"evry": step'),),
+    ),
     Mistake(
         "other_keys",
         "has the state `state` by customer, and its rows are exchanged by id",
@@ -200,6 +218,27 @@ WHEN_IT_RUNS: Final = (
             *_instead_of(_PASS, "self.pass_on(batch.with_columns(pl.lit('x' * 9999).alias('note')), passing, out)\n"),
         ),
     ),
+    Mistake(
+        "no_process",
+        "open() raises TypeError: Can't instantiate abstract class SampleRuntime",
+        (("    def process(", "    def processes("),),
+    ),
+    Mistake(
+        "open_fails", "open() raises RuntimeError: no model", _instead_of(_OPEN, "raise RuntimeError('no model')\n")
+    ),
+    Mistake("nothing_open", "open() returns a NoneType", _instead_of(_OPEN, "SampleRuntime(self, slot)\n")),
+    Mistake("state_unused", "keeps nothing in its keyed state `state`", ((_PUT, ""),)),
+    Mistake(
+        "state_of_another_type",
+        "a value of the state `state` does not fit its fields: Expected `str",
+        (("BIGINT, nullable", "__import__('tidegate').datatypes.STRING, nullable"),),
+    ),
+    Mistake(
+        "column_lost",
+        "pass_on() gets the column `again`, which output_columns() does not have",
+        _instead_of(_PASS, "self.pass_on(batch.with_columns(batch['customer'].alias('again')), passing, out)\n"),
+    ),
+    Mistake("endless_poll", "poll() returns True again and again", ((_PASS, f"{_PASS}\n{_block(_ENDLESS_POLL)}"),)),
     Mistake("emitted_twice", "emits a record twice", ((_PASS, _PASS + _PASS),)),
 )
 MISTAKES: Final = (
@@ -207,3 +246,13 @@ MISTAKES: Final = (
     *IN_A_PLAN,
     *WHEN_IT_RUNS,
 )
+
+ADDS_A_COLUMN_THAT_ARRIVES: Final = Mistake(
+    "adds_amount",
+    "there is already a column `amount`",
+    _operator_with("""
+        def added_columns(self):
+            return (("amount", BIGINT),)
+        """),
+)
+"""A problem of the pipeline file, whose author may rename the column."""

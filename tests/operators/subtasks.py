@@ -19,6 +19,7 @@ from tidegate.state.base import Share
 from tidegate.state.keygroups import key_group_of
 
 GROUPS = 16
+_TURNS_MAX = 100_000
 
 
 class Subtasks:
@@ -66,8 +67,10 @@ class Subtasks:
         """To all of them, with everything that follows from it."""
         for runtime in self.runtimes:
             runtime.on_watermark(watermark_ms, self.out)
+            turns = 0
             while runtime.poll(1000, self.out):
-                pass
+                turns += 1
+                assert turns < _TURNS_MAX, "poll() returns True again and again: return False if nothing was emitted"
 
     def rows(self) -> list[dict[str, Any]]:
         """What has been emitted since the last call."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.operators.planted import MISTAKES
+from tests.operators.planted import ADDS_A_COLUMN_THAT_ARRIVES, MISTAKES
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = Path(__file__).with_name("kinds") / "sample"
@@ -48,6 +48,12 @@ def test_the_file_the_explanation_and_the_reference_know_it(said: dict[str, str]
 
 def test_what_it_passes_are_no_totals(said: dict[str, str]) -> None:
     assert said["warnings"] == ""
+
+
+def test_a_column_that_arrives_and_is_added_is_a_problem_of_the_file(said: dict[str, str]) -> None:
+    assert re.search(
+        r"contract\.yaml:\d+:\d+.*" + re.escape(ADDS_A_COLUMN_THAT_ARRIVES.said), said[ADDS_A_COLUMN_THAT_ARRIVES.word]
+    )
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda one: one.word)

@@ -16,7 +16,7 @@ from tidegate.datatypes import DataType
 from tidegate.errors import TidegateError
 from tidegate.expressions.bounds import derive_identities
 from tidegate.operators.fingerprint import Lineage, StateFingerprint, digest
-from tidegate.operators.keyed import KeyedOperator
+from tidegate.operators.keyed import KeyedKind, KeyedOperator
 from tidegate.operators.spec import Columns, Operator, Planned, StepOperator
 from tidegate.operators.step import StepKind
 
@@ -64,7 +64,9 @@ def check_step_kinds(kinds: Mapping[str, StepKind | None]) -> None:
     for module, kind in kinds.items():
         if kind is None:
             raise OperatorMistake(f"kind {module}", ["has no `KIND`: no step of a file would be of this kind"])
-        mistakes = []
+        mistakes = [*_find_undeclared(kind)]
+        if mistakes:
+            raise OperatorMistake(f"kind {module}", mistakes)
         own = kind.settings.model_fields
         if kind.key in by_key:
             mistakes.append(f"has the key `{kind.key}` of {by_key[kind.key]}")
@@ -85,10 +87,24 @@ def check_step_kinds(kinds: Mapping[str, StepKind | None]) -> None:
             for name in kind.needs
             if name not in own and name not in kind.other_keys
         ]
-        if type(kind).build is StepKind.build:
-            mistakes.append("has no `build`")
         if mistakes:
             raise OperatorMistake(f"kind {module}", mistakes)
+
+
+def _find_undeclared(kind: StepKind) -> Iterator[str]:
+    if not isinstance(kind, StepKind):
+        name = kind.__name__ if isinstance(kind, type) else "..."
+        yield f"`KIND` is no StepKind: write `KIND = {name}()`"
+        return
+    if not hasattr(kind, "word"):
+        yield "has no `word`: the key that makes a step one of this kind"
+    if type(kind).build is StepKind.build:
+        yield "has no `build`"
+    if isinstance(kind, KeyedKind) and type(kind).build is KeyedKind.build:
+        if not hasattr(kind, "operator"):
+            yield "has no `operator`: the class of its operator"
+        if type(kind).fields is KeyedKind.fields:
+            yield "has no `fields`: the operator would be made without its settings"
 
 
 # -- when a plan is built ----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ higher watermark replaces it. An operator that holds rows back also holds back a
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -95,6 +96,7 @@ class OperatorRuntime(Protocol):
     late_rows: int = 0
     """How many rows it has dropped because their window or state was already closed. It only grows."""
 
+    @abstractmethod
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         """Processes rows that arrived on an input (0 unless the operator declares several).
 
@@ -160,7 +162,7 @@ class OperatorRuntime(Protocol):
 
     def before_snapshot(self) -> None:
         """Copies what is held elsewhere into the states, which are captured next. Emits nothing (C33)."""
-        return  # an empty body would be abstract, as that of `process` is
+        return  # to the type checker, an empty body in a protocol is abstract
 
     def close(self) -> None:
         """Frees its resources within a bounded time. The owner that opened its states closes them."""

@@ -144,7 +144,7 @@ class KeyedKind(StepKind):
 
     def fields(self, step: Any, context: StepContext) -> dict[str, Any] | None:
         """Returns the operator fields that the kind adds, or None after reporting what is wrong."""
-        raise NotImplementedError
+        raise NotImplementedError  # refused at registration
 
     @override
     def counts(self, step: Any) -> bool:
@@ -161,7 +161,17 @@ class KeyedKind(StepKind):
         fields = self.fields(step, context)
         if fields is None:
             return
-        operator = self.operator(context.name, keys, tuple(context.columns.items()), context.policy, **fields)
+        columns = tuple(context.columns.items())
+        try:
+            operator = self.operator(context.name, keys, columns, context.policy, **fields)
+        except TypeError as error:
+            where = f"kind {type(self).__module__}"
+            raise TypeError(f"{where}: fields() does not fit {self.operator.__name__}: {error}") from error
+        for name, _ in operator.added_columns():
+            if name in context.columns:
+                remedy = "rename it with a `select` before this step"
+                context.problem((self.word,), f"there is already a column `{name}`", remedy)
+                return
         context.declare_columns(dict(operator.output_columns()))
         if all(usable):
             context.add(operator, keys)

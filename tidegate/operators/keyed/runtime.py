@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 import polars as pl
 from typing_extensions import override
 
+from tidegate.datatypes import is_reserved
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.keyed import KeyedOperator
@@ -28,6 +29,7 @@ class KeyedRuntime(OperatorRuntime, Generic[Spec]):
         self.operator = operator
         self._output = [name for name, _ in operator.pruned_columns()]
         kinds = dict(operator.columns)
+        self._known = kinds.keys() | {name for name, _ in operator.output_columns()}
         key_kinds = [kinds[key] for key in operator.keys]
         self.groups_of: GroupsOf = lambda keys: key_groups_of_keys(keys, key_kinds, slot.max_parallelism)
         """Returns the key groups of keys as tuples."""
@@ -59,6 +61,12 @@ class KeyedRuntime(OperatorRuntime, Generic[Spec]):
         return dict(zip(known, self.state.get_many(known), strict=True))
 
     def pass_on(self, batch: pl.DataFrame, places: Sequence[int], out: Out) -> None:
-        """Emits the rows at these places unchanged, with the system columns."""
+        """Emits the rows at these places, with the system columns. `batch` may have columns that the operator adds.
+
+        Raises ValueError for a column that neither arrives nor is declared: it would be lost silently.
+        """
+        unknown = [name for name in batch.columns if name not in self._known and not is_reserved(name)]
+        if unknown:
+            raise ValueError(f"pass_on() gets the column `{unknown[0]}`, which output_columns() does not have")
         passed = batch if len(places) == batch.height else batch[places]
         out.emit(passed[self._output + system_columns(batch)])
