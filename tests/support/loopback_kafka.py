@@ -26,7 +26,7 @@ BATCH_ROWS: Final = 3
 class LoopKafka:
     """The part of `KafkaEdge` that the daemon uses, and the topics that the slots read and write."""
 
-    away = False
+    unavailable = False
     explains_failures = False
     accept_gone: CheckpointId | None = None
     interruptions = 0
