@@ -354,7 +354,10 @@ AGGREGATES: dict[str, AggregateFunction] = {}
 
 
 def declare_aggregate(function: AggregateFunction) -> None:
-    """Adds a function under all its names."""
+    """Adds a function under all its names. Raises TypeError if one of them is taken."""
+    for name in (function.name, *function.aliases):
+        if name in AGGREGATES:
+            raise TypeError(f"there is already an aggregate `{name}`: give it another name")
     AGGREGATES.update(dict.fromkeys((function.name, *function.aliases), function))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.testing.pipelines import HEAD, messages, run_one
-from tidegate.expressions.aggregates import AGGREGATES
+from tidegate.expressions.aggregates import AGGREGATES, declare_aggregate
 from tidegate.operators import aggregates
 from tidegate.operators.aggregates import registry
 
@@ -51,6 +52,47 @@ def _median_exact(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.find_functions.cache_clear()
     del AGGREGATES["median_exact"]
     del sys.modules["tidegate.operators.aggregates.median_exact"]
+
+
+MISTAKES = {
+    "is of no AggregateFunction": ("declare_aggregate(FUNCTION)", ""),
+    "has no `add`": ("def add(", "def adds("),
+    "has no `result`": ("def result(", "def results_of("),
+    "has no `merge`, which windows need": ("def merge(", "def merges("),
+    "has no `retract`, which changes need": ("def retract(", "def retracts("),
+    "is in another family": ('{"median_exact": d', '{"median_exact": dict.fromkeys(AggregateUse, Median), "max": d'),
+}
+
+
+@pytest.mark.parametrize("said", MISTAKES)
+def test_a_family_that_could_not_compute_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    text = (Path(__file__).with_name("families") / "median_exact.py").read_text("utf-8")
+    old, new = MISTAKES[said]
+    assert old in text
+    (tmp_path / "wrong_family.py").write_text(text.replace(old, new), "utf-8")
+    monkeypatch.setattr(aggregates, "__path__", [*aggregates.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "tidegate.operators.aggregates.wrong_family", raising=False)
+    registry.find_functions.cache_clear()
+    try:
+        with pytest.raises(TypeError, match=rf"wrong_family: `\w+` {said}"):
+            registry.find_functions()
+    finally:
+        registry.find_functions.cache_clear()
+        AGGREGATES.pop("median_exact", None)
+
+
+def test_a_signature_that_nothing_computes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = replace(AGGREGATES["max"], name="maximum", aliases=())
+    monkeypatch.setitem(AGGREGATES, "maximum", unknown)
+    with pytest.raises(TypeError, match="the aggregate `maximum` is in no `FUNCTIONS`"):
+        registry.find_functions.__wrapped__()
+
+
+def test_two_signatures_of_one_name_are_refused() -> None:
+    with pytest.raises(TypeError, match="there is already an aggregate `max`"):
+        declare_aggregate(replace(AGGREGATES["max"], summary="Another one."))
 
 
 def reading(second: int, x: str) -> str:

@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping
+from typing import Final
 
+from tidegate.expressions.aggregates import AGGREGATES
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.modules import import_modules
 from tidegate.operators import aggregates
-from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, Functions
+from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, Functions, Make
+
+_NEEDED: Final = (
+    ("add", frozenset(AggregateUse), ""),
+    ("result", frozenset(AggregateUse), ""),
+    ("merge", frozenset({AggregateUse.WINDOW}), ", which windows need"),
+    ("retract", frozenset({AggregateUse.CHANGES}), ", which changes need"),
+)
+"""Methods of `Aggregate` without a default, and the uses that call them."""
 
 
 @functools.cache
 def find_functions() -> Functions:
-    """Returns all functions, by name and by use."""
-    modules = import_modules(aggregates).values()
-    return {name: uses for module in modules for name, uses in getattr(module, "FUNCTIONS", {}).items()}
+    """Returns all functions, by name and by use. Raises TypeError for one that could not be called or computed."""
+    modules = import_modules(aggregates).values()  # families declare signatures of their own on import
+    declared = {function.name.replace(" ", "_") for function in AGGREGATES.values()}
+    found: dict[str, Mapping[AggregateUse, Make]] = {}
+    for module in modules:
+        for name, uses in getattr(module, "FUNCTIONS", {}).items():
+            mistakes = [*_find_mistakes(uses)]
+            if name in found:
+                mistakes.append("is in another family")
+            if name not in declared:
+                mistakes.append("is of no AggregateFunction: declare its signature with `declare_aggregate`")
+            if mistakes:
+                raise TypeError(f"{module.__name__}: `{name}` {'; '.join(mistakes)}")
+            found[name] = uses
+    for name in sorted(declared - found.keys()):
+        raise TypeError(f"the aggregate `{name}` is in no `FUNCTIONS` of tidegate/operators/aggregates")
+    return found
+
+
+def _find_mistakes(uses: Mapping[AggregateUse, Make]) -> Iterator[str]:
+    classes = {use: make for use, make in uses.items() if isinstance(make, type)}
+    for method, needed_by, why in _NEEDED:
+        for one in {make for use, make in classes.items() if use in needed_by}:
+            if getattr(one, method) is getattr(Aggregate, method):
+                yield f"has no `{method}`{why}: {one.__name__} inherits that of Aggregate"
 
 
 def functions_for(use: AggregateUse) -> frozenset[str]:
@@ -29,4 +62,4 @@ def make_aggregate(name: str, call: AggregateCall, use: AggregateUse) -> Aggrega
     return find_functions()[call.function][use](name, call, use)
 
 
-find_functions()  # families register signatures of their own on import, before anything is parsed
+find_functions()  # before anything is parsed
