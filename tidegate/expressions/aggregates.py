@@ -1,6 +1,7 @@
 """Aggregate functions: names, documented signatures and typing rules, with Spark's result types.
 
-`tidegate.operators.aggregates` computes them. Their values must be storable in state: no arrays, maps or structs.
+`tidegate.operators.aggregates` computes them. State holds values of their arguments, so these are not arrays, maps or
+structs.
 """
 
 from __future__ import annotations

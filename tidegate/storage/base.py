@@ -1,8 +1,9 @@
 """The contract of checkpoint storage, for authors of further kinds (docs/extending.md).
 
-A `Storage` holds objects: bytes under names, which are relative paths with `/`. Checkpoints, the journal and savepoints
-are written only through it. Exactly once depends on three guarantees: data is durable once a writing call returns,
-`put_if_absent` lets exactly one of several writers succeed, and `get` and `list` reflect the latest write.
+A `Storage` holds objects: bytes under names, which are relative paths with `/` (`check_name`). Checkpoints, the
+journal and savepoints are written only through it. Exactly once depends on three guarantees: data is durable once a
+writing call returns, `put_if_absent` lets exactly one of several writers succeed, and `get` and `list` reflect the
+latest write.
 """
 
 from __future__ import annotations
@@ -59,6 +60,15 @@ class ObjectCorrupt(StorageError):
     code = "storage-corrupt"
     exit_code = 4
     retriable = False
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError for a name that a directory could not have, or that is not below it.
+
+    Every kind of storage refuses the same names, so that a pipeline can move from one to another.
+    """
+    if any(not part or part.startswith(".") or "\0" in part for part in name.split("/")):
+        raise ValueError(f"not an object name: {name!r} (relative, parts not empty, none begins with a dot)")
 
 
 class StorageReader(Protocol):

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from tidegate.storage.base import Storage, StorageError
+from tidegate.storage.base import Storage, StorageError, check_name
 from tidegate.storage.files import FILE_TOOLS, FileTools, read_all, read_range, write_all
 from tidegate.storage.problems import describe_failure
 
@@ -304,10 +304,8 @@ class LocalStorage(Storage):
                 yield prefix + entry.name
 
     def _path(self, name: str) -> Path:
-        parts = name.split("/")
-        if any(not part or part.startswith(".") or "\0" in part for part in parts):
-            raise ValueError(f"not an object name: {name!r} (relative, parts not empty, none begins with a dot)")
-        return self._root.joinpath(*parts)
+        check_name(name)
+        return self._root.joinpath(*name.split("/"))
 
     def _is_folder(self, path: Path) -> bool:
         try:

@@ -19,7 +19,7 @@ import msgspec
 from typing_extensions import override
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.storage.base import ObjectMissing, Storage, StorageError
+from tidegate.storage.base import ObjectMissing, Storage, StorageError, check_name
 from tidegate.storage.objects.clients import Clients
 from tidegate.storage.objects.failures import FailureKindOfStore, StoreFailure, judge
 from tidegate.storage.objects.tries import LIMITS, Failed, RetryLimits, Tries
@@ -326,9 +326,3 @@ def _no_bucket(failure: StoreFailure) -> StoreFailure:
     """Classifies a 404 of a write: a missing object cannot be the cause."""
     remedy = failure.remedy or "create the bucket, or correct `checkpoints.directory`"
     return StoreFailure(FailureKindOfStore.LASTING, failure.reason, remedy, failure.status)
-
-
-def check_name(name: str) -> None:
-    """Applies the rules of a directory, so that a pipeline can move from one to the other. Raises ValueError."""
-    if any(not part or part.startswith(".") or "\0" in part for part in name.split("/")):
-        raise ValueError(f"not an object name: {name!r} (relative, parts not empty, none begins with a dot)")
