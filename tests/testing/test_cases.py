@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.testing.pipelines import ORDERS, messages, run, run_one
+from tests.testing.pipelines import HEAD, ORDERS, load, messages, run, run_one
 from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
 from tidegate.state.columns import ColumnState
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.memory import MemoryState
+from tidegate.testing.cases import find_unordered
 from tidegate.testing.parts import Collector
 
 BACKENDS = (MemoryState, ColumnState)
@@ -213,6 +214,45 @@ def test_a_restart_is_not_compared_when_the_case_fails_anyway(monkeypatch: pytes
     for backend in BACKENDS:
         monkeypatch.setattr(backend, "restore", lambda *arguments: pytest.fail("restored"))
     assert not run_one(THREE.replace("n: 3", "n: 4")).passed
+
+
+SELF_JOIN = (
+    HEAD
+    + """\
+sources:
+  clicks: {topic: clicks, schema: {k: string, id: bigint, at: timestamp}, event_time: at}
+steps:
+  - name: pairs
+    join: {a: clicks, b: clicks}
+    on: {k: k}
+    within: {before: 2s, after: 2s}
+    rows: full
+    select: {k: "coalesce(a.k, b.k)", a: a.id, b: b.id}
+    late: late
+sinks:
+  out: {from: pairs, topic: out, key: k}
+  copy: {from: clicks, topic: copy}
+  late: {topic: late}
+tests:
+"""
+)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_restart_may_change_the_order_of_rows_that_come_on_several_paths(parallelism: int) -> None:
+    """The record in flight is on both sides of the join, and arrives on the other one first after the restart."""
+    times = {"x, id: 1": 10, "null, id: 2": 11, "x, id: 3": 12}
+    given = [f"{{value: {{k: {what}, at: 2026-01-01T00:00:{second}Z}}}}" for what, second in times.items()]
+    result = run_one(f"given: {{clicks: [{', '.join(given)}]}}, late: 0", SELF_JOIN, parallelism)
+    assert result.passed, messages(result)
+    assert len(result.output["out"]) == 6
+
+
+def test_only_sinks_that_rows_of_one_source_reach_on_several_paths_have_no_order() -> None:
+    _, plan = load("  - {name: one, given: {}, expect: {out: []}}\n", SELF_JOIN)
+    assert find_unordered(plan) == {"out", "late"}
+    _, plan = load("  - {name: one, given: {}, expect: {out: []}}\n")
+    assert find_unordered(plan) == set()
 
 
 def test_cases_do_not_see_each_other() -> None:

@@ -64,7 +64,7 @@ class Run:
     def __init__(
         self, plan: Plan, given: PlayedInput, on_skipped: Callable[[str], None], code: CodeFiles = NO_FILES
     ) -> None:
-        self._plan = plan
+        self.plan = plan
         self._given = given
         middle = max(0, (len(given.events) - 1) // 2)
         self._parts = (given.events[:middle], given.events[middle : middle + 1], given.events[middle + 1 :])
@@ -85,7 +85,7 @@ class Run:
             bad = {str(kind): count for kind, count in harness.bad_records().items()}
             counts = harness.counts()
             late = {str(name): one.late for name, one in counts.items() if one.late}
-            notes = [*_describe_time(self._plan, counts), *describe_waiting(self._plan, counts)]
+            notes = [*_describe_time(self.plan, counts), *describe_waiting(self.plan, counts)]
             return Played(harness.written(), harness.rows(), bad, late, notes)
 
     def play_with_restart(self) -> Output:
@@ -115,8 +115,8 @@ class Run:
         self, log: Log, clock: VirtualClock, on_skipped: Callable[[str], None], snapshot: HarnessSnapshot | None = None
     ) -> Iterator[Harness]:
         """Opens a harness, and imports the user's modules for it anew."""
-        with isolate_wheels(self._code.wheels), isolate_modules(self._plan.modules):
-            harness = Harness(self._plan, log, clock, on_skipped, snapshot, self._code)
+        with isolate_wheels(self._code.wheels), isolate_modules(self.plan.modules):
+            harness = Harness(self.plan, log, clock, on_skipped, snapshot, self._code)
             try:
                 yield harness
             finally:
