@@ -20,6 +20,7 @@ from tidegate.operators.async_queue import (
     WatermarkMark,
     make_queue,
 )
+from tidegate.operators.runtime import END_OF_TIME
 
 BOTH = pytest.mark.parametrize("ordered", [True, False])
 MANY = 1000
@@ -133,6 +134,16 @@ def test_a_watermark_directly_after_another_takes_its_place(ordered: bool) -> No
     assert len(queue) == 2
     queue.complete(call)
     assert drain(queue) == [1, WatermarkMark(99)]
+
+
+@BOTH
+def test_the_end_of_time_leaves_the_watermark_before_it_in_its_place(ordered: bool) -> None:
+    queue = make_queue(10, ordered=ordered)
+    (call,) = add(queue, 1)
+    for time_ms in (7, 8, END_OF_TIME):
+        queue.put(WatermarkMark(time_ms))
+    queue.complete(call)
+    assert drain(queue) == [1, WatermarkMark(8), WatermarkMark(END_OF_TIME)]
 
 
 @BOTH

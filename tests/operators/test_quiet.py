@@ -217,6 +217,21 @@ def test_W20_a_watermark_follows_everything_that_it_makes_due_in_parts(monkeypat
     tasks.close()
 
 
+def test_the_end_of_time_waits_for_what_the_last_watermark_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "RESULTS_AT_ONCE", 3)
+    tasks = Subtasks(spec(repeat_ms=5), KEYS)
+    tasks.process(frame([(key, 0, 0) for key in "abcd"]))
+    (one,) = tasks.runtimes
+    one.on_watermark(26, tasks.out)
+    one.on_watermark(END_OF_TIME, tasks.out)
+    while one.poll(1000, tasks.out):
+        pass
+    assert tasks.out.order[-2:] == [Watermark(26), Watermark(END_OF_TIME)]
+    assert Counter(found(tasks)) == Counter((key, at, True, 0) for key in "abcd" for at in (10, 15, 20, 25))
+    assert one.settled
+    tasks.close()
+
+
 def test_the_repeats_that_a_jump_of_the_watermark_makes_due_come_together() -> None:
     tasks = Subtasks(spec(repeat_ms=5), KEYS)
     tasks.process(frame([("a", 0, 0), ("b", 1, 0)]))

@@ -347,7 +347,7 @@ def test_W02_a_bounded_source_is_finished_when_the_end_of_time_is_sent() -> None
         one.gather()
         assert one.poll(rows_max=1) == [[1], Watermark(99)]
         assert [one.finished] == [False]
-        assert one.poll() == [[2], Watermark(END_OF_TIME)]
+        assert one.poll() == [[2], Watermark(199), Watermark(END_OF_TIME)]
         assert one.finished
         assert one.source.positions() == SourcePositions(
             NAME, ((P0, 2), (P1, 0)), ((P0, 2), (P1, 0)), ((P0, 199),), "at"

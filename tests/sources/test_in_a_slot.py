@@ -100,7 +100,7 @@ def test_W01_W02_the_end_of_time_comes_after_the_last_rows_and_in_front_of_the_f
         slot = Slot(one)
         one.client.put(P0, order(1, 100), order(2, 200))
         one.gather()
-        assert slot.settle() == [[1, 2], END_OF_TIME]
+        assert slot.settle() == [[1, 2], 199, END_OF_TIME]
         assert slot.reported == [SourceFinished(NAME)]
         slot.trigger(1, final=True)
         assert slot.settle() == ["barrier"]

@@ -234,6 +234,13 @@ def test_W02_a_source_that_has_ended_sends_the_end_of_time_and_is_not_idle() -> 
     assert source.watermarks.snapshot() == ((P0, 100), (P1, 50))
 
 
+def test_W02_the_watermark_of_the_last_records_precedes_the_end_of_time_that_comes_with_them() -> None:
+    source = Source(bounded=True)
+    source.watermarks.on_records({P0: 100, P1: 50})
+    source.watermarks.on_end([P0, P1])
+    assert source.poll() == [marked(100), marked(END_OF_TIME)]
+
+
 def test_W02_a_bounded_subtask_without_partitions_is_at_the_end_of_time() -> None:
     watermarks = SourceWatermarks(EventTime(), (), {}, bounded=True)
     sent = Sent()
@@ -416,8 +423,8 @@ def test_a_bounded_read_stores_no_end_of_time_as_the_time_of_arrival() -> None:
     source = Source(idle=Idle.WALL_CLOCK, arrival=True, bounded=True)
     source.poll(p0=100, p1=50)
     source.watermarks.on_end([P0, P1])
-    assert source.poll() == [marked(END_OF_TIME)]
-    assert source.watermarks.snapshot() == ((P0, 100), (P1, 50))
+    assert source.poll() == [marked(100), marked(END_OF_TIME)]
+    assert source.watermarks.snapshot() == ((P0, 100), (P1, 100))
 
 
 # -- everything at once ------------------------------------------------------------------------------------------------

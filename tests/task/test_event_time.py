@@ -170,6 +170,15 @@ def test_a_watermark_that_waits_makes_room_for_the_next_one_but_never_for_a_lowe
     assert through(output) == [Watermark(9)]
 
 
+def test_the_end_of_time_leaves_the_watermark_that_waits_before_it() -> None:
+    output, channel = RemoteOutput(0), InputChannel()
+    for time_ms in (5, 9, END_OF_TIME, END_OF_TIME):
+        output.emit(Watermark(time_ms))
+        channel.push(Watermark(time_ms))
+    assert through(output) == [Watermark(9), Watermark(END_OF_TIME)]
+    assert [channel.pop() for _ in range(len(channel))] == [Watermark(9), Watermark(END_OF_TIME)]
+
+
 def test_a_status_that_waits_is_cancelled_by_its_opposite_and_a_repeated_one_is_left_out() -> None:
     output = RemoteOutput(0)
     for control in (ACTIVE, Watermark(5), IDLE, IDLE, ACTIVE, Watermark(6), IDLE):

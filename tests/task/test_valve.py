@@ -83,6 +83,18 @@ def test_W01_an_input_that_has_ended_does_not_end_one_that_is_late() -> None:
     assert feed(valve, [(0, 10)]) == [Watermark(10)]
 
 
+@pytest.mark.parametrize("ending", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_W01_whichever_channel_ends_last_the_highest_watermark_comes_before_the_end_of_time(
+    ending: tuple[int, ...],
+) -> None:
+    """`quiet` repeated absences up to there: their number depended on the order in which partitions ended."""
+    valve = Valve(3)
+    assert feed(valve, [(0, 9), (1, 3), (2, 5)]) == [Watermark(3)]
+    *before, last, end = [3, *(one.time_ms for one in feed(valve, [(one, END_OF_TIME) for one in ending]))]  # type: ignore[union-attr]  # no status
+    assert (before == sorted(before), last, end) == (True, 9, END_OF_TIME)
+    assert feed(valve, [(one, END_OF_TIME) for one in ending]) == []
+
+
 def test_W07_a_valve_starts_active_and_lowest_with_every_channel_aligned() -> None:
     valve = Valve(2)
     assert (valve.watermark_ms, valve.idle) == (LOWEST, False)

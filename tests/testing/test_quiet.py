@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.testing.pipelines import messages, run_one
 
 PIPELINE = """\
@@ -60,6 +62,19 @@ def test_a_silent_topic_is_noticed_where_the_watermark_follows_the_clock() -> No
     assert result.passed, messages(result)
     moving = PIPELINE.replace("delay: 5s", "delay: 5s, idle: {advance: wall-clock}")
     result = run_one(f"{given}, expect: {{alerts: [{alert('a', True, 0)}]}}", moving)
+    assert result.passed, messages(result)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_end_of_a_bounded_input_repeats_what_was_due_by_its_last_record(last: int, parallelism: int) -> None:
+    """Whichever partition is read to its end first."""
+    bounded = PIPELINE.replace("    event_time: at", "    until: latest\n    event_time: at")
+    given = [record("a", 0), record("b", 100)]
+    given[last] = given[last].replace("{value:", "{partition: 1, value:")
+    expected = [*[alert("a", True, 0)] * 3, alert("b", True, 100)]  # due at 10, 40, 70 and, by the end alone, 110 s
+    case = f"given: {{readings: [{', '.join(given)}]}}, expect: {{alerts: [{', '.join(expected)}]}}"
+    result = run_one(case, bounded, parallelism)
     assert result.passed, messages(result)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from typing_extensions import override
 
 from tidegate.formats.failures import FailureKind
+from tidegate.operators.runtime import END_OF_TIME
 
 TRAILING_MAX: Final = 3
 """The maximum number of marks at the end of the queue: active, the newest watermark, the newest status."""
@@ -106,8 +107,8 @@ class _Trailing:
     def absorb(self, mark: Mark) -> bool:
         """Merges a mark into the existing run. Returns False if it needs an entry of its own."""
         entries = self._entries
-        if isinstance(mark, CaughtUpMark):
-            entries.clear()  # what follows it begins another run
+        if isinstance(mark, CaughtUpMark) or mark == WatermarkMark(END_OF_TIME):
+            entries.clear()  # what follows it begins another run; both come only once
             return False
         if entries and type(entries[-1].mark) is type(mark):
             entries[-1].mark = mark

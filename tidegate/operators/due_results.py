@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing_extensions import override
 
 from tidegate.operators.event_time import EventClock
-from tidegate.operators.runtime import ROWS_MAX, OperatorRuntime, Out
+from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX, OperatorRuntime, Out
 
 
 class DueResultsRuntime(OperatorRuntime):
     """Emits what a watermark makes due, in several calls if it is much, before it passes the watermark on (W20).
+
+    A higher watermark replaces one that waits for its results. The end of time does not, because it makes less due: it
+    repeats nothing.
 
     A subclass implements `emit_due`, and sets `_clock`.
     """
@@ -17,6 +20,8 @@ class DueResultsRuntime(OperatorRuntime):
     _clock: EventClock
     _pending_ms: int | None = None
     """The watermark that waits for its results."""
+    _ends: bool = False
+    """Whether the end of time follows that watermark."""
     _status_after: bool | None = None
     """The status to pass on after that watermark."""
 
@@ -25,6 +30,10 @@ class DueResultsRuntime(OperatorRuntime):
         due.
         """
         raise NotImplementedError
+
+    def advance(self, watermark_ms: int) -> None:
+        """Begins with a watermark: from now on, lateness is judged by it."""
+        self._clock.advance(watermark_ms)
 
     def passed_on(self, watermark_ms: int) -> int:
         """Returns the watermark that follows the results of a watermark."""
@@ -37,7 +46,10 @@ class DueResultsRuntime(OperatorRuntime):
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        self._clock.advance(watermark_ms)
+        if watermark_ms == END_OF_TIME and self._pending_ms is not None:
+            self._ends = True
+            return
+        self.advance(watermark_ms)
         self._pending_ms = watermark_ms
         self._go_on(ROWS_MAX, out)
 
@@ -67,6 +79,9 @@ class DueResultsRuntime(OperatorRuntime):
             return
         self._pending_ms = None
         out.watermark(self.passed_on(watermark_ms))
-        if self._status_after is not None:
+        if self._ends:
+            self._ends = False
+            self.on_watermark(END_OF_TIME, out)
+        elif self._status_after is not None:
             idle, self._status_after = self._status_after, None
             out.status(idle)

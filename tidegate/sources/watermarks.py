@@ -204,8 +204,8 @@ class SourceWatermarks:
                 self._sent_ms = one.time_ms
                 if self._arrival and one.time_ms != END_OF_TIME:
                     self._raise(one.time_ms)
-                if controls and isinstance(controls[-1], Watermark):
-                    controls.pop()
+                if controls and isinstance(controls[-1], Watermark) and one.time_ms != END_OF_TIME:
+                    controls.pop()  # but the last one before the end of time makes due what that does not
                 controls.append(one)
 
     def _on_still_idle(self, controls: list[TimeControl]) -> None:

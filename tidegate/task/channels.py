@@ -6,8 +6,8 @@ receiver, the subtask is notified of it on arrival, and the barrier keeps its po
 The receiver grants an initial credit (`CREDIT_BYTES`, the same at both ends) and later re-grants what it has consumed,
 so it always has room for frames in transit. A sender with credit may send one whole frame of any size. Control elements
 cost no credit, since their number is bounded: barriers by the checkpoints in flight, watermarks and statuses by at most
-three queued between two batches (`Coalescing`), answers by the questions asked, and a channel catches up once. A
-blocked channel keeps receiving up to its credit (C35), while the others continue.
+three queued between two batches (`Coalescing`), answers by the questions asked, and a channel catches up and ends once.
+A blocked channel keeps receiving up to its credit (C35), while the others continue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from typing_extensions import override
 
 from tidegate.ids import CheckpointId
-from tidegate.operators.runtime import ROWS_MAX
+from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX
 from tidegate.task.elements import (
     BYTES_MAX,
     Barrier,
@@ -42,8 +42,9 @@ QUEUE_BYTES_MAX: Final = 1 << 20
 class Coalescing:
     """Coalescing of watermarks and statuses at the end of a queue: of adjacent ones, only the last takes effect.
 
-    A watermark replaces one directly before it, and is dropped while idle, since it would not count (W08). A status
-    that follows its opposite cancels it.
+    A watermark replaces one directly before it, and is dropped while idle, since it would not count (W08). The end of
+    time replaces none, since what the last watermark makes due is more than it makes due (`DueResultsRuntime`). A
+    status that follows its opposite cancels it.
     """
 
     __slots__ = ("_idle",)
@@ -57,7 +58,7 @@ class Coalescing:
             if self._idle or not isinstance(last, Watermark):
                 return False, not self._idle
             higher = control.time_ms > last.time_ms
-            return higher, higher
+            return higher and control.time_ms != END_OF_TIME, higher
         if control.idle == self._idle:
             return False, False
         self._idle = control.idle

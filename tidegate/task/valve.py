@@ -15,8 +15,10 @@ Two rules are ours (ADR 52), since rows that were present when a watermark was r
   answered.
 
 A channel at the end of time is ignored until all channels are: an input that has ended reveals nothing about one that
-is only idle (Flink would end the pipeline then). A valve is not checkpointed: it starts at the lowest watermark, and
-its inputs raise it again (ADR 34).
+is only idle (Flink would end the pipeline then). Before the end of time, the highest watermark of all channels is
+output. Otherwise the last watermark of the data, and what it makes due, would depend on which channel ends last.
+
+A valve is not checkpointed: it starts at the lowest watermark, and its inputs raise it again (ADR 34).
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeEle
 
 
 class _Channel:
-    __slots__ = ("aligned", "asked_ms", "idle", "question", "resuming", "silent", "sure_ms", "watermark_ms")
+    __slots__ = ("aligned", "asked_ms", "data_ms", "idle", "question", "resuming", "silent", "sure_ms", "watermark_ms")
 
     def __init__(self, *, idle: bool) -> None:
         self.watermark_ms = LOWEST
+        self.data_ms = LOWEST
+        """The last watermark other than END_OF_TIME."""
         self.idle = idle
         self.aligned = not idle
         self.silent = False
@@ -117,6 +121,8 @@ class Valve:
         if one.idle:
             return []
         before_ms, one.watermark_ms = one.watermark_ms, max(one.watermark_ms, time_ms)
+        if time_ms != END_OF_TIME:
+            one.data_ms = one.watermark_ms
         known, one.silent = time_ms <= before_ms and not one.resuming, False
         return self._with_owed([] if known else self._take_watermark(one, before_ms))
 
@@ -225,7 +231,7 @@ class Valve:
     def _end(self, *, held: bool) -> list[TimeControl]:
         """Handles a channel at the end of time; `held` tells whether it was the one that held back the others."""
         if all(one.ended for one in self._channels):
-            return self._raise(END_OF_TIME)
+            return [*self._raise(max(one.data_ms for one in self._channels)), *self._raise(END_OF_TIME)]
         if self._all_idle():
             return self._turn_idle(flush=held)
         return self._advance()

@@ -61,8 +61,9 @@ class QuietSettings(Settings):
         duration("1ms", "365d"),
         Field(
             alias="repeat",
-            description="The result of a key that stays quiet is emitted again each time this much has passed. At "
-            "the end of a bounded input, a quiet key is not repeated.",
+            description="The result of a key that stays quiet is emitted again each time this much has passed. The "
+            "end of a bounded input repeats nothing: results are repeated up to the event time of its newest record, "
+            "less `delay`.",
         ),
     ] = None
 

@@ -223,9 +223,9 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
         return self._next_clock_ms
 
     @override
-    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+    def advance(self, watermark_ms: int) -> None:
+        super().advance(watermark_ms)
         self._scope.watermark_ms = max(self._scope.watermark_ms, watermark_ms)
-        DueResultsRuntime.on_watermark(self, watermark_ms, out)
 
     @override
     def before_snapshot(self) -> None:
