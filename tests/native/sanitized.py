@@ -12,6 +12,7 @@ import ctypes
 import random
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import polars as pl
 
@@ -22,6 +23,7 @@ from tests.formats.any_rows import draw_text
 from tests.formats.avro.any_avro import PREFIX, encode, text_of
 from tests.formats.avro.ordinary import ORDINARY, READ, ordinary, raw_of
 from tests.formats.avro.ordinary import damaged as damaged_avro
+from tests.formats.debezium_avro.any_changes import draw_event, draw_table
 from tests.formats.delimited.any_delimited import COLUMNS as LINE_COLUMNS
 from tests.formats.delimited.any_delimited import DIALECTS, draw_lines, line_decoder
 from tests.formats.schemas_of_json import FLAT, NESTED
@@ -34,11 +36,15 @@ from tests.native.sanitized_rows import hash_keys, number_partitions
 from tests.native.values import NativeValues
 from tests.support import clients
 from tests.support.records import Listed, listed
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import DataType
+from tidegate.formats.kinds.avro import decoder as avro_decoder
 from tidegate.formats.kinds.avro.columns import record_columns
 from tidegate.formats.kinds.avro.in_memory import CertainReader
 from tidegate.formats.kinds.avro.resolution import fit_columns
 from tidegate.formats.kinds.avro.schema import parse_schema
+from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
+from tidegate.formats.schemas import FormatOptions, KnownSchemas
 from tidegate.kafka.producing import NativeProducing
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.json import MSGPACK, JsonWriter, RecordDecoder
@@ -74,6 +80,20 @@ def decode_avro(library: ctypes.CDLL, rnd: random.Random) -> None:
     there = NativeValues([*bases, None, b"", *(damaged_avro(rnd, rnd.choice(bases)) for _ in range(ROWS // 4))])
     rows = decoder.decode(there.addresses, there.lengths, len(there))
     assert BASES <= rows.frame.height < len(there)
+    assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
+
+
+def decode_changes(library: ctypes.CDLL, rnd: random.Random) -> None:
+    """Events of a table of any types as they are, and damaged ones."""
+    table, declared = draw_table(rnd, 1)
+    columns = tuple((name, derive_type(kind)) for name, kind in declared.items())
+    decoder = change_decoder(columns, columns, FormatOptions(row_kinds=True), KnownSchemas({1: table.text}))
+    bases = [table.event_in_avro(draw_event(rnd, table)) for _ in range(BASES)]
+    with patch.object(avro_decoder, "loaded", lambda: Loaded(library)):
+        decoder.decode_values(bases)
+    assert decoder._most is not None and decoder._most.certain is not None
+    there = NativeValues([*bases, None, b"", *(damaged_avro(rnd, rnd.choice(bases)) for _ in range(ROWS // 4))])
+    rows = decoder._most.certain.decode(there.addresses, there.lengths, len(there))
     assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
 
 
@@ -189,6 +209,7 @@ def main() -> None:
         assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
         decoded += rows.frame.height
         decode_avro(library, rnd)
+        decode_changes(library, rnd)
         if rnd.random() < 0.3:
             decode_msgpack(library, rnd)
         decode_lines(library, rnd)

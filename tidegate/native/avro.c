@@ -1,12 +1,13 @@
 /* Records of Avro's binary encoding to columns: strict, and only what is certain. Any other is left over, to fastavro.
  *
  * How a record was written, and where each of its values goes, is a tree of steps that follows the writer's schema. A
- * record that is taken has the values that fastavro makes of it, and nothing after its end. Values are read
+ * record that is taken has the values that the readers in Python make of it, and nothing after its end. Values are read
  * in place; only texts that are needed are copied.
  */
 #include "columns.h"
 #include "json_numbers.h"
 #include "long.h"
+#include "shortest.h"
 
 /* One number each with `WIRE` in `avro.py`: what a value is in the bytes. */
 enum wire {
@@ -33,15 +34,22 @@ typedef struct step {
     int32_t null_at; /* of a union with null that one's index, else -1 */
     int32_t required;
     int32_t size;  /* of `fixed` */
+    int32_t scale; /* of bytes that are a decimal: how many of its digits are after the point */
     int32_t count; /* of the steps */
     const struct step *steps; /* the fields of a record, the items of a list, the types of a union */
     int64_t factor, divisor, low, high; /* what a whole number becomes, and between which it then is */
     const char *const *symbols;
     const int32_t *symbol_lengths;
     int32_t symbol_count;
+    const char *const *refused; /* encoded values that are left over */
+    const int32_t *refused_lengths;
+    int32_t refused_count;
 } step;
 
 enum { PASSED_OVER = -1, UUID_BYTES = 36, UNITS_BYTES = 16 };
+
+/* From here on, doubles without their sign are infinite or no numbers. */
+static const uint64_t INFINITY_BITS = (uint64_t)0x7ff << 52;
 
 /* Of each entry of a map. */
 static const step KEY = {.wire = W_STRING, .null_at = -1};
@@ -112,6 +120,28 @@ static const uint8_t *read_boolean(column *to, const uint8_t *at, const uint8_t 
     return at + 1;
 }
 
+/* A number with `scale` digits after the point, as a decimal that holds it exactly. */
+static bool put_units(column *to, int128 units, int64_t scale)
+{
+    int32_t precision = to->type->precision;
+    int64_t shift = to->type->scale - scale;
+    if (shift < -DECIMAL_DIGITS_MAX || shift > precision)
+        return false;
+    int128 limit = (int128)power_of_ten(shift > 0 ? precision - (int32_t)shift : precision);
+    int128 factor = (int128)power_of_ten((int32_t)(shift > 0 ? shift : -shift));
+    if (shift < 0) {
+        if (units % factor != 0)
+            return false;
+        units /= factor;
+    }
+    if (units <= -limit || units >= limit || !column_room(to))
+        return false;
+    if (to->values != NULL)
+        ((int128 *)to->values)[to->length] = shift > 0 ? units * factor : units;
+    to->length++;
+    return true;
+}
+
 static int64_t floor_quotient(int64_t value, int64_t divisor)
 {
     return value / divisor - (value % divisor < 0);
@@ -125,15 +155,28 @@ static const uint8_t *read_whole(column *to, const step *by, const uint8_t *at, 
         return NULL;
     if (by->divisor != 1)
         value = floor_quotient(value, by->divisor);
-    if (value < by->low || value > by->high || !column_room(to))
+    if (value < by->low || value > by->high)
+        return NULL;
+    if (to->type->kind == DECIMAL)
+        return put_units(to, value, 0) ? at : NULL;
+    if (!column_room(to))
         return NULL;
     int64_t row = to->length++;
     if (to->values == NULL)
         return at;
     switch (to->type->kind) {
+    case TINYINT:
+        ((int8_t *)to->values)[row] = (int8_t)value;
+        break;
+    case SMALLINT:
+        ((int16_t *)to->values)[row] = (int16_t)value;
+        break;
     case INT:
     case DATE:
         ((int32_t *)to->values)[row] = (int32_t)value;
+        break;
+    case FLOAT:
+        ((float *)to->values)[row] = (float)(double)value;
         break;
     case DOUBLE:
         ((double *)to->values)[row] = (double)value;
@@ -144,8 +187,28 @@ static const uint8_t *read_whole(column *to, const step *by, const uint8_t *at, 
     return at;
 }
 
+/* A double as the decimal that its shortest text is. */
+static const uint8_t *read_shortest(column *to, const uint8_t *at, const uint8_t *end)
+{
+    uint64_t bits;
+    if (end - at < 8)
+        return NULL;
+    memcpy(&bits, at, 8);
+    bool negative = bits >> 63 != 0;
+    bits &= UINT64_MAX >> 1;
+    decimal found = {0, 0};
+    if (bits >= INFINITY_BITS)
+        return NULL;
+    if (bits != 0)
+        found = shortest_decimal(bits);
+    int128 digits = negative ? -(int128)found.digits : (int128)found.digits;
+    return put_units(to, digits, -(int64_t)found.exponent) ? at + 8 : NULL;
+}
+
 static const uint8_t *read_floating(column *to, const step *by, const uint8_t *at, const uint8_t *end)
 {
+    if (to->type->kind == DECIMAL)
+        return read_shortest(to, at, end);
     int64_t bytes = by->wire == W_FLOAT ? 4 : 8;
     if (end - at < bytes || !column_room(to))
         return NULL;
@@ -168,10 +231,46 @@ static const uint8_t *read_text(column *to, const step *by, const uint8_t *at, c
 {
     int32_t length;
     at = read_bytes(by, at, end, &length);
-    if (at == NULL || (by->wire == W_STRING && !is_utf8(at, at + length)) ||
+    if (at == NULL || ((by->wire == W_STRING || to->type->kind == STRING) && !is_utf8(at, at + length)) ||
         (by->wire == W_UUID && !is_uuid(at, length)) || !column_put_text(to, at, length, end))
         return NULL;
     return at + length;
+}
+
+/* A day, a moment or a number in a text. A `Z` after a day or a moment without a time zone means nothing. */
+static bool put_parsed(column *to, const uint8_t *at, const uint8_t *end)
+{
+    int32_t kind = to->type->kind;
+    bool zoned = kind == TIMESTAMP;
+    if (kind == DECIMAL) {
+        number found;
+        int128 units;
+        if (read_number_text(at, end, &found) != end || !decimal_of(&found, to->type->precision, to->type->scale, &units))
+            return false;
+        return put_units(to, units, to->type->scale);
+    }
+    const uint8_t *stop = !zoned && at < end && end[-1] == 'Z' ? end - 1 : end;
+    int32_t days;
+    int64_t micros;
+    if (!(kind == DATE ? read_date(at, stop, &days) : read_moment(at, stop, zoned, &micros)) || !column_room(to))
+        return false;
+    int64_t row = to->length++;
+    if (to->values == NULL)
+        return true;
+    if (kind == DATE)
+        ((int32_t *)to->values)[row] = days;
+    else
+        ((int64_t *)to->values)[row] = micros;
+    return true;
+}
+
+static const uint8_t *read_string(column *to, const step *by, const uint8_t *at, const uint8_t *end)
+{
+    if (to->type->kind == STRING || to->type->kind == BINARY)
+        return read_text(to, by, at, end);
+    int32_t length;
+    at = read_length(at, end, &length);
+    return at != NULL && put_parsed(to, at, at + length) ? at + length : NULL;
 }
 
 static const uint8_t *read_symbol(column *to, const step *by, const uint8_t *at, const uint8_t *end)
@@ -185,8 +284,8 @@ static const uint8_t *read_symbol(column *to, const step *by, const uint8_t *at,
     return column_put_text(to, symbol, length, symbol + length) ? at : NULL;
 }
 
-/* Of a two's complement number, the highest byte first. */
-static const uint8_t *read_decimal(column *to, const step *by, const uint8_t *at, const uint8_t *end)
+/* Of a two's complement number, the highest byte first, with `scale` digits after the point. */
+static const uint8_t *read_decimal(column *to, const step *by, int64_t scale, const uint8_t *at, const uint8_t *end)
 {
     int32_t length;
     at = read_bytes(by, at, end, &length);
@@ -195,26 +294,42 @@ static const uint8_t *read_decimal(column *to, const step *by, const uint8_t *at
     uint128 bits = at[0] >= 0x80 ? ~(uint128)0 : 0;
     for (int32_t i = 0; i < length; i++)
         bits = bits << 8 | at[i];
-    int128 units = (int128)bits, limit = (int128)power_of_ten(to->type->precision);
-    if (units <= -limit || units >= limit || !column_room(to))
+    return put_units(to, (int128)bits, scale) ? at + length : NULL;
+}
+
+/* Past the index of a union with null. NULL values are left over. */
+static const uint8_t *read_present(const step *by, const uint8_t *at, const uint8_t *end)
+{
+    if (by->null_at < 0)
+        return at;
+    return at < end && *at == 2 * (1 - by->null_at) ? at + 1 : NULL;
+}
+
+/* Of a record of the scale and the bytes of a decimal. */
+static const uint8_t *read_scaled(column *to, const step *by, const uint8_t *at, const uint8_t *end)
+{
+    const step *scale = by->steps, *bytes = by->steps + 1;
+    int64_t found;
+    if ((at = read_present(scale, at, end)) == NULL || (at = read_int(at, end, &found)) == NULL ||
+        (at = read_present(bytes, at, end)) == NULL)
         return NULL;
-    if (to->values != NULL)
-        ((int128 *)to->values)[to->length] = units;
-    to->length++;
-    return at + length;
+    return read_decimal(to, bytes, found, at, end);
 }
 
 /* ---- columns ---- */
 
 static const uint8_t *read_array(column *to, const step *by, const uint8_t *at, const uint8_t *end)
 {
-    int64_t items;
+    int64_t items, blocks = 0;
     if (!column_room(to))
         return NULL;
-    while ((at = read_block(at, end, &items)) != NULL && items > 0)
+    while ((at = read_block(at, end, &items)) != NULL && items > 0) {
+        if (blocks++ > 0 && by->refused_count > 0) /* in several blocks, a refused array has other bytes */
+            return NULL;
         for (int64_t i = 0; i < items; i++)
             if ((at = read_value(to->children, by->steps, at, end)) == NULL)
                 return NULL;
+    }
     if (at != NULL)
         column_end_list(to);
     return at;
@@ -266,6 +381,14 @@ static const uint8_t *read_record(column *to, const step *by, const uint8_t *at,
     return at;
 }
 
+static bool is_refused(const step *by, const uint8_t *at, const uint8_t *end)
+{
+    for (int32_t i = 0; i < by->refused_count; i++)
+        if (end - at >= by->refused_lengths[i] && memcmp(at, by->refused[i], (size_t)by->refused_lengths[i]) == 0)
+            return true;
+    return false;
+}
+
 static const uint8_t *read_value(column *to, const step *by, const uint8_t *at, const uint8_t *end)
 {
     if (by->null_at >= 0) {
@@ -274,6 +397,8 @@ static const uint8_t *read_value(column *to, const step *by, const uint8_t *at, 
         if (*at++ == 2 * by->null_at)
             return !by->required && column_put_null(to) ? at : NULL;
     }
+    if (is_refused(by, at, end))
+        return NULL;
     switch (by->wire) {
     case W_BOOLEAN:
         return read_boolean(to, at, end);
@@ -285,8 +410,9 @@ static const uint8_t *read_value(column *to, const step *by, const uint8_t *at, 
         return read_floating(to, by, at, end);
     case W_BYTES:
     case W_FIXED:
-        return to->type->kind == DECIMAL ? read_decimal(to, by, at, end) : read_text(to, by, at, end);
+        return to->type->kind == DECIMAL ? read_decimal(to, by, by->scale, at, end) : read_text(to, by, at, end);
     case W_STRING:
+        return read_string(to, by, at, end);
     case W_UUID:
         return read_text(to, by, at, end);
     case W_ENUM:
@@ -296,7 +422,7 @@ static const uint8_t *read_value(column *to, const step *by, const uint8_t *at, 
     case W_MAP:
         return read_map(to, by, at, end);
     case W_RECORD:
-        return read_record(to, by, at, end);
+        return to->type->kind == DECIMAL ? read_scaled(to, by, at, end) : read_record(to, by, at, end);
     default:
         return NULL;
     }

@@ -48,6 +48,8 @@ class Step(NamedTuple):
     """Records in which it is NULL are left over."""
     size: int = 0
     """Size of a `fixed` in bytes."""
+    scale: int = 0
+    """Digits after the point of a decimal, whose unscaled number are the bytes."""
     steps: tuple[Step, ...] = ()
     """Fields of a record, items of an array, values of a map, or types of a union."""
     factor: int = 1
@@ -56,6 +58,8 @@ class Step(NamedTuple):
     bounds: tuple[int, int] = LONG
     """Bounds of the result; records with a result outside are left over."""
     symbols: tuple[str, ...] = ()
+    refused: tuple[bytes, ...] = ()
+    """Encoded values; records that have one here are left over."""
 
 
 class _Step(ctypes.Structure):
@@ -68,6 +72,7 @@ _Step._fields_ = (
     ("null_at", ctypes.c_int32),
     ("required", ctypes.c_int32),
     ("size", ctypes.c_int32),
+    ("scale", ctypes.c_int32),
     ("count", ctypes.c_int32),
     ("steps", ctypes.POINTER(_Step)),
     ("factor", ctypes.c_int64),
@@ -77,6 +82,9 @@ _Step._fields_ = (
     ("symbols", ctypes.POINTER(ctypes.c_char_p)),
     ("symbol_lengths", ctypes.POINTER(ctypes.c_int32)),
     ("symbol_count", ctypes.c_int32),
+    ("refused", ctypes.POINTER(ctypes.c_char_p)),
+    ("refused_lengths", ctypes.POINTER(ctypes.c_int32)),
+    ("refused_count", ctypes.c_int32),
 )
 
 
@@ -87,6 +95,7 @@ class BodyDecoder:
         self, library: ctypes.CDLL, record: DataType, steps: Sequence[Step], wanted: Collection[str], prefix: bytes
     ) -> None:
         """`steps` are the writer's fields in order. Each goes to a different field of `record`, a struct."""
+        library.tg_prepare_doubles()
         self._decode = library.tg_avro_decode
         self._decode.restype = ctypes.c_int32
         address, number, size = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
@@ -112,19 +121,24 @@ def _steps_of(steps: Sequence[Step]) -> ctypes.Array[_Step]:
 
 
 def _step_of(one: Step) -> _Step:
-    texts = [symbol.encode() for symbol in one.symbols]
     return _Step(
         WIRE.index(one.wire),
         one.to,
         one.null_at,
         one.required,
         one.size,
+        one.scale,
         len(one.steps),
         _steps_of(one.steps),
         one.factor,
         one.divisor,
         *one.bounds,
-        (ctypes.c_char_p * len(texts))(*texts),
-        (ctypes.c_int32 * len(texts))(*map(len, texts)),
-        len(texts),
+        *_byte_strings([symbol.encode() for symbol in one.symbols]),
+        *_byte_strings(one.refused),
     )
+
+
+def _byte_strings(texts: Sequence[bytes]) -> tuple[ctypes.Array[ctypes.c_char_p], ctypes.Array[ctypes.c_int32], int]:
+    """Returns the byte strings, their lengths, and how many there are."""
+    count = len(texts)
+    return (ctypes.c_char_p * count)(*texts), (ctypes.c_int32 * count)(*map(len, texts)), count

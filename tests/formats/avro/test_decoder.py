@@ -20,7 +20,7 @@ from tests.formats.batches import messages_of
 from tidegate.datatypes import BIGINT, DOUBLE, INT, STRING, TIMESTAMP, DataType, decimal_of, map_of
 from tidegate.formats.contract import Decoded, WaitingForSchema
 from tidegate.formats.kinds.avro import FORMAT
-from tidegate.formats.kinds.avro.decoder import AvroDecoder, WriterReader
+from tidegate.formats.kinds.avro.decoder import AvroDecoder, SchemaReader
 from tidegate.formats.kinds.avro.schema import parse_schema
 from tidegate.formats.schemas import FormatOptions, IdPlace, KnownSchemas, SchemaText
 
@@ -39,7 +39,7 @@ def failures(found: Decoded) -> list[tuple[int, str]]:
 
 def in_c(decoder: AvroDecoder) -> bool:
     (written,) = decoder._written.values()
-    assert isinstance(written, WriterReader)
+    assert isinstance(written, SchemaReader)
     return written.certain is not None
 
 

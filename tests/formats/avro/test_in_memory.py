@@ -31,7 +31,7 @@ from tidegate.datatypes import BIGINT, DOUBLE, STRING
 from tidegate.formats.contract import Decoded, ValueMemory, WaitingForSchema
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.avro import FORMAT, decoder
-from tidegate.formats.kinds.avro.decoder import AvroDecoder, WriterReader
+from tidegate.formats.kinds.avro.decoder import AvroDecoder, SchemaReader
 from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaText
 
 OTHER = b"\0\0\0\0\x08"
@@ -52,7 +52,7 @@ def check(made: AvroDecoder, messages: Sequence[bytes | None]) -> tuple[int, int
         expected = careful.decode_values(messages)
     assert isinstance(expected, Decoded)
     made.decode_values(messages)
-    written = next((one for one in made._written.values() if isinstance(one, WriterReader)), None)
+    written = next((one for one in made._written.values() if isinstance(one, SchemaReader)), None)
     if written is None or written.certain is None:
         return None
     there = NativeValues(messages)

@@ -17,7 +17,8 @@ from tests.formats.memory_batches import InMemory, Loaded
 from tidegate.config.fields.columns import derive_type
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.kinds.avro import decoder
-from tidegate.formats.kinds.debezium.avro.decoder import ChangeReader, change_decoder
+from tidegate.formats.kinds.avro.decoder import SchemaReader
+from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, KnownSchemas
 
@@ -50,7 +51,7 @@ def decoded(
         found = made.decode(messages_of(values))
     assert isinstance(found, Decoded)
     for one in made._written.values():
-        assert not isinstance(one, ChangeReader) or (one.certain is not None) is (reader == "C")
+        assert not isinstance(one, SchemaReader) or (one.certain is not None) is (reader == "C")
     assert found.frame.height + len(found.failures) == len(values)
     return found
 

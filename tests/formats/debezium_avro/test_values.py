@@ -27,6 +27,7 @@ from tests.formats.debezium_avro.events import (
     value_of,
     why,
 )
+from tidegate.formats.kinds.avro.wire import zigzag
 from tidegate.formats.kinds.debezium.envelope import (
     UNAVAILABLE,
     UNAVAILABLE_BASE64,
@@ -64,6 +65,16 @@ def test_a_value_that_the_log_does_not_have_is_no_value(written: Any, kind: str,
     update = event_of("u", {"id": 1, "v": value}, {"id": 1, "v": None}, schema)
     assert reasons(decode([update], {"v": kind}, schema=schema)) == []
     assert reasons(decode([update], {"v": kind}, schema=schema, options=KINDS)) == [f"{NOT_THERE} - at `before.v`"]
+
+
+def test_a_placeholder_in_several_blocks_of_an_array_is_none_either() -> None:
+    schema = envelope({"v": {"type": "array", "items": "int"}})
+    whole = event_of("u", None, {"v": UNAVAILABLE_NUMBERS}, schema)
+    first, *rest = map(zigzag, UNAVAILABLE_NUMBERS)
+    parted = zigzag(1) + first + zigzag(len(rest)) + b"".join(rest)
+    split = whole.replace(zigzag(1 + len(rest)) + first + b"".join(rest), parted)
+    assert len(split) == len(whole) + 1
+    assert reasons(decode([split], {"v": "array<int>"}, schema=schema)) == [f"{NOT_THERE} - at `after.v`"]
 
 
 def test_a_value_that_contains_the_placeholder_is_one() -> None:

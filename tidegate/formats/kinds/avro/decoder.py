@@ -12,6 +12,7 @@ from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, Protocol
 
 import msgspec
+import polars as pl
 from typing_extensions import override
 
 from tidegate.formats.columns import Part, merge_parts
@@ -24,20 +25,26 @@ from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, NoDeclared
 from tidegate.formats.kinds.avro.values import ReferenceReader
 from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
 from tidegate.formats.schemas import FormatOptions, IdPlace, Schemas, SchemaText
-from tidegate.native.library import loaded
+from tidegate.native.library import Library, loaded
 
 _ANY: Final = b"any"
 """The common prefix of all values that do not carry a schema id."""
 
 
-class WriterReader:
-    """Reads records written with one schema."""
+class Reference(Protocol):
+    """A reader of records written with one schema that reads any record and reports what is wrong with one."""
 
-    def __init__(self, writer: AvroType, reader: AvroType, output: Columns, prefix: bytes) -> None:
-        self.reference = ReferenceReader(writer, reader, output, same=writer is reader)
-        self.certain = _find_certain(writer, reader, output, prefix)
-        """None if the library is not available, or C has no steps for these schemas."""
-        self._skipped = len(prefix)
+    def read(self, bodies: Sequence[bytes], /) -> tuple[pl.DataFrame, list[RecordFailure]]:
+        """Returns the rows of good records in order, and the failures."""
+
+
+class SchemaReader:
+    """Reads records written with one schema: in C, and those that it leaves over with `reference`."""
+
+    def __init__(self, certain: Certain | None, reference: Reference) -> None:
+        """`certain` is the result of `find_certain`. Both produce the same columns."""
+        self.certain = certain
+        self.reference = reference
 
     def read(self, bodies: Sequence[bytes]) -> tuple[list[Part], list[RecordFailure]]:
         """Returns parts with all good rows, in any order, and the bad records."""
@@ -49,28 +56,18 @@ class WriterReader:
             parts.append(([row for row in range(len(bodies)) if row not in unread], frame))
             if not left:
                 return parts, []
-        frame, failures = self.reference.read([bodies[row] for row in left], self._skipped)
+        frame, failures = self.reference.read([bodies[row] for row in left])
         bad = {failure.row for failure in failures}
         parts.append(([row for place, row in enumerate(left) if place not in bad], frame))
         return parts, [RecordFailure(left[one.row], one.kind, one.message) for one in failures]
 
 
-def _find_certain(writer: AvroType, reader: AvroType, output: Columns, prefix: bytes) -> CertainReader | None:
+def find_certain(create: Callable[[Library], Certain]) -> Certain | None:
+    """Returns the reader in C that `create` returns; None if the library is not available, or it raises NotInC."""
     library = loaded()
     with suppress(NotInC):
-        return None if library is None else CertainReader(library, writer, reader, output, prefix)
+        return None if library is None else create(library)
     return None
-
-
-class SchemaReader(Protocol):
-    """Reads records written with one schema. Implemented by `WriterReader` and by readers that transform its frames."""
-
-    @property
-    def certain(self) -> Certain | None:
-        """Reads values that are not Python objects; None if not supported."""
-
-    def read(self, bodies: Sequence[bytes], /) -> tuple[list[Part], list[RecordFailure]]:
-        """Returns parts with all good rows, in any order, and the bad records."""
 
 
 class SchemaDecoder(Decoder):
@@ -204,7 +201,7 @@ class AvroDecoder(SchemaDecoder):
         self._reader = None if options.schema is None else parse_schema(options.schema)
         super().__init__(self._open_reader, output, options, schemas)
 
-    def _open_reader(self, schema: SchemaText, prefix: bytes) -> WriterReader:
+    def _open_reader(self, schema: SchemaText, prefix: bytes) -> SchemaReader:
         """Raises AvroRefusal."""
         writer = parse_schema(schema)
         if self._reader is None:
@@ -214,4 +211,6 @@ class AvroDecoder(SchemaDecoder):
             fields = tuple(field for field in self._reader.fields if field.name in declared)
             fitted = align(writer, msgspec.structs.replace(self._reader, fields=fields))
         _require_field(writer, fitted)
-        return WriterReader(writer, writer if fitted == writer else fitted, self._output, prefix)
+        reader, output = writer if fitted == writer else fitted, self._output
+        certain = find_certain(lambda library: CertainReader(library, writer, reader, output, prefix))
+        return SchemaReader(certain, ReferenceReader(writer, reader, output, len(prefix)))

@@ -70,17 +70,26 @@ def _claim(places: dict[int, tuple[int, AvroType]], written: int, read: int, kin
 def _steps(writer: AvroType, places: dict[int, tuple[int, AvroType]]) -> tuple[Step, ...]:
     """Returns the steps of a record's fields. `places` maps a written field to its target and the type to read."""
     return tuple(
-        _step(field.type, places[index][1])._replace(to=places[index][0]) if index in places else _passed(field.type)
+        _step(field.type, places[index][1])._replace(to=places[index][0]) if index in places else skip_step(field.type)
         for index, field in enumerate(writer.fields)
     )
 
 
 def _step(writer: AvroType, reader: AvroType) -> Step:
-    written, read = writer.bare, reader.bare
-    if written.kind == "union" or read.kind == "union" or (written is not writer and not writer.nullable):
+    null_at = find_null_index(writer)
+    if reader.bare.kind == "union":
         raise NotInC("a union of several types")
-    null_at = next(at for at, one in enumerate(writer.branches) if one.kind == "null") if writer.nullable else NO_NULL
-    return _value(written, read)._replace(null_at=null_at, required=writer.nullable and not reader.nullable)
+    required = writer.nullable and not reader.nullable
+    return _value(writer.bare, reader.bare)._replace(null_at=null_at, required=required)
+
+
+def find_null_index(one: AvroType) -> int:
+    """Returns the index of null in a union of null and one type, NO_NULL for any other type. Raises NotInC."""
+    if one.nullable:
+        return next(at for at, each in enumerate(one.branches) if each.kind == "null")
+    if one.kind == "union":
+        raise NotInC("a union of several types")
+    return NO_NULL
 
 
 def _value(writer: AvroType, reader: AvroType) -> Step:
@@ -93,7 +102,7 @@ def _value(writer: AvroType, reader: AvroType) -> Step:
     if kind == reader.kind == "enum" and set(writer.symbols) <= set(reader.symbols):
         return Step(kind, symbols=writer.symbols)
     if kind == reader.kind == "fixed" and writer.size == reader.size:
-        return Step(kind, size=writer.size)
+        return Step(kind, size=writer.size, scale=reader.scale)
     if kind != reader.kind and (kind, reader.kind) not in _WIDER:
         raise NotInC(f"{kind} as {reader.kind}")
     if reader.logical == "uuid":
@@ -101,7 +110,7 @@ def _value(writer: AvroType, reader: AvroType) -> Step:
     if kind in ("int", "long"):
         return _whole(kind, reader)
     if kind in _SAME:
-        return Step(kind)
+        return Step(kind, scale=reader.scale)
     raise NotInC(f"{kind} as {reader.kind}")
 
 
@@ -129,9 +138,6 @@ def _inner_places(writer: AvroType, reader: AvroType) -> dict[int, tuple[int, Av
     return places
 
 
-def _passed(one: AvroType) -> Step:
+def skip_step(one: AvroType) -> Step:
     """Returns the step that skips a value."""
-    if one.kind == "union":
-        return Step("union", PASSED_OVER, steps=tuple(map(_passed, one.branches)))
-    inner = [field.type for field in one.fields] + ([] if one.items is None else [one.items])
-    return Step(one.kind, size=one.size, steps=tuple(map(_passed, inner)), symbols=one.symbols)
+    return Step(one.kind, PASSED_OVER, size=one.size, steps=tuple(map(skip_step, one.inside)), symbols=one.symbols)

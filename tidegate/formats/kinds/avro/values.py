@@ -49,8 +49,9 @@ class _Unfit(ValueError):
 class ReferenceReader:
     """Reads bodies written with `writer` into values of `columns`, as fields of `reader`."""
 
-    def __init__(self, writer: AvroType, reader: AvroType, columns: Columns, *, same: bool) -> None:
-        """`same`: the reader's schema equals the writer's."""
+    def __init__(self, writer: AvroType, reader: AvroType, columns: Columns, skipped: int) -> None:
+        """The first `skipped` bytes of each body are not read."""
+        self._skipped = skipped
         self._defaults: dict[str, Any] = {}
         """Defaults of fields that are not requested from fastavro."""
         by_name = None if has_several(reader) or has_unread(reader) else _by_name(writer, reader)
@@ -58,7 +59,9 @@ class ReferenceReader:
         if by_name is None:
             self._defaults = {one.name: one.default for one in reader.fields if find_field(writer, one) is None}
         self._writer = fastavro.parse_schema(written, _ignore_default_error=True)
-        self._reader = None if same or read == written else fastavro.parse_schema(read, _ignore_default_error=True)
+        self._reader = (
+            None if writer is reader or read == written else fastavro.parse_schema(read, _ignore_default_error=True)
+        )
         types = {field.name: field.type for field in reader.fields}
         self._columns = [(name, polars_type(kind), _field_converter(name, types[name])) for name, kind in columns]
         self._checked = [
@@ -69,26 +72,31 @@ class ReferenceReader:
         ]
         """Fields without a column, which are only checked."""
 
-    def read(self, bodies: Sequence[bytes], skipped: int) -> tuple[pl.DataFrame, list[RecordFailure]]:
-        """Returns the rows of good records, and the failures. The first `skipped` bytes of each body are not read."""
-        rows: list[list[Any]] = []
-        failures: list[RecordFailure] = []
-        for row, body in enumerate(bodies):
-            try:
-                rows.append(self._read(body, skipped))
-            except (ValueError, LookupError, EOFError, OverflowError, TypeError, RecursionError) as error:
-                failures.append(_failure(row, error))
-            except SchemaResolutionError as error:  # of this value: a NULL, a symbol, or a type of a union
-                failures.append(RecordFailure(row, FailureKind.INCOMPATIBLE_SCHEMA, first_line(error)))
+    def read(self, bodies: Sequence[bytes]) -> tuple[pl.DataFrame, list[RecordFailure]]:
+        """Returns the rows of good records, and the failures."""
+        rows, failures = self.read_values(bodies)
         if not self._columns:
             return pl.DataFrame(height=len(rows)), failures
         values = zip(*rows, strict=True) if rows else [()] * len(self._columns)
         columns = zip(self._columns, values, strict=True)
         return pl.DataFrame([make_series(name, kind, one) for (name, kind, _), one in columns]), failures
 
-    def _read(self, body: bytes, skipped: int) -> list[Any]:
+    def read_values(self, bodies: Sequence[bytes]) -> tuple[list[list[Any]], list[RecordFailure]]:
+        """Returns the values of each good record in the order of the columns, and the failures."""
+        rows: list[list[Any]] = []
+        failures: list[RecordFailure] = []
+        for row, body in enumerate(bodies):
+            try:
+                rows.append(self._read(body))
+            except (ValueError, LookupError, EOFError, OverflowError, TypeError, RecursionError) as error:
+                failures.append(_failure(row, error))
+            except SchemaResolutionError as error:  # of this value: a NULL, a symbol, or a type of a union
+                failures.append(RecordFailure(row, FailureKind.INCOMPATIBLE_SCHEMA, first_line(error)))
+        return rows, failures
+
+    def _read(self, body: bytes) -> list[Any]:
         stream = io.BytesIO(body)
-        stream.seek(skipped)
+        stream.seek(self._skipped)
         record: Any = fastavro.schemaless_reader(stream, self._writer, self._reader)
         left = len(body) - stream.tell()
         if left:

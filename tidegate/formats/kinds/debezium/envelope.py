@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from tidegate.formats.failures import FailureKind, RecordFailure
 
@@ -63,6 +63,20 @@ def no_row_before(op: str, place: str) -> NoChange:
 def lacks_before(field: str, place: str) -> NoChange:
     """Returns the error for a change whose row before it lacks a column."""
     return incomplete(f"the row in `before` must be retracted, but has no `{field}` ({_REMEDY})", place)
+
+
+def is_unavailable(value: Any) -> bool:
+    """Returns whether a value or a part of it is Debezium's placeholder."""
+    match value:
+        case str():
+            return value in (UNAVAILABLE, UNAVAILABLE_BASE64)
+        case bytes():
+            return value == UNAVAILABLE.encode()
+        case list():
+            return value in ([UNAVAILABLE_UUID], UNAVAILABLE_NUMBERS) or any(map(is_unavailable, value))
+        case dict():
+            return any(map(is_unavailable, value.values()))
+    return False
 
 
 def not_in_log(place: str) -> NoChange:

@@ -1,28 +1,30 @@
-"""Change events in Avro to rows: the decoder of `avro` reads the events, and whole batches of them are split up.
+"""Change events in Avro to rows. Each schema of events has its own reader, which knows the table's columns in it.
 
-Each schema of events has its own reader, which knows the columns of the table in that schema.
+C reads whole batches of events into the declared columns (`native/avro.c`). Events that it leaves over, and all that
+are not changes of rows, are read one by one with fastavro, which explains what is wrong with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import polars as pl
 from typing_extensions import override
 
-from tidegate.datatypes import TINYINT, DataType
-from tidegate.formats.columns import Part, polars_type
+from tidegate.datatypes import STRING, TINYINT, DataType
+from tidegate.formats.columns import make_column
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.decoder import SchemaDecoder, SchemaReader, WriterReader
-from tidegate.formats.kinds.avro.schema import NoDeclaredField
+from tidegate.formats.kinds.avro.decoder import SchemaDecoder, SchemaReader, find_certain
+from tidegate.formats.kinds.avro.in_memory import find_null_index, skip_step
+from tidegate.formats.kinds.avro.schema import AvroType, NoDeclaredField
+from tidegate.formats.kinds.avro.values import ReferenceReader
 from tidegate.formats.kinds.debezium import ADDED
 from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, Row, find_row, parse_event, plain, project
-from tidegate.formats.kinds.debezium.avro.values import Convert, find_conversion, find_unavailable
+from tidegate.formats.kinds.debezium.avro.values import UnfitValue, find_field_steps, find_reader, find_step, read_at
 from tidegate.formats.kinds.debezium.changes import make_frame
 from tidegate.formats.kinds.debezium.envelope import (
     DELETE,
@@ -31,6 +33,7 @@ from tidegate.formats.kinds.debezium.envelope import (
     UPDATE,
     NoChange,
     find_no_change,
+    is_unavailable,
     lacks_before,
     no_row_before,
     not_in_log,
@@ -38,246 +41,187 @@ from tidegate.formats.kinds.debezium.envelope import (
 from tidegate.formats.row_kinds import BEFORE as ROW_BEFORE
 from tidegate.formats.row_kinds import ROW_KIND
 from tidegate.formats.schemas import FormatOptions, Schemas, SchemaText
+from tidegate.native.avro import BodyDecoder, Step
 from tidegate.native.columns import Rows
+from tidegate.native.library import Library
 
-Failed = dict[int, RecordFailure]
-"""Failures by the index of the event; the first reason counts."""
-
-
-class Half(NamedTuple):
-    """Rows of events as written: the rows that events are about, or the rows before updates."""
-
-    written: pl.DataFrame
-    places: Sequence[int]
-    """Indexes of the events."""
-    deletes: pl.Series | None
-    """Which of the rows are in `before`; None for all."""
-
-    def place(self, row: int) -> str:
-        """Returns the field that contains the row."""
-        return BEFORE if self.deletes is None or self.deletes[row] else AFTER
-
-
-class _Column(NamedTuple):
-    """A column of the table. All columns are checked; `wanted` ones are returned."""
-
-    name: str
-    convert: Convert | None
-    """None if values are unchanged."""
-    wanted: bool
-
-
-class TableRows:
-    """Reads the declared columns of a table from events."""
-
-    def __init__(self, row: Row, declared: Columns, output: Columns, options: FormatOptions) -> None:
-        """Raises AvroRefusal for a column to which no value of the writer's type can be converted."""
-        fields, wanted = row.fields, {name for name, _ in output}
-        self._columns = list(_columns_of(row, declared, wanted, options))
-        self._absent = [
-            pl.Series(name, [None], dtype=polars_type(kind))
-            for name, kind in declared
-            if name in wanted and name not in fields
-        ]
-        """Columns that the table does not have."""
-        self._unavailable = [
-            found.fill_null(value=False).alias(one.name)
-            for one in self._columns
-            if (found := find_unavailable(pl.col(one.name), fields[one.name])) is not None
-        ]
-        self._parts = {side: [_part(side, one.name, row) for one in self._columns] for side in (BEFORE, AFTER)}
-
-    def of_events(self, events: pl.DataFrame) -> Half:
-        """Returns the row that each event is about."""
-        deletes = events.get_column(OP_FIELD) == DELETE
-        if not deletes.any():
-            parts = self._parts[AFTER]
-        elif deletes.all():
-            parts = self._parts[BEFORE]
-        else:
-            both = zip(self._columns, self._parts[BEFORE], self._parts[AFTER], strict=True)
-            deleted = pl.col(OP_FIELD) == DELETE
-            parts = [pl.when(deleted).then(before).otherwise(after).alias(one.name) for one, before, after in both]
-        return Half(_select(events, parts), range(events.height), deletes)
-
-    def before(self, events: pl.DataFrame, places: pl.Series) -> Half:
-        """Returns the rows before some of the events."""
-        return Half(_select(events[places], self._parts[BEFORE]), places.to_list(), None)
-
-    def find_unavailable(self, half: Half, failed: Failed) -> None:
-        """Adds failures of rows with a value that is not in the database's log."""
-        if not self._unavailable:
-            return
-        for found in half.written.select_seq(self._unavailable).get_columns():
-            for row in found.arg_true() if found.any() else ():
-                place = half.places[row]
-                failed.setdefault(place, not_in_log(f"{half.place(row)}.{found.name}").at(place))
-
-    def convert(self, half: Half, failed: Failed) -> list[pl.Series]:
-        """Returns the requested columns."""
-        made: list[pl.Series] = []
-        for name, convert, wanted in self._columns:
-            column = half.written.get_column(name)
-            if convert is not None:
-                column, unfit = convert(column)
-                for row, kind, message, inside in unfit:
-                    text = f"{message} - at `{half.place(row)}.{name}{inside}`"
-                    failed.setdefault(half.places[row], RecordFailure(half.places[row], kind, text))
-            if wanted:
-                made.append(column.alias(name))
-        return [*made, *(one.new_from_index(0, half.written.height) for one in self._absent)]
-
-
-def _select(events: pl.DataFrame, parts: Sequence[pl.Expr]) -> pl.DataFrame:
-    return events.select_seq(parts) if parts else pl.DataFrame(height=events.height)
-
-
-def _columns_of(row: Row, declared: Columns, wanted: set[str], options: FormatOptions) -> Iterator[_Column]:
-    units, fields = dict(options.timestamps_of), row.fields
-    for name, kind in declared:
-        if name in fields:
-            unit = units.get(name, options.timestamps)
-            yield _Column(name, find_conversion(fields[name], kind, row.place(name), unit), name in wanted)
-
-
-def _part(side: str, name: str, row: Row) -> pl.Expr:
-    """Returns a column of the row on one side, NULL if there is none."""
-    if name in row.sides.get(side, {}):
-        return pl.col(side).struct.field(name)
-    return pl.lit(None, polars_type(column_type(plain(row.fields[name]), name))).alias(name)
-
-
+_READ: Final = (BEFORE, AFTER, OP_FIELD)
 _OPS_AFTER: Final = [op for op, side in ROWS.items() if side == AFTER]
 """Operations of events whose row is the one after the change."""
 
 
 def change_decoder(declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> SchemaDecoder:
     """Creates the decoder of change events."""
-    kinds: list[tuple[str, DataType]] = []
-    if options.row_kinds:
-        kinds = [(ROW_KIND, TINYINT), *((f"{ROW_BEFORE}{name}", kind) for name, kind in _read(declared, output))]
+    names = [name for name, _ in output]
+    own = [(name, kind) for name, kind in declared if name not in ADDED]
+    read = [(name, kind) for name, kind in own if name in names]
+    kinds = [(ROW_KIND, TINYINT), *((f"{ROW_BEFORE}{name}", kind) for name, kind in read)] if options.row_kinds else []
 
-    def open_reader(schema: SchemaText, prefix: bytes) -> ChangeReader:
-        return ChangeReader(schema, declared, output, options, prefix)
+    def open_reader(schema: SchemaText, prefix: bytes) -> SchemaReader:
+        """Raises AvroRefusal."""
+        event = parse_event(schema)
+        row = find_row(event)
+        if row.fields.keys().isdisjoint(name for name, _ in own):
+            raise NoDeclaredField("", f"a row: {describe_undeclared(row.fields, [name for name, _ in own])}")
+        changes = _Changes(row, own, read, names, options)
+        reference = ReferenceChanges(event, changes, len(prefix))
+        return SchemaReader(find_certain(lambda library: CertainChanges(library, event, changes, prefix)), reference)
 
     return SchemaDecoder(open_reader, [*output, *kinds], options, schemas)
 
 
-def _read(declared: Columns, output: Columns) -> list[tuple[str, DataType]]:
-    """Returns the requested columns of the table, in their order."""
-    wanted = {name for name, _ in output}
-    return [(name, kind) for name, kind in declared if name in wanted and name not in ADDED]
+class _Changes:
+    """What is read of the events of one schema."""
 
-
-class ChangeReader(SchemaReader):
-    """Reads events that were written with one schema."""
-
-    def __init__(
-        self,
-        schema: SchemaText,
-        declared: Columns,
-        output: Columns,
-        options: FormatOptions,
-        prefix: bytes,
-    ) -> None:
-        """Raises AvroRefusal."""
-        event = parse_event(schema)
-        row = find_row(event)
-        own = [(name, kind) for name, kind in declared if name not in ADDED]
-        names = [name for name, _ in own]
-        if row.fields.keys().isdisjoint(names):
-            raise NoDeclaredField("", f"a row: {describe_undeclared(row.fields, names)}")
-        self._table = TableRows(row, own, output, options)
-        self._output = [name for name, _ in output]
-        self._no_updates = [pl.Series(name, [], dtype=polars_type(kind)) for name, kind in _read(declared, output)]
-        self._takes_back = options.row_kinds
+    def __init__(self, row: Row, own: Columns, read: Columns, names: Sequence[str], options: FormatOptions) -> None:
+        """`own` are the declared columns of the table, all of which are checked, and `read` those that are returned."""
+        self.row = row
+        self.own = own
+        self.read = read
+        self.retracts = options.row_kinds
         before, after = row.sides.get(BEFORE, {}), row.sides.get(AFTER, {})
-        self._lacking = next((name for name, _ in own if name in after and name not in before), "")
+        self.lacking = next((name for name, _ in own if name in after and name not in before), "")
         """A column that is missing from all rows before a change. Schemas written by Debezium have none."""
-        self._good = self._is_change(row.sides)
-        read = project(event, row, own)
+        self._names = names
+        self._options = options
+
+    def unit_of(self, name: str) -> str:
+        """Returns the unit of integers in a column that stand for timestamps if their type does not define it."""
+        return dict(self._options.timestamps_of).get(name, self._options.timestamps)
+
+    def frame(self, ops: pl.Series, rows: Iterable[pl.Series], before: Iterable[pl.Series]) -> pl.DataFrame:
+        """Returns the columns of the source. `before` holds columns of the rows before updates."""
+        return make_frame(rows, ops, self._names, before if self.retracts else None)
+
+
+class _Change(NamedTuple):
+    """A change with the values of all declared columns."""
+
+    op: str
+    row: Sequence[Any]
+    before: Sequence[Any] | None
+    """The row before an update that must be retracted."""
+
+
+class ReferenceChanges:
+    """Reads any events one by one."""
+
+    def __init__(self, event: AvroType, changes: _Changes, skipped: int) -> None:
+        """The first `skipped` bytes of each body are not read. Raises AvroRefusal for a column to which no value of
+        the writer's type can be converted.
+        """
+        row = changes.row
+        self._of = changes
+        self._readers = [
+            (name, find_reader(row.fields[name], kind, row.place(name), changes.unit_of(name)))
+            for name, kind in changes.own
+            if name in row.fields
+        ]
+        read = project(event, row, changes.own)
         columns = [(field.name, column_type(field.type, field.name)) for field in read.fields]
-        self._reader = WriterReader(plain(event), read, columns, prefix)
+        self._events = ReferenceReader(plain(event), read, columns, skipped)
+        self._fields = [name for name, _ in columns]
 
-    @property
-    @override
-    def certain(self) -> Certain | None:
-        events = self._reader.certain
-        return None if events is None else _CertainChanges(events, self.changes)
+    def read(self, bodies: Sequence[bytes]) -> tuple[pl.DataFrame, list[RecordFailure]]:
+        """Implements Reference."""
+        events, failures = self._events.read_values(bodies)
+        failed = {failure.row for failure in failures}
+        changes: list[_Change] = []
+        for row, values in zip((row for row in range(len(bodies)) if row not in failed), events, strict=True):
+            try:
+                changes.append(self._change(dict(zip(self._fields, values, strict=True))))
+            except NoChange as error:
+                failures.append(error.at(row))
+            except UnfitValue as error:
+                failures.append(RecordFailure(row, error.kind, str(error)))
+        ops = pl.Series(OP_FIELD, [change.op for change in changes], dtype=pl.String())
+        before = self._columns([change.before for change in changes if change.before is not None])
+        return self._of.frame(ops, self._columns([change.row for change in changes]), before), failures
 
-    @override
-    def read(self, bodies: Sequence[bytes], /) -> tuple[list[Part], list[RecordFailure]]:
-        parts, failures = self._reader.read(bodies)
-        made: list[Part] = []
-        for rows, events in parts:
-            frame, bad = self.changes(events)
-            made.append(([row for place, row in enumerate(rows) if place not in bad] if bad else rows, frame))
-            failures += [msgspec.structs.replace(one, row=rows[place]) for place, one in bad.items()]
-        return made, failures
-
-    def changes(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
-        """Returns the rows of good events, and the bad ones by index; the `row` of these has no meaning."""
-        good = events.select_seq(self._good).to_series()
-        if good.all():
-            return self._changes(events)
-        bad = {place: self._why(events.row(place, named=True)).at(place) for place in (~good).arg_true()}
-        places = good.arg_true()
-        frame, failed = self._changes(events[places])
-        return frame, bad | {places[place]: failure for place, failure in failed.items()}
-
-    def _is_change(self, sides: Mapping[str, Any]) -> pl.Expr:
-        """Returns whether an event has its row and the rows that it retracts."""
-        op, no = pl.col(OP_FIELD), pl.lit(value=False)
-        before, after = (pl.col(side).is_not_null() if side in sides else no for side in (BEFORE, AFTER))
-        good = (op.is_in(_OPS_AFTER) & after) | ((op == DELETE) & before & ~after)
-        if self._takes_back:
-            good &= (op != UPDATE) | before
-            good &= ~op.is_in([UPDATE, DELETE]) if self._lacking else pl.lit(value=True)
-        return good.fill_null(value=False).alias(OP_FIELD)
-
-    def _why(self, event: Mapping[str, Any]) -> NoChange:
-        """Returns why an event is not a change of a row, or not one that can be retracted."""
-        op, before = event[OP_FIELD], event.get(BEFORE) is not None
-        found = find_no_change(op, "", before=before, after=event.get(AFTER) is not None)
+    def _change(self, event: Mapping[str, Any]) -> _Change:
+        """Raises NoChange and UnfitValue."""
+        op, before = event[OP_FIELD], event.get(BEFORE)
+        found = find_no_change(op, "", before=before is not None, after=event.get(AFTER) is not None)
         if found is not None:
-            return found
-        return lacks_before(self._lacking, f"{BEFORE}.{self._lacking}") if before else no_row_before(op, BEFORE)
+            raise found
+        retracted = self._of.retracts and op in (UPDATE, DELETE)
+        if retracted and before is None:
+            raise no_row_before(op, BEFORE)
+        if retracted and self._of.lacking:
+            raise lacks_before(self._of.lacking, f"{BEFORE}.{self._of.lacking}")
+        sides = [ROWS[op], BEFORE] if retracted and op == UPDATE else [ROWS[op]]
+        for side in sides:
+            for name, _ in self._readers:
+                if is_unavailable(event[side].get(name)):
+                    raise not_in_log(f"{side}.{name}")
+        row, *more = [self._row(side, event[side]) for side in sides]
+        return _Change(op, row, more[0] if more else None)
 
-    def _changes(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
-        """Converts events that have their rows."""
-        table, failed = self._table, Failed()
-        ops = events.get_column(OP_FIELD)
-        updates = (ops == UPDATE).arg_true() if self._takes_back else _NONE
-        halves = [table.of_events(events)]
-        if len(updates):
-            halves.append(table.before(events, updates))
-        for half in halves:
-            table.find_unavailable(half, failed)
-        rows, *before = [table.convert(half, failed) for half in halves]
-        found = {one.name: one for half in before for one in half}
-        retracted = [found.get(one.name, one) for one in self._no_updates] if self._takes_back else None
-        frame = make_frame(rows, ops, self._output, retracted)
-        if failed:
-            frame = frame.filter(~pl.int_range(pl.len()).is_in(sorted(failed)))
-        return frame, failed
+    def _row(self, side: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        row = {name: read_at(f"{side}.{name}", read, values.get(name)) for name, read in self._readers}
+        return [row.get(name) for name, _ in self._of.read]
+
+    def _columns(self, rows: Sequence[Sequence[Any]]) -> list[pl.Series]:
+        values = zip(*rows, strict=True) if rows else [()] * len(self._of.read)
+        return [make_column(name, kind, column) for (name, kind), column in zip(self._of.read, values, strict=True)]
 
 
-class _CertainChanges(Certain):
-    """Decodes changes in C; bad events are left over, so that the reference reader explains them."""
+class CertainChanges(Certain):
+    """Reads events in C. Leaves over what it is not certain of, and events that are not changes of rows."""
 
-    def __init__(self, events: Certain, changes: Callable[[pl.DataFrame], tuple[pl.DataFrame, Failed]]) -> None:
-        self._events = events
-        self._changes = changes
+    def __init__(self, library: Library, event: AvroType, changes: _Changes, prefix: bytes) -> None:
+        """Raises NotInC."""
+        self._of = changes
+        row = DataType("struct", fields=tuple(changes.own))
+        record = DataType("struct", fields=((BEFORE, row), (AFTER, row), (OP_FIELD, STRING)))
+        steps: list[Step] = []
+        for name, one in ((field.name, field.type) for field in event.fields):
+            if name in changes.row.sides:
+                found = Step(
+                    "record", null_at=find_null_index(one), steps=find_field_steps(one.bare, row, changes.unit_of)
+                )
+            else:
+                found = find_step(one, STRING) if name == OP_FIELD else skip_step(one)
+            steps.append(found if name not in _READ else found._replace(to=_READ.index(name)))
+        self._events = BodyDecoder(library.free, record, steps, _READ, prefix)
+        op, before, after = pl.col(OP_FIELD), pl.col(BEFORE).is_not_null(), pl.col(AFTER).is_not_null()
+        good = (op.is_in(_OPS_AFTER) & after) | ((op == DELETE) & before & ~after)
+        if changes.retracts:
+            good &= (op != UPDATE) | before
+        if changes.retracts and changes.lacking:
+            good &= ~op.is_in([UPDATE, DELETE])
+        self._good = good.fill_null(value=False).alias(OP_FIELD)
 
     @override
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
         events, left = self._events.decode(addresses, lengths, count)
-        frame, bad = self._changes(events)
-        if bad:
+        good = events.select_seq(self._good).to_series()
+        if not good.all():
             unread = set(left)
             rows = [row for row in range(count) if row not in unread]
-            left = sorted([*left, *(rows[place] for place in bad)])
-        return Rows(frame, left)
+            left = sorted([*left, *(rows[place] for place in (~good).arg_true())])
+            events = events.filter(good)
+        ops = events.get_column(OP_FIELD)
+        updates = (ops == UPDATE).arg_true()
+        before = self._columns(BEFORE, events[updates]) if self._of.retracts else []
+        return Rows(self._of.frame(ops, self._rows(ops, events), before), left)
 
+    def _rows(self, ops: pl.Series, events: pl.DataFrame) -> list[pl.Series]:
+        """Returns the row that each event is about."""
+        deletes = ops == DELETE
+        if not deletes.any():
+            return self._columns(AFTER, events)
+        if deletes.all():
+            return self._columns(BEFORE, events)
+        both = [
+            pl.when(pl.col(OP_FIELD) == DELETE)
+            .then(pl.col(BEFORE).struct.field(name))
+            .otherwise(pl.col(AFTER).struct.field(name))
+            .alias(name)
+            for name, _ in self._of.read
+        ]
+        return events.select_seq(both).get_columns()
 
-_NONE: Final = pl.Series([], dtype=pl.UInt32())
+    def _columns(self, side: str, events: pl.DataFrame) -> list[pl.Series]:
+        rows = events.get_column(side)
+        return [rows.struct.field(name) for name, _ in self._of.read]

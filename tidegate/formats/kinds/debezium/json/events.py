@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tidegate.formats.kinds.debezium.envelope import (
     UPDATE,
     find_no_change,
     incomplete,
+    is_unavailable,
     lacks_before,
     no_row_before,
 )
@@ -142,18 +143,7 @@ def find_unavailable(row: bytes, names: Sequence[str], marks: Sequence[bytes]) -
     fields = msgspec.json.decode(row)
     if not isinstance(fields, dict):  # reported by the row's decoder
         return None
-    return next((name for name in names if _is_unavailable(fields.get(name))), None)
-
-
-def _is_unavailable(value: Any) -> bool:
-    match value:
-        case str():
-            return value in _PLACEHOLDERS
-        case list():
-            return value in ([UNAVAILABLE_UUID], UNAVAILABLE_NUMBERS) or any(map(_is_unavailable, value))
-        case dict():
-            return any(map(_is_unavailable, value.values()))
-    return False
+    return next((name for name in names if is_unavailable(fields.get(name))), None)
 
 
 def _unwrap(payload: bytes) -> _Event:

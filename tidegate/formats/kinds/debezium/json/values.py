@@ -60,9 +60,9 @@ def own_types(options: FormatOptions, said: Mapping[str, Said]) -> OwnTypes:
                 case "date":
                     return own_type(str(kind), read_date)
                 case "timestamp" if unit is not None:
-                    return own_type(str(kind), _timestamps(unit, read_moment))
+                    return own_type(str(kind), read_timestamps(unit, read_moment))
                 case "timestamp_ntz":
-                    return own_type(str(kind), read_local if unit is None else _timestamps(unit, read_local))
+                    return own_type(str(kind), read_local if unit is None else read_timestamps(unit, read_local))
             return None
 
         return find
@@ -137,8 +137,8 @@ def read_local(value: Any) -> dt.datetime:
     return json_types.read_local(value.removesuffix("Z") if isinstance(value, str) else value)
 
 
-def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
-    """Returns a reader of integers or texts."""
+def read_timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
+    """Returns a reader of integers, of which `unit` are factor and divisor to microseconds, or texts."""
 
     def read(value: Any) -> dt.datetime:
         if not isinstance(value, int) or isinstance(value, bool):
