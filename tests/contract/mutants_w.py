@@ -80,11 +80,11 @@ ASYNCHRONOUS: Final = (
     Mutant("W27", f"{CALLS}.room", "return self._queue.room", "return 1"),
     Mutant("W27", f"{CALLS}._begin", "self._operator.capacity - self._asked", "len(self._unasked)"),
     Mutant("W28", f"{CALLS}._release", "take_calls(rows_max)", "take_calls(1 << 31)"),
-    Mutant("W29", f"{QUEUE}:OrderedQueue.take_calls", " or not head.done", ""),
-    Mutant("W29", f"{QUEUE}:OrderedQueue.room", "len(self._elements)", "len(list(self.waiting()))"),
-    Mutant("W30", f"{QUEUE}:UnorderedQueue.take_calls", "self._segments[0]", "self._segments[-1]"),
-    Mutant("W31", f"{QUEUE}:UnorderedQueue.put", "if not last.drained:", "if True:"),
-    Mutant("W31", f"{QUEUE}:UnorderedQueue._drop_drained", "self._segments.popleft()", "break"),
+    Mutant("W29", f"{QUEUE}:CallQueue.put", "self._open_segment() if self._ordered else ", ""),
+    Mutant("W29", f"{QUEUE}:CallQueue.room", "self._length", "len(list(self.waiting()))"),
+    Mutant("W30", f"{QUEUE}:CallQueue.take_calls", "done := self._segments[0].done", "done := self._segments[-1].done"),
+    Mutant("W31", f"{QUEUE}:CallQueue._open_segment", "if not self._segments[-1].drained:", "if True:"),
+    Mutant("W31", f"{QUEUE}:CallQueue._drop_drained", "self._segments.popleft()", "break"),
     Mutant("W32", f"{QUEUE}:_known", "if isinstance(element, Mark):", "if True:"),
 )
 

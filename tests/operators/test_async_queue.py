@@ -13,12 +13,9 @@ from tests.depth import DEPTH
 from tidegate.operators.async_queue import (
     CallQueue,
     Mark,
-    OrderedQueue,
     PendingCall,
     StatusMark,
-    UnorderedQueue,
     WatermarkMark,
-    make_queue,
 )
 from tidegate.operators.runtime import END_OF_TIME
 
@@ -45,7 +42,7 @@ def drain(queue: CallQueue, calls_max: int = MANY) -> list[int | Mark]:
 
 
 def test_W29_only_the_head_of_an_ordered_queue_may_leave() -> None:
-    queue = OrderedQueue(10)
+    queue = CallQueue(10, ordered=True)
     first, second, third = add(queue, 1, 2, 3)
     queue.complete(second)
     queue.complete(third)
@@ -55,7 +52,7 @@ def test_W29_only_the_head_of_an_ordered_queue_may_leave() -> None:
 
 
 def test_W29_a_watermark_keeps_its_place_and_counts_for_the_capacity() -> None:
-    queue = OrderedQueue(3)
+    queue = CallQueue(3, ordered=True)
     (first,) = add(queue, 1)
     queue.put(WatermarkMark(10))
     (second,) = add(queue, 2)
@@ -69,7 +66,7 @@ def test_W29_a_watermark_keeps_its_place_and_counts_for_the_capacity() -> None:
 
 @BOTH
 def test_W27_a_full_queue_has_no_room_and_drops_nothing(ordered: bool) -> None:
-    queue = make_queue(2, ordered=ordered)
+    queue = CallQueue(2, ordered=ordered)
     calls = add(queue, 1, 2, 3)
     assert queue.room == 0
     for call in calls:
@@ -79,7 +76,7 @@ def test_W27_a_full_queue_has_no_room_and_drops_nothing(ordered: bool) -> None:
 
 
 def test_W30_what_is_done_leaves_an_unordered_queue_but_never_beyond_a_watermark() -> None:
-    queue = UnorderedQueue(10)
+    queue = CallQueue(10, ordered=False)
     first, second = add(queue, 1, 2)
     queue.put(WatermarkMark(10))
     (third,) = add(queue, 3)
@@ -91,7 +88,7 @@ def test_W30_what_is_done_leaves_an_unordered_queue_but_never_beyond_a_watermark
 
 
 def test_W30_within_a_segment_rows_leave_as_they_are_answered() -> None:
-    queue = UnorderedQueue(10)
+    queue = CallQueue(10, ordered=False)
     calls = add(queue, 1, 2, 3)
     for index in (2, 0, 1):
         queue.complete(calls[index])
@@ -99,7 +96,7 @@ def test_W30_within_a_segment_rows_leave_as_they_are_answered() -> None:
 
 
 def test_W31_a_watermark_has_a_segment_of_its_own_and_an_empty_last_one_is_used_again() -> None:
-    queue = UnorderedQueue(10)
+    queue = CallQueue(10, ordered=False)
     assert segments(queue) == [0]
     queue.put(WatermarkMark(1))
     assert segments(queue) == ["mark", 0], "the empty segment is the watermark's now, and a fresh one follows"
@@ -112,14 +109,14 @@ def test_W31_a_watermark_has_a_segment_of_its_own_and_an_empty_last_one_is_used_
     assert segments(queue) == [0], "drained segments go, but for the last"
 
 
-def segments(queue: UnorderedQueue) -> list[object]:
+def segments(queue: CallQueue) -> list[object]:
     """Calls of each segment, or that it is a mark's."""
     return ["mark" if one.entry is not None else len(one.calls) for one in queue._segments]
 
 
 @BOTH
 def test_W32_an_unknown_element_is_refused_loudly(ordered: bool) -> None:
-    queue = make_queue(10, ordered=ordered)
+    queue = CallQueue(10, ordered=ordered)
     with pytest.raises(TypeError, match="cannot hold a str: only rows, watermarks and statuses"):
         queue.put("barrier")  # type: ignore[arg-type]  # what is refused
     assert len(queue) == 0
@@ -127,7 +124,7 @@ def test_W32_an_unknown_element_is_refused_loudly(ordered: bool) -> None:
 
 @BOTH
 def test_a_watermark_directly_after_another_takes_its_place(ordered: bool) -> None:
-    queue = make_queue(10, ordered=ordered)
+    queue = CallQueue(10, ordered=ordered)
     (call,) = add(queue, 1)
     for time_ms in range(100):
         queue.put(WatermarkMark(time_ms))
@@ -148,7 +145,7 @@ def test_the_end_of_time_leaves_the_watermark_before_it_in_its_place(ordered: bo
 
 @BOTH
 def test_marks_behind_a_call_that_hangs_stay_few(ordered: bool) -> None:
-    queue = make_queue(10, ordered=ordered)
+    queue = CallQueue(10, ordered=ordered)
     (call,) = add(queue, 1)
     for time_ms in range(100):
         queue.put(StatusMark(idle=False))
@@ -204,7 +201,7 @@ STEPS = st.lists(
 def test_W29_W30_whatever_the_order_of_answers_the_queue_does_what_a_naive_one_does(
     ordered: bool, steps: list[Step]
 ) -> None:
-    queue, naive = make_queue(10, ordered=ordered), Naive(ordered=ordered)
+    queue, naive = CallQueue(10, ordered=ordered), Naive(ordered=ordered)
     waiting: list[PendingCall] = []
     left, expected = list[int | Mark](), list[int | Mark]()
     for number, (word, choice) in enumerate(steps):
@@ -235,7 +232,7 @@ def test_W29_W30_whatever_the_order_of_answers_the_queue_does_what_a_naive_one_d
 @given(marks=st.lists(st.booleans() | st.integers(0, 9), max_size=20), ordered=st.booleans())
 def test_a_shortened_run_of_marks_means_what_the_whole_run_meant(marks: list[bool | int], ordered: bool) -> None:
     """To somebody who heeds no watermark of who is idle: the last status, and the highest watermark while active."""
-    queue = make_queue(10, ordered=ordered)
+    queue = CallQueue(10, ordered=ordered)
     (call,) = add(queue, 0)
     active, watermark, given_marks = True, -1, list[Mark]()
     for mark in marks:

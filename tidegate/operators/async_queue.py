@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
-from typing_extensions import override
 
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.runtime import END_OF_TIME
@@ -50,43 +49,16 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 
 class PendingCall:
-    """A row that waits for its answer: `row` of `batch`, which is opaque here. It is done after `complete`."""
+    """A row that waits for its answer: `row` of `batch`, which is opaque here."""
 
-    __slots__ = ("answer", "batch", "done", "failure", "row", "segment")
+    __slots__ = ("answer", "batch", "failure", "row", "segment")
 
     def __init__(self, batch: object, row: int) -> None:
         self.batch = batch
         self.row = row
-        self.done = False
         self.answer: object = None
         self.failure: CallFailure | None = None
         self.segment: _Segment | None = None
-
-
-class CallQueue(Protocol):
-    """An ordered or unordered queue."""
-
-    def put(self, element: PendingCall | Mark) -> None:
-        """Appends an element. Raises TypeError if it is neither a call nor a mark (W32)."""
-
-    def complete(self, call: PendingCall) -> None:
-        """Marks a call as done. Its answer or its failure has been set."""
-
-    def take_mark(self) -> Mark | None:
-        """Removes and returns the next mark that may leave; None if a call is next or the queue is empty."""
-
-    def take_calls(self, calls_max: int) -> list[PendingCall]:
-        """Removes and returns calls that may leave, up to the next mark; empty if none may."""
-
-    def waiting(self) -> Iterator[PendingCall]:
-        """Yields every call that has not left, oldest first."""
-
-    @property
-    def room(self) -> int:
-        """How many elements fit until the capacity is reached (W27)."""
-
-    def __len__(self) -> int:
-        """Returns the number of calls and marks that have not left."""
 
 
 class _Entry:
@@ -136,61 +108,6 @@ class _Trailing:
         self._entries.clear()
 
 
-class OrderedQueue(CallQueue):
-    """A queue from which only the head may leave (W29)."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._elements: deque[PendingCall | _Entry] = deque()
-        self._trailing = _Trailing()
-
-    @override
-    def put(self, element: PendingCall | Mark) -> None:
-        if isinstance(element, PendingCall):
-            self._trailing.clear()
-            self._elements.append(element)
-        elif not self._trailing.absorb(_known(element)):
-            entry = _Entry(element)
-            self._trailing.append(entry)
-            self._elements.append(entry)
-
-    @override
-    def complete(self, call: PendingCall) -> None:
-        call.done = True
-
-    @override
-    def take_mark(self) -> Mark | None:
-        if not self._elements or not isinstance(head := self._elements[0], _Entry):
-            return None
-        self._elements.popleft()
-        self._trailing.left(head)
-        return head.mark
-
-    @override
-    def take_calls(self, calls_max: int) -> list[PendingCall]:
-        elements, taken = self._elements, list[PendingCall]()
-        while elements and len(taken) < calls_max:
-            head = elements[0]
-            if not isinstance(head, PendingCall) or not head.done:
-                break
-            taken.append(head)
-            elements.popleft()
-        return taken
-
-    @override
-    def waiting(self) -> Iterator[PendingCall]:
-        return (one for one in self._elements if isinstance(one, PendingCall))
-
-    @property
-    @override
-    def room(self) -> int:
-        return max(0, self._capacity - len(self._elements))
-
-    @override
-    def __len__(self) -> int:
-        return len(self._elements)
-
-
 class _Segment:
     """Calls between two marks, or one mark (W31). Calls leave in any order, but before the next segment."""
 
@@ -208,41 +125,49 @@ class _Segment:
         return not self.calls and self.entry is None
 
 
-class UnorderedQueue(CallQueue):
-    """A queue from which any completed call may leave, but never past a mark (W30)."""
+class CallQueue:
+    """A queue of segments, of which only the first may leave.
 
-    def __init__(self, capacity: int) -> None:
+    Unordered, any completed call may leave, but never past a mark (W30). Ordered, each call is a segment of its own, so
+    only the head may leave (W29).
+    """
+
+    def __init__(self, capacity: int, *, ordered: bool) -> None:
         self._capacity = capacity
+        self._ordered = ordered
         self._length = 0
         self._segments: deque[_Segment] = deque([_Segment()])
         self._trailing = _Trailing()
 
-    @override
     def put(self, element: PendingCall | Mark) -> None:
-        last = self._segments[-1]
+        """Appends an element. Raises TypeError if it is neither a call nor a mark (W32)."""
         if isinstance(element, PendingCall):
             self._trailing.clear()
+            last = self._open_segment() if self._ordered else self._segments[-1]
             last.calls[element] = None
             element.segment = last
         elif self._trailing.absorb(_known(element)):
             return
         else:
-            if not last.drained:
-                last = _Segment()
-                self._segments.append(last)
+            last = self._open_segment()
             last.entry = _Entry(element)
             self._trailing.append(last.entry)
             self._segments.append(_Segment())
         self._length += 1
 
-    @override
+    def _open_segment(self) -> _Segment:
+        """Returns the last segment if it is empty, else a new one."""
+        if not self._segments[-1].drained:
+            self._segments.append(_Segment())
+        return self._segments[-1]
+
     def complete(self, call: PendingCall) -> None:
-        call.done = True
+        """Marks a call as done. Its answer or its failure has been set."""
         assert call.segment is not None
         call.segment.done.append(call)
 
-    @override
     def take_mark(self) -> Mark | None:
+        """Removes and returns the next mark that may leave; None if a call is next or the queue is empty."""
         first = self._segments[0]
         if first.entry is None:
             return None
@@ -252,39 +177,34 @@ class UnorderedQueue(CallQueue):
         self._drop_drained()
         return entry.mark
 
-    @override
     def take_calls(self, calls_max: int) -> list[PendingCall]:
-        first, taken = self._segments[0], list[PendingCall]()
-        while first.done and len(taken) < calls_max:
-            call = first.done.popleft()
-            del first.calls[call]
+        """Removes and returns calls that may leave, up to the next mark; empty if none may."""
+        taken: list[PendingCall] = []
+        while len(taken) < calls_max and (done := self._segments[0].done):
+            call = done.popleft()
+            del self._segments[0].calls[call]
             call.segment = None
             taken.append(call)
+            self._drop_drained()
         self._length -= len(taken)
-        self._drop_drained()
         return taken
 
-    @override
     def waiting(self) -> Iterator[PendingCall]:
+        """Yields every call that has not left, oldest first."""
         return (call for segment in self._segments for call in segment.calls)
 
     @property
-    @override
     def room(self) -> int:
+        """How many elements fit until the capacity is reached (W27)."""
         return max(0, self._capacity - self._length)
 
-    @override
     def __len__(self) -> int:
+        """Returns the number of calls and marks that have not left."""
         return self._length
 
     def _drop_drained(self) -> None:
         while len(self._segments) > 1 and self._segments[0].drained:
             self._segments.popleft()
-
-
-def make_queue(capacity: int, *, ordered: bool) -> CallQueue:
-    """Creates an empty queue."""
-    return OrderedQueue(capacity) if ordered else UnorderedQueue(capacity)
 
 
 def _known(element: object) -> Mark:

@@ -31,7 +31,6 @@ from tidegate.operators.async_queue import (
     PendingCall,
     StatusMark,
     WatermarkMark,
-    make_queue,
 )
 from tidegate.operators.calls.caller import CallTarget, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
@@ -75,7 +74,7 @@ class CallRuntime(OperatorRuntime):
         name = f"{operator.name}[{slot.subtask}]"
         open_caller = ThreadCaller if slot.open_caller is None else slot.open_caller
         self._caller = open_caller(name, target, operator.policy, slot.wake)
-        self._queue: CallQueue = make_queue(operator.capacity, ordered=operator.ordered)
+        self._queue = CallQueue(operator.capacity, ordered=operator.ordered)
         self._in_flight = OperatorList[Any](operator.name, IN_FLIGHT)
         self._resumed = False
         self._asked = 0
