@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from tidegate.datatypes import BIGINT, BINARY, DataType
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.fingerprint import Lineages
 from tidegate.operators.spec import Columns, StepOperator, render_columns
 from tidegate.operators.step import StepContext
 from tidegate.state.declaration import StateDeclaration, StateField, StateForm, declare_list
@@ -86,6 +88,7 @@ class CallSettings(Settings):
 class CallOperator(StepOperator, frozen=True, kw_only=True):
     """Rows with the columns of their answers. A row without an answer fails."""
 
+    input: Columns
     answers: Columns
     """All declared columns of an answer. Each is checked, even if it is not read."""
     output: Columns
@@ -101,7 +104,19 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
 
     def kept_rows(self) -> Columns:
         """Returns the columns of a row while it waits, besides the system columns: all input columns that are read."""
-        raise NotImplementedError
+        reads = self.reads()
+        return tuple(column for column in self.input if column[0] in reads)
+
+    def digest_answers(self, columns: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002  # for overrides
+        """Returns the lineage of each column of an answer, given those of the input columns."""
+        return {}
+
+    @override
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
+        return tuple(
+            msgspec.structs.replace(branch, columns={**branch.columns, **self.digest_answers(branch.columns)})
+            for branch in lineages
+        )
 
     @override
     def unrepeatable(self) -> tuple[str, ...]:

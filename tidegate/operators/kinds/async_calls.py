@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
-import msgspec
 from pydantic import Field, create_model
 from typing_extensions import override
 
@@ -17,9 +16,9 @@ from tidegate.operators.calls.spec import (
     order_refusal,
     policy_of,
 )
-from tidegate.operators.fingerprint import Lineages, digest
+from tidegate.operators.fingerprint import digest
 from tidegate.operators.runtime import OperatorRuntime
-from tidegate.operators.spec import Columns, Slot
+from tidegate.operators.spec import Slot
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.user_code.describe import CodeDescription
 from tidegate.user_code.modules import split_reference
@@ -47,7 +46,6 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
     """Calls a user's function with all columns that arrive."""
 
     code: CodeDescription
-    input: Columns
 
     @override
     def reads(self, port: int = 0) -> set[str]:
@@ -55,17 +53,7 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
         return {name for name, _ in self.input}
 
     @override
-    def kept_rows(self) -> Columns:
-        return self.input
-
-    @override
-    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
-        return tuple(
-            msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
-            for branch in lineages
-        )
-
-    def _digests(self, columns: Mapping[str, str]) -> dict[str, str]:
+    def digest_answers(self, columns: Mapping[str, str]) -> dict[str, str]:
         row = [f"{name}={columns[name]}" for name, _ in sorted(self.input)]
         return {name: digest("async", self.code.reference, name, str(kind), *row) for name, kind in self.answers}
 

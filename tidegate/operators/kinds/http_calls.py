@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-import msgspec
 from pydantic import Field, SecretStr
 from typing_extensions import override
 
@@ -23,9 +22,9 @@ from tidegate.operators.calls.spec import (
     policy_of,
 )
 from tidegate.operators.calls.url_template import KINDS, UrlProblem, UrlTemplate, parse_url
-from tidegate.operators.fingerprint import Lineages, digest
+from tidegate.operators.fingerprint import digest
 from tidegate.operators.runtime import OperatorRuntime
-from tidegate.operators.spec import Columns, Slot
+from tidegate.operators.spec import Slot
 from tidegate.operators.step import StepContext, StepKind
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
@@ -88,7 +87,6 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
     headers: dict[str, str]
     cache_ms: int
     missing_fails: bool
-    input: Columns
 
     @override
     def reads(self, port: int = 0) -> set[str]:
@@ -96,18 +94,7 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
         return set(self.url.columns) | {name for name, _ in self.pruned_columns() if name not in answers}
 
     @override
-    def kept_rows(self) -> Columns:
-        reads = self.reads()
-        return tuple(column for column in self.input if column[0] in reads)
-
-    @override
-    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
-        return tuple(
-            msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
-            for branch in lineages
-        )
-
-    def _digests(self, columns: Mapping[str, str]) -> dict[str, str]:
+    def digest_answers(self, columns: Mapping[str, str]) -> dict[str, str]:
         asked = [columns[name] for name in self.url.columns]
         return {name: digest("http", *self.url.texts, name, str(kind), *asked) for name, kind in self.answers}
 

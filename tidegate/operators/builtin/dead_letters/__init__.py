@@ -20,7 +20,7 @@ from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.runtime import OperatorRuntime
-from tidegate.operators.spec import Columns, Slot
+from tidegate.operators.spec import Slot
 
 DEAD_LETTERS: Final = OperatorName("dead_letters")
 """The reserved name of the sink."""
@@ -52,10 +52,6 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
     @override
     def reads(self, port: int = 0) -> set[str]:
         return {name for name, _ in DEAD_LETTER_COLUMNS}
-
-    @override
-    def kept_rows(self) -> Columns:
-        return DEAD_LETTER_COLUMNS
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
@@ -106,6 +102,7 @@ def make_read_back(origins: tuple[Origin, ...]) -> ReadBackOperator:
     """Creates the operator that reads bytes."""
     return ReadBackOperator(
         name=READ_BACK,
+        input=DEAD_LETTER_COLUMNS,
         answers=(),
         output=DEAD_LETTER_COLUMNS,
         ordered=True,
