@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tidegate.checks import pipeline_file
-from tidegate.checks.pipeline_file import ExpressionCheck, check_file, plan_file
+from tidegate.checks.pipeline_file import CheckKilled, ExpressionCheck, check_file, plan_file, probe
 from tidegate.cli.main import run_command
 from tidegate.config.errors import ConfigErrors
+from tidegate.config.load import read_pipeline
+from tidegate.user_code.probe import ProbeRequest
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +85,21 @@ def test_X14_an_expression_that_ends_the_process_is_a_problem(file: Path, monkey
     monkeypatch.setattr(pipeline_file, "EXPRESSION_PROBE", "no.such.module")
     _, found = check_file(file, {})
     assert any("the process that tests expressions ended with code 1" in problem.message for problem in found)
+
+
+def test_a_killed_process_says_nothing_about_the_expressions(file: Path) -> None:
+    loaded = read_pipeline(file, {})
+    with ExpressionCheck() as expressions:
+        os.kill(expressions._child.pid, signal.SIGKILL)
+        with pytest.raises(CheckKilled, match="process that tests expressions was killed") as killed:
+            expressions.check(loaded)
+    assert killed.value.exit_code == 1
+
+
+def test_a_killed_process_says_nothing_about_user_code() -> None:
+    module = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(CheckKilled, match="process that imports user code was killed"):
+        probe(ProbeRequest({"killed": module}, ("killed:step",), ()))
 
 
 def test_X14_every_command_refuses_before_it_starts_anything(

@@ -7,6 +7,7 @@ cores it costs 0.2 s of CPU and almost no elapsed time. User code is imported by
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ import msgspec
 from tidegate.checks.schemas import Ask, resolve_schemas
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
+from tidegate.errors import TidegateError
 from tidegate.expressions.expression import Expression
 from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import CheckedPipeline, check_pipeline
@@ -33,6 +35,22 @@ from tidegate.user_code.shipping import CodeDirectoryFull, local_code
 CODE_PROBE: Final = "tidegate.user_code.probe"
 CODE_LIMIT_S: Final = 60.0
 _CODE_REMEDY: Final = "importing a module must not take long or end the process"
+
+
+class CheckKilled(TidegateError):
+    """A child process was killed, so the file could not be checked. It may be right: another start can succeed."""
+
+    code = "check-killed"
+
+
+def _refuse_killed(code: int, process: str) -> None:
+    """Raises CheckKilled for SIGKILL, which neither expressions nor user code cause but the kernel or a person."""
+    if code == -signal.SIGKILL:
+        raise CheckKilled(
+            f"the {process} was killed (SIGKILL), usually because there was too little memory; "
+            "give the machine or the container more, and start again"
+        )
+
 
 Found = dict[str, CodeDescription | CodeProblem]
 
@@ -75,7 +93,7 @@ def find_references(loaded: LoadedPipeline) -> tuple[str, ...]:
 
 
 def probe(request: ProbeRequest) -> Found:
-    """Import and describe user code in a child process."""
+    """Import and describe user code in a child process. Raises CheckKilled if that is killed."""
     # -P: no file in the current directory may shadow a module.
     child = [sys.executable, "-P", "-m", CODE_PROBE]
     try:
@@ -84,9 +102,15 @@ def probe(request: ProbeRequest) -> Found:
         )
     except subprocess.TimeoutExpired as expired:
         return _complete(request, expired.stdout or b"", f"took more than {CODE_LIMIT_S:g} s")
-    last = (ended.stderr.decode(errors="replace").splitlines() or [""])[-1]
-    said = f": {last}" if last and ended.returncode else ""
-    return _complete(request, ended.stdout, f"ended the process with code {ended.returncode}{said}")
+    _refuse_killed(ended.returncode, "process that imports user code")
+    last = _last_line(ended.stderr) if ended.returncode else ""
+    return _complete(request, ended.stdout, f"ended the process with code {ended.returncode}{last}")
+
+
+def _last_line(output: bytes) -> str:
+    """Returns the last line as `: line`, or nothing if there is no output."""
+    lines = output.decode(errors="replace").splitlines()
+    return f": {lines[-1]}" if lines and lines[-1] else ""
 
 
 def _complete(request: ProbeRequest, lines: bytes, reason: str) -> Found:
@@ -133,7 +157,7 @@ class ExpressionCheck:
             self._child.kill()
 
     def check(self, loaded: LoadedPipeline) -> CheckedPipeline:
-        """Check the pipeline, and try its expressions. May be called once."""
+        """Check the pipeline, and try its expressions. May be called once. Raises CheckKilled."""
         checked = check_pipeline(loaded)
         tried = self._try([one.expression for one in checked.expressions])
         if isinstance(tried, str):
@@ -154,9 +178,9 @@ class ExpressionCheck:
             answer, said = self._child.communicate(msgspec.json.encode(expressions), EXPRESSION_LIMIT_S)
         except subprocess.TimeoutExpired:
             return f"testing the expressions took more than {EXPRESSION_LIMIT_S:g} s"
+        _refuse_killed(self._child.returncode, "process that tests expressions")
         if self._child.returncode:
-            last = (said.decode(errors="replace").splitlines() or [""])[-1]
-            return f"the process that tests expressions ended with code {self._child.returncode}: {last}"
+            return f"the process that tests expressions ended with code {self._child.returncode}{_last_line(said)}"
         return msgspec.json.decode(answer, type=list[str])
 
 
