@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import select
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidegate.checks import pipeline_file
 from tidegate.checks.pipeline_file import check_file, plan_file, probe
 from tidegate.config.errors import ConfigErrors
@@ -100,6 +105,20 @@ def test_a_module_that_does_not_end_is_refused_by_name(tmp_path: Path, monkeypat
     path = write(tmp_path, f"{WAITING}started.wait()\n")
     _, (found,) = check_file(path, {})
     assert "the import of the module `lookup.geo` took more than 1 s; importing a module must" in str(found)
+
+
+def test_an_import_ends_when_the_command_that_waits_for_it_is_killed(tmp_path: Path) -> None:
+    """Otherwise a module with an endless loop would keep a core busy."""
+    alive = tmp_path / "alive"
+    os.mkfifo(alive)
+    path = write(tmp_path, f"alive = open({str(alive)!r}, 'wb', 0)\nalive.write(b'started')\n{WAITING}started.wait()\n")
+    with os.fdopen(os.open(alive, os.O_RDONLY | os.O_NONBLOCK), "rb", 0) as told:
+        with subprocess.Popen([sys.executable, "-m", "tidegate", "validate", path], stderr=subprocess.PIPE) as command:
+            assert select.select([told], [], [], PATIENCE_S)[0]
+            assert told.read() == b"started"
+            command.kill()
+        assert select.select([told], [], [], PATIENCE_S)[0], "the import goes on"
+        assert told.read() == b""
 
 
 @pytest.mark.usefixtures("_in_a_child")

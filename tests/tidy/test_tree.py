@@ -13,7 +13,7 @@ from tests.tidy import rules
 from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
 
 BASE = frozenset({"clock", "committable", "datatypes", "errors", "ids", "modules"})
-EDGE = frozenset({"threads"})
+EDGE = frozenset({"parent", "threads"})
 FIRST = frozenset({"formats", "config.fields", "state", "storage"})
 LANGUAGE = FIRST | {"user_code", "expressions", "operators"}
 CORE = BASE | LANGUAGE | {"kafka", "config", "plan", "coordinator", "journal", "task"}
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "committable": frozenset({"ids"}),
     "modules": frozenset(),
     "threads": frozenset(),
+    "parent": frozenset(),
     "datatypes": frozenset({"errors", "ids"}),
     "native": frozenset({"datatypes"}),
     "storage": BASE,
@@ -33,7 +34,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "formats": BASE | {"native", "config.fields"},
     "python": frozenset({"config.fields"}),
     "state": BASE | {"native", "formats", "storage"},
-    "user_code": BASE | FIRST | {"python"},
+    "user_code": BASE | FIRST | {"parent", "python"},
     "expressions": BASE | FIRST,
     "operators": BASE | FIRST | {"native", "python", "user_code", "expressions"},
     "kafka": BASE | EDGE | {"native", "formats", "storage"},

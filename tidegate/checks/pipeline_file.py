@@ -95,7 +95,7 @@ def find_references(loaded: LoadedPipeline) -> tuple[str, ...]:
 def probe(request: ProbeRequest) -> Found:
     """Import and describe user code in a child process. Raises CheckKilled if that is killed."""
     # -P: no file in the current directory may shadow a module.
-    child = [sys.executable, "-P", "-m", CODE_PROBE]
+    child = [sys.executable, "-P", "-m", CODE_PROBE, str(os.getpid())]
     try:
         ended = subprocess.run(
             child, input=msgspec.json.encode(request), capture_output=True, timeout=CODE_LIMIT_S, check=False

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.process.parent import die_with_parent
+from tidegate.parent import die_with_parent
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.shapes.registry import JOINED, PYTHON, WINDOWED

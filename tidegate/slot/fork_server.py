@@ -17,7 +17,7 @@ import socket
 import sys
 import warnings
 
-from tidegate.process.parent import die_with_parent
+from tidegate.parent import die_with_parent
 from tidegate.slot import POLARS_THREADS
 from tidegate.slot.fork_guard import is_own, take_over
 

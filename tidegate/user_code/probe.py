@@ -1,8 +1,8 @@
 """Imports and describes user code as a slot imports it, before anything runs.
 
-`python -m tidegate.user_code.probe` reads a JSON object of modules and references, and answers with a JSON object for
-each reference, one a line. It runs in a process of its own, so that importing a user's module has no effect on a
-daemon.
+`python -m tidegate.user_code.probe PID` reads a JSON object of modules and references, and answers with a JSON object
+for each reference, one a line. It runs in a process of its own, so that importing a user's module has no effect on a
+daemon. It ends with the process PID that started it, even in the middle of an import.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.parent import die_with_parent
 from tidegate.user_code.describe import CodeDescription, CodeProblem, describe
 from tidegate.user_code.modules import install_modules
 from tidegate.user_code.wheels import install_wheels
@@ -50,6 +51,7 @@ def answer(request: ProbeRequest) -> Iterator[ProbeAnswer]:
 
 def main() -> None:
     """Answers one request on standard output, and ends. What a module prints goes to standard error."""
+    die_with_parent(int(sys.argv[1]))
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=ProbeRequest)
     with os.fdopen(os.dup(1), "wb", 0) as lines:
         os.dup2(2, 1)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tidegate.errors import TidegateError
-from tidegate.process.parent import die_with_parent
+from tidegate.parent import die_with_parent
 
 NICENESS: Final = 5
 """The daemon and its slots come first. With 10, a read next to slots that use all cores takes longer than it may."""
