@@ -72,6 +72,7 @@ def test_an_order_that_comes_when_the_daemon_has_just_ended_is_hung_up_on(
         (b'{"pipeline": "other"}', JSON, 409, "runs pipeline 'shop', not 'other'"),
         (b'{"pipeline": "shop"}', "text/plain", 415, "send application/json"),
         (b'{"pipeline": "shop"}', "application/x-www-form-urlencoded", 415, "send application/json"),
+        (b'{"pipeline": "shop"}' + b" " * 4096, JSON, 413, "the body has more than 4096 bytes"),
         (b"{", JSON, 400, "truncated"),
         (b'{"pipeline": "\xff\xfe"}', JSON, 400, "can't decode"),
         (b'{"pipeline": "shop", "more": 1}', JSON, 400, "unknown field"),

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 JSON: Final = "application/json"
 API: Final = "/api/v1"
 """The prefix of everything that openapi.py describes."""
+REQUEST_BYTES_MAX: Final = 4096
+"""The size of the body of a command."""
 ORDERS_MAX: Final = 8
 """The number of commands that may be in progress."""
 NOT_READY: Final = HttpRefusal(503, "not-ready", "the daemon is still starting; try again")
@@ -193,6 +195,9 @@ class CommandHandlers:
             order = msgspec.json.decode(await request.read(), type=ControlRequest)
         except UNDECODABLE as error:
             return answer_refusal(HttpRefusal(400, "bad-request", str(error)))
+        except web.HTTPRequestEntityTooLarge:
+            message = f"the body has more than {REQUEST_BYTES_MAX} bytes: send the pipeline and the directory alone"
+            return answer_refusal(HttpRefusal(413, "bad-request", message))
         if order.pipeline != commands.pipeline:
             message = f"this daemon runs pipeline {commands.pipeline!r}, not {order.pipeline!r}"
             return answer_refusal(HttpRefusal(409, "other-pipeline", message))

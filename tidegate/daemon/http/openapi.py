@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.daemon.http.commands import API, COMMANDS, JSON, Command, ControlRequest, Refusal
+from tidegate.daemon.http.commands import API, COMMANDS, JSON, REQUEST_BYTES_MAX, Command, ControlRequest, Refusal
 from tidegate.daemon.http.resources import Resource, ResourceQuery
 
 OPENAPI: Final = "3.1.0"
@@ -30,13 +30,14 @@ _ERRORS: Final = {
     403: "The origin of the request is not allowed: another machine without TLS, or the page of another site.",
     404: "Not found.",
     409: "The daemon runs another pipeline.",
+    413: f"The body has more than {REQUEST_BYTES_MAX} bytes.",
     415: f"The body is not `{JSON}`.",
     421: "The `Host` header does not name this server.",
     500: "The command failed, or an internal error.",
     503: "Not possible now; try again.",
 }
 _READING: Final = (400, 401, 404, 421, 500, 503)
-_COMMANDING: Final = (400, 401, 403, 409, 415, 421, 500, 503)
+_COMMANDING: Final = (400, 401, 403, 409, 413, 415, 421, 500, 503)
 _ROLES: Final[list[dict[str, list[str]]]] = [{"token": []}, {"certificate": []}]
 _PYTHON_NAMES: Final = {"None": "null", "True": "true", "False": "false"}
 _PYTHON: Final = re.compile(r"\b(None|True|False)\b")

@@ -26,7 +26,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tidegate.config.fields.serving import HttpTlsSettings
 from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, decide_reader, is_loopback
-from tidegate.daemon.http.commands import COMMANDS, JSON, CommandHandlers, answer_refusal
+from tidegate.daemon.http.commands import COMMANDS, JSON, REQUEST_BYTES_MAX, CommandHandlers, answer_refusal
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places, make_client_logger
 from tidegate.daemon.http.openapi import make_openapi_resource
 from tidegate.daemon.http.page import INDEX, PREFIX, add_security_headers, answer_file, answer_static, is_page
@@ -55,7 +55,6 @@ ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared
 ACCEPT_TURNS: Final = 3
 """Turns of the loop until aiohttp knows the connection that was accepted last; it closes only connections it knows."""
 BACKLOG: Final = 128
-REQUEST_BYTES_MAX: Final = 4096
 PATHS: Final = {
     "/metrics": "metrics for Prometheus",
     "/livez": "200 while the daemon's event loop runs; otherwise restart the process",
