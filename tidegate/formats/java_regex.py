@@ -31,6 +31,8 @@ _MAX_COLUMN_STEPS = 10_000
 _WIDE_STEPS = 20
 """The measured number of steps of a class of nearly all characters, each of which has one to four bytes in UTF-8."""
 
+_CLOSE_CLASS = r"close it with `]`, or write '\\[' for the character"
+
 
 class RegexRefused(Exception):
     """A pattern that cannot be run with Java's meaning. The text names the part. `remedy` is a replacement if one is
@@ -69,7 +71,7 @@ def derive_rust_regex(pattern: str, *, columns: bool = False) -> Translation:
     reader = _Reader(pattern, _COLUMN_GROUP if columns else _JAVA_GROUP)
     found = reader.alternation()
     if reader.rest:
-        raise RegexRefused(f"unmatched `{reader.rest[0]}`")
+        raise RegexRefused("unmatched `)`", r"open its group with `(`, or write '\\)' for the character")
     most = _MAX_COLUMN_STEPS if columns else _MAX_STEPS
     if found.steps > most:
         raise RegexRefused(f"repetitions that multiply to more than {most:,} steps")
@@ -217,7 +219,7 @@ class _Reader:
         inner = self.alternation()
         self._open = outside
         if not self._take(")"):
-            raise RegexRefused("a group that is not closed")
+            raise RegexRefused("a group that is not closed", r"close it with `)`, or write '\\(' for the character")
         return inner._replace(text=f"{opening}{inner.text})")
 
     def _literal(self, character: str) -> str:
@@ -289,7 +291,7 @@ class _Reader:
         members: list[str] = []
         while True:
             if not self.rest:
-                raise RegexRefused("a class that is not closed")
+                raise RegexRefused("a class that is not closed", _CLOSE_CLASS)
             if self._take("]"):
                 if not members:
                     raise RegexRefused("an empty class, or `]` as its first member", r"write '\\]'")
@@ -301,7 +303,7 @@ class _Reader:
     def _member(self) -> str:
         if self._take("\\"):
             if not self.rest:
-                raise RegexRefused("a class that is not closed")
+                raise RegexRefused("a class that is not closed", _CLOSE_CLASS)
             members = self._named_class()
             if members is not None:
                 return members

@@ -113,7 +113,10 @@ def test_no_pattern_takes_more_than_linear_time() -> None:
         ("pattern: 'a(b)'", "the pattern has no named group, and each column needs one; for instance `pattern:"),
         ("pattern: '(?<x>a)(?<x>b)'", "the pattern has two groups `x`; rename one"),
         ("pattern: '(?<__tidegate_x>a)'", "the column `__tidegate_x` begins with `__tidegate`"),
-        ("pattern: '(?<x>a'", "the pattern has a group that is not closed"),
+        (
+            "pattern: '(?<x>a'",
+            r"the pattern has a group that is not closed; close it with `)`, or write '\(' for the character",
+        ),
         (r"pattern: '(?<x>a){'", r"the pattern has `{` that is not a quantifier; write '\{'"),
         (r"pattern: '(?<x>\S{0,501})'", "the pattern has repetitions that multiply to more than 10,000 steps"),
         ("pattern: 7", "expected a regular expression, got `7`"),

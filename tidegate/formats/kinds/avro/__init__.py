@@ -216,7 +216,7 @@ Of a union of several types, the column's type is written; if there is none, the
         return AvroEncoder(columns, options)
 
 
-_READ_REMEDY: Final = "set a schema for the source that omits the unsupported parts"
+_READ_REMEDY: Final = "correct it, or set a schema for the source that omits the unsupported parts"
 _WRITTEN_REMEDY: Final = "select the columns that the schema has, cast to its types, or name another schema"
 
 
