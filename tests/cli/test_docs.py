@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tests.tidy.pages import USED
 from tests.tidy.tree import PACKAGE, ROOT, python_files
-from tidegate.cli.docs import choose_page, docs, find_pages
+from tidegate.cli.docs import PageMissing, choose_page, docs, find_pages
 from tidegate.cli.main import run_command
 
 NAMED = re.compile(r"`tidegate docs ([a-z/-]+)`")
@@ -48,9 +48,15 @@ def test_an_unknown_page_is_refused_with_the_nearest_one(capsys: pytest.CaptureF
     assert "`tidegate docs` lists all pages" in capsys.readouterr().err
 
 
-def test_an_installation_without_pages_says_so(tmp_path: Path) -> None:
-    from tidegate.cli.docs import PageMissing
+def test_a_page_or_a_folder_without_its_path_is_suggested() -> None:
+    pages = list(find_pages(ROOT / "docs"))
+    with pytest.raises(PageMissing, match="there is no page running; did you mean `operations/running`"):
+        choose_page("running", pages)
+    with pytest.raises(PageMissing, match=r"use one of `operations/bad-records`, .*`operations/running`, "):
+        choose_page("operations", pages)
 
+
+def test_an_installation_without_pages_says_so(tmp_path: Path) -> None:
     with pytest.raises(PageMissing, match="install the wheel of this version again"):
         find_pages(tmp_path / "pages")
 

@@ -78,8 +78,17 @@ def choose_page(asked: str, names: list[str]) -> str:
         for one in names:
             if one.startswith(beginning):
                 return one
-    hint = derive_suggestion(name, names, otherwise="`tidegate docs` lists all pages")
-    raise PageMissing(f"there is no page {asked}; {hint}", page=asked)
+    raise PageMissing(f"there is no page {asked}; {_suggest(name, names)}", page=asked)
+
+
+def _suggest(name: str, names: list[str]) -> str:
+    inside = [one for one in names if one.startswith(f"{name.rstrip('/')}/")]
+    if inside:
+        return "use one of " + ", ".join(f"`{one}`" for one in inside)
+    for one in names:
+        if one.endswith(f"/{name}"):
+            return f"did you mean `{one}`?"
+    return derive_suggestion(name, names, otherwise="`tidegate docs` lists all pages")
 
 
 def _print_list(pages: dict[str, Traversable]) -> None:
