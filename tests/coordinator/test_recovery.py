@@ -354,6 +354,22 @@ def test_a_wrong_cluster_is_no_matter_before_the_first_checkpoint() -> None:
     assert decide_restore(state_of(), facts(identity(cluster_id="cluster-2"))).checkpoint is None
 
 
+@pytest.mark.parametrize(
+    ("command_line", "told"),
+    [
+        (CommandLineDirectives(keep={OperatorName("xyz"): ""}), "--keep xyz: there is no step with state of that name"),
+        (CommandLineDirectives(reset={OperatorName("xyz"): ""}), "--reset xyz: there is no step with state"),
+        (CommandLineDirectives(drop=(OperatorName("xyz"),)), "--drop xyz: there is no checkpoint that could hold"),
+    ],
+)
+def test_an_unknown_name_on_the_command_line_is_refused_before_the_first_checkpoint(
+    command_line: CommandLineDirectives, told: str
+) -> None:
+    """The first start recorded the starting offsets before it refused, and `validate --connect` accepted the name."""
+    with pytest.raises(RestoreRefused, match=told):
+        decide_restore(state_of(), msgspec.structs.replace(facts(), command_line=command_line))
+
+
 def test_the_final_mark_of_the_checkpoint_reaches_the_plan() -> None:
     final = msgspec.structs.replace(CHECKPOINT, final=True)
     state = state_of(final)

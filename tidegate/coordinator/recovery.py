@@ -162,9 +162,12 @@ def decide_chosen(state: JournalState, chosen: Chosen, facts: RestoreFacts) -> R
 def _deal_out(
     state: JournalState, checkpoint: CompletedCheckpoint | None, identity: Identity | None, facts: RestoreFacts
 ) -> RestorePlan:
-    upgrade = decide_upgrade(None, None, facts.definition)
     restored = checkpoint
-    if identity is not None and checkpoint is not None:
+    if identity is None or checkpoint is None:
+        upgrade = decide_upgrade(None, None, facts.definition)
+        if upgrade.refusals:
+            raise refuse_upgrade(upgrade)
+    else:
         upgrade = refuse_unfit(checkpoint, identity, facts)
         restored = msgspec.structs.replace(
             checkpoint,

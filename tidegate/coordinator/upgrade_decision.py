@@ -77,8 +77,39 @@ def decide_upgrade(
     nothing: a start must refuse an upgrade with `refusals`.
     """
     if checkpoint is None or identity is None:
-        return Upgrade(applied_directives=derive_applied({}, now, {}))
+        refusals = _check_names(now, set(), set(), "there is no checkpoint that could hold anything of it")
+        return Upgrade(applied_directives=derive_applied({}, now, {}), refusals=tuple(refusals))
     return _Decision(checkpoint, identity, now, {} if stored is None else stored).decide()
+
+
+def _check_names(
+    now: Definition, known: set[OperatorName], dropped: set[OperatorName], held: str
+) -> Iterator[UpgradeRefusal]:
+    """Refuses command-line directives for unknown names.
+
+    `known` are the names that the checkpoint has, `held` is the reason why another one cannot be dropped. Repeating a
+    drop is allowed, because commands are repeated.
+    """
+    command_line = now.command_line
+    for verb, names in ((KEEP, command_line.keep), (RESET, command_line.reset)):
+        for name in names:
+            if name not in now.fingerprints:
+                there = ", ".join(sorted(now.fingerprints)) or "none"
+                remedy = derive_suggestion(name, now.fingerprints, otherwise="name a step with state")
+                message = f"--{verb} {name}: there is no step with state of that name (there are: {there})"
+                yield UpgradeRefusal(name, message, remedy[0].upper() + remedy[1:])
+    for name, column in command_line.columns:
+        declared = now.states.get(name)
+        if declared is None or column in state_columns(one.shape for one in declared):
+            there = "no step with state of that name" if declared is None else f"still a `{column}` in that step"
+            yield UpgradeRefusal(
+                name, f"--drop {name}.{column}: there is {there}", "Remove it from the command, or from the file"
+            )
+    for name in command_line.drop:
+        if name in known or name in dropped:
+            continue
+        remedy = derive_suggestion(name, known, otherwise="remove it from the command")
+        yield UpgradeRefusal(name, f"--drop {name}: {held}", remedy[0].upper() + remedy[1:])
 
 
 class _Decision:
@@ -439,33 +470,9 @@ class _Decision:
             )
 
     def _check_command_line(self) -> None:
-        """Refuses command-line directives for unknown names.
-
-        Repeating a drop is allowed, because commands are repeated.
-        """
-        now, command_line = self._now, self._now.command_line
-        for verb, names in ((KEEP, command_line.keep), (RESET, command_line.reset)):
-            for name in names:
-                if name not in now.fingerprints:
-                    there = ", ".join(sorted(now.fingerprints)) or "none"
-                    remedy = derive_suggestion(name, now.fingerprints, otherwise="name a step with state")
-                    message = f"--{verb} {name}: there is no step with state of that name (there are: {there})"
-                    self._refuse(name, message, remedy[0].upper() + remedy[1:])
-        for name, column in command_line.columns:
-            declared = now.states.get(name)
-            if declared is None or column in state_columns(one.shape for one in declared):
-                there = "no step with state of that name" if declared is None else f"still a `{column}` in that step"
-                remedy = "Remove it from the command, or from the file"
-                self._refuse(name, f"--drop {name}.{column}: there is {there}", remedy)
         known = {*self._sources, *self._held}
-        for name in command_line.drop:
-            if name in known or name in self._identity.applied_directives:
-                continue
-            remedy = derive_suggestion(name, known, otherwise="remove it from the command")
-            message = f"--drop {name}: checkpoint {self._checkpoint.id} holds nothing of it"
-            self._refuse(
-                name, f"{message} (it has: {', '.join(sorted(known)) or 'nothing'})", remedy[0].upper() + remedy[1:]
-            )
+        held = f"checkpoint {self._checkpoint.id} holds nothing of it (it has: {', '.join(sorted(known)) or 'nothing'})"
+        self._refusals.extend(_check_names(self._now, known, {*self._identity.applied_directives}, held))
 
     def _carry_begun(self) -> dict[OperatorName, dict[str, CheckpointId]]:
         found: dict[OperatorName, dict[str, CheckpointId]] = {}
