@@ -135,7 +135,7 @@ def test_a_watermark_directly_after_another_takes_its_place(ordered: bool) -> No
 
 @BOTH
 def test_the_end_of_time_leaves_the_watermark_before_it_in_its_place(ordered: bool) -> None:
-    queue = make_queue(10, ordered=ordered)
+    queue = CallQueue(10, ordered=ordered)
     (call,) = add(queue, 1)
     for time_ms in (7, 8, END_OF_TIME):
         queue.put(WatermarkMark(time_ms))

@@ -31,7 +31,7 @@ from tidegate.formats.kinds.debezium.envelope import (
 )
 from tidegate.formats.kinds.debezium.json.schemas import NAMED, UNITS, VARIABLE
 from tidegate.formats.kinds.debezium.json.values import UNITS_OF, read_date, read_local, read_timestamps, scaled
-from tidegate.formats.kinds.json.types import DOES_NOT_FIT, exact_decimal, rephrase, read_moment, shown
+from tidegate.formats.kinds.json.types import DOES_NOT_FIT, exact_decimal, read_moment, rephrase, shown
 from tidegate.native.avro import Step
 
 Read = Callable[[Any], Any]
