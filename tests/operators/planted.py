@@ -66,7 +66,7 @@ AT_REGISTRATION: Final = (
         "`KIND` is no StepKind: write `KIND = SampleKind()`",
         ("KIND = SampleKind()", "KIND = SampleKind"),
     ),
-    ("no_word", "has no `word`", ('    word = "sample"\n', "")),
+    ("no_key", "has no `key`", ('    key = "sample"\n', "")),
     ("no_operator", "has no `operator`", ("    operator = SampleOperator\n", "")),
     ("no_fields", "has no `fields`", ("    def fields(", "    def field(")),
     ("no_open", "has no `open`", ("    def open(", "    def opens(")),

@@ -96,8 +96,8 @@ def _find_undeclared(kind: StepKind) -> Iterator[str]:
         name = kind.__name__ if isinstance(kind, type) else "..."
         yield f"`KIND` is no StepKind: write `KIND = {name}()`"
         return
-    if not hasattr(kind, "word"):
-        yield "has no `word`: the key that makes a step one of this kind"
+    if not hasattr(kind, "key"):
+        yield "has no `key`: the key of the file that makes a step one of this kind"
     if type(kind).build is StepKind.build:
         yield "has no `build`"
     if isinstance(kind, KeyedKind) and type(kind).build is KeyedKind.build:
