@@ -170,7 +170,7 @@ class KeyedKind(StepKind):
         for name, _ in operator.added_columns():
             if name in context.columns:
                 remedy = "rename it with a `select` before this step"
-                context.problem((self.word,), f"there is already a column `{name}`", remedy)
+                context.problem((self.key,), f"there is already a column `{name}`", remedy)
                 return
         context.declare_columns(dict(operator.output_columns()))
         if all(usable):
