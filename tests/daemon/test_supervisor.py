@@ -25,7 +25,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
-from tidegate.ids import MAIN_CLUSTER
+from tidegate.ids import MAIN_CLUSTER, Attempt
 from tidegate.journal.journal import Journal
 from tidegate.process.logs import JsonFormatter, LogContext
 from tidegate.sinks.hanging_transactions import ResolveReport
@@ -129,6 +129,38 @@ def test_the_log_line_of_an_attempt_that_failed_has_the_code_and_the_fields_of_t
     line = JsonFormatter(LogContext("shop")).format(record)
     assert '"code":"slot-failed"' in line
     assert '"fields":{"code":"broker-unavailable"' in line
+
+
+class OnAFullDisk(Planned):
+    """Its attempts fail before they run; the fifth one runs, and is lost for another reason."""
+
+    async def _run_attempt(self) -> None:
+        self.number += 1
+        if self.number == 5:
+            self.on_running(Attempt(5))
+            self.error = SlotError("slot 1: lost", code="slot-failed", fault="")
+        if self.number == 6:
+            self.stop()
+            return
+        raise self.error
+
+
+def test_attempts_that_fail_alike_have_one_line_and_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    """The delay is in the line, so that no two were the same: a full disk wrote 27 of them in 45 s."""
+    caplog.set_level(logging.INFO)
+    attempts = OnAFullDisk(deploying=True)
+    with pytest.raises(ShutdownIncomplete):
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
+    lines = [line for line in caplog.messages if line.startswith("attempt")]
+    assert [line.partition(" after")[0].partition(" in ")[0] for line in lines] == [
+        "attempt failed",
+        "attempts failed 3 times more",
+        "attempt 5 is running",
+        "attempt failed",
+    ]
+    assert "the storage is full; retrying" in lines[0]
+    assert lines[1].endswith(" s: the storage is full")
+    assert len(attempts.failures) == 5
 
 
 def test_a_new_topic_is_no_failure_that_counts_for_the_limit_of_a_crash_loop() -> None:

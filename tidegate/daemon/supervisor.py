@@ -29,6 +29,7 @@ from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded, TidegateError
 from tidegate.ids import Attempt, ClusterName
 from tidegate.plan.graph import Plan
+from tidegate.process.repeated_messages import Repeats, render_repeats
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import StorageNotShared
 
@@ -92,6 +93,8 @@ class Supervisor(AttemptListener):
         self._failed: TidegateError | None = None
         self._left = ""
         self._history = RestartHistory()
+        self._failures: Repeats[str] = Repeats(elapsed=services.clock.monotonic)
+        """Failures by message since an attempt has run: on a full disk, all attempts fail at once and alike."""
 
     @property
     def stopping(self) -> bool:
@@ -249,6 +252,7 @@ class Supervisor(AttemptListener):
     @override
     def on_running(self, attempt: Attempt) -> None:
         self._services.metrics.state(PipelineState.RUNNING)
+        self._tell_repeats(everything=True)
         logger.info("attempt %d is running", attempt)
         self.housekeeping.resume(attempt)
         if self.stopping and self.runner is not None:
@@ -350,13 +354,16 @@ class Supervisor(AttemptListener):
         try:
             delay_ms = self._decide_restart(error, int(now * 1000), failed.ran_ms)
         except TidegateError:
+            self._tell_repeats(everything=True)
             self._tell_failure(error, failed)
             raise
         restarting = msgspec.structs.replace(failed, followed_by=FollowedBy.RESTART, restart_after_ms=delay_ms)
         self._tell_failure(error, restarting)
         metrics.restarted(error.code)
         metrics.state(PipelineState.RESTARTING, error.message)
-        logger.warning(
+        self._tell_repeats(everything=False)
+        logger.log(
+            logging.WARNING if self._failures.may_say(error.message) else logging.DEBUG,
             "attempt failed after %.1f s: %s%s; %s",
             now - started,
             error.message,
@@ -368,6 +375,11 @@ class Supervisor(AttemptListener):
         )
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop_requested.wait(), delay_ms / 1000)
+
+    def _tell_repeats(self, *, everything: bool) -> None:
+        """Logs how often attempts have failed alike since that had a line."""
+        for message, times, seconds in self._failures.overdue(everything=everything):
+            logger.warning("attempts failed %s in %.0f s: %s", render_repeats(times), max(1.0, seconds), message)
 
     def _decide_restart(self, error: TidegateError, now_ms: int, ran_ms: int) -> int:
         """Returns the delay before the next attempt in milliseconds.
