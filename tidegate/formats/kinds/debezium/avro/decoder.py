@@ -24,7 +24,14 @@ from tidegate.formats.kinds.avro.schema import AvroType, NoDeclaredField
 from tidegate.formats.kinds.avro.values import ReferenceReader
 from tidegate.formats.kinds.debezium import ADDED
 from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, Row, find_row, parse_event, plain, project
-from tidegate.formats.kinds.debezium.avro.values import UnfitValue, find_field_steps, find_reader, find_step, read_at
+from tidegate.formats.kinds.debezium.avro.values import (
+    Read,
+    UnfitValue,
+    find_field_steps,
+    find_reader,
+    find_step,
+    unchanged,
+)
 from tidegate.formats.kinds.debezium.changes import make_frame
 from tidegate.formats.kinds.debezium.envelope import (
     DELETE,
@@ -48,6 +55,8 @@ from tidegate.native.library import Library
 _READ: Final = (BEFORE, AFTER, OP_FIELD)
 _OPS_AFTER: Final = [op for op, side in ROWS.items() if side == AFTER]
 """Operations of events whose row is the one after the change."""
+_AVAILABLE: Final = frozenset({"boolean", "int", "long", "float", "double", "fixed"})
+"""Types that have no placeholder for an unavailable value."""
 
 
 def change_decoder(declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> SchemaDecoder:
@@ -112,14 +121,17 @@ class ReferenceChanges:
         """
         row = changes.row
         self._of = changes
-        self._readers = [
-            (name, find_reader(row.fields[name], kind, row.place(name), changes.unit_of(name)))
-            for name, kind in changes.own
-            if name in row.fields
+        self._readers: list[tuple[str, Read]] = []
+        for name, kind in changes.own:
+            known = row.fields.get(name)
+            read = unchanged if known is None else find_reader(known, kind, row.place(name), changes.unit_of(name))
+            self._readers.append((name, read))
+        self._suspects = [
+            name for name, _ in changes.own if name in row.fields and row.fields[name].bare.kind not in _AVAILABLE
         ]
-        read = project(event, row, changes.own)
-        columns = [(field.name, column_type(field.type, field.name)) for field in read.fields]
-        self._events = ReferenceReader(plain(event), read, columns, skipped)
+        projected = project(event, row, changes.own)
+        columns = [(field.name, column_type(field.type, field.name)) for field in projected.fields]
+        self._events = ReferenceReader(plain(event), projected, columns, skipped)
         self._fields = [name for name, _ in columns]
 
     def read(self, bodies: Sequence[bytes]) -> tuple[pl.DataFrame, list[RecordFailure]]:
@@ -151,19 +163,28 @@ class ReferenceChanges:
             raise lacks_before(self._of.lacking, f"{BEFORE}.{self._of.lacking}")
         sides = [ROWS[op], BEFORE] if retracted and op == UPDATE else [ROWS[op]]
         for side in sides:
-            for name, _ in self._readers:
+            for name in self._suspects:
                 if is_unavailable(event[side].get(name)):
                     raise not_in_log(f"{side}.{name}")
         row, *more = [self._row(side, event[side]) for side in sides]
         return _Change(op, row, more[0] if more else None)
 
     def _row(self, side: str, values: Mapping[str, Any]) -> Sequence[Any]:
-        row = {name: read_at(f"{side}.{name}", read, values.get(name)) for name, read in self._readers}
-        return [row.get(name) for name, _ in self._of.read]
+        """Returns the values of all declared columns. Raises UnfitValue."""
+        row: list[Any] = []
+        name = ""
+        try:
+            for name, read in self._readers:
+                value = values.get(name)
+                row.append(value if value is None or read is unchanged else read(value))
+        except UnfitValue as error:
+            raise error.inside(f"{side}.{name}") from error
+        return row
 
     def _columns(self, rows: Sequence[Sequence[Any]]) -> list[pl.Series]:
-        values = zip(*rows, strict=True) if rows else [()] * len(self._of.read)
-        return [make_column(name, kind, column) for (name, kind), column in zip(self._of.read, values, strict=True)]
+        values = zip(*rows, strict=True) if rows else [()] * len(self._of.own)
+        found = zip(self._of.own, values, strict=True)
+        return [make_column(name, kind, column) for (name, kind), column in found if (name, kind) in self._of.read]
 
 
 class CertainChanges(Certain):

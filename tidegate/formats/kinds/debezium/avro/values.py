@@ -30,7 +30,7 @@ from tidegate.formats.kinds.debezium.envelope import (
     UNAVAILABLE_UUID,
 )
 from tidegate.formats.kinds.debezium.json.schemas import NAMED, UNITS, VARIABLE
-from tidegate.formats.kinds.debezium.json.values import UNITS_OF, read_date, read_local, read_timestamps, scaled
+from tidegate.formats.kinds.debezium.json.values import UNITS_OF, read_date, read_local, scaled
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, exact_decimal, read_moment, rephrase, shown
 from tidegate.native.avro import Step
 
@@ -79,8 +79,8 @@ class _Unlike(Exception):
     """No value of the writer's type can be converted to the column's."""
 
 
-def read_at(place: str, read: Read, value: Any) -> Any:
-    """Converts a value of a row, or a part of one. Raises UnfitValue with the place."""
+def _read_at(place: str, read: Read, value: Any) -> Any:
+    """Converts a part of a value. Raises UnfitValue with the place."""
     if value is None:
         return None
     try:
@@ -98,7 +98,7 @@ def find_reader(one: AvroType, kind: DataType, place: str, unit: str) -> Read:
     one = one.bare
     if one.kind == "union" and column_type(plain(one), place) == kind:
         if kind.kind != "struct":
-            return _unchanged
+            return unchanged
         members = [branch for branch in plain(one).branches if branch.kind != "null"]
         one = AvroType("record", fields=tuple(AvroField(f"member{at}", each) for at, each in enumerate(members)))
     try:
@@ -111,7 +111,7 @@ def find_reader(one: AvroType, kind: DataType, place: str, unit: str) -> Read:
         if one.kind == "record" and kind.kind == "struct":
             types = {field.name: field.type for field in one.fields}
             fields = [
-                (name, find_reader(types[name], each, f"{place}.{name}", unit) if name in types else _unchanged)
+                (name, find_reader(types[name], each, f"{place}.{name}", unit) if name in types else unchanged)
                 for name, each in kind.fields
             ]
             return partial(_read_struct, fields)
@@ -120,20 +120,21 @@ def find_reader(one: AvroType, kind: DataType, place: str, unit: str) -> Read:
         raise AvroRefusal(place, f"the writer's type is {word_of(one)}, which cannot become {kind}{why}") from why
 
 
-def _unchanged(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
+    """Returns the value."""
     return value
 
 
 def _read_array(element: Read, values: Iterable[Any]) -> Any:
-    return tuple(read_at(f"[{index}]", element, value) for index, value in enumerate(values))
+    return tuple(_read_at(f"[{index}]", element, value) for index, value in enumerate(values))
 
 
 def _read_map(element: Read, entries: Iterable[Any]) -> Any:
-    return tuple((entry["key"], read_at("[...]", element, entry["value"])) for entry in entries)
+    return tuple((entry["key"], _read_at("[...]", element, entry["value"])) for entry in entries)
 
 
 def _read_struct(fields: Iterable[tuple[str, Read]], values: Mapping[str, Any]) -> Any:
-    return tuple(read_at(f".{name}", read, values.get(name)) for name, read in fields)
+    return tuple(_read_at(f".{name}", read, values.get(name)) for name, read in fields)
 
 
 def _find_simple(one: AvroType, kind: DataType, unit: str) -> Read:
@@ -143,7 +144,7 @@ def _find_simple(one: AvroType, kind: DataType, unit: str) -> Read:
     if one.logical == "decimal" or one.kind == "record":
         raise _Unlike
     if ways in _UNCHANGED:
-        return _unchanged
+        return unchanged
     if ways in _FLOATS:
         return float
     if ways == ("string", "binary"):
@@ -157,7 +158,7 @@ def _find_simple(one: AvroType, kind: DataType, unit: str) -> Read:
     if kind.kind in _OF_TEXT and one.kind == "string":
         return partial(_read_calendar, _OF_TEXT[kind.kind])
     if kind.kind in _OF_TEXT and one.kind == "long":
-        return partial(_read_calendar, read_timestamps(_micros_of(one, unit), _OF_TEXT[kind.kind]))
+        return partial(_read_since, *_micros_of(one, unit))
     raise _Unlike
 
 
@@ -193,6 +194,14 @@ def _read_small(kind: DataType, value: int) -> int:
     if not low <= value <= high:
         raise UnfitValue(FailureKind.OUT_OF_RANGE, f"{value} does not fit into {kind}, which is from {low} to {high}")
     return value
+
+
+def _read_since(factor: int, divisor: int, value: int) -> int:
+    """Fractions of a microsecond are truncated."""
+    micros = value * factor // divisor
+    if not FIRST_MOMENT <= micros <= LAST_MOMENT:
+        raise UnfitValue(FailureKind.OUT_OF_RANGE, f"{value} is not a timestamp of the years 1 to 9999")
+    return micros
 
 
 def _read_calendar(read: Callable[[Any], dt.date], value: Any) -> int:

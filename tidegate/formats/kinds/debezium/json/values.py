@@ -10,7 +10,7 @@ import base64
 import binascii
 import datetime as dt
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final, Literal
 
 import msgspec
@@ -36,6 +36,8 @@ UNITS_OF: Final[dict[str, tuple[int, int]]] = {"ms": (1000, 1), "us": (1, 1), "n
 """Factor and divisor to microseconds; fractions are truncated."""
 _NOT_FINITE: Final = Literal["NaN", "Infinity", "-Infinity"]
 """The texts that Connect's converter writes for them."""
+_EXACT: Final = Context(prec=200)
+"""More digits than any number has that is read here."""
 _DIGITS_MAX: Final = 64
 """Maximum length of a base64 text: 48 bytes hold more than any decimal."""
 
@@ -60,9 +62,9 @@ def own_types(options: FormatOptions, said: Mapping[str, Said]) -> OwnTypes:
                 case "date":
                     return own_type(str(kind), read_date)
                 case "timestamp" if unit is not None:
-                    return own_type(str(kind), read_timestamps(unit, read_moment))
+                    return own_type(str(kind), _timestamps(unit, read_moment))
                 case "timestamp_ntz":
-                    return own_type(str(kind), read_local if unit is None else read_timestamps(unit, read_local))
+                    return own_type(str(kind), read_local if unit is None else _timestamps(unit, read_local))
             return None
 
         return find
@@ -114,9 +116,8 @@ def _unscaled(text: str) -> int | None:
 
 
 def scaled(unscaled: int, scale: int) -> Decimal:
-    """Returns the exact decimal; a context would round it."""
-    digits = tuple(map(int, str(abs(unscaled))))
-    return Decimal((int(unscaled < 0), digits, -scale))
+    """Returns the exact decimal."""
+    return Decimal(unscaled).scaleb(-scale, _EXACT)
 
 
 def read_date(value: Any) -> dt.date:
@@ -137,8 +138,8 @@ def read_local(value: Any) -> dt.datetime:
     return json_types.read_local(value.removesuffix("Z") if isinstance(value, str) else value)
 
 
-def read_timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
-    """Returns a reader of integers, of which `unit` are factor and divisor to microseconds, or texts."""
+def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
+    """Returns a reader of integers or texts."""
 
     def read(value: Any) -> dt.datetime:
         if not isinstance(value, int) or isinstance(value, bool):
