@@ -386,8 +386,8 @@ def snapshot_taken_when_it_is_uploaded(patch: Patch) -> None:
 
 def newer_transactions_committed_behind_a_lost_one(patch: Patch) -> None:
     """ADR 4."""
-    real = Committer._ask
-    patch.setattr(Committer, "_ask", lambda self, permit, hold=True: real(self, permit, False))
+    real = Committer._end_all
+    patch.setattr(Committer, "_end_all", lambda self, permit, hold=True: real(self, permit, False))
 
 
 def refusal_taken_for_an_end(patch: Patch) -> None:

@@ -48,30 +48,31 @@ REPORTED_PARTITIONS: Final = 20
 FIRST_ATTEMPT: Final = Attempt(0)
 REPORTED_IDS: Final = 4
 
-
 _TROUBLE: Final = frozenset({CommitOutcome.LOST, CommitOutcome.GONE, CommitOutcome.UNDECIDABLE})
 
-_Asked = tuple[Committable, EndAnswer | None, CommitOutcome, list[Marker]]
-"""Without an answer, the broker was not asked, since an older transaction of the same sink is not committed."""
+_Ended = tuple[Committable, EndAnswer | None, CommitOutcome, list[Marker]]
+"""A transaction, the coordinator's answer, the outcome, and the markers that were read. Without an answer, the broker
+was not asked, since an older transaction of the same sink is not committed.
+"""
 
 
 class CommitClient(Protocol):
     """The part of TransactionClient used here."""
 
     def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
-        """Commits all."""
+        """Commits transactions. Returns an answer for each, in order."""
 
     def outcome(self, written: WrittenRange, producer: ProducerId, timeout_s: float) -> Marker:
-        """Reads the marker; `timeout_s` applies to each piece of the log."""
+        """Returns how a transaction ended in one partition. `timeout_s` applies to each piece of the log."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
-        """Asks the coordinator."""
+        """Returns what the coordinator knows of a transactional id; None if it does not know the id."""
 
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
-        """Returns all ids with the prefix."""
+        """Returns the transactions of all ids that begin with the prefix."""
 
     def fence(self, transactional_id: TransactionalId, timeout_s: float) -> ProducerId:
-        """Aborts the transaction and fences its producer."""
+        """Aborts an open transaction and fences its producer. Returns the newest producer of the id."""
 
 
 class Committer:
@@ -106,7 +107,7 @@ class Committer:
         """
         outcomes = []
         trouble: PipelineStopped | None = None
-        for committable, answer, outcome, markers in self._ask(permit):
+        for committable, answer, outcome, markers in self._end_all(permit):
             outcomes.append(outcome)
             if answer is not None and outcome in _TROUBLE and trouble is None:
                 trouble = self._explain(permit, committable, answer, outcome, markers)
@@ -123,7 +124,7 @@ class Committer:
         committed: list[Committable] = []
         lost: list[LostTransaction] = []
         held: list[Committable] = []
-        for committable, answer, outcome, markers in self._ask(permit, hold):
+        for committable, answer, outcome, markers in self._end_all(permit, hold):
             outcomes.append(outcome)
             if answer is None:
                 held.append(committable)
@@ -145,63 +146,6 @@ class Committer:
         for committable in settlement.held:
             if not self._is_committed(committable):  # fencing would make its coordinator forget the commit
                 self._client.fence(committable.transactional_id, timeout_s=self._timeout_s)
-
-    def _is_committed(self, committable: Committable) -> bool:
-        description = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
-        if description is None or description.state not in (
-            CoordinatorState.PREPARE_COMMIT,
-            CoordinatorState.COMPLETE_COMMIT,
-        ):
-            return False
-        return description.producer == committable.producer
-
-    def _ask(self, permit: CommitPermit, hold: bool = True) -> list[_Asked]:
-        """Ends everything and decides the outcomes from the answers, or else from the markers, in the permit's order.
-
-        Older checkpoints come first: while a transaction of a sink is not committed, nothing newer of that sink becomes
-        visible. Only the coordinators' answers count against the timeout; otherwise a long search for markers would
-        leave later transactions unasked.
-        """
-        left_s = self._timeout_s
-        markers_by: float | None = None
-        asked: dict[int, _Asked] = {}
-        behind: set[OperatorName] = set()
-        for checkpoint in sorted({committable.checkpoint for committable in permit.committables}):
-            same = [(i, one) for i, one in enumerate(permit.committables) if one.checkpoint == checkpoint]
-            asked.update({i: (one, None, CommitOutcome.STILL_OPEN, []) for i, one in same if one.sink in behind})
-            now = [(i, one) for i, one in same if one.sink not in behind]
-            begun = self._clock.monotonic()
-            answers = self._client.end_transactions([one for _, one in now], timeout_s=left_s)
-            left_s = max(0.0, left_s - (self._clock.monotonic() - begun))
-            if markers_by is None:
-                markers_by = self._clock.monotonic() + MARKER_TIMEOUT_S
-            for (i, one), answer in zip(now, answers, strict=True):
-                asked[i] = (one, answer, *self._decide(permit, one, answer, markers_by))
-                if hold and not asked[i][2].committed:
-                    behind.add(one.sink)
-        return [asked[i] for i in range(len(permit.committables))]
-
-    def _decide(
-        self, permit: CommitPermit, committable: Committable, answer: EndAnswer, deadline: float
-    ) -> tuple[CommitOutcome, list[Marker]]:
-        outcome = decide_from_answer(answer)
-        if outcome is not None:
-            return outcome, []
-        try:
-            outcome, markers = self._settle(committable, deadline)
-        except BrokerUnavailable as error:
-            logger.warning("transaction %s: %s", committable.transactional_id, error.message)
-            return CommitOutcome.STILL_OPEN, []
-        if outcome is CommitOutcome.STILL_OPEN and answer is EndAnswer.NOT_AUTHORIZED:
-            raise KafkaRefused(
-                f"this user may not end transaction {committable.transactional_id} of checkpoint "
-                f"{committable.checkpoint}; grant WRITE to it on the transactional ids that begin with the pipeline's "
-                f"name and a dot"
-            )
-        if outcome is CommitOutcome.GONE and self._accept_gone == permit.checkpoint:
-            logger.warning("counted as committed, as --accept-gone %d says: %s", permit.checkpoint, _place(committable))
-            return CommitOutcome.ACCEPTED, markers
-        return outcome, markers
 
     def fence_leftovers(
         self,
@@ -242,7 +186,64 @@ class Committer:
                 )
         return [*fenced[True], *fenced[False]]
 
-    def _settle(self, committable: Committable, deadline: float) -> tuple[CommitOutcome, list[Marker]]:
+    def _is_committed(self, committable: Committable) -> bool:
+        description = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
+        if description is None or description.state not in (
+            CoordinatorState.PREPARE_COMMIT,
+            CoordinatorState.COMPLETE_COMMIT,
+        ):
+            return False
+        return description.producer == committable.producer
+
+    def _end_all(self, permit: CommitPermit, hold: bool = True) -> list[_Ended]:
+        """Ends everything and decides the outcomes from the answers, or else from the markers, in the permit's order.
+
+        Older checkpoints come first: while a transaction of a sink is not committed, nothing newer of that sink becomes
+        visible. Only the coordinators' answers count against the timeout; otherwise a long search for markers would
+        leave later transactions unasked.
+        """
+        left_s = self._timeout_s
+        markers_by: float | None = None
+        ended: dict[int, _Ended] = {}
+        behind: set[OperatorName] = set()
+        for checkpoint in sorted({committable.checkpoint for committable in permit.committables}):
+            same = [(i, one) for i, one in enumerate(permit.committables) if one.checkpoint == checkpoint]
+            ended.update({i: (one, None, CommitOutcome.STILL_OPEN, []) for i, one in same if one.sink in behind})
+            now = [(i, one) for i, one in same if one.sink not in behind]
+            begun = self._clock.monotonic()
+            answers = self._client.end_transactions([one for _, one in now], timeout_s=left_s)
+            left_s = max(0.0, left_s - (self._clock.monotonic() - begun))
+            if markers_by is None:
+                markers_by = self._clock.monotonic() + MARKER_TIMEOUT_S
+            for (i, one), answer in zip(now, answers, strict=True):
+                ended[i] = (one, answer, *self._decide(permit, one, answer, markers_by))
+                if hold and not ended[i][2].committed:
+                    behind.add(one.sink)
+        return [ended[i] for i in range(len(permit.committables))]
+
+    def _decide(
+        self, permit: CommitPermit, committable: Committable, answer: EndAnswer, deadline: float
+    ) -> tuple[CommitOutcome, list[Marker]]:
+        outcome = decide_from_answer(answer)
+        if outcome is not None:
+            return outcome, []
+        try:
+            outcome, markers = self._read_markers(committable, deadline)
+        except BrokerUnavailable as error:
+            logger.warning("transaction %s: %s", committable.transactional_id, error.message)
+            return CommitOutcome.STILL_OPEN, []
+        if outcome is CommitOutcome.STILL_OPEN and answer is EndAnswer.NOT_AUTHORIZED:
+            raise KafkaRefused(
+                f"this user may not end transaction {committable.transactional_id} of checkpoint "
+                f"{committable.checkpoint}; grant WRITE to it on the transactional ids that begin with the pipeline's "
+                f"name and a dot"
+            )
+        if outcome is CommitOutcome.GONE and self._accept_gone == permit.checkpoint:
+            logger.warning("counted as committed, as --accept-gone %d says: %s", permit.checkpoint, _place(committable))
+            return CommitOutcome.ACCEPTED, markers
+        return outcome, markers
+
+    def _read_markers(self, committable: Committable, deadline: float) -> tuple[CommitOutcome, list[Marker]]:
         """Reads the markers of a refused transaction until one decides; returns STILL_OPEN if none arrives in time.
 
         Reads them at least once.
