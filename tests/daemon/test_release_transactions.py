@@ -21,7 +21,7 @@ from tidegate.coordinator.entries import ClusterIdentity
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.release_transactions import leave
+from tidegate.daemon.release_transactions import release_transactions
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, TransactionalId
 from tidegate.journal.journal import Journal
@@ -130,7 +130,7 @@ def left_by(
         in_journal_thread=in_journal_thread,
         metrics=metrics or PipelineMetrics("shop", "0"),
     )
-    return asyncio.run(leave(cast("Any", plan), cast("Any", services), cause, verified=verified))
+    return asyncio.run(release_transactions(cast("Any", plan), cast("Any", services), cause, verified=verified))
 
 
 def test_what_is_committed_is_on_record_and_older_attempts_are_still_this_daemons() -> None:
@@ -415,7 +415,7 @@ def test_a_cluster_with_sources_only_blocks_nobody() -> None:
         metrics=PipelineMetrics("shop", "0"),
     )
     plan = SimpleNamespace(pipeline="shop", exactly_once=True, operators=lambda _kind: sinks)
-    assert asyncio.run(leave(cast("Any", plan), cast("Any", services), None)) == ""
+    assert asyncio.run(release_transactions(cast("Any", plan), cast("Any", services), None)) == ""
 
 
 async def _at_once(call: Callable[[], T]) -> T:

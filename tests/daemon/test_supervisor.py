@@ -379,7 +379,7 @@ def test_what_a_recovery_has_still_to_commit_is_not_saved(monkeypatch: pytest.Mo
         return ""
 
     monkeypatch.setattr("tidegate.daemon.supervisor.recover", recover)
-    monkeypatch.setattr("tidegate.daemon.supervisor.leave", nothing_left)
+    monkeypatch.setattr("tidegate.daemon.supervisor.release_transactions", nothing_left)
     with pytest.raises(PipelineStopped):
         asyncio.run(Supervisor._run_attempt(attempts))
     assert seen == [True, True]

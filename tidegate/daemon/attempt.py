@@ -31,7 +31,7 @@ from tidegate.daemon.control_server import Listener, SlotLost
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.instructions import CoordinatorFailed, InstructionExecutor
 from tidegate.daemon.recovery_stages import Recovered
-from tidegate.daemon.release_transactions import leave
+from tidegate.daemon.release_transactions import release_transactions
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.taps import TappedRows
@@ -85,7 +85,8 @@ class AttemptRunner:
     ) -> None:
         restore = recovered.restore
         self.attempt = restore.attempt
-        self.wrote_on = False  # slots were connected after the release: they may have opened transactions since
+        self.may_have_left_transactions = False
+        """True if slots were still connected at the release, and may have opened transactions since."""
         self._plan = plan
         self._coordinator = coordinator
         self._services = services
@@ -97,7 +98,7 @@ class AttemptRunner:
         self._failures: list[TidegateError] = []
         self._outcome: asyncio.Future[None] = self._loop.create_future()
         self._job_ended: asyncio.Future[str | None] = self._loop.create_future()
-        self._settled = asyncio.Event()
+        self._released = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._begun = False
         self._ending = False
@@ -139,7 +140,7 @@ class AttemptRunner:
             self._slots.taps.close()
             if self._timer is not None:
                 self._timer.cancel()
-            await asyncio.gather(self._end_job(job.cancel), self._settle(), self._executor.close())
+            await asyncio.gather(self._end_job(job.cancel), self._release(), self._executor.close())
             self._host.server.dismiss()
             ended = AttemptEnded(self._now_ms())
             self._services.metrics.coordinator_answered(ended, self._coordinator.handle(ended))
@@ -164,11 +165,13 @@ class AttemptRunner:
         """Returns the likely cause of a checkpoint directory that a slot does not share."""
         return await self._slots.find_cause(unseen)
 
-    async def cut(self) -> None:
-        """Ends the attempt without a final checkpoint; returns when it decides nothing more and Kafka is clean."""
+    async def end_at_once(self) -> None:
+        """Ends the attempt without a final checkpoint. Returns when it decides nothing more and no transaction is left
+        open in Kafka.
+        """
         if not self._outcome.done():
             self._end_with(AttemptFailed("interrupted by a second signal"))
-        await self._settled.wait()
+        await self._released.wait()
 
     def cancel(self) -> None:
         """Ends the attempt at once, before it runs: there is nothing to save yet."""
@@ -283,15 +286,15 @@ class AttemptRunner:
         delay_s = max(0.0, (deadline_ms - self._now_ms()) / 1000)
         self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(self._now_ms())))
 
-    async def _settle(self) -> None:
+    async def _release(self) -> None:
         """Releases the transactions while the job ends and a savepoint is copied: a slot that hangs delays nothing."""
         await self._executor.settle()
         writing = any(not slot.closed.is_set() for slot in self._slots.connections)
-        left = await leave(self._plan, self._services, self._outcome.exception())
+        left = await release_transactions(self._plan, self._services, self._outcome.exception())
         if left:
             logger.warning("%s", left)
-        self.wrote_on = writing and not left
-        self._settled.set()
+        self.may_have_left_transactions = writing and not left
+        self._released.set()
 
     async def _end_job(self, cancel: Callable[[], None]) -> None:
         """Asks the slots to return, which takes a few hundred ms. Those that do not are left to Spark's slower kill."""

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LEAVE_S: Final = 10.0
+RELEASE_S: Final = 10.0
 COMMIT_S: Final = 6.0
 """How long to wait for commits in one cluster, so that open transactions in another one are still aborted."""
 JOURNAL_S: Final = 1.0
@@ -41,7 +41,9 @@ Two calls and the remaining work must also fit into the exit after a second sign
 """
 
 
-async def leave(plan: Plan, services: Services, cause: BaseException | None, *, verified: bool = True) -> str:
+async def release_transactions(
+    plan: Plan, services: Services, cause: BaseException | None, *, verified: bool = True
+) -> str:
     """Releases the transactions of this daemon's attempts, the last of which ended with `cause`.
 
     Returns an empty text if Kafka is clean; otherwise a text for the log about what may be left open and why.
@@ -59,9 +61,11 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
         why = _tell_silent(services.kafka, silent)
     try:
         if kafka.clusters:
-            decided = await asyncio.wait_for(_leave(plan, services, kafka, cause, verified=verified), LEAVE_S)
+            decided = await asyncio.wait_for(
+                _commit_and_abort(plan, services, kafka, cause, verified=verified), RELEASE_S
+            )
     except TimeoutError:
-        why = f"not done within {LEAVE_S:g} s"
+        why = f"not done within {RELEASE_S:g} s"
     except TidegateError as error:
         why = error.message
     if not (decided or why):
@@ -114,7 +118,7 @@ def describe_undone(state: JournalState) -> str:
     )
 
 
-async def _leave(
+async def _commit_and_abort(
     plan: Plan, services: Services, kafka: KafkaClusters, cause: BaseException | None, *, verified: bool
 ) -> str:
     """Releases the transactions in these clusters; describes those that are or may be decided and are not committed."""

@@ -22,7 +22,7 @@ from tidegate.daemon.housekeeping import Housekeeping
 from tidegate.daemon.ownership import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.daemon.recovery_stages import Recovered
-from tidegate.daemon.release_transactions import describe_undone, leave
+from tidegate.daemon.release_transactions import describe_undone, release_transactions
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.status import PipelineState
@@ -217,7 +217,7 @@ class Supervisor(AttemptListener):
         """
         try:
             async with asyncio.timeout(HURRY_S):
-                await self._cut()
+                await self._end_at_once()
         except TimeoutError:
             logger.warning(
                 "some open transactions could not be aborted within %g s: readers of committed records may be "
@@ -225,12 +225,14 @@ class Supervisor(AttemptListener):
                 HURRY_S,
             )
 
-    async def _cut(self) -> None:
-        """Cuts the attempt off; returns when it decides nothing more and no transaction is left open in Kafka."""
+    async def _end_at_once(self) -> None:
+        """Ends the attempt without a final checkpoint. Returns when it decides nothing more and no transaction is left
+        open in Kafka.
+        """
         if self.runner is not None and self.runner.is_begun:
-            await self.runner.cut()
+            await self.runner.end_at_once()
         else:
-            self._tell_left(await leave(self._plan, self._services, None, verified=self._verified))
+            self._tell_left(await release_transactions(self._plan, self._services, None, verified=self._verified))
 
     def _tell_left(self, left: str) -> None:
         if left and left != self._left:
@@ -321,8 +323,8 @@ class Supervisor(AttemptListener):
                 await self.runner.run()
                 await self._sweep()
         except TidegateError as error:
-            if self.runner.wrote_on:
-                self._tell_left(await leave(self._plan, services, error))
+            if self.runner.may_have_left_transactions:
+                self._tell_left(await release_transactions(self._plan, services, error))
             raise
         finally:
             self.housekeeping.pause()
@@ -333,7 +335,7 @@ class Supervisor(AttemptListener):
         try:
             recovered = await recover(self._plan, services, self._ownership, timeout_ms, self._options, first=first)
         except TidegateError as error:
-            self._tell_left(await leave(self._plan, services, error, verified=self._verified))
+            self._tell_left(await release_transactions(self._plan, services, error, verified=self._verified))
             raise
         finally:
             self._recovering = False
