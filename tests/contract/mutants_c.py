@@ -65,8 +65,8 @@ TRIGGERS: Final = (
     Mutant("C16", "coordinator.events:CheckpointProperties.aligned", "self.savepoint or self.final", "self.final"),
     Mutant("C38", REFUSAL, "properties.periodic and now_ms < earliest_ms", "now_ms < earliest_ms"),
     Mutant("C38", REFUSAL, "(not properties.forced and is_crowded(", "(properties.periodic and is_crowded("),
-    Mutant("C40", f"{LOOP}._find_wrong", "if trigger.pipeline != self._pipeline:", "if False:"),
-    Mutant("C40", f"{LOOP}._find_wrong", "if trigger.barrier.checkpoint <= self._triggered:", "if False:"),
+    Mutant("C40", f"{LOOP}._find_refusal", "if trigger.pipeline != self._pipeline:", "if False:"),
+    Mutant("C40", f"{LOOP}._find_refusal", "if trigger.barrier.checkpoint <= self._triggered:", "if False:"),
     Mutant("C40", f"{DECISIONS}._trigger", "Trigger(self._pipeline,", 'Trigger("",'),
     Mutant("C41", f"{DECISIONS}._trigger", "if unreached:", "if False:"),
 )
@@ -102,7 +102,7 @@ ACKS: Final = (
     ),
     Mutant("C28", f"{PENDING}.acknowledge", "for handle in ack.states:", "for handle in ack.states[:1]:"),
     Mutant("C36", "task.snapshot:PendingSnapshot.ack", "states=(*self._builds_on, *self._states)", "states=()"),
-    Mutant("C37", f"{LOOP}._find_wrong", "if trigger.attempt != self._attempt:", "if False:"),
+    Mutant("C37", f"{LOOP}._find_refusal", "if trigger.attempt != self._attempt:", "if False:"),
     Mutant("C37", f"{COORDINATOR}._acknowledge", "if ack.attempt != self._job.attempt:", "if False:"),
 )
 

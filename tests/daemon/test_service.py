@@ -115,7 +115,7 @@ class Signalled(Closing):
     async def _beat(self) -> None:
         """Nobody looks."""
 
-    def _check_state(self) -> None:
+    def _notify_service_manager(self) -> None:
         """Nobody asks."""
 
     async def _open(self) -> None:

@@ -19,7 +19,7 @@ def message(partition: int, offset: int, at_ms: int | None) -> ck.Message:
 
 
 def look(newest: NewestRecords, *messages: ck.Message) -> None:
-    newest.look(KafkaMessages(messages))
+    newest.observe(KafkaMessages(messages))
 
 
 def test_the_last_record_of_each_partition_of_a_batch_counts() -> None:

@@ -77,7 +77,7 @@ def read(operator: SourceOperator, *messages: ck.Message) -> SourceBatch:
     if source.watermarks is not None:
         source.watermarks.on_added([P0])
     positions = Positions(NAME, {P0: 0})
-    batch = source._batch(Pending(KafkaMessages(messages), {}, 1), positions)
+    batch = source._decode(Pending(KafkaMessages(messages), {}, 1), positions)
     assert isinstance(batch, SourceBatch)
     assert positions.next_offsets[P0] == len(messages)
     return batch

@@ -212,7 +212,7 @@ class LoopSlot(SlotProcess):
     def step(self) -> None:
         """Runs one turn and takes what has arrived meanwhile."""
         self.moved = self._turn() or not self.deployment.loop.begun
-        self._take_news()
+        self._take_results_and_orders()
 
     def fail(self, error: Exception) -> None:
         """Reports a failure and stops, as `serve` does."""

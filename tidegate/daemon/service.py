@@ -185,7 +185,7 @@ class Daemon:
             for task in tasks[1:]:
                 task.cancel()
             await self._close(ended)
-            self._check_state()
+            self._notify_service_manager()
             tasks[0].cancel()
 
     # -- stopping --------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Daemon:
     def _on_signal(self, number: signal.Signals) -> None:
         if self._hurrying is not None:
             self._end_now(128 + number)
-        if self._closes:
+        if self._is_saved:
             logger.info("%s: nothing is left to save, the daemon is closing", number.name)
             if self._code is not None:
                 asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._end_unclosed, self._code)
@@ -210,7 +210,7 @@ class Daemon:
         self._begin_stop(number.name)
 
     @property
-    def _closes(self) -> bool:
+    def _is_saved(self) -> bool:
         """True if nothing is left for this process to save."""
         return self._code is not None or self._supervisor.saved
 
@@ -229,7 +229,7 @@ class Daemon:
 
     async def stop(self) -> None:
         """Stops like SIGTERM does; repeated calls have no effect."""
-        if not (self._supervisor.stopping or self._closes):
+        if not (self._supervisor.stopping or self._is_saved):
             self._begin_stop("POST /stop")
 
     async def copy_rows(self, points: Sequence[TapPoint], rows_max: int) -> TappedRows:
@@ -373,7 +373,7 @@ class Daemon:
         while True:
             self._http.beat()
             clocks.look()
-            self._check_state()
+            self._notify_service_manager()
             self._metrics.beat()
             diagnosis.look()
             self._report_progress()
@@ -387,8 +387,11 @@ class Daemon:
         if line is not None:
             logger.info("%s", line.text, extra={"fields": line.fields})
 
-    def _check_state(self) -> None:
-        """Notifies the service manager. It learns of a failure from the exit code, which is more specific."""
+    def _notify_service_manager(self) -> None:
+        """Reports the state to the service manager, if there is one.
+
+        It learns of a failure from the exit code, which is more specific.
+        """
         if self._manager is not None:
             state, _ = self._metrics.current_state
             self._manager.look(

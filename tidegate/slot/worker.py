@@ -191,7 +191,7 @@ class SlotProcess:
         while not self._stopping:
             progressed = self._turn()
             self._wait(0.0 if progressed else self._idle_s())
-            self._take_news()
+            self._take_results_and_orders()
 
     def _idle_s(self) -> float:
         """Returns how long to wait for events before the next turn."""
@@ -219,7 +219,7 @@ class SlotProcess:
         if seconds:
             loop.waited(self._clock.elapsed_ms() - started)
 
-    def _take_news(self) -> None:
+    def _take_results_and_orders(self) -> None:
         """Takes finished uploads and the daemon's orders."""
         assert self._deployment is not None
         for uploaded in self._deployment.uploads.take_results():

@@ -98,7 +98,7 @@ class KafkaSource:
             self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
         self._held = HeldRecords(operator.name, tools.clock.monotonic)
         self.newest = NewestRecords(tools.clock.monotonic)
-        self._spreads = operator.splits_rows()
+        self._splits_updates = operator.splits_rows()
         """Whether updates become two rows each."""
         self._skipped = derive_skipped_values(operator)
         self._positions: Positions | None = None
@@ -194,7 +194,7 @@ class KafkaSource:
             batch = self._take_held(self._reader, self._positions, rows_max)
             if batch is not None:
                 return batch
-        pending = self._reader.take(self._records_of(rows_max), self.batch_bytes_max)
+        pending = self._reader.take(self._records_for(rows_max), self.batch_bytes_max)
         if pending is not None and self._held:
             pending = self._held.without_held(pending)
         if not pending:
@@ -209,18 +209,18 @@ class KafkaSource:
         """Lets the next `take` return records that were read and gather. Returns whether it otherwise would not."""
         return self._reader is not None and self._reader.release()
 
-    def _records_of(self, rows_max: int) -> int:
+    def _records_for(self, rows_max: int) -> int:
         """Returns the number of records that make at most this many rows; at least one."""
-        return max(1, rows_max // 2) if self._spreads and rows_max else rows_max
+        return max(1, rows_max // 2) if self._splits_updates and rows_max else rows_max
 
     def rows_of(self, records: int) -> int:
         """Returns the largest row limit for which no more than `records` records are taken."""
-        return records * 2 + 1 if self._spreads else records
+        return records * 2 + 1 if self._splits_updates else records
 
     def _take_held(self, reader: ConsumerThread, positions: Positions, rows_max: int) -> SourceBatch | None:
         """Takes records of one partition that have waited for a schema."""
         for held in self._held.due():
-            first, rest = held.pending.split(self._records_of(rows_max), self.batch_bytes_max)
+            first, rest = held.pending.split(self._records_for(rows_max), self.batch_bytes_max)
             batch = self._advance(reader, positions, first)
             if isinstance(batch, WaitingForSchema):
                 self._held.wait(held, batch, reader)
@@ -234,7 +234,7 @@ class KafkaSource:
         self, reader: ConsumerThread, positions: Positions, pending: Pending
     ) -> SourceBatch | WaitingForSchema | None:
         """Processes `pending` as read, unless it waits for a schema."""
-        batch = self._batch(pending, positions)
+        batch = self._decode(pending, positions)
         if not isinstance(batch, WaitingForSchema):
             self._note_ended(reader, positions)
             self._note_caught_up(reader, positions, pending)
@@ -245,12 +245,12 @@ class KafkaSource:
         if self._reader is not None:
             self._reader.close(_CLOSE_SECONDS)
 
-    def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
+    def _decode(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
         """Decodes a batch and moves the positions past it; a batch that waits counts as unread."""
         messages = everything = pending.records
         last = find_last_offsets(messages, positions)
-        behind = {part: offset + 1 for part, offset in last.items()}
-        if positions.crosses_end(behind):
+        next_offsets = {part: offset + 1 for part, offset in last.items()}
+        if positions.crosses_end(next_offsets):
             places = zip(
                 map(messages.origins.partitions.__getitem__, messages.origins.numbers), messages.offsets, strict=True
             )
@@ -270,10 +270,10 @@ class KafkaSource:
                 UnreadableRecord(messages.partition_at(one.row), messages.offsets[one.row], one, bytes_of)
                 for one, bytes_of in zip(found, raw, strict=True)
             ]
-            frame = spread_updates(frame) if self._spreads else frame
+            frame = spread_updates(frame) if self._splits_updates else frame
             batch = SourceBatch(frame, records, record_bytes, failures, records - len(messages))
-        self.newest.look(everything)
-        positions.move(behind)
+        self.newest.observe(everything)
+        positions.move(next_offsets)
         positions.move(pending.ends)
         return batch
 
@@ -420,8 +420,8 @@ class NewestRecords:
         self._elapsed = elapsed
         self._due: dict[TopicPartition, float] = {}
 
-    def look(self, messages: Records) -> None:
-        """Takes a batch that was read."""
+    def observe(self, messages: Records) -> None:
+        """Notes the times of a batch that was read, except of partitions checked less than `NEWEST_LOOK_S` ago."""
         now_s, origins = self._elapsed(), messages.origins
         for part, row in zip(origins.partitions, origins.lasts, strict=True):
             if now_s < self._due.get(part, 0.0):

@@ -132,13 +132,13 @@ class SlotLoop:
         self._finished: set[OperatorName] = set()
         self._fatal = FatalRecords()
 
-    # -- what the loop is asked from outside---------------------------------------------------------------------------
+    # -- what the loop is asked from outside ---------------------------------------------------------------------
 
     def on_trigger(self, trigger: Trigger) -> None:
         """Injects the barrier at every source of this slot; ignores a trigger that is not the next one (C37, C40)."""
-        checkpoint, wrong = trigger.barrier.checkpoint, self._find_wrong(trigger)
-        if wrong:
-            logger.warning("trigger of checkpoint %d is ignored: %s", checkpoint, wrong)
+        checkpoint, refusal = trigger.barrier.checkpoint, self._find_refusal(trigger)
+        if refusal:
+            logger.warning("trigger of checkpoint %d is ignored: %s", checkpoint, refusal)
             return
         self._triggered = checkpoint
         for task in self.tasks:
@@ -210,7 +210,7 @@ class SlotLoop:
             task.stored(StateId(first.operator, first.state), uploaded.checkpoint, uploaded.handles)
         self._acknowledge(uploaded.subtask, pending)
 
-    def _find_wrong(self, trigger: Trigger) -> str:
+    def _find_refusal(self, trigger: Trigger) -> str:
         """Returns why this slot must ignore a trigger; empty if it must not."""
         if trigger.pipeline != self._pipeline:
             return f"it is of pipeline {trigger.pipeline}, and this slot works for {self._pipeline}"

@@ -194,13 +194,15 @@ class VertexTask:
         chain = self.chain
         return chain.source is not None and chain.source.finished and chain.has_ended and chain.settled
 
+    # -- a turn --------------------------------------------------------------------------------------------------------
+
     def turn(self) -> bool:
         """Processes one batch or one control element. Returns False if there is nothing to do or no room for it."""
-        moved = self._check_event_time()
+        moved = self._run_due()
         self._recordings.settle()
         moved |= self.chain.poll_operators()
         if self._questions:
-            moved |= self._answer()
+            moved |= self._answer_questions()
         if self._final is not None and self.chain.settled:
             self._inject(self._final)
         moved |= self._poll_source()
@@ -222,19 +224,28 @@ class VertexTask:
             self._carry_out(self.inputs.on_control(index, element, self._host.now_ms()))
         return True
 
-    # -- what it reads -------------------------------------------------------------------------------------------------
+    def _run_due(self) -> bool:
+        """Runs what is due by `next_deadline_ms`. Returns True if an operator has more to do at once."""
+        deadline_ms = self.next_deadline_ms
+        if deadline_ms is None:
+            return False
+        now_ms = self._host.now_ms()
+        if now_ms < deadline_ms:
+            return False
+        if self.inputs is not None:
+            self._carry_out(self.inputs.handler.on_time(now_ms))
+        for output in self.chain.outputs.values():
+            output.on_time(now_ms)
+        return self.chain.on_time(now_ms)
 
-    def _room_for(self, element: Element) -> int:
-        """Returns how much of the next element may be taken. A watermark needs room like rows, since it makes operators
-        emit.
-
-        Barriers and cancellations need no room, but a final barrier waits for what is already due: a pipeline that is
-        started again, perhaps with another definition, should process new rows, not leftovers of the old ones.
-        """
-        if isinstance(element, Barrier | CancelMarker):
-            final = isinstance(element, Barrier) and element.final
-            return 0 if final and not self.chain.settled else ROWS_MAX
-        return self.chain.room
+    def _answer_questions(self) -> bool:
+        """Answers a downstream question whether this subtask is still idle, after asking its own inputs the same."""
+        if self._questions.take_new():
+            if self.chain.source is not None:
+                self.chain.source.ask_still_idle()
+            if self.inputs is not None:
+                self.inputs.ask(all_idle=True)
+        return self._questions.answer(self.chain.is_idle)
 
     def _poll_source(self) -> bool:
         source, chain = self.chain.source, self.chain
@@ -262,6 +273,18 @@ class VertexTask:
         self._process(inputs, *inputs.take_replayed(rows, self.chain.limits.size_bytes))
         return True
 
+    def _room_for(self, element: Element) -> int:
+        """Returns how much of the next element may be taken. A watermark needs room like rows, since it makes operators
+        emit.
+
+        Barriers and cancellations need no room, but a final barrier waits for what is already due: a pipeline that is
+        started again, perhaps with another definition, should process new rows, not leftovers of the old ones.
+        """
+        if isinstance(element, Barrier | CancelMarker):
+            final = isinstance(element, Barrier) and element.final
+            return 0 if final and not self.chain.settled else ROWS_MAX
+        return self.chain.room
+
     def _process(self, inputs: InputGate, edge: int, batch: Batch) -> None:
         """Processes a batch from an edge; parts without room are processed next."""
         left = self.chain.process(inputs.ports[edge], batch, inputs.nodes[edge])
@@ -284,29 +307,6 @@ class VertexTask:
             self._host.caught_up(self, port)
         if inputs.caught_up:
             self.chain.hand(CatchUpMarker())
-
-    def _answer(self) -> bool:
-        """Answers a downstream question whether this subtask is still idle, after asking its own inputs the same."""
-        if self._questions.take_new():
-            if self.chain.source is not None:
-                self.chain.source.ask_still_idle()
-            if self.inputs is not None:
-                self.inputs.ask(all_idle=True)
-        return self._questions.answer(self.chain.is_idle)
-
-    def _check_event_time(self) -> bool:
-        """Runs whatever is due. Returns True if an operator has more to do at once."""
-        deadline_ms = self.next_deadline_ms
-        if deadline_ms is None:
-            return False
-        now_ms = self._host.now_ms()
-        if now_ms < deadline_ms:
-            return False
-        if self.inputs is not None:
-            self._carry_out(self.inputs.handler.on_time(now_ms))
-        for output in self.chain.outputs.values():
-            output.on_time(now_ms)
-        return self.chain.on_time(now_ms)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
