@@ -11,6 +11,7 @@ import polars as pl
 
 from tests.operators.subtasks import GROUPS, Subtasks
 from tests.support.user_code import describe_here
+from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.expressions.bounds import Bound, derive_identities
 from tidegate.formats.columns import make_column, polars_type
@@ -76,6 +77,8 @@ def load(kind: StepKind, example: str, record_format: str = "json") -> LoadedPip
     late = "  late: {topic: late}\n" if "late:" in example else ""
     text = _FILE.format(source=source, more=more, known=known, step=step, outputs="tried", late=late)
     first = parse_pipeline(text, "contract.yaml", {})
+    if not first.settings.steps or first.settings.steps[-1].name != "tried":
+        raise ConfigErrors(first.problems)
     readable = kind.readable(first.settings.steps[-1])
     if readable != ("tried",):
         named = "[" + ", ".join(readable) + "]"
@@ -192,6 +195,7 @@ def find_breaches(spec: StepOperator, ports: Ports) -> list[str]:
         *_find_narrow(spec, ports),
         *_find_columns(spec, whole),
         *_find_provenance(spec, whole, batches),
+        *_find_disorder(spec, ports, whole),
         *_find_dropped(spec, whole, sum(batch.height for _, batch in batches)),
         *_find_event_time(whole),
         *_find_state(spec, whole),
@@ -328,6 +332,16 @@ def _find_provenance(spec: StepOperator, ran: Subtasks, batches: Batches) -> Ite
             yield f"emits rows of no record on {_named(output)}, and preserves_record() is True"
         elif max(seen.values(), default=0) > 1 and not spec.splits_rows():
             yield f"emits a record twice on {_named(output)}, and splits_rows() is False"
+
+
+def _find_disorder(spec: StepOperator, ports: Ports, ran: Subtasks) -> Iterator[str]:
+    """Behind an exchange, order does not matter."""
+    if len(ports) > 1 or any(keys for _, keys in ports.values()) or not spec.keeps_order():
+        return
+    for output, frames in _outputs(ran).items():
+        offsets = [offset for frame in frames if OFFSET in frame.columns for offset in frame[OFFSET].to_list()]
+        if offsets != sorted(offsets):
+            yield f"emits rows in another order on {_named(output)}, and keeps_order() is True"
 
 
 def _find_dropped(spec: StepOperator, ran: Subtasks, taken: int) -> Iterator[str]:

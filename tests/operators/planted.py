@@ -78,6 +78,7 @@ IN_A_PLAN: Final = (
         "fields() does not fit SampleOperator: Unexpected keyword argument 'evry'",
         (('{"every": step', '{"evry": step'),),
     ),
+    Mistake("wrong_example", ".evry: unknown key; did you mean `every`?", (("{every: 3}", "{evry: 3}"),)),
     Mistake(
         "other_keys",
         "has the state `state` by customer, and its rows are exchanged by id",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any, cast
 
+import polars as pl
 import pytest
+from typing_extensions import override
 
 from tests.operators.contract import find_breaches, plan_of, tried_of
 from tidegate.config.errors import ConfigErrors
 from tidegate.operators import kinds
+from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.registry import operator_union, step_kinds
-from tidegate.operators.spec import StepOperator
+from tidegate.operators.runtime import OperatorRuntime, Out
+from tidegate.operators.spec import Slot, StepOperator
 from tidegate.operators.step import StepKind
 
 CASES = [
@@ -44,3 +49,27 @@ def test_an_operator_keeps_the_contract(kind: StepKind, example: str, record_for
     found = {str(spec.name): find_breaches(spec, ports) for spec, ports in tried_of(plan)}
     assert found, "the step has operators"
     assert not any(found.values()), found
+
+
+class BackwardsRuntime(OperatorRuntime):
+    """Passes the rows of a batch in the opposite order."""
+
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        out.emit(batch.reverse())
+
+
+class Backwards(FilterOperator, frozen=True, tag="backwards"):
+    """A filter without an exchange."""
+
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:
+        return BackwardsRuntime()
+
+
+def test_an_operator_without_keys_that_reorders_rows_has_to_declare_it() -> None:
+    filtering = next(kind for kind in step_kinds() if kind.word == "where")
+    ((spec, ports),) = tried_of(plan_of(filtering, filtering.examples[0]))
+    fields = {name: getattr(spec, name) for name in spec.__struct_fields__}
+    found = find_breaches(cast("Any", Backwards)(**fields), ports)
+    assert "emits rows in another order on its output, and keeps_order() is True" in found

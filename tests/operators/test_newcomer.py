@@ -60,5 +60,6 @@ def test_a_column_that_arrives_and_is_added_is_a_problem_of_the_file(said: dict[
 def test_a_mistake_is_named_with_its_operator(mistake: tuple[str, str], said: dict[str, str]) -> None:
     word, expected, *_ = mistake
     assert expected in said[word]
-    named = rf"operator `tried` \(SampleOperator\)|operator SampleOperator \(.*{word}\)|kind \S+\.{word}:"
+    operator = rf"operator `tried` \(SampleOperator\)|operator SampleOperator \(.*{word}\)"
+    named = rf"{operator}|kind \S+\.{word}:|steps\.tried\.{word}"
     assert re.search(named, said[word])

@@ -91,7 +91,7 @@ def check_step_kinds(kinds: Mapping[str, StepKind | None]) -> None:
             raise OperatorMistake(f"kind {module}", mistakes)
 
 
-def _find_undeclared(kind: StepKind) -> Iterator[str]:
+def _find_undeclared(kind: object) -> Iterator[str]:
     if not isinstance(kind, StepKind):
         name = kind.__name__ if isinstance(kind, type) else "..."
         yield f"`KIND` is no StepKind: write `KIND = {name}()`"
