@@ -26,6 +26,7 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan, Vertex
 from tidegate.state.backends import choose_backend
 from tidegate.state.errors import StateUnreadable
+from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.task.elements import Watermark
 from tidegate.user_code.modules import install_modules
 
@@ -199,6 +200,7 @@ def find_breaches(spec: StepOperator, ports: Ports) -> list[str]:
         *_find_dropped(spec, whole, sum(batch.height for _, batch in batches)),
         *_find_event_time(whole),
         *_find_state(spec, whole),
+        *_find_foreign_keys(restarted),
         *_find_sizes(spec, ports, sizes),
         *_find_unremembered(spec, ports, batches),
     ]
@@ -384,6 +386,21 @@ def _find_state(spec: StepOperator, ran: Subtasks) -> Iterator[str]:
     for runtime in ran.runtimes:
         if {*runtime.states} != declared:
             yield f"has the states {sorted(runtime.states)} when it runs, and declares {sorted(declared)}"
+
+
+def _find_foreign_keys(ran: Subtasks) -> Iterator[str]:
+    """Keys in the state of a subtask whose rows arrive at another one."""
+    for index, runtime in enumerate(ran.runtimes):
+        for state in runtime.states.values():
+            shape = state.declaration.shape
+            if not state.declaration.keyed:
+                continue
+            end = len(shape.keys) - shape.suffix
+            kinds = [field.type for field in shape.keys[shape.prefix : end]]
+            keys = [key if isinstance(key, tuple) else (key,) for key in list(state.keys())]
+            groups = key_groups_of_keys([key[shape.prefix : end] for key in keys], kinds, GROUPS)
+            if {*groups} - {*ran.groups(index)}:
+                yield f"keeps a key in the state `{state.declaration.name}` whose rows arrive at another subtask"
 
 
 def _find_sizes(spec: StepOperator, ports: Ports, at_once: Sequence[_Made]) -> Iterator[str]:

@@ -228,6 +228,11 @@ WHEN_IT_RUNS: Final = (
         "open_fails", "open() raises RuntimeError: no model", _instead_of(_OPEN, "raise RuntimeError('no model')\n")
     ),
     Mistake("nothing_open", "open() returns a NoneType", _instead_of(_OPEN, "SampleRuntime(self, slot)\n")),
+    Mistake(
+        "constant_key",
+        "keeps a key in the state `state` whose rows arrive at another subtask",
+        _instead_of(_PUT, "self.state.put_many(['all'], [(len(seen),)])\n"),
+    ),
     Mistake("state_unused", "keeps nothing in its keyed state `state`", ((_PUT, ""),)),
     Mistake(
         "state_of_another_type",
