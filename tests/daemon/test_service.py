@@ -91,7 +91,7 @@ def test_a_signal_that_comes_when_nothing_is_left_to_save_changes_nothing(
 
 def test_a_signal_ends_a_process_that_does_not_close(daemon: Closing, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy of a savepoint to a directory that hangs, say, which the end of the loop waits for."""
-    monkeypatch.setattr("tidegate.daemon.service.CLOSE_LIMIT_S", 0.0)
+    monkeypatch.setattr("tidegate.daemon.service.CLOSE_AFTER_GRACE_S", 0.0)
     daemon._code, daemon.saved = 0, True
 
     async def scene() -> None:

@@ -15,7 +15,7 @@ from tests.tidy.tree import ROOT
 from tidegate.config.fields.units import derive_duration_ms
 from tidegate.config.models import RuntimeSettings
 from tidegate.daemon.http.server import BEAT_LIMIT_S
-from tidegate.daemon.service import CLOSE_LIMIT_S
+from tidegate.daemon.service import CLOSE_AFTER_GRACE_S
 from tidegate.spark.host import STOP_TIMEOUT_S
 
 UNIT = ROOT / "packaging" / "systemd" / "tidegate@.service"
@@ -95,7 +95,7 @@ def test_the_unit_is_started_again_for_as_long_as_brokers_are_away() -> None:
 def test_the_unit_waits_as_long_as_the_daemon_needs() -> None:
     unit, grace_s = service(), RuntimeSettings().shutdown_grace_ms / 1000
     assert unit["Type"] == "notify"
-    assert seconds(unit["TimeoutStopSec"]) > grace_s + CLOSE_LIMIT_S + STOP_TIMEOUT_S
+    assert seconds(unit["TimeoutStopSec"]) > grace_s + CLOSE_AFTER_GRACE_S + STOP_TIMEOUT_S
     assert seconds(unit["WatchdogSec"]) > BEAT_LIMIT_S
 
 

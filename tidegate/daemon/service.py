@@ -78,7 +78,7 @@ BROKERS_S: Final = 30.0
 """How long a start waits for brokers to respond: they may be starting at the same time."""
 READY: Final = frozenset({PipelineState.RUNNING, PipelineState.WAITING, PipelineState.DEGRADED})
 STOPPING: Final = frozenset({PipelineState.STOPPING, PipelineState.FINISHED})
-CLOSE_LIMIT_S: Final = 5.0
+CLOSE_AFTER_GRACE_S: Final = 5.0
 """How long closing may take once the grace of a stop is over, or after a signal that arrives meanwhile."""
 CLOSE_S: Final = 60.0
 """How long closing may take in all other cases."""
@@ -196,7 +196,7 @@ class Daemon:
         if self._is_saved:
             logger.info("%s: nothing is left to save, the daemon is closing", number.name)
             if self._code is not None:
-                asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._end_unclosed, self._code)
+                asyncio.get_running_loop().call_later(CLOSE_AFTER_GRACE_S, self._end_unclosed, self._code)
             return
         if self._supervisor.stopping:
             code = 128 + number
@@ -267,7 +267,7 @@ class Daemon:
     def _on_grace_over(self, grace_s: float) -> None:
         """Fails the attempt and limits how long closing may take, for example for clients of an unavailable broker."""
         self._supervisor.on_grace_over(grace_s)
-        asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._on_close_limit, grace_s)
+        asyncio.get_running_loop().call_later(CLOSE_AFTER_GRACE_S, self._on_close_limit, grace_s)
 
     def _on_close_limit(self, grace_s: float) -> None:
         unsaved = self._supervisor.unsaved
@@ -275,7 +275,7 @@ class Daemon:
             logging.ERROR if unsaved else logging.WARNING,
             "closing took more than %g s after the grace period of %g s (runtime.shutdown_grace): exiting now. "
             "Nothing is lost: %s",
-            CLOSE_LIMIT_S,
+            CLOSE_AFTER_GRACE_S,
             grace_s,
             "the next start continues from the last checkpoint" if unsaved else "everything that was read is committed",
         )

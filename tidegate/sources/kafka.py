@@ -209,13 +209,18 @@ class KafkaSource:
         """Lets the next `take` return records that were read and gather. Returns whether it otherwise would not."""
         return self._reader is not None and self._reader.release()
 
-    def _records_for(self, rows_max: int) -> int:
-        """Returns the number of records that make at most this many rows; at least one."""
-        return max(1, rows_max // 2) if self._splits_updates and rows_max else rows_max
-
     def rows_of(self, records: int) -> int:
         """Returns the largest row limit for which no more than `records` records are taken."""
         return records * 2 + 1 if self._splits_updates else records
+
+    def close(self) -> None:
+        """Ends the reading thread within a bounded time."""
+        if self._reader is not None:
+            self._reader.close(_CLOSE_SECONDS)
+
+    def _records_for(self, rows_max: int) -> int:
+        """Returns the number of records that make at most this many rows; at least one."""
+        return max(1, rows_max // 2) if self._splits_updates and rows_max else rows_max
 
     def _take_held(self, reader: ConsumerThread, positions: Positions, rows_max: int) -> SourceBatch | None:
         """Takes records of one partition that have waited for a schema."""
@@ -240,42 +245,44 @@ class KafkaSource:
             self._note_caught_up(reader, positions, pending)
         return batch
 
-    def close(self) -> None:
-        """Ends the reading thread within a bounded time."""
-        if self._reader is not None:
-            self._reader.close(_CLOSE_SECONDS)
-
     def _decode(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
         """Decodes a batch and moves the positions past it; a batch that waits counts as unread."""
-        messages = everything = pending.records
-        last = find_last_offsets(messages, positions)
+        last = find_last_offsets(pending.records, positions)
         next_offsets = {part: offset + 1 for part, offset in last.items()}
+        messages = pending.records
         if positions.crosses_end(next_offsets):
-            places = zip(
-                map(messages.origins.partitions.__getitem__, messages.origins.numbers), messages.offsets, strict=True
-            )
-            messages = messages.choose([row for row, (part, at) in enumerate(places) if positions.within(part, at)])
-        batch, records, record_bytes = None, len(messages), messages.record_bytes
-        if records:
-            skipped = self._skipped
-            if skipped and not skipped.isdisjoint(messages.values):
-                messages = messages.choose([row for row, value in enumerate(messages.values) if value not in skipped])
-            decoded = _decode_each(self._decoder, messages)
-            if isinstance(decoded, WaitingForSchema):
-                return decoded
-            frame, found = self._rows(decoded, messages, last)
-            lettered = self._operator.bad_records is BadRecordPolicy.DEAD_LETTER
-            raw = [messages.raw(one.row) if lettered else None for one in found]
-            failures = [
-                UnreadableRecord(messages.partition_at(one.row), messages.offsets[one.row], one, bytes_of)
-                for one, bytes_of in zip(found, raw, strict=True)
-            ]
-            frame = spread_updates(frame) if self._splits_updates else frame
-            batch = SourceBatch(frame, records, record_bytes, failures, records - len(messages))
-        self.newest.observe(everything)
+            messages = _before_end(messages, positions)
+        batch = self._decode_records(messages, last) if len(messages) else None
+        if isinstance(batch, WaitingForSchema):
+            return batch
+        self.newest.observe(pending.records)
         positions.move(next_offsets)
         positions.move(pending.ends)
         return batch
+
+    def _decode_records(self, messages: Records, read: Iterable[TopicPartition]) -> SourceBatch | WaitingForSchema:
+        """Decodes at least one record. `read` are the partitions of the batch, even if all their records are past the
+        end of a bounded read.
+        """
+        records, record_bytes, skipped = len(messages), messages.record_bytes, self._skipped
+        if skipped and not skipped.isdisjoint(messages.values):
+            messages = messages.choose([row for row, value in enumerate(messages.values) if value not in skipped])
+        decoded = _decode_each(self._decoder, messages)
+        if isinstance(decoded, WaitingForSchema):
+            return decoded
+        frame, found = self._rows(decoded, messages, read)
+        lettered = self._operator.bad_records is BadRecordPolicy.DEAD_LETTER
+        failures = [
+            UnreadableRecord(
+                messages.partition_at(one.row),
+                messages.offsets[one.row],
+                one,
+                messages.raw(one.row) if lettered else None,
+            )
+            for one in found
+        ]
+        frame = spread_updates(frame) if self._splits_updates else frame
+        return SourceBatch(frame, records, record_bytes, failures, records - len(messages))
 
     def _rows(
         self, decoded: Decoded, messages: Records, read: Iterable[TopicPartition]
@@ -357,6 +364,13 @@ def _watermarks_by(text: str, restored: SourcePositions) -> dict[TopicPartition,
         )
         return {}
     return dict(restored.watermarks)
+
+
+def _before_end(messages: Records, positions: Positions) -> Records:
+    """Returns the messages of a bounded read that are before the end of their partition."""
+    origins = messages.origins
+    places = zip(map(origins.partitions.__getitem__, origins.numbers), messages.offsets, strict=True)
+    return messages.choose([row for row, (part, at) in enumerate(places) if positions.within(part, at)])
 
 
 def _decode_each(decoder: Decoder | PartsDecoder, messages: Records) -> Decoded | WaitingForSchema:
