@@ -206,10 +206,10 @@ class OperatorChain:
                 self.pace.observe(batch.frame.height, ended - started)
                 return left
 
-    def hand(self, control: TimeControl | CatchUpMarker) -> None:
+    def pass_to_head(self, control: TimeControl | CatchUpMarker) -> None:
         """Passes event time or the marker of catching up to the head."""
         self.meter.begin()
-        self._tree.hand(0, control)
+        self._tree.pass_to(0, control)
 
     def poll_operators(self) -> bool:
         """Emits what operators have received from outside and what they still have to emit."""

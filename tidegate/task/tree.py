@@ -45,14 +45,14 @@ class OperatorTree:
         self.failed = failed
         self._runtimes = runtimes
         self._outputs = outputs
-        self._behind: list[int] = []
+        self._catching_up: list[int] = []
         """Nodes that still have to pass on that they have caught up."""
-        self._givers = {edge: out for out in self.outs for edge in out.timed_edges}
+        self._feeders = {edge: out for out in self.outs for edge in out.timed_edges}
 
     def is_idle(self, edge: int) -> bool:
         """Returns whether the operator that feeds this edge has declared itself idle."""
-        giver = self._givers.get(edge)
-        return giver is not None and giver.idle
+        feeder = self._feeders.get(edge)
+        return feeder is not None and feeder.idle
 
     def deliver(self, node: int, way: OutputPath, batch: pl.DataFrame) -> None:
         """Delivers rows of a node depth first: on every output, rows keep the order of arrival."""
@@ -75,26 +75,26 @@ class OperatorTree:
         """Passes event time or the marker of catching up from a node to everything downstream of it (W04)."""
         self.meter.spent(node)
         for child in children:
-            self.hand(child, control)
+            self.pass_to(child, control)
         for edge in edges:
             self._outputs[edge].broadcast(control)
 
-    def hand(self, node: int, control: TimeControl | CatchUpMarker) -> None:
+    def pass_to(self, node: int, control: TimeControl | CatchUpMarker) -> None:
         """Passes event time or the marker of catching up to one node."""
         if isinstance(control, Watermark):
             self._runtimes[node].on_watermark(control.time_ms, self.outs[node])
         elif isinstance(control, StreamStatus):
             self._runtimes[node].on_status(control.idle, self.outs[node])
         elif not self._runtimes[node].on_caught_up(self.outs[node]):
-            self._behind.append(node)
+            self._catching_up.append(node)
         self.meter.spent(node)
 
     def catch_up(self) -> None:
         """Asks the nodes again that had more to emit before they could pass on that they have caught up."""
-        if self._behind:
-            behind, self._behind = self._behind, []
-            for node in behind:
-                self.hand(node, CatchUpMarker())
+        if self._catching_up:
+            waiting, self._catching_up = self._catching_up, []
+            for node in waiting:
+                self.pass_to(node, CatchUpMarker())
 
 
 class NodeOut(Out):

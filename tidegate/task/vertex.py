@@ -297,7 +297,7 @@ class VertexTask:
             if isinstance(each, StillIdle):
                 self._questions.confirm()
             else:
-                self.chain.hand(each)
+                self.chain.pass_to_head(each)
         inputs.ask()
 
     def _on_caught_up(self, inputs: InputGate, channel: int) -> None:
@@ -306,7 +306,7 @@ class VertexTask:
         if port is not None:
             self._host.caught_up(self, port)
         if inputs.caught_up:
-            self.chain.hand(CatchUpMarker())
+            self.chain.pass_to_head(CatchUpMarker())
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
