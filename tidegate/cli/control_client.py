@@ -314,7 +314,9 @@ def ask_own_status(settings: PipelineSettings, reach: DaemonAddress, token: str 
     found = ask_status(reach, token)
     if found.pipeline != settings.name:
         raise OrderFailed(
-            f"the daemon at {reach} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
+            f"the daemon at {reach} runs pipeline {found.pipeline}, not {settings.name}: two files may have the same "
+            "`http.port`; name the address of the right daemon with --http",
+            found=found.pipeline,
         )
     return found
 

@@ -69,7 +69,7 @@ def test_an_order_that_comes_when_the_daemon_has_just_ended_is_hung_up_on(
 @pytest.mark.parametrize(
     ("body", "content_type", "status", "told"),
     [
-        (b'{"pipeline": "other"}', JSON, 409, "runs pipeline 'shop', not 'other'"),
+        (b'{"pipeline": "other"}', JSON, 409, "'shop', not 'other': two files may have the same `http.port`"),
         (b'{"pipeline": "shop"}', "text/plain", 415, "send application/json"),
         (b'{"pipeline": "shop"}', "application/x-www-form-urlencoded", 415, "send application/json"),
         (b'{"pipeline": "shop"}' + b" " * 4096, JSON, 413, "the body has more than 4096 bytes"),
@@ -371,7 +371,8 @@ def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Pat
     port = server.address.rpartition(":")[2]
     file.write_text(PIPELINE.format(directory=tmp_path, port=port).replace("name: shop", "name: other"))
     shown = CliRunner().invoke(status, [str(file)])
-    assert str(shown.exception) == f"the daemon at {server.address} runs pipeline shop, not other"
+    told = f"the daemon at {server.address} runs pipeline shop, not other: two files may have the same `http.port`; "
+    assert str(shown.exception) == told + "name the address of the right daemon with --http"
 
 
 @pytest.mark.parametrize("command", [status, checkpoint, savepoint], ids=["status", "checkpoint", "savepoint"])

@@ -199,7 +199,10 @@ class CommandHandlers:
             message = f"the body has more than {REQUEST_BYTES_MAX} bytes: send the pipeline and the directory alone"
             return answer_refusal(HttpRefusal(413, "bad-request", message))
         if order.pipeline != commands.pipeline:
-            message = f"this daemon runs pipeline {commands.pipeline!r}, not {order.pipeline!r}"
+            message = (
+                f"this daemon runs pipeline {commands.pipeline!r}, not {order.pipeline!r}: two files may have the same "
+                "`http.port`; name the address of the right daemon"
+            )
             return answer_refusal(HttpRefusal(409, "other-pipeline", message))
         place = self._places.find(request.protocol)
         if place is not None:
