@@ -68,7 +68,7 @@ class Backwards(FilterOperator, frozen=True, tag="backwards"):
 
 
 def test_an_operator_without_keys_that_reorders_rows_has_to_declare_it() -> None:
-    filtering = next(kind for kind in step_kinds() if kind.word == "where")
+    filtering = next(kind for kind in step_kinds() if kind.key == "where")
     ((spec, ports),) = tried_of(plan_of(filtering, filtering.examples[0]))
     fields = {name: getattr(spec, name) for name in spec.__struct_fields__}
     found = find_breaches(cast("Any", Backwards)(**fields), ports)
