@@ -50,11 +50,8 @@ class ClusterIdentity(msgspec.Struct, frozen=True):
     """Topic name -> Kafka's topic id, for all topics of sources and sinks in the cluster."""
 
 
-class Identity(msgspec.Struct, frozen=True, rename={"applied_directives": "words"}):
-    """The pipeline, clusters and plan that the data of an entry belongs to; compared at every restore.
-
-    The name of `applied_directives` in storage is `words`.
-    """
+class Identity(msgspec.Struct, frozen=True):
+    """The pipeline, clusters and plan that the data of an entry belongs to; compared at every restore."""
 
     pipeline: str
     clusters: dict[ClusterName, ClusterIdentity]
