@@ -43,8 +43,11 @@ import subprocess
 import sys
 import threading
 from multiprocessing import resource_tracker
+from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 KEPT = []
 STARTED = []
@@ -186,6 +189,8 @@ def test_process_that_ended():
 def test_orphan():
     script = "sleep 600 >/dev/null & echo $!"
     STARTED.append(int(subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, check=True).stdout))
+    command = Path(f"/proc/{STARTED[-1]}/comm")  # while the process becomes `sleep`, its environment cannot be read
+    wait_until(lambda: command.read_text() == "sleep\n", "the process sleeps")
 
 def test_log(): os.write(2, b"%3|1.5|FAIL|rdkafka#producer-1| [thrd:a]: a: Connection refused\n")
 
