@@ -91,7 +91,10 @@ def _try(name: str, seed: int, without: bool) -> Caught | None:
         problems = play(schedule).problems
     if not problems or (without and not _sound(seed)):
         return None
-    return Caught(seed, _telling(problems), time.process_time() - started)
+    telling = _telling(problems)
+    if telling.startswith(("TypeError: ", "AttributeError: ")):
+        raise AssertionError(f"{name} does not fit the code that it replaces: {telling}")
+    return Caught(seed, telling, time.process_time() - started)
 
 
 def _sound(seed: int) -> bool:

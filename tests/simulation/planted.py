@@ -248,7 +248,7 @@ def _restore_reversed(patch: Patch, backend: type[MemoryState[Any] | ColumnState
 
 
 def lost_markers_not_written(patch: Patch) -> None:
-    patch.setattr(HangingTransactionResolver, "resolve", lambda self, topics, seen: ResolveReport(frozenset()))
+    patch.setattr(HangingTransactionResolver, "resolve", lambda self, topics: ResolveReport(frozenset()))
 
 
 def begin_looked_up_by_every_attempt(patch: Patch) -> None:
