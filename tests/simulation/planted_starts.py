@@ -111,7 +111,7 @@ def changes_before_the_first_snapshot_forgotten(patch: Patch) -> None:
     patch.setattr(Increments, "touch", touch)
 
 
-def words_forgotten_by_what_a_recovery_appends(patch: Patch) -> None:
-    """It repeats the states of a checkpoint, and not the words that are spent with them: they are reset again."""
-    for module in ("restore_target", "lost_input", "start_offsets"):
+def directives_forgotten_by_what_a_recovery_appends(patch: Patch) -> None:
+    """It repeats the states of a checkpoint without the directives that were applied to them: they are reset again."""
+    for module in ("restore_target", "start_offsets"):
         patch.setattr(f"tidegate.coordinator.{module}.derive_identity", lambda old, now: now)

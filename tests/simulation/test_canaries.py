@@ -16,6 +16,7 @@ COSTLY = {
     "carried_committables_dropped",
     "carried_transactions_of_a_final_entry_forgotten",
     "committables_of_a_failed_checkpoint_forgotten",
+    "directives_forgotten_by_what_a_recovery_appends",
     "empty_interval_answered_before_the_older_proof",
     "ends_of_transactions_are_not_on_record",
     "fence_raises_the_epoch_just_twice",
@@ -50,7 +51,6 @@ COSTLY = {
     "watermark_of_the_operator_not_restored",
     "watermark_passed_on_before_what_it_makes_due",
     "watermarks_of_partitions_not_restored",
-    "words_forgotten_by_what_a_recovery_appends",
     "writes_of_a_row_that_raises_kept",
 }
 """More than half of the time of all: no seed is known that shows them in less than some seconds."""
