@@ -24,7 +24,7 @@ _TWO_DIGITS: Final = 0x17
 
 
 def check_certificates(settings: PipelineSettings, now_ms: int) -> Iterator[Finding]:
-    """Read the certificates that the file names, and warn of each that is valid for less than 14 more days.
+    """Warns of each certificate that the pipeline file names and that is valid for less than 14 more days.
 
     A file that cannot be read, or has no certificate, is refused where it is used, and skipped here.
     """
@@ -50,7 +50,7 @@ def _named(settings: PipelineSettings) -> Iterator[tuple[Path, str]]:
 
 
 def read_end(pem: str) -> int:
-    """Read from the first certificate in a PEM text until when it is valid, ms since 1970.
+    """Returns the end of the validity of the first certificate in a PEM text, in ms since 1970.
 
     Python's `ssl` decodes only certificates of peers and of authorities. Raises ValueError if there is no certificate.
     """

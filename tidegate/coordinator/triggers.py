@@ -129,14 +129,17 @@ class TriggerTimer:
         return max(self._next_ms, earliest_trigger_ms(self._settings, self.last_completed_ms))
 
     def start(self, now_ms: int) -> None:
-        """Starts when all subtasks run."""
+        """Schedules the first checkpoint. Called when all subtasks run."""
         first_ms = self._settings.first_ms
         self._next_ms = now_ms + (self._settings.interval_ms if first_ms is None else first_ms)
 
     def advance(self, now_ms: int) -> None:
-        """Moves on by an interval. Intervals missed while others are in progress yield one trigger (C25)."""
-        on_beat_ms = (self._next_ms or 0) + self._settings.interval_ms
-        self._next_ms = on_beat_ms if on_beat_ms > now_ms else now_ms + self._settings.interval_ms
+        """Schedules the next checkpoint an interval later.
+
+        Intervals missed while others are in progress yield one trigger (C25).
+        """
+        next_ms = (self._next_ms or 0) + self._settings.interval_ms
+        self._next_ms = next_ms if next_ms > now_ms else now_ms + self._settings.interval_ms
 
 
 class TriggerFacts(msgspec.Struct, frozen=True):
