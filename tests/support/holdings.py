@@ -119,8 +119,9 @@ class Observer:
         return NOTHING.union(_read_descriptors(), _read_threads(), self._read_client_threads(), self._read_children())
 
     def _read_client_threads(self) -> Iterator[ClientThread]:
-        numbers = _list_numbers("task")
-        self._names = {number: self._names.get(number) or _read_name(number) for number in numbers}
+        """Reads a name again as long as it may be inherited: a thread has that of its creator until it sets its own."""
+        known = {number: name for number, name in self._names.items() if name != CLIENT}
+        self._names = {number: known.get(number) or _read_name(number) for number in _list_numbers("task")}
         return (ClientThread(number) for number, name in self._names.items() if name == CLIENT)
 
     def _read_children(self) -> frozenset[Child]:

@@ -6,13 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import pytest
 
-from tests.support.holdings import find_children
+from tests.support.holdings import CLIENT, MARK, ClientThread, Observer, find_children
 from tidegate.spark.processes import OsProcess
 
 CONFTEST: Final = """
@@ -242,6 +243,25 @@ def test_the_test_that_leaks_fails_and_names_what_it_left(test: str, failures: d
 @pytest.mark.slow
 def test_no_other_test_fails(failures: dict[tuple[str, str], str]) -> None:
     assert failures.keys() == {*((test, "teardown") for test in LEFT), ("test_fails", "call")}
+
+
+def test_a_thread_that_a_client_has_just_created_is_no_client_once_it_has_set_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until then it has the name of the client's main thread, which created it."""
+    monkeypatch.setenv(MARK, os.environ[MARK])
+    observer, ended = Observer(), threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        name = Path(f"/proc/self/task/{thread.native_id}/comm")
+        name.write_text(CLIENT)
+        assert ClientThread(thread.native_id or 0) in observer.read()
+        name.write_text("rdk:broker1")
+        assert ClientThread(thread.native_id or 0) not in observer.read()
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_children_are_those_of_this_process_and_what_it_started_whose_parent_has_ended() -> None:
