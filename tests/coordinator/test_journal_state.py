@@ -86,7 +86,7 @@ def test_each_entry_says_again_what_later_ones_need() -> None:
     one = Journal(FakeStorage(), ME, retained=2, id_reserve=5)
     plan = decide_restore(one.take_over(IDENTITY, 1, replaced=["older"]), FACTS)
     one.append_restored(plan, Chosen(completed(1, committables=[committable(1)]), IDENTITY, "savepoint t"), 2)
-    one.append_ended(3)
+    one.append_ended(CheckpointId(1), 3)
     state = one.state
     assert isinstance(state.newest, EndedEntry)
     assert (state.newest.replaces, state.newest.origin) == (("older",), "savepoint t")
@@ -98,8 +98,18 @@ def test_C31_the_end_of_transactions_costs_no_retained_checkpoint() -> None:
     one.take_over(IDENTITY, 1)
     for number in (1, 2, 3):
         one.append_checkpoint(completed(number, committables=[committable(number)]))
-    one.append_ended(3)
+    one.append_ended(CheckpointId(3), 3)
     assert [entry.checkpoint.id for entry in one.state.retained] == [2, 3]
+
+
+def test_the_end_of_a_checkpoint_is_not_recorded_once_it_is_no_longer_the_newest() -> None:
+    """The transactions of a newer one are not ended."""
+    one = Journal(FakeStorage(), ME, retained=2, id_reserve=5)
+    one.take_over(IDENTITY, 1)
+    for number in (1, 2):
+        one.append_checkpoint(completed(number, committables=[committable(number)]))
+    one.append_ended(CheckpointId(1), 3)
+    assert one.state.committables == (committable(2),)
 
 
 def test_the_permit_for_leaving_is_of_what_the_newest_checkpoint_has_open() -> None:
@@ -111,7 +121,7 @@ def test_the_permit_for_leaving_is_of_what_the_newest_checkpoint_has_open() -> N
     permit = one.release_permit()
     assert permit is not None
     assert (permit.checkpoint, permit.committables) == (1, (committable(1),))
-    one.append_ended(2)
+    one.append_ended(CheckpointId(1), 2)
     assert one.release_permit() is None
 
 

@@ -340,7 +340,7 @@ def test_output_before_it_that_is_not_committed_is_refused(fate: TransactionStat
 def test_C32_output_whose_end_is_on_record_still_lies_after_an_older_cut() -> None:
     """The journal says that the newest checkpoint's transactions are ended, not that there were none."""
     journal = owned(cut(1, 1, 1, ONE), cut(2, 2, 2, TWO))
-    journal.append_ended(9)
+    journal.append_ended(CheckpointId(2), 9)
     state = journal.state
     assert state.committables == ()
     assert derive_newer(state, state.retained[0], IDENTITY) == (TWO,)

@@ -9,7 +9,7 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_repeated, decide_restore
 from tidegate.errors import Superseded
-from tidegate.ids import OperatorName
+from tidegate.ids import CheckpointId, OperatorName
 from tidegate.journal.journal import Journal
 
 FACTS = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 2}}, frozenset({OperatorName("totals")}))
@@ -81,7 +81,7 @@ def test_a_salvage_pushes_out_no_checkpoint_that_somebody_may_go_back_to() -> No
     again = plan.first_checkpoint
     one.append_salvaged(plan, (AGAIN,), 99)
     assert [entry.checkpoint.id for entry in one.read().retained] == [1, 2, again]
-    one.append_ended(100)
+    one.append_ended(again, 100)
     assert [entry.checkpoint.id for entry in one.read().retained] == [1, 2, again]
     one.append_checkpoint(completed(20, attempt=2, at=AT))
     assert [entry.checkpoint.id for entry in one.read().retained] == [again, 20]
@@ -119,7 +119,7 @@ def test_X02_what_is_ended_is_not_asked_for_by_anybody_again() -> None:
     """The entry that says so: this attempt continues as before, the next one has nothing to end."""
     storage = FakeStorage()
     one, plan = restoring(storage)
-    one.append_ended(99)
+    one.append_ended(CheckpointId(2), 99)
     assert one.recovery_permit(decide_repeated(plan, one.state)) is None
     again = Journal(storage, ME, retained=2, id_reserve=5)
     next_plan = decide_restore(again.take_over(IDENTITY, 3), FACTS)
@@ -130,7 +130,7 @@ def test_X02_what_is_ended_is_not_asked_for_by_anybody_again() -> None:
 
 def test_X02_nothing_is_written_where_nothing_was_listed() -> None:
     one, _ = restoring(FakeStorage())
-    one.append_ended(99)
+    one.append_ended(CheckpointId(2), 99)
     before = one.state
-    one.append_ended(100)
+    one.append_ended(CheckpointId(2), 100)
     assert one.state == before

@@ -334,6 +334,41 @@ def test_what_an_append_that_still_hangs_may_decide_is_neither_committed_nor_abo
         assert journal.doubtful is None
 
 
+def left_by_late_append(monkeypatch: pytest.MonkeyPatch, *faults: Fault) -> tuple[str, Kafka, Journal]:
+    """The storage answers an append only when the end of the checkpoint before is to be recorded behind it."""
+    with hanging(monkeypatch) as (journal, storage, thread):
+        storage.hangs, storage.faults = frozenset({"put"}), list(faults)
+        checkpoint = completed(2, attempt=2, committables=[committable(2, producer_id=200, pool_slot=1)])
+        appending = thread.submit(journal.append_checkpoint, checkpoint)
+        wait_until(lambda: storage.asked, "the append has begun")
+
+        def answer(_call: Callable[[], object]) -> None:
+            monkeypatch.setattr("tidegate.daemon.release_transactions.JOURNAL_S", 60.0)
+            storage.answers.set()
+
+        kafka = Kafka()
+        left = left_by(journal, kafka, thread=thread, before_call=answer)
+        assert (appending.exception() is None) == (not faults)
+    return left, kafka, journal
+
+
+def test_the_end_of_a_checkpoint_is_not_recorded_for_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has committed what the later one lists, and the next start would abort it."""
+    left, kafka, journal = left_by_late_append(monkeypatch)
+    late = committable(2, producer_id=200, pool_slot=1).transactional_id
+    assert [one.transactional_id for one in journal.state.committables] == [late]
+    assert late in kafka.kept
+    assert "transactions of checkpoint 2 are decided, but not committed yet" in left
+
+
+def test_the_end_of_a_checkpoint_is_not_recorded_behind_an_append_without_an_outcome(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left, kafka, _ = left_by_late_append(monkeypatch, Fault.BLIND)
+    assert committable(2, producer_id=200, pool_slot=1).transactional_id in kafka.kept
+    assert "it is not known whether checkpoint 2 is in the journal" in left
+
+
 def test_an_append_that_failed_before_anything_was_written_leaves_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A storage that is away, mostly. Its transactions are aborted with the rest; a doubt of before stays one."""
     journal, storage = journal_with(*[Fault.REFUSED] * 2)

@@ -25,7 +25,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
-from tidegate.ids import MAIN_CLUSTER, Attempt
+from tidegate.ids import MAIN_CLUSTER, Attempt, CheckpointId
 from tidegate.journal.journal import Journal
 from tidegate.process.logs import JsonFormatter, LogContext
 from tidegate.sinks.hanging_transactions import ResolveReport
@@ -266,7 +266,7 @@ def test_a_stop_before_the_first_recovery_is_a_success_where_nothing_is_left(end
     if ended:
         other = Journal(journal._storage, OTHER, retained=1, id_reserve=5)
         other.take_over(IDENTITY, 2)
-        other.append_ended(3)
+        other.append_ended(CheckpointId(1), 3)
     attempts = planned_with(journal)
     attempts.stop()
     asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))

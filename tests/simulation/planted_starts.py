@@ -58,7 +58,7 @@ def slots_with_a_directory_of_their_own_are_not_noticed(patch: Patch) -> None:
 
 def ends_of_transactions_are_not_on_record(patch: Patch) -> None:
     """X01: a finished pipeline asks a week later for transactions that Kafka has forgotten."""
-    patch.setattr(Journal, "append_ended", lambda self, at_ms: None)
+    patch.setattr(Journal, "append_ended", lambda self, checkpoint, at_ms: None)
 
 
 def time_limits_by_the_wall_clock(patch: Patch) -> None:

@@ -22,6 +22,7 @@ from tidegate.coordinator.recovery import RestorePlan, decide_repeated
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.recovery_stages import StateVerified, TransactionsResolved
 from tidegate.daemon.services import Services
+from tidegate.ids import CheckpointId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
@@ -51,11 +52,12 @@ async def commit_listed(
     permit = await services.in_journal_thread(lambda: journal.recovery_permit(restore))
     if permit is None:
         return TransactionsResolved(restore, whole.facts)
+    ended = permit.checkpoint
     try:
         await _commit(services, restore, permit, search)
     except TransactionLost:
-        await _salvage(plan, services, restore, permit, transaction_timeout_ms, search)
-    await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))
+        ended = await _salvage(plan, services, restore, permit, transaction_timeout_ms, search)
+    await services.in_journal_thread(lambda: journal.append_ended(ended, services.clock.now_ms()))
     return TransactionsResolved(decide_repeated(restore, journal.state), whole.facts)
 
 
@@ -81,8 +83,8 @@ async def _salvage(
     permit: CommitPermit,
     transaction_timeout_ms: int,
     search: Search,
-) -> None:
-    """Salvages the lost transactions of a permit.
+) -> CheckpointId:
+    """Salvages the lost transactions of a permit. Returns the checkpoint whose transactions have then ended.
 
     Those that are not lost are committed first, because their end must be known. Newer ones of the same sink are not:
     they would become visible before the older one. They are aborted and salvaged in their turn.
@@ -108,7 +110,7 @@ async def _salvage(
         logger.warning("salvaging: %s", lost.explanation, extra={"checkpoint": permit.checkpoint})
     committables = await services.kafka.salvage(order, plan.operators(SinkOperator))
     if not committables:
-        return  # nothing is left of any of them, which the user has accepted
+        return permit.checkpoint  # nothing is left of any of them, which the user has accepted
     journal = services.journal
     appended = await services.in_journal_thread(
         lambda: journal.append_salvaged(restore, committables, services.clock.now_ms())
@@ -120,6 +122,7 @@ async def _salvage(
     elapsed_s = services.clock.monotonic() - started
     services.metrics.transactions_ended(TransactionResult.SALVAGED, len(settled.lost))
     _tell(settled.lost, appended.permit, elapsed_s)
+    return appended.permit.checkpoint
 
 
 async def _settle(services: Services, permit: CommitPermit, search: Search, *, hold: bool) -> Settlement:

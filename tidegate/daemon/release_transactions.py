@@ -125,6 +125,7 @@ async def _commit_and_abort(
     journal = services.journal
     superseded = isinstance(cause, Superseded)
     owned = not superseded and journal.identity is not None
+    before = journal.state.newest_checkpoint
     left = await _end_listed(services, kafka, verified=verified) if owned else ""
     found = None
     try:
@@ -143,10 +144,13 @@ async def _commit_and_abort(
     behind = Attempt(own.attempt + 1)
     fenced = await kafka.fence_leftovers(plan.pipeline, keep, behind, own.journal, others=(), since=since)
     services.metrics.transactions_ended(TransactionResult.ABORTED, len(fenced))
+    lefts = [left] if left else []
+    if owned and own.newest_checkpoint not in (None, before) and own.committables:
+        lefts.append(f"transactions of checkpoint {own.newest_checkpoint.id} are decided, but not committed yet")
     if journal.doubtful is not None and not superseded:
-        doubt = f"it is not known whether checkpoint {journal.doubtful.id} is in the journal: its transactions are open"
-        left = f"{left}; {doubt}" if left else doubt
-    return left
+        doubtful = f"whether checkpoint {journal.doubtful.id} is in the journal"
+        lefts.append(f"it is not known {doubtful}: its transactions are open")
+    return "; ".join(lefts)
 
 
 async def _end_listed(services: Services, kafka: KafkaClusters, *, verified: bool) -> str:
@@ -171,8 +175,13 @@ async def _end_listed(services: Services, kafka: KafkaClusters, *, verified: boo
     if whys:
         return f"{left} ({'; '.join(dict.fromkeys(whys))})"
     if all(done for done, _ in ended):
+
+        def record() -> None:
+            if journal.identity is not None:  # an append of the attempt may have had no outcome meanwhile
+                journal.append_ended(permit.checkpoint, services.clock.now_ms())
+
         try:
-            await _ask_journal(services, lambda: journal.append_ended(services.clock.now_ms()))
+            await _ask_journal(services, record)
         except TidegateError as error:
             logger.debug("checkpoint %d is committed, which is not on record: %s", permit.checkpoint, error.message)
     return ""

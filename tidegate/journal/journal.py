@@ -288,13 +288,14 @@ class Journal:
         self.doubtful = None  # last, so that another thread always finds it in one of the two
         return Appended(entry.sequence, issue_permit(checkpoint.id, checkpoint.committables), entry.reserved_to)
 
-    def append_ended(self, at_ms: int) -> None:
-        """Records that every transaction of the newest checkpoint has a definite end and need not be queried again.
+    def append_ended(self, checkpoint: CheckpointId, at_ms: int) -> None:
+        """Records that every transaction of a checkpoint has a definite end and need not be queried again.
 
-        Raises what `append_checkpoint` raises. Appends nothing if the checkpoint lists no transactions.
+        Raises what `append_checkpoint` raises. Appends nothing if the checkpoint is no longer the newest, or lists no
+        transactions.
         """
         identity, newest = self._owned(), self._state.newest_checkpoint
-        if newest is None or not newest.committables:
+        if newest is None or newest.id != checkpoint or not newest.committables:
             return
         entry = EndedEntry(
             format_version=FORMAT_VERSION,
