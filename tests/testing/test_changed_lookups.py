@@ -106,3 +106,21 @@ def test_a_new_column_of_a_table_is_null_until_its_row_is_written_again() -> Non
     life.produce("rows", {"k": "a", "v": 1, "w": "x"}, {"k": "a", "v": 1, "w": "x", "z": 5})
     life.checkpoint()
     assert life.output("all") == [{"k": "a", "v": 1, "w": "x", "z": 5}]
+
+
+def test_a_table_by_another_name_is_no_change_for_the_state_behind_its_lookup() -> None:
+    totals = """\
+  - {name: totals, from: found, key: k, aggregate: {n: count(*), s: sum(v)}}
+sinks:
+  sums: {from: totals, topic: sums}
+"""
+    file = PLAIN.replace("sinks:\n", totals)
+    life = Life(file)
+    life.produce("rows", {"k": "a", "v": 1, "w": "x"})
+    life.produce("orders", ORDER)
+    renamed = (
+        file.replace(": tab", ": rates").replace("tab.v", "rates.v").replace("rates, from", "rates, was: tab, from")
+    )
+    life = Life(renamed, life.checkpoint())
+    life.produce("orders", ORDER)
+    assert life.checkpoint().output("sums") == [{"k": "a", "n": 2, "s": 2}]

@@ -248,9 +248,12 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
 
     @override
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
-        """Takes those of the stream."""
+        """Takes those of the stream.
+
+        The table's name is no part of it, because a table may be renamed. Another table is another origin of the state.
+        """
         own = (*self.table_keys, *self.held)
-        table = {qualified_name(self.table, name): digest("table", self.table, name) for name, _ in own}
+        table = {qualified_name(self.table, name): digest("table", name) for name, _ in own}
         added = {name: digest("lookup", self.name, digest_expression(one, table)) for name, one in self.add}
         drops = self.missing.action in (DROP, FAIL)
         conditions = {digest("lookup", self.name, self.missing.action)} if drops else set()
