@@ -109,7 +109,7 @@ def test_a_column_that_is_given_up_and_not_there_is_reported_next_to_what_begins
     ("applied", "before", "remarks"),
     [
         ((), "1", ("`keep` has no effect: nothing has changed that needs it",)),
-        ((), "2", ("kept, although another definition made it: `x` of s",)),
+        ((), "2", ("another definition made its state: `x` of s",)),
         (("keep",), "1", ("`state: keep` was applied to an earlier change, and has no effect now",)),
     ],
 )
@@ -330,6 +330,11 @@ def test_only_the_step_that_waits_for_answers_loses_records() -> None:
     now = msgspec.structs.replace(NOTHING, command_line=CommandLineDirectives(drop=(A, B)))
     steps = decide_upgrade(both, identity(x="1"), now).steps
     assert [bool(step.remarks) for step in steps] == [False, True]
+
+
+def test_a_step_that_calls_a_server_is_not_new_because_nothing_waits_in_it() -> None:
+    now = Definition({}, {S: {"t": 1}}, {B: (IN_FLIGHT,)}, frozenset())
+    assert decide_upgrade(FROM_S, IDENTITY, now).steps == (StepChange(S, UpgradeOutcome.KEPT, source=True),)
 
 
 def test_a_source_that_is_renamed_continues_and_one_that_is_new_begins() -> None:

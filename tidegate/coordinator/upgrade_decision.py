@@ -214,10 +214,8 @@ class _Decision:
             remarks.append(f"{render_directive(applied)} was applied to an earlier change, and has no effect now")
         remarks += self._idle_drops(name, old)
         if verb == KEEP:
-            other = f"although another definition made it: {', '.join(changes.other)}"
-            remarks.append(
-                f"kept, {other}" if changes.other else "`keep` has no effect: nothing has changed that needs it"
-            )
+            other = f"another definition made its state: {', '.join(changes.other)}"
+            remarks.append(other if changes.other else "`keep` has no effect: nothing has changed that needs it")
         outcome = UpgradeOutcome.REFUSED if refused else outcome
         self._steps.append(StepChange(name, outcome, was=was, remarks=tuple(remarks), states=states))
 
@@ -432,10 +430,14 @@ class _Decision:
 
     def _new_ones(self) -> None:
         known = {step.name for step in self._steps}
-        for name in sorted(_in_the_file({*self._now.sources, *self._now.states}) - known):
+        for name in sorted(_in_the_file({*self._now.sources, *self._lasting()}) - known):
             refused = name in self._now.states and self._lacks_history(name)
             outcome = UpgradeOutcome.REFUSED if refused else UpgradeOutcome.NEW
             self._steps.append(StepChange(name, outcome, name in self._now.sources))
+
+    def _lasting(self) -> set[OperatorName]:
+        """Returns the steps that have more than records in flight, which a checkpoint has only while some wait."""
+        return {name for name, held in self._now.states.items() if {one.name for one in held} != {IN_FLIGHT.name}}
 
     def _lacks_history(self, name: OperatorName) -> bool:
         """Refuses a new step with a table whose source continues: it would have only what is yet to come."""
