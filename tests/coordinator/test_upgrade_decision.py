@@ -429,8 +429,8 @@ def test_a_table_that_is_added_next_to_a_source_that_continues_needs_a_directive
     checkpoint = completed(7, at=[positions(name_of("s"), {name_of("s"): {0: 5}})])
     identity = msgspec.structs.replace(IDENTITY, fingerprints={}, applied_directives={})
     (refusal,) = decide_upgrade(checkpoint, identity, with_table()).refusals
-    assert "step 'a' is new and holds a table, but its source `s` continues where it was" in refusal.message
-    assert "source of another name" in refusal.remedy
+    assert "step 'a' is new and needs all rows of a table, but `s` continues where it was" in refusal.message
+    assert refusal.remedy.startswith("Let it read a source of another name, which begins at its `start`. ")
     assert "`state: reset`" in refusal.remedy
     reset = CommandLineDirectives(reset={name_of("a"): ""})
     for now in (with_table(reset), with_table(verb="reset")):
@@ -441,6 +441,32 @@ def test_a_table_that_is_added_next_to_a_source_that_continues_needs_a_directive
     assert not decide_upgrade(checkpoint, identity, drop).refusals
     begun = msgspec.structs.replace(identity, fingerprints=with_table().fingerprints)
     assert not decide_upgrade(checkpoint, begun, with_table()).refusals
+
+
+def test_a_table_that_is_added_behind_a_step_that_continues_needs_a_directive() -> None:
+    held = completed(7, states=[msgspec.structs.replace(handle(7), operator=name_of("b"))])
+    identity = msgspec.structs.replace(IDENTITY, fingerprints={}, applied_directives={})
+    now = with_table(source="b")
+    now = msgspec.structs.replace(
+        now,
+        fingerprints={**now.fingerprints, name_of("b"): {}},
+        sources={},
+        states={**now.states, name_of("b"): ()},
+    )
+    (refusal,) = decide_upgrade(held, identity, now).refusals
+    assert "step 'a' is new and needs all rows of a table, but `b` continues where it was" in refusal.message
+    assert refusal.remedy.startswith("Let it read a source of another name, through steps of other names, ")
+    emptied = msgspec.structs.replace(now, command_line=CommandLineDirectives(reset={name_of("b"): ""}))
+    assert not decide_upgrade(held, identity, emptied).refusals
+
+
+def test_a_table_of_another_definition_is_not_to_be_added_next_to_its_source() -> None:
+    """A step under a new name would be refused, because it needs what the source has read before."""
+    held = completed(7, states=[msgspec.structs.replace(handle(7), operator=name_of("a"))])
+    other: dict[OperatorName, StateFingerprint] = {name_of("a"): {"s": {"what is kept": "2:2"}}}
+    identity = msgspec.structs.replace(IDENTITY, fingerprints=other, applied_directives={})
+    (refusal,) = decide_upgrade(held, identity, with_table()).refusals
+    assert refusal.remedy.endswith("; or add the changed step under a new name, with a source of another name")
 
 
 PAGES = StateName("pages")

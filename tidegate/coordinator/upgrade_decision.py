@@ -64,6 +64,11 @@ _RESET_DOES: Final = (
     "nothing is read again, and the other steps continue"
 )
 
+_RESET_OF_NEW_DOES: Final = (
+    "it begins empty, with the rows that are written from now on; totals are then without the older rows, and a change "
+    "of one fails as INCONSISTENT_CHANGE"
+)
+
 
 def decide_upgrade(
     checkpoint: CompletedCheckpoint | None,
@@ -262,8 +267,8 @@ class _Decision:
                 name,
                 f"step {str(name)!r} no longer has {_quoted(changes.gone)}, and without that it does not have the "
                 f"whole state {_quoted(lost)}, which cannot be removed by itself",
-                f"Restore it, or another column that keeps such a state; or add the changed step under a new name "
-                f"next to it. {advise(name, RESET, applied)}",
+                f"Restore it, or another column that keeps such a state; {self._under_new_name(name)}. "
+                f"{advise(name, RESET, applied)}",
                 {RESET: self._resetting(name)},
                 changes.gone,
             )
@@ -284,8 +289,7 @@ class _Decision:
                 name,
                 f"the state of step {str(name)!r} cannot be read by the new definition: {reasons}",
                 f"{_say_gone(unfit)}{self._say_renamed_keys(name, old)}{advise(name, RESET, applied)}; or restore the "
-                "old "
-                "definition; or add the changed step under a new name next to it",
+                f"old definition; {self._under_new_name(name)}",
                 {RESET: self._resetting(name)},
             )
         if changes.other and verb != KEEP:
@@ -296,8 +300,7 @@ class _Decision:
                     f"the state of step {str(name)!r} was made by another definition; what has changed: "
                     f"{', '.join(changes.other)}",
                     f"{advise(name, ' or '.join(choices), applied)}; or restore the old definition, including `where` "
-                    "and "
-                    "`select` in front of the step; or add the changed step under a new name next to it",
+                    f"and `select` in front of the step; {self._under_new_name(name)}",
                     choices,
                     changes.other,
                 )
@@ -440,25 +443,33 @@ class _Decision:
         return {name for name, held in self._now.states.items() if {one.name for one in held} != {IN_FLIGHT.name}}
 
     def _lacks_history(self, name: OperatorName) -> bool:
-        """Refuses a new step with a table whose source continues: it would have only what is yet to come."""
-        if name in self._identity.fingerprints or self._verb(name, name)[0] == RESET:
-            return False
-        if not any(one.holds_table for one in self._now.states[name]):
+        """Refuses a new step that needs all rows of a table but would have only those that are yet to come."""
+        if name in self._identity.fingerprints or self._verb(name, name)[0] == RESET or not self._needs_history(name):
             return False
         origins = {self._renamed.get(OperatorName(one), one) for one in self._now.fingerprints.get(name, {})}
-        continued = sorted(origins.intersection(self._sources) - {*self._now.command_line.drop})
+        given_up = {*self._now.command_line.drop, *self._emptied}
+        continued = sorted(origins.intersection((*self._sources, *self._held)) - given_up)
         if not continued:
             return False
+        through = "" if origins.isdisjoint(self._held) else ", through steps of other names"
         self._refuse(
             name,
-            f"step {str(name)!r} is new and holds a table, but its source {_quoted(continued)} continues where it was: "
-            "what it has read before would be missing from the table",
-            f"Let the table read a source of another name, which begins at its `start`. {advise(name, RESET, '')}, "
-            "with "
-            "which the table begins empty",
-            {RESET: "the table begins empty, and has the rows that are written from now on"},
+            f"step {str(name)!r} is new and needs all rows of a table, but {_quoted(continued)} continues where it "
+            "was: what has passed it before would be missing",
+            f"Let it read a source of another name{through}, which begins at its `start`. {advise(name, RESET, '')}, "
+            "with which it begins empty",
+            {RESET: _RESET_OF_NEW_DOES},
         )
         return True
+
+    def _needs_history(self, name: OperatorName) -> bool:
+        return any(one.needs_history for one in self._now.states[name])
+
+    def _under_new_name(self, name: OperatorName) -> str:
+        """Suggests another step, which begins empty."""
+        return "or add the changed step under a new name" + (
+            ", with a source of another name" if self._needs_history(name) else " next to it"
+        )
 
     def _rows_in_flight(self) -> None:
         """Refuses if an edge with rows in the checkpoint no longer exists under its current name."""

@@ -130,9 +130,9 @@ class StateDeclaration(msgspec.Struct, frozen=True):
     start calls it for each stored value before anything runs."""
     names_columns: str = ""
     """A key column whose values are names of columns. Its entries are renamed and dropped with their columns."""
-    holds_table: bool = False
-    """Whether it is wrong without the records that its sources have read before: a step that is added later must say
-    that it begins empty.
+    needs_history: bool = False
+    """Whether it is wrong without the records that its sources have read before, as the rows of a table and totals of
+    changes are: a step that is added later must say that it begins empty.
     """
     reset_remark: str = ""
     """What the user must know before this state is reset, in addition to what applies to any state."""

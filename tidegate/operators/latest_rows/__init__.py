@@ -41,7 +41,7 @@ def declare_latest(keys: Columns, held: Columns, max_parallelism: int, ttl: Ttl 
         expires=ttl is not None,
         serializer=Serializer(parameters={} if ttl is None else {LASTS: ttl.lasts}),
     )
-    return StateDeclaration(LATEST, shape, holds_table=True, reset_remark=_RESET_REMARK)
+    return StateDeclaration(LATEST, shape, needs_history=True, reset_remark=_RESET_REMARK)
 
 
 def digest_latest(

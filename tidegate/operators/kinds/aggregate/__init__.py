@@ -205,7 +205,8 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
             serializer=Serializer(parameters=encodings_of(functions)),
         )
         values = {one.name: one for one in (function.declare_values(shape) for function in functions) if one}
-        return (StateDeclaration(GROUPS, shape, reset_remark=_RESET_REMARK), *values.values())
+        groups = StateDeclaration(GROUPS, shape, needs_history=True, reset_remark=_RESET_REMARK)
+        return (groups, *values.values())
 
     @override
     def requires(self, port: int = 0) -> frozenset[Requirement]:
