@@ -14,12 +14,13 @@ import pytest
 from tests.support.certificates import Authority
 from tests.support.records import records_of
 from tidegate.ids import ProducerId, TransactionalId
-from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused
+from tidegate.kafka.diagnosis import Obstacle
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefusedLater, SinkFailed, SinkRefused
 from tidegate.kafka.facts import CoordinatorState, TopicLimits, TransactionDescription
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
-from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, UNKNOWN_TOPIC_S, TransactionWriter
+from tidegate.kafka.writer import CALL_TIMEOUT_S, INSPECT_S, OPEN_TIMEOUT_S, UNKNOWN_TOPIC_S, TransactionWriter
 
 
 class Tools(KafkaTools):
@@ -33,6 +34,8 @@ class Tools(KafkaTools):
         self.trouble: ck.KafkaError | None = None
         """What the broker says to everything, until `troubled_s`."""
         self.troubled_s = math.inf
+        self.obstacle: Obstacle | None = None
+        """What an inspection of the way to the broker finds."""
         self.stuck = 0
         """So many producers wait for their id in vain."""
         self.made: list[dict[str, Any]] = []
@@ -69,6 +72,9 @@ class Tools(KafkaTools):
         error = ck.KafkaError(self.code) if self.now < self.unknown_s else None
         found = {} if error else dict.fromkeys(range(self.partitions), 1)
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions=found)})
+
+    def find_obstacle(self, kafka: Any) -> Obstacle | None:
+        return self.obstacle
 
     def produce(self, topic: str, **record: Any) -> None:
         assert topic == "orders"
@@ -216,6 +222,20 @@ def test_what_a_restart_of_a_broker_brings_is_waited_out(trouble: ck.KafkaError)
     with pytest.raises(SinkFailed, match=trouble.name()):
         make(tools).open(None, never)
     assert OPEN_TIMEOUT_S < tools.now < OPEN_TIMEOUT_S + 1.0
+
+
+def test_a_login_that_is_refused_is_not_repeated_until_the_deadline() -> None:
+    tools = Tools()
+    tools.trouble = ck.KafkaError(ck.KafkaError._TRANSPORT)
+    tools.obstacle = Obstacle("it does not answer", "wait", "bootstrap.servers", final=False)
+    with pytest.raises(SinkFailed, match="_TRANSPORT"):
+        make(tools).open(None, never)
+    tools = Tools()
+    tools.trouble = ck.KafkaError(ck.KafkaError._TRANSPORT)
+    tools.obstacle = Obstacle("it refuses the user `ann`", "correct `sasl.password`", "sasl.username", final=True)
+    with pytest.raises(LoginRefusedLater, match=r"sink out: it refuses the user `ann`; correct `sasl\.password`"):
+        make(tools).open(None, never)
+    assert tools.now < INSPECT_S + 1.0
 
 
 def test_what_no_restart_brings_is_told_at_once() -> None:

@@ -15,10 +15,14 @@ from tests.support.certificates import Authority
 from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.cli.doctor import find_problems
 from tidegate.config.load import parse_pipeline
+from tidegate.ids import TransactionalId
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.diagnosis import diagnose
-from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, LoginRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, LoginRefused, LoginRefusedLater
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KAFKA_TOOLS
+from tidegate.kafka.writer import TransactionWriter
 from tidegate.plan.build import build_plan
 
 pytestmark = pytest.mark.slow
@@ -250,6 +254,24 @@ def test_what_is_in_the_way_to_one_of_two_clusters_is_told_at_its_property_and_h
 def test_a_slot_that_is_refused_leaves_it_to_another_attempt(secured: SecuredBroker) -> None:
     with pytest.raises(BrokerUnavailable, match="refuses the user `alice`"):
         KAFKA_TOOLS.connect_again({**plain(secured), "sasl.password": "wrong-secret"}, 60)
+
+
+def test_a_transaction_whose_login_is_refused_leaves_it_to_another_attempt(
+    secured: SecuredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The password has changed since the sink's first transaction, and the client would try the old one forever."""
+    monkeypatch.setattr("tidegate.kafka.writer.CALL_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("tidegate.kafka.writer.INSPECT_S", 1.0)
+    properties = {**plain(secured), "sasl.password": "old-secret", "transactional.id": "old.out.0"}
+    derived = derive_producer_properties(properties, TransactionalId("old.out.0"), 60_000)
+    writer = TransactionWriter("out", {"out": TopicLimits()}, derived)
+    client = KAFKA_TOOLS.connect(plain(secured), 60)
+    try:
+        with pytest.raises(LoginRefusedLater, match=r"sink out: .*refuses the user `alice`.*`sasl.password`"):
+            writer.open(client, lambda: False)
+    finally:
+        writer.discard()
+        client.close()
 
 
 RIGHTS: Mapping[str, tuple[list[Right], str]] = {

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.kafka.errors import BrokerUnavailable, SinkFailed
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefusedLater, SinkFailed
 from tidegate.sinks.outage import STALL_S, SinkOutage, SinkStallWatch
 
 
@@ -152,6 +152,22 @@ def _failing_slowly(tools: Tools) -> Any:
         raise SinkFailed("not this time")
 
     return fail
+
+
+def test_a_login_that_is_refused_is_not_waited_for() -> None:
+    """Waiting would never end, and nothing would be logged: the brokers are there."""
+    tools = Tools(away_until=1e9)
+
+    def refuse(*_: object) -> Any:
+        raise LoginRefusedLater("it refuses the user")
+
+    with pytest.raises(LoginRefusedLater):
+        tools.outage.wait_out(refuse)
+    tools.connect_again = cast("Any", refuse)  # type: ignore[method-assign]  # planned
+    with pytest.raises(LoginRefusedLater):
+        tools.outage.wait_out(tools.ask)
+    assert tools.tries == 1
+    assert not tools.outage.is_over()
 
 
 def test_nobody_waits_for_a_sink_that_is_closed() -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from tidegate.errors import describe_cause
 from tidegate.kafka.client_properties import derive_client_arguments, is_scram
+from tidegate.kafka.errors import PropertyRefused
 from tidegate.kafka.oauth import MECHANISM, TokenUnavailable, find_tokens, make_provider
 from tidegate.kafka.tls import read_tls_context, uses_tls
 
@@ -50,6 +51,14 @@ class _Stopped(Exception):
     def __init__(self, obstacle: Obstacle) -> None:
         super().__init__(obstacle.text)
         self.obstacle = obstacle
+
+
+def find_obstacle(kafka: Mapping[str, str], timeout_s: float) -> Obstacle | None:
+    """Diagnoses as `diagnose` does, while files that properties name may be replaced: nothing is refused."""
+    try:
+        return diagnose(kafka, timeout_s)
+    except PropertyRefused as refused:
+        return Obstacle(refused.message, "put it right", str(refused.fields.get("property", "")), final=False)
 
 
 def diagnose(kafka: Mapping[str, str], timeout_s: float) -> Obstacle | None:

@@ -33,6 +33,10 @@ class BrokerUnavailable(AttemptFailed):
     code = "broker-unavailable"
 
 
+class LoginRefusedLater(BrokerUnavailable):
+    """A broker rejects a login that it accepted when the daemon started; another attempt follows."""
+
+
 class MarkerOvertaken(BrokerUnavailable):
     """A partition rejected a marker because it knows a newer marker, epoch or coordinator of the producer."""
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.kafka.channel import RequestChannel, open_client_channel
 from tidegate.kafka.connecting import PAUSE_S, STEP_S
-from tidegate.kafka.diagnosis import diagnose
-from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, PropertyRefused
+from tidegate.kafka.diagnosis import Obstacle, diagnose, find_obstacle
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, LoginRefusedLater, PropertyRefused
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.threads import Threads
@@ -94,17 +94,16 @@ class KafkaTools(Threads):
         return open_client_channel(kafka, timeout_s)
 
     def connect_again(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
-        """Connects from a slot. The daemon's login succeeded, so a refusal may be temporary and becomes
-        BrokerUnavailable.
+        """Connects from a slot. The daemon's login succeeded, so a refusal may be temporary.
 
-        Waits while TLS files are being replaced. Raises BrokerUnavailable, KafkaRefused.
+        Waits while TLS files are being replaced. Raises BrokerUnavailable, LoginRefusedLater, KafkaRefused.
         """
         patient_until = self.clock.monotonic() + RENEWAL_S
         while True:
             try:
                 return self.connect(kafka, timeout_s)
             except LoginRefused as refused:
-                raise BrokerUnavailable(refused.message, **refused.fields) from refused
+                raise LoginRefusedLater(refused.message, **refused.fields) from refused
             except PropertyRefused:
                 if self.clock.monotonic() >= patient_until:
                     raise
@@ -118,6 +117,10 @@ class KafkaTools(Threads):
         if obstacle is not None:
             message = f"{obstacle.text}; {obstacle.remedy}"
             raise BrokerUnavailable(message, text=obstacle.text) from silence
+
+    def find_obstacle(self, kafka: Mapping[str, str]) -> Obstacle | None:
+        """Diagnoses the way to the brokers step by step; waits at most STEP_S for each step."""
+        return find_obstacle(kafka, STEP_S)
 
     def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> TransactionWriter:
         """Returns a writer for one transaction. Raises KafkaRefused."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from tidegate.ids import NO_PRODUCER, TransactionalId
-from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused, refused_record
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefusedLater, SinkFailed, SinkRefused, refused_record
 from tidegate.kafka.producer_properties import fit_batches, largest_record
 from tidegate.kafka.producing import BY_KEY, ClientProducing, Producing, RecordNotTaken, open_producing
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
@@ -35,6 +35,8 @@ FLUSH_SLICE_S: Final = 0.5
 FLUSH_SLICE_S_MIN: Final = 0.001
 FLUSH_SLICES: Final = 8
 """A wait goes on for at most this part of its length after the last record was delivered."""
+INSPECT_S: Final = 5.0
+"""Seconds without success after which the way to the brokers is inspected, and between two inspections."""
 RETRY_PAUSE_S: Final = 0.1
 UNKNOWN_TOPIC_S: Final = 5.0
 """A newly started broker knows no topics, and one that lags behind knows no new ones. Sources wait for the same time.
@@ -445,8 +447,12 @@ class TransactionWriter:
             raise self._failure(error.args[0] if error.args else error) from error
 
     def _patiently(self, call: Callable[[], T], deadline: float, stopping: Callable[[], bool]) -> T:
-        """Retries what fails during a broker restart. Stops sending requests once the sink is closed."""
+        """Retries what fails during a broker restart. Stops sending requests once the sink is closed.
+
+        Raises LoginRefusedLater if a broker refuses the login: the client would try the same one until the deadline.
+        """
         reason: object = "the sink is closed"
+        inspect_at = self._clock.monotonic() + INSPECT_S
         while not stopping():
             try:
                 return call()
@@ -461,8 +467,16 @@ class TransactionWriter:
                 )
                 if not passing or stopping() or self._clock.monotonic() > deadline:
                     raise self._failure(reason) from error
+                if self._clock.monotonic() >= inspect_at:
+                    self._refuse_login()
+                    inspect_at = self._clock.monotonic() + INSPECT_S
                 self._clock.sleep(RETRY_PAUSE_S)
         raise self._failure(reason)
+
+    def _refuse_login(self) -> None:
+        obstacle = self._tools.find_obstacle(self._properties)
+        if obstacle is not None and obstacle.final:
+            raise LoginRefusedLater(f"sink {self._sink}: {obstacle.text}; {obstacle.remedy}", sink=self._sink)
 
     def _size_remedy(self, reason: object, topic: str, size: int) -> str:
         """Returns the record's size and all limits if it is too large for one of them."""

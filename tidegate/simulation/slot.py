@@ -108,6 +108,10 @@ class SimTools(SimThreads, KafkaTools):
         """Does nothing: the simulation knows no further explanation."""
 
     @override
+    def find_obstacle(self, kafka: Mapping[str, str]) -> None:
+        """Returns None: the simulation knows no obstacle."""
+
+    @override
     def producer(self, config: Mapping[str, Any]) -> ModelProducer:
         link = self.links(config)
         return ModelProducer(link.broker, link.port, config)

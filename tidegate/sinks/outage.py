@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidegate.clock import Clock
-from tidegate.kafka.errors import BrokerUnavailable, SinkFailed
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefusedLater, SinkFailed
 from tidegate.kafka.tools import KafkaTools
 
 if TYPE_CHECKING:
@@ -71,7 +71,16 @@ class SinkOutage:
     def is_over(self) -> bool:
         """Returns whether a broker answers now."""
         try:
+            return self._answers()
+        except LoginRefusedLater:
+            return False
+
+    def _answers(self) -> bool:
+        """Returns whether a broker answers now. Raises LoginRefusedLater."""
+        try:
             self._connected().cluster_id(ANSWER_S)
+        except LoginRefusedLater:
+            raise
         except BrokerUnavailable:
             return False
         return True
@@ -85,13 +94,18 @@ class SinkOutage:
         return client
 
     def wait_out(self, call: Callable[[], T]) -> T:
-        """Returns the result of `call`. Repeats it after failures during an outage, and once more after that."""
+        """Returns the result of `call`. Repeats it after failures during an outage, and once more after that.
+
+        A refused login is no outage: nothing would ever end the wait for another password. Raises LoginRefusedLater.
+        """
         outage = False
         while True:
             try:
                 return call()
+            except LoginRefusedLater:
+                raise
             except (BrokerUnavailable, SinkFailed):
-                before, outage = outage, not self.is_over()
+                before, outage = outage, not self._answers()
                 if self._stopping() or not (outage or before):
                     raise
 

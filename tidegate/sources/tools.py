@@ -11,8 +11,7 @@ import confluent_kafka as ck
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.ids import TopicPartition
 from tidegate.kafka.connecting import STEP_S, import_client
-from tidegate.kafka.diagnosis import Obstacle, diagnose
-from tidegate.kafka.errors import PropertyRefused
+from tidegate.kafka.diagnosis import Obstacle, find_obstacle
 from tidegate.sources.fetching import Fetcher, open_fetcher
 from tidegate.threads import Threads
 
@@ -121,10 +120,7 @@ class SourceTools(Threads):
     def find_obstacle(self, kafka: Mapping[str, str]) -> Obstacle | None:
         """Diagnoses the way to the brokers step by step; waits at most STEP_S for each step."""
         import_client()
-        try:
-            return diagnose(kafka, STEP_S)
-        except PropertyRefused as refused:  # files that are being replaced
-            return Obstacle(refused.message, "put it right", str(refused.fields.get("property", "")), final=False)
+        return find_obstacle(kafka, STEP_S)
 
 
 SOURCE_TOOLS: Final = SourceTools()
