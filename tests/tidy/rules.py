@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -34,6 +35,9 @@ IMPURE_CALLS = frozenset({"open", "input", "print", "date.today", "datetime.now"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+"""Fields of statements that hold statements, handlers of exceptions and cases of a match."""
+
 
 @lru_cache(maxsize=1)
 def parse(text: str) -> ast.Module:
@@ -47,6 +51,19 @@ def nodes_of(text: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(parse(text)))
 
 
+@lru_cache(maxsize=1)
+def statements_of(text: str) -> tuple[ast.AST, ...]:
+    """Returns the statements of a text, a fraction of its nodes: imports, classes and functions are all among them."""
+    waiting: deque[ast.AST] = deque([parse(text)])
+    found: list[ast.AST] = []
+    while waiting:
+        node = waiting.popleft()
+        found.append(node)
+        for block in _BLOCKS:
+            waiting.extend(getattr(node, block, ()))
+    return tuple(found)
+
+
 def check_module_size(text: str) -> list[str]:
     """Limits modules to 700 lines."""
     lines = len(text.splitlines())
@@ -58,7 +75,7 @@ def check_function_sizes(text: str) -> list[str]:
     too_long = []
     if len(text.splitlines()) <= FUNCTION_LINES_MAX:
         return []
-    for node in nodes_of(text):
+    for node in statements_of(text):
         if isinstance(node, Function):
             lines = _count_lines(node)
             if lines > FUNCTION_LINES_MAX:
@@ -80,7 +97,7 @@ def find_large_classes(text: str) -> dict[str, str]:
     Fields of value classes (structs, settings) are not counted, because a file or a page determines their number.
     """
     found = {}
-    for node in nodes_of(text):
+    for node in statements_of(text):
         if isinstance(node, ast.ClassDef):
             attributes, parameters = len(_attributes_of(node)), _count_parameters(node)
             if attributes > ATTRIBUTES_MAX or parameters > PARAMETERS_MAX:
@@ -175,7 +192,7 @@ def check_kinds(text: str) -> list[str]:
 
 def find_imports(text: str) -> Iterator[str]:
     """Yields the full names of all imported modules; `from tidegate import plan` yields `tidegate.plan`."""
-    for node in nodes_of(text):
+    for node in statements_of(text):
         yield from _names_of(node)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.tidy import rules
-from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
+from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, complaints_about, python_files, read, report, text_files
 
 BASE = frozenset({"clock", "committable", "datatypes", "errors", "ids", "modules"})
 EDGE = frozenset({"parent", "threads"})
@@ -141,8 +141,9 @@ def said() -> dict[str, list[str]]:
     """Applies the rules file by file, so that each file is parsed once for all of them."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for file in python_files(PACKAGE, TESTS, ROOT / "bench"):
+        text = read(file)
         for name, rule in rules_of(file):
-            found[name] += complaints([file], rule)
+            found[name] += complaints_about(file, text, rule)
     return found
 
 

@@ -33,15 +33,21 @@ def text_files() -> list[Path]:
 
 def complaints(files: Iterable[Path], rule: Callable[[str], list[str]]) -> list[str]:
     """Returns the rule's complaints about each file, prefixed with the file's name."""
-    found = []
-    for file in files:
-        text = file.read_text(encoding="utf-8", errors="replace")
-        try:
-            said = rule(text)
-        except SyntaxError as error:
-            said = [f"line {error.lineno}: does not parse: {error.msg}"]
-        found += [f"{file.relative_to(ROOT)}: {complaint}" for complaint in said]
-    return found
+    return [one for file in files for one in complaints_about(file, read(file), rule)]
+
+
+def read(file: Path) -> str:
+    """Returns the text of a file; what is not UTF-8 is replaced."""
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def complaints_about(file: Path, text: str, rule: Callable[[str], list[str]]) -> list[str]:
+    """Returns the rule's complaints about the text of a file, prefixed with the file's name."""
+    try:
+        said = rule(text)
+    except SyntaxError as error:
+        said = [f"line {error.lineno}: does not parse: {error.msg}"]
+    return [f"{file.relative_to(ROOT)}: {complaint}" for complaint in said]
 
 
 def report(found: list[str]) -> None:
