@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -22,9 +23,10 @@ SUFFIXES = (".py", ".md", *CONTENT_TYPES)
 
 
 def files_of(folder: Path, target: Path) -> tuple[set[str], set[str]]:
-    """Builds the wheel in `folder` and returns the package's files in it, and the licences."""
+    """Builds the wheel in `folder` without compiled code and returns the package's files in it, and the licences."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    environ = {**os.environ, "TIDEGATE_BUILD_NATIVE": "0"}
+    built = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert built.returncode == 0, built.stderr
     (wheel,) = target.glob("*.whl")
     with ZipFile(wheel) as archive:
