@@ -124,11 +124,12 @@ class OperatorChain:
         self.meter = OperatorMeter([node.operator.REST for node in vertex.nodes], elapsed_ms)
         heads = {} if self.source is None else {0: self.source}
         self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **self.operators, **self.sinks}
-        self._timed = self._runtimes
+        self._timed = _overriding(self._runtimes, "next_deadline_ms")
+        self._bounded = _overriding(self._runtimes, "room")
         self._vertex = vertex
         self._tree = OperatorTree(vertex, self._runtimes, outputs, self.meter, failed)
-        self._polled = [(index, one) for index, one in self.operators.items() if _polls(one)]
-        self._after = {index: [*self._downstream(vertex, index)] for index in self._runtimes}
+        self._polled = _overriding(self.operators, "poll")
+        self._after = {index: [*self._bounded_after(vertex, index)] for index in self._runtimes}
 
     # -- room and time -------------------------------------------------------------------------------------------------
 
@@ -146,7 +147,7 @@ class OperatorChain:
         """
         if not self.writable:
             return 0
-        return min(self.limits.rows, self.pace.rows, *(runtime.room for runtime in self._runtimes.values()))
+        return min(self.limits.rows, self.pace.rows, *[runtime.room for runtime in self._bounded.values()])
 
     @property
     def settled(self) -> bool:
@@ -155,7 +156,7 @@ class OperatorChain:
 
     @property
     def deadlines_ms(self) -> list[int | None]:
-        """When each operator next has work even if no row arrives, ms since 1970."""
+        """When each operator with timed work next has some even if no row arrives, ms since 1970."""
         return [runtime.next_deadline_ms for runtime in self._timed.values()]
 
     def is_idle(self, edge: int) -> bool:
@@ -169,7 +170,7 @@ class OperatorChain:
 
     def stop_source(self) -> None:
         """Stops the source: it emits nothing more, not even on a timer."""
-        self._timed = {**self.operators, **self.sinks}
+        self._timed = {index: one for index, one in self._timed.items() if one is not self.source}
 
     # -- rows and event time -------------------------------------------------------------------------------------------
 
@@ -216,7 +217,7 @@ class OperatorChain:
         moved = False
         if self._polled:
             self.meter.begin()
-        for index, runtime in self._polled:
+        for index, runtime in self._polled.items():
             rows = self._room_after(index)
             if rows and runtime.poll(rows, self._tree.outs[index]):
                 self.meter.spent(index)
@@ -262,11 +263,12 @@ class OperatorChain:
 
     # -- shape ---------------------------------------------------------------------------------------------------------
 
-    def _downstream(self, vertex: Vertex, index: int) -> Iterator[OperatorRuntime]:
-        """Yields the runtimes in the vertex that receive what a node emits."""
+    def _bounded_after(self, vertex: Vertex, index: int) -> Iterator[OperatorRuntime]:
+        """Yields the runtimes with a room of their own that receive what a node emits."""
         for child in vertex.nodes[index].all_children:
-            yield self._runtimes[child]
-            yield from self._downstream(vertex, child)
+            if child in self._bounded:
+                yield self._bounded[child]
+            yield from self._bounded_after(vertex, child)
 
     def _room_after(self, index: int) -> int:
         """Returns how many rows an operator may emit by itself.
@@ -275,10 +277,10 @@ class OperatorChain:
         """
         if not self.writable:
             return 0
-        return min(self.limits.rows, self.pace.rows, *(runtime.room for runtime in self._after[index]))
+        return min(self.limits.rows, self.pace.rows, *[runtime.room for runtime in self._after[index]])
 
 
-def _polls(runtime: OperatorRuntime) -> bool:
-    """Returns whether the operator overrides `poll`; the others are not polled each turn."""
-    own: object = type(runtime).poll
-    return own is not OperatorRuntime.poll
+def _overriding(runtimes: Mapping[int, OperatorRuntime], name: str) -> dict[int, OperatorRuntime]:
+    """Returns the runtimes that override a method or property. The others need not be asked in each turn."""
+    default = getattr(OperatorRuntime, name)
+    return {index: one for index, one in runtimes.items() if getattr(type(one), name) is not default}

@@ -178,7 +178,7 @@ class VertexTask:
             deadlines += [output.next_deadline_ms for output in self.chain.outputs.values()]
         if self.inputs is not None:
             deadlines.append(self.inputs.handler.next_deadline_ms)
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
     @property
     def replaying(self) -> int:

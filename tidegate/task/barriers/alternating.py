@@ -69,6 +69,8 @@ class Alternating:
     @property
     def next_deadline_ms(self) -> int | None:
         """When the next checkpoint moves to the Unaligner; those that wait for an aligned one do not count."""
+        if not self._waiting:
+            return None
         dues: list[int] = []
         for _, waiting in sorted(self._waiting.items()):
             if waiting.due_ms is None:
