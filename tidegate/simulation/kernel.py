@@ -11,11 +11,11 @@ threads.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from heapq import heappop, heappush
 from typing import Final, Self
 
 from greenlet import greenlet
@@ -118,12 +118,14 @@ class SimClock:
 class VirtualThread:
     """Blocking work of one process."""
 
-    __slots__ = ("ended", "frames", "joiners", "killed", "name", "process", "waiting", "work")
+    __slots__ = ("ended", "frames", "joiners", "killed", "name", "process", "resume", "waiting", "work")
 
     def __init__(self, name: str, process: VirtualProcess, work: Callable[[], None]) -> None:
         self.name = name
         self.process = process
         self.work = work
+        self.resume: Callable[[], None] = partial(process.kernel.choose, self)
+        """The action of the events that it waits for."""
         self.frames: greenlet | None = None
         """None until the thread has started."""
         self.waiting: VirtualEvent | None = None
@@ -210,7 +212,7 @@ class Kernel:
         """Plans an action. If it belongs to a process, it only happens while that process is alive."""
         event = VirtualEvent(action, process)
         self._planned += 1
-        heapq.heappush(self._heap, (self.now + delay_s, self._planned, event))
+        heappush(self._heap, (self.now + delay_s, self._planned, event))
         return event
 
     def run(self, limit_s: float) -> None:
@@ -271,7 +273,7 @@ class Kernel:
         until = self.now + seconds if seconds > 0.0 else self.now
         heap = self._heap
         while heap and heap[0][2].action is None:
-            heapq.heappop(heap)
+            heappop(heap)
         if (heap and heap[0][0] <= until) or thread.process.frozen_until > until:
             return False
         self.now = until
@@ -309,6 +311,11 @@ class Kernel:
         """Unwinds the virtual threads of a dead process before anything else happens."""
         self._dying.append(process)
 
+    def choose(self, thread: VirtualThread) -> None:
+        """Lets a virtual thread run after the current event."""
+        thread.waiting = None
+        self._chosen = thread
+
     def check_alive(self) -> None:
         """Raises SimKilled in a virtual thread whose process is dead."""
         thread = self._running
@@ -328,11 +335,7 @@ class Kernel:
     def _plan_resume(self, thread: VirtualThread, delay_s: float) -> None:
         if thread.waiting is not None:
             thread.waiting.cancel()
-        thread.waiting = self.at(delay_s, partial(self._choose, thread), thread.process)
-
-    def _choose(self, thread: VirtualThread) -> None:
-        thread.waiting = None
-        self._chosen = thread
+        thread.waiting = self.at(delay_s, thread.resume, thread.process)
 
     def _pause(self, thread: VirtualThread) -> None:
         """Switches away until it is this thread's turn again."""
@@ -371,19 +374,19 @@ class Kernel:
     def _play(self) -> VirtualThread | None:
         heap, end = self._heap, self._end
         while heap and not self.stopped and self.failure is None:
-            when, number, event = heapq.heappop(heap)
+            when, number, event = heappop(heap)
             action, process = event.action, event.process
             if action is None:
                 continue
             if when > end:
-                heapq.heappush(heap, (when, number, event))
+                heappush(heap, (when, number, event))
                 self.now = max(self.now, end)
                 return None
             if process is not None:
                 if not process.alive:
                     continue
                 if process.frozen_until > when:
-                    heapq.heappush(heap, (process.frozen_until, number, event))
+                    heappush(heap, (process.frozen_until, number, event))
                     continue
             if when > self.now:
                 self.now, self._at_once = when, 0

@@ -167,9 +167,13 @@ class BrokerPort:
         way_s = self.back_s()
         if fault is not None and fault.kind == "slow":
             way_s += fault.seconds
-        ends = self._outages.cut_off, self._outages.late_fetches if name == FETCH else {}
-        cut_off = self._outages.slots_cut_off if self.process.kind == "slot" else 0.0
-        until_s = max(self._outages.frozen, cut_off, *(end.get(self.process.name, 0.0) for end in ends))
+        outages, process, until_s = self._outages, self.process, self._outages.frozen
+        if process.kind == "slot":
+            until_s = max(until_s, outages.slots_cut_off)
+        if outages.cut_off:
+            until_s = max(until_s, outages.cut_off.get(process.name, 0.0))
+        if outages.late_fetches and name == FETCH:
+            until_s = max(until_s, outages.late_fetches.get(process.name, 0.0))
         return way_s + max(0.0, until_s - self.kernel.now)
 
     def back_s(self) -> float:

@@ -30,6 +30,7 @@ END_VERSION_MAX: Final = 4
 PORT: Final = 9092
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
+_PRODUCER_STATES: Final = 4096
 _BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _BEHIND_LENGTH: Final = _BATCH_HEADER.size - 12
 _BATCH_MAGIC: Final = 2
@@ -291,9 +292,23 @@ def _fetch_offsets(at: _Node, asked: Any) -> Any:
 # -- leaders -----------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=_PRODUCER_STATES)
+def _producer_state(
+    producer_id: int, epoch: int, last_sequence: int, coordinator_epoch: int, open_since: int | None
+) -> Any:
+    """Cached, because answers repeat the producers of all previous attempts, whose states no longer change."""
+    return transactions.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_sequence=last_sequence,
+        last_timestamp=-1,
+        coordinator_epoch=coordinator_epoch,
+        current_txn_start_offset=-1 if open_since is None else open_since,
+    )
+
+
 def _describe_producers(at: _Node, asked: Any) -> Any:
     kind = transactions.DescribeProducersResponse
-    state = kind.TopicResponse.PartitionResponse.ProducerState
 
     def answer_for(partition: TopicPartition) -> Any:
         code, found = at.lead(partition, lambda: at.broker.producers(at.now_ms, partition))
@@ -301,13 +316,8 @@ def _describe_producers(at: _Node, asked: Any) -> Any:
             partition_index=partition.partition,
             error_code=code,
             active_producers=[
-                state(
-                    producer_id=producer_id,
-                    producer_epoch=entry.epoch,
-                    last_sequence=entry.last_sequence,
-                    last_timestamp=-1,
-                    coordinator_epoch=entry.coordinator_epoch,
-                    current_txn_start_offset=-1 if entry.open_since is None else entry.open_since,
+                _producer_state(
+                    producer_id, entry.epoch, entry.last_sequence, entry.coordinator_epoch, entry.open_since
                 )
                 for producer_id, entry in (found or {}).items()
             ],

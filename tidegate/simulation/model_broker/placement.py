@@ -50,8 +50,8 @@ class Placement:
 
     def leader_epoch(self, partition: TopicPartition, now_ms: int) -> int:
         """Returns how often the leader has changed, counting the loss of a leader."""
-        changes = self._leaders.get(partition, [(_ALWAYS, 0)])
-        return sum(since_ms <= now_ms for since_ms, _ in changes) - 1
+        changes = self._leaders.get(partition)
+        return 0 if changes is None else sum(since_ms <= now_ms for since_ms, _ in changes) - 1
 
     def told_leader_epoch(self, partition: TopicPartition, now_ms: int) -> int:
         """Returns the leader epoch according to metadata."""
