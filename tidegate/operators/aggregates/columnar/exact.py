@@ -34,6 +34,7 @@ def wide(number: int) -> pl.Series:
 WORD: Final = wide(1 << 64)
 _HALF: Final = wide(1 << 63)
 _NOTHING: Final = pl.Series([0], dtype=pl.Int64)
+_WIDE_NOTHING: Final = wide(0)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
@@ -63,8 +64,10 @@ class WordSum:
     def from_rows(self, values: pl.Series) -> Reduction:
         """Returns the reduction to the sum of integers or decimals."""
         low, carry = self._columns[:2]
+        if not isinstance(values.dtype, pl.Decimal):
+            return self._reduction([values.cast(pl.Int128).alias(low)])
         units = values.to_physical().cast(pl.Int128)
-        if not isinstance(values.dtype, pl.Decimal) or values.dtype.precision <= _BIGINT_DIGITS:
+        if values.dtype.precision <= _BIGINT_DIGITS:
             return self._reduction([units.alias(low)])
         upper = units // WORD
         return self._reduction([(units - upper * WORD).alias(low), upper.alias(carry)])
@@ -80,7 +83,7 @@ class WordSum:
     def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
         """Returns the columns of the words."""
         none = grouped[self._some] == 0
-        zero = pl.zeros(grouped.height, pl.Int128, eager=True)
+        zero = _WIDE_NOTHING.new_from_index(0, grouped.height)
         words, carry = [], zero
         for column in self._columns[:-1]:
             word, over = carry_words(grouped.get_column(column, default=zero) + carry)
