@@ -12,7 +12,6 @@ from typing import Final, Protocol
 import polars as pl
 from typing_extensions import override
 
-from tidegate.datatypes import DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns, Decoded, Encoder, FormatRefusal, WaitingForSchema
 from tidegate.formats.json_text import is_composed, json_objects_of
@@ -43,8 +42,8 @@ class JsonEncoder(ExpressionEncoder):
         library = loaded()
         self._writer: JsonWriter | None = None
         if library is not None and columns and all(kind.kind in WRITTEN_KINDS for _, kind in columns):
-            fields = [(_before(place, one), one[1].kind) for place, one in enumerate(columns)]
-            self._writer = JsonWriter(library.free, fields)
+            kinds = [kind.kind for _, kind in columns]
+            self._writer = JsonWriter(library.free, list(zip(_before_values(columns), kinds, strict=True)))
 
     @override
     def write(self, frame: pl.DataFrame) -> pl.Series | None:
@@ -56,11 +55,12 @@ class JsonEncoder(ExpressionEncoder):
         return self._writer.write(columns)
 
 
-def _before(place: int, column: tuple[str, DataType]) -> bytes:
-    """Returns what an object has before the value of a column."""
-    name, kind = column
-    alone: bytes = pl.DataFrame({name: [None]}, schema={name: polars_type(kind)}).select(json_objects([column])).item()
-    return (b"," if place else b"{") + alone.removeprefix(b"{").removesuffix(b"null}")
+def _before_values(columns: Columns) -> list[bytes]:
+    """Returns what an object has before the value of each column."""
+    nothing = pl.DataFrame([pl.Series(name, [None], dtype=polars_type(kind)) for name, kind in columns])
+    alone = nothing.select(json_objects([one]).alias(f"{place}") for place, one in enumerate(columns)).row(0)
+    names = [each.removeprefix(b"{").removesuffix(b"null}") for each in alone]
+    return [(b"," if place else b"{") + name for place, name in enumerate(names)]
 
 
 class ValueDecoder(Protocol):
