@@ -106,7 +106,7 @@ class PartsDecoder:
     def _ordered(self, frame: pl.DataFrame, values: pl.DataFrame) -> pl.DataFrame:
         """Returns the columns in their order, followed by the system columns that came with the values."""
         names = [*self._columns, *system_columns(values)]
-        return frame[names] if names else pl.DataFrame(height=frame.height)  # `select` would be a query
+        return frame[:, names] if names else pl.DataFrame(height=frame.height)  # `select` would be a query
 
     def _decode_values(self, messages: Records) -> Decoded | WaitingForSchema:
         """Decodes the values; rows of tombstones have only NULLs."""

@@ -177,7 +177,8 @@ class KeyGroupPartitioner:
         """Returns the rows of each subtask, in order."""
         library, found = loaded(), find_groups_in_c(frame, self._keys, self._max_parallelism)
         if library is not None and found is not None:
-            return [frame[rows] for rows in distribute(library, found, self._owners, len(self._owned))]
+            parts = distribute(library, found, self._owners, len(self._owned))
+            return [frame[rows] if len(rows) else frame.head(0) for rows in parts]
         groups = key_group_of(frame, self._keys, self._max_parallelism)
         return [_rows(frame, (groups >= owned.start) & (groups < owned.stop)) for owned in self._owned]
 

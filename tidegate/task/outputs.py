@@ -44,7 +44,7 @@ class EdgeOutput:
         """Sends rows on. Order per key is preserved because each key has one channel."""
         wanted = self._columns + [name for name in system_columns(frame) if name not in self._left]
         if wanted != frame.columns:
-            frame = frame[wanted]
+            frame = frame[:, wanted]  # `select` would be a query, and `frame[wanted]` tries rows first
         if len(self.channels) == 1:
             self._send(self.channels[0], frame)
             return
