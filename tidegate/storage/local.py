@@ -305,7 +305,7 @@ class LocalStorage(Storage):
 
     def _path(self, name: str) -> Path:
         check_name(name)
-        return self._root.joinpath(*name.split("/"))
+        return self._root / name
 
     def _is_folder(self, path: Path) -> bool:
         try:
