@@ -110,13 +110,13 @@ class Numbers(Step):
 
     def process_batch(self, keys: pl.DataFrame, frame: pl.DataFrame, out: Out) -> None:
         """Numbers a batch."""
-        before = keys.with_columns(before=self.number.get_many(keys))
-        sizes = before.join(frame.group_by("sku").len("size"), on="sku", how="left", maintain_order="left")
-        self.number.set_many(keys, sizes["before"] + sizes["size"])
-        numbered = frame.join(before, on="sku", how="left", maintain_order="left").with_columns(
-            number=pl.col("before") + pl.int_range(1, pl.len() + 1).over("sku")
-        )
-        out.emit(numbered.select("id", "sku", "number"))
-        failing = frame.filter(pl.col("id") % self.fails_of == 3)["id"].to_list()
+        newest = dict(zip(keys["sku"], self.number.get_many(keys), strict=True))
+        numbers = []
+        for sku in frame["sku"]:
+            newest[sku] += 1
+            numbers.append(newest[sku])
+        self.number.set_many(keys, pl.Series(list(newest.values()), dtype=pl.Int64))
+        out.emit(pl.DataFrame([frame["id"], frame["sku"], pl.Series("number", numbers, dtype=pl.Int64)]))
+        failing = [one for one in frame["id"] if one % self.fails_of == 3]
         if failing:
             raise ValueError(f"records {failing} cannot be processed")
