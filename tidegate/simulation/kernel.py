@@ -263,9 +263,9 @@ class Kernel:
     def block(self, seconds: float) -> None:
         """Lets time pass for the running virtual thread. Raises SimKilled."""
         if not self.advance(seconds):
-            thread = self._require_thread()
-            self._plan_resume(thread, seconds)
-            self._pause(thread)
+            assert self._running is not None
+            self._plan_resume(self._running, seconds)
+            self._pause(self._running)
 
     def advance(self, seconds: float) -> bool:
         """Lets time pass without a switch if nothing else happens before. Returns whether it did."""
@@ -342,7 +342,9 @@ class Kernel:
         assert thread.frames is not None
         assert thread.frames.parent is not None
         thread.frames.parent.switch()
-        self.check_alive()
+        if thread.killed or not thread.process.alive:
+            thread.killed = True
+            raise SimKilled
 
     def _work(self, thread: VirtualThread) -> None:
         try:
