@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tests.coordinator.values import positions
+from tests.coordinator.values import on_cluster, positions
 from tests.daemon.small_pipeline import pipeline
 from tidegate.checks.cluster import _look_rights_up, _read_offsets
 from tidegate.checks.facts import ClusterFacts, SeenTopic
@@ -18,6 +18,7 @@ from tidegate.checks.judge_start import judge_start
 from tidegate.checks.uses import derive_needs
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.errors import REPLACED_TOPIC
 from tidegate.ids import MAIN_CLUSTER, TopicPartition
 from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -30,7 +31,8 @@ NO_CHANGES: Mapping[str, SeenTopic] = {}
 def judged(
     loaded: LoadedPipeline, topics: Mapping[str, SeenTopic] = NO_CHANGES, journal: JournalState | None = None
 ) -> list[Finding]:
-    facts = ClusterFacts({"in": SEEN, "out": SEEN, **topics}, offsets={TopicPartition("in", 0): (3, 8)})
+    offsets = {TopicPartition("in", 0): (3, 8)}
+    facts = ClusterFacts({"in": SEEN, "out": SEEN, **topics}, offsets=offsets, cluster_id="cluster-1")
     return list(judge_start(loaded, build_plan(loaded), {MAIN_CLUSTER: facts}, journal))
 
 
@@ -49,6 +51,18 @@ def test_what_the_broker_says_of_a_topic_is_judged(seen: SeenTopic, words: str, 
     assert derive_exit_code(find_preventing([found], strict=False)) == code
 
 
+def test_a_deleted_topic_of_the_pipeline_is_not_to_be_created_again() -> None:
+    """A start refuses a new topic of that name: it has another id."""
+    identity = SimpleNamespace(clusters=on_cluster({"in": "id", "out": "id"}))
+    journal = cast("Any", SimpleNamespace(newest_checkpoint=None, identity=identity))
+    missing = SeenTopic("UnknownTopicOrPartition", None)
+    (found,) = judged(pipeline(), {"out": missing}, journal)
+    assert (found.value, found.remedy) == ("the topic `out` was deleted since the checkpoint", REPLACED_TOPIC)
+    identity.clusters = on_cluster({"in": "id", "out": "id"}, "another-cluster")
+    (found,) = judged(pipeline(), {"out": missing}, journal)
+    assert found.remedy == "create it, or correct the name"
+
+
 def test_a_topic_that_this_user_may_not_see_is_a_matter_of_rights() -> None:
     loaded = pipeline()
     assert judged(loaded, {"in": SeenTopic("TopicAuthorizationFailed", None)}) == []
@@ -58,7 +72,7 @@ def test_X17_the_start_of_a_source_whose_positions_are_fixed_says_nothing_any_mo
     loaded = pipeline(start="{0: 9}")
     assert len(judged(loaded)) == 1
     entry = SimpleNamespace(positions=(positions("orders", {"in": {0: 5}}),))
-    assert judged(loaded, NO_CHANGES, cast("Any", SimpleNamespace(newest_checkpoint=entry))) == []
+    assert judged(loaded, NO_CHANGES, cast("Any", SimpleNamespace(newest_checkpoint=entry, identity=None))) == []
 
 
 def test_more_slots_than_partitions_are_warned_of() -> None:

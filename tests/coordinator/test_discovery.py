@@ -47,8 +47,11 @@ def test_a_topic_that_stays_away_for_three_looks_is_gone() -> None:
     once = decide_missing(["orders", "paid"], ["paid"], {})
     twice = decide_missing(["orders", "paid"], ["paid"], once)
     assert (once, twice) == ({"orders": 1}, {"orders": 2})
-    with pytest.raises(TopicGone, match=r"topic orders no longer exists.* empty `checkpoints.*another topic"):
+    with pytest.raises(
+        TopicGone, match=r"topic orders no longer exists.* empty `checkpoints.*another topic"
+    ) as stopped:
         decide_missing(["orders", "paid"], ["paid"], twice)
+    assert "create it" not in stopped.value.message  # a start refuses a new topic of this name
 
 
 def test_a_topic_that_is_back_begins_to_be_missed_anew() -> None:
@@ -104,8 +107,10 @@ def test_a_replaced_topic_has_a_remedy_for_a_source_and_one_for_a_sink() -> None
     with pytest.raises(TopicReplaced) as stopped:
         decide_same_topics({"orders": "one"}, {"orders": "two"})
     remedies = (
-        ". If a source reads it, start with an empty `checkpoints.directory` and --begin-anew. If only a sink writes "
-        "to it, give the sink another topic, which keeps state and positions"
+        ". If a source reads it, give the source a new name, leave the topic out of it, and start once with --drop and "
+        "the former name: steps keep their state, and the new source begins at its `start`; or start with an empty "
+        "`checkpoints.directory` and --begin-anew. If only a sink writes to it, give the sink another topic, which "
+        "keeps state and positions"
     )
     assert stopped.value.message.endswith(remedies)
 

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.kafka_edge import AFTERMATH_S, KafkaEdge
+from tidegate.daemon.kafka_edge import AFTERMATH_S, KafkaEdge, TopicMissing
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.connection import BrokerConnection
 from tidegate.kafka.errors import BrokerUnavailable
@@ -119,6 +119,27 @@ def test_a_topic_that_has_more_partitions_and_may_not_be_read_any_more_cannot_be
         begin(source, "orders-c", known=["orders-a", "orders-c"])
     with pytest.raises(SourceFailed, match=r"; grant READ, or change `pattern` so that it does not match orders-d: no"):
         begin(source, "orders-c", "orders-d", known=["orders-c"])
+
+
+def test_a_topic_that_a_pattern_has_found_and_that_is_gone_is_not_simply_to_be_created_again() -> None:
+    """Its name is in no file, and a start refuses a new topic of that name."""
+    client = SimpleNamespace(
+        interruptions=0, cluster_id=lambda: "cluster-1", topics=lambda _topics: {}, close=lambda: None
+    )
+    edge = KafkaEdge({"bootstrap.servers": "b:1"}, cast("Any", SimpleNamespace(connect=lambda _kafka, _s: client)))
+
+    async def scene() -> None:
+        await edge.open()
+        try:
+            await edge.cluster_facts(["orders-c"])
+        finally:
+            await edge.close()
+
+    with pytest.raises(
+        TopicMissing, match=r"^topic orders-c does not exist on b:1\. If it was deleted, .*--drop"
+    ) as gone:
+        asyncio.run(scene())
+    assert gone.value.exit_code == 2
 
 
 @pytest.mark.parametrize("more", [{"topics": ("orders-c",)}, {"pattern": "orders-.*", "kafka": {"sasl.username": "x"}}])

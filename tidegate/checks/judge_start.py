@@ -18,7 +18,7 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreRefused, merge_positions
 from tidegate.coordinator.upgrade import UpgradeRefusal
-from tidegate.errors import TidegateError
+from tidegate.errors import REPLACED_TOPIC, TidegateError
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
@@ -46,7 +46,9 @@ def judge_start(
     for use in derive_uses(loaded, plan):
         if use.cluster in clusters:
             where = f" on {use.cluster}" if loaded.settings.clusters else ""
-            yield from _judge_topic(use, clusters[use.cluster].topics[use.topic], where)
+            facts = clusters[use.cluster]
+            known = use.topic in _derive_known_topics(facts.cluster_id, journal)
+            yield from _judge_topic(use, facts.topics[use.topic], where, known=known)
     for letters in plan.operators(DeadLetterOperator):
         if letters.cluster in clusters:
             yield from _judge_dead_letters(loaded, plan, letters, clusters[letters.cluster].topics)
@@ -69,9 +71,22 @@ def _judge_same_cluster(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:
             yield prevent_start(place_of(one.name), found, remedy)
 
 
-def _judge_topic(use: Use, seen: SeenTopic, where: str) -> Iterator[Finding]:
-    """Judge one topic. A topic that is hidden from this user is a finding of `permissions`."""
-    if seen.error == "UnknownTopicOrPartition":
+def _derive_known_topics(cluster_id: str, journal: JournalState | None) -> Collection[str]:
+    """Derive the topics of a cluster that the pipeline had used by its newest checkpoint."""
+    identity = None if journal is None else journal.identity
+    clusters = () if identity is None else identity.clusters.values()
+    return {topic for one in clusters if one.id == cluster_id for topic in one.topic_ids}
+
+
+def _judge_topic(use: Use, seen: SeenTopic, where: str, *, known: bool) -> Iterator[Finding]:
+    """Judge one topic. A topic that is hidden from this user is a finding of `permissions`.
+
+    `known`: the newest checkpoint has its id, so a start would refuse a new topic of this name.
+    """
+    if seen.error == "UnknownTopicOrPartition" and known:
+        found = f"the topic `{use.topic}`{where} was deleted since the checkpoint"
+        yield prevent_start(use.place, found, REPLACED_TOPIC)
+    elif seen.error == "UnknownTopicOrPartition":
         found = f"the topic `{use.topic}` does not exist{where}"
         yield prevent_start(use.place, found, "create it, or correct the name")
     elif seen.error and seen.error != "TopicAuthorizationFailed":

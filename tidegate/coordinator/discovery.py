@@ -99,7 +99,7 @@ def decide_missing(
         raise TopicGone(
             f"topic {', '.join(gone)}{where} no longer exists, or may no longer be described: {MISSING_CHECKS_MAX} "
             "checks in a row did not find it. If it exists, grant DESCRIBE. If it was deleted, what the pipeline had "
-            f"not read of it, or had written to it, is lost: create it again. {REPLACED_TOPIC}",
+            f"not read of it, or had written to it, is lost. {REPLACED_TOPIC}",
             topics=gone,
         )
     return missing

@@ -20,7 +20,7 @@ from tidegate.coordinator.restore_target import TransactionStatus
 from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.ownership import read_known
-from tidegate.errors import PipelineStopped, TidegateError
+from tidegate.errors import REPLACED_TOPIC, PipelineStopped, TidegateError
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition, TransactionalId
 from tidegate.kafka.client_properties import derive_login, derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
@@ -157,8 +157,9 @@ class KafkaEdge:
         missing = sorted(set(topics) - found.keys())
         if missing:
             error = TopicMissing(
-                f"topic {', '.join(missing)} does not exist on {self.bootstrap}; create it (the "
-                f"pipeline never creates topics), or correct the name",
+                f"topic {', '.join(missing)} does not exist on {self.bootstrap}. If it was deleted, a new topic of "
+                f"this name does not continue it. {REPLACED_TOPIC}. If the pipeline has never used it, create it (the "
+                "pipeline never creates topics), or correct the name",
                 topics=missing,
             )
             self._place(error)
