@@ -290,6 +290,16 @@ def test_bad_records(bad: int, severity: DiagnosisSeverity) -> None:
     assert line.codes == ()
 
 
+def test_bad_records_that_are_left_out_cannot_be_replayed() -> None:
+    line = Timeline()
+    for number in range(70):
+        line.operators[ORDERS] = {"failed": number}
+        line.second(bad_records=number)
+    found = only(line, "bad-records")
+    assert found.sentence.endswith("): they were left out")
+    assert found.remedy.endswith("; `bad_records: dead-letter` of the source keeps such records for a replay")
+
+
 def test_late_rows() -> None:
     line = Timeline()
     for number in range(70):

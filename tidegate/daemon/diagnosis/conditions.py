@@ -28,6 +28,11 @@ BAD_PER_MINUTE_MIN: Final = 10
 """Fewer bad records are counted, but are no news: input that is never quite clean would always show it."""
 BAD_SHARE: Final = 0.1
 """Beyond this share of the records, the format or the schema is wrong rather than the record."""
+LEFT_OUT_REMEDY: Final = (
+    "see the warnings in the log, which name kind and place, and correct the format, the schema or the producers; "
+    "`bad_records: dead-letter` of the source keeps such records for a replay"
+)
+"""Instead of the remedy of the rule, which speaks of dead letters."""
 LATE_SHARE: Final = 0.01
 LATE_PER_MINUTE_MIN: Final = 10
 MINUTE_S: Final = 50.0
@@ -213,6 +218,7 @@ def find_bad_records(situation: Situation) -> Iterator[FoundCause]:
     yield FoundCause(
         sentence=f"{bad:,} of {render_count(max(read, bad), 'record')} of the last {seconds:.0f} s could not be "
         f"processed ({share:.1%}{mostly}): {became}",
+        remedy="" if letters else LEFT_OUT_REMEDY,
         severity=DiagnosisSeverity.PROBLEM if share >= BAD_SHARE else None,
         step=step,
         evidence={
