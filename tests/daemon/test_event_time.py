@@ -112,7 +112,7 @@ def test_a_watermark_that_stands_although_rows_arrive_is_named_with_its_partitio
     assert (one.stalled_seconds, one.held_back_by) == (STALL_S + 1, "in[3]")
     (line,) = caplog.messages
     what = "source orders: the watermark has been at 1970-01-01T00:00:00.050Z for 30.0 s although rows arrive"
-    assert line.startswith(f"{what}: it waits for in[3],")
+    assert line.startswith(f"{what}: it waits for in[3], of which no newer event time was read; check its lag and ")
 
 
 def test_a_stall_is_over_when_the_watermark_moves_and_the_next_one_is_named_again(

@@ -44,9 +44,9 @@ class Stall(msgspec.Struct, frozen=True):
         if self.watermark_ms is not None:
             what = f"the watermark has been at {render_moment(self.watermark_ms)}"
         return (
-            f"source {self.source}: {what} for {age} although rows arrive: it waits for {self.partition}, whose "
-            "event times do not advance; check its producers, or exclude it while it is silent by `watermark: "
-            "{idle: caught-up}` of the source"
+            f"source {self.source}: {what} for {age} although rows arrive: it waits for {self.partition}, of which no "
+            "newer event time was read; check its lag and its producers, or exclude it while it is silent by "
+            "`watermark: {idle: caught-up}` of the source"
         )
 
 

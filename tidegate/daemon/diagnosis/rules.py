@@ -219,9 +219,9 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         code="watermark-stalled",
-        meaning="The watermark of a source has not advanced for 30 s although rows arrive: one partition has none, or "
-        "its event times do not advance.",
-        remedy="check the producers of this partition, or exclude it while it is silent by `watermark: "
+        meaning="The watermark of a source has not advanced for 30 s although rows arrive: one partition has none, has "
+        "no newer event time, or is not read.",
+        remedy="check the lag and the producers of this partition, or exclude it while it is silent by `watermark: "
         "{idle: caught-up}` of the source",
         find=conditions.find_stalled_watermarks,
         explains=frozenset({"late-rows"}),

@@ -35,7 +35,7 @@ function judge(rows) {
   return { active, newest, holder, gap };
 }
 
-const REMEDY = "check the producers of this partition, and `idle` under `watermark` of the source, which sets when a partition counts as idle";
+const REMEDY = "check the lag and the producers of this partition, and `idle` under `watermark` of the source, which sets when a partition counts as idle";
 
 /** A remedy as a sentence; what is between backticks is code. */
 function Remedy({ text }) {
