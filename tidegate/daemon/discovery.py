@@ -114,8 +114,8 @@ class Discovery:
             new = sorted(topic for topic in listed if source.matches(topic) and topic not in self._topics[source.name])
             if new:
                 raise TopicFound(
-                    f"source {source.name}: {', '.join(new)} is new and matches {source.pattern}; the next attempt "
-                    "reads it from its first record",
+                    f"source {source.name}: new topics match {source.pattern}: {', '.join(new)}; the next attempt "
+                    "reads them from their first records",
                     source=source.name,
                     topics=new,
                 )
