@@ -62,7 +62,7 @@ def refused(
     first: int = 0,
     on_lost_input: str = "stop",
 ) -> list[str]:
-    """Problems of a start with this `until`, which continues from the last of `checkpoints`, or goes back to `restore`.
+    """Findings of a start with this `until`, which continues from the last of `checkpoints`, or goes back to `restore`.
     `first`: of the offsets that are there.
     """
     words = f"earliest, until: {until}, on_lost_input: {on_lost_input}"
@@ -91,7 +91,7 @@ def refused(
             journal.append_checkpoint(one)
     options = StartOptions(None if restore is None else RestoreOption(str(restore), repeat_output=True))
     comparison = asyncio.run(StoredTarget(stores, options).compare(plan))
-    return [str(derive_problem(loaded, one)) for one in judge_comparison(comparison)]
+    return [f"{one.severity.value}: {derive_problem(loaded, one)}" for one in judge_comparison(comparison)]
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,13 @@ def test_input_that_is_gone_where_a_start_goes_back_to_is_told_before_it_does() 
     assert problem.endswith("`on_lost_input: continue`; or restore a newer checkpoint or savepoint")
     assert refused("never", *both, first=7) == refused("never", *both, restore=2, first=7) == []
     assert refused("never", *both, restore=1, first=5) == []
-    assert refused("never", *both, restore=1, first=7, on_lost_input="continue") == []
+
+
+def test_input_that_a_start_would_skip_is_warned_of_before_it_does() -> None:
+    checkpoint = completed(1, at=(AT,))
+    (warning,) = refused("never", checkpoint, first=7, on_lost_input="continue")
+    assert warning == (
+        "warning: p.yaml:9:11: sources.orders: in[0]: 2 offsets were removed by retention before they were read, "
+        "[5, 7): a start skips them, because `on_lost_input` is `continue`"
+    )
+    assert refused("never", checkpoint, first=5, on_lost_input="continue") == []

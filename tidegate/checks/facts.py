@@ -200,7 +200,9 @@ class Comparison(msgspec.Struct, frozen=True):
     """The differences between the current pipeline and cluster and what a start would restore, which fits otherwise."""
 
     lost: tuple[LostRange, ...] = ()
-    """Input that retention has removed."""
+    """Input that retention has removed, of sources with `on_lost_input: stop`."""
+    skipped: tuple[LostRange, ...] = ()
+    """The same of sources that continue without it."""
     ahead: tuple[SourceOperator, ...] = ()
     """Sources whose `until` is in the future."""
     goes_back: bool = False

@@ -154,6 +154,10 @@ def judge_comparison(comparison: Comparison) -> Iterator[Finding]:
     for lost in comparison.lost:
         found = describe_out_of_range(lost.partition, lost.from_offset, lost.to_offset, lost.to_offset)
         yield prevent_start(place_source(lost.source), found, remedy, exit_code=4)
+    for one in comparison.skipped:
+        found = f"{one.partition}: {one.offsets} offsets were removed by retention before they were read, "
+        found += f"[{one.from_offset}, {one.to_offset}): a start skips them, because `on_lost_input` is `continue`"
+        yield warn_of_start(place_source(one.source), found)
     for source in comparison.ahead:
         yield prevent_start((*place_source(source.name), "until"), f"{source.until} {AHEAD}", AHEAD_REMEDY)
 

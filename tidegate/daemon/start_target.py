@@ -55,6 +55,7 @@ class StoredTarget(StartTarget):
         restore = look.decide_restore()
         return Comparison(
             await find_lost_input(plan, stores.kafka, restore, continuing=False),
+            await find_lost_input(plan, stores.kafka, restore, continuing=True),
             tuple(find_ahead(plan, restore, stores.clock.now_ms())),
             look.goes_back,
         )
