@@ -264,6 +264,26 @@ def test_a_schema_that_no_value_fits_is_named_with_its_place(writer: Any, reader
 
 
 @pytest.mark.usefixtures("reader_name")
+def test_a_null_that_the_readers_type_does_not_have_is_named_with_its_field() -> None:
+    """The usual change in the middle of a run: a producer begins to leave a value out."""
+    writer = record_of(("id", "long"), ("t", ["null", "double"]), ("u", ["null", "double"]), ("v", ["null", "double"]))
+    reader = record_of(("id", "long"), ("temp", "double"), ("u", ["null", "double"]), ("v", ["double", "string"]))
+    reader["fields"][1]["aliases"] = ["t"]
+    rows = [{"id": 1, "t": 1.5, "u": None, "v": 2.5}, {"id": 2, "t": None, "u": None, "v": 2.5}]
+    rows += [{"id": 3, "t": 1.5, "u": None, "v": None}, {"id": 4, "t": None, "u": None, "v": None}]
+    found = decoded(decoder_of(writer, reader), [encode(writer, row) for row in rows])
+    assert found.frame["id"].to_list() == [1]
+    assert failures(found) == [
+        (1, "INCOMPATIBLE_SCHEMA: at `temp`: the value is NULL, and the reader's type is double"),
+        (2, "INCOMPATIBLE_SCHEMA: at `v`: the value is NULL, and the reader's type is a union of 2"),
+        (3, "INCOMPATIBLE_SCHEMA: at `temp`: the value is NULL, and the reader's type is double"),
+    ]
+    del reader["fields"][3]  # without a union of several types, fastavro gets the schemas as they are
+    again = decoded(decoder_of(writer, reader), [encode(writer, row) for row in rows])
+    assert failures(again) == [failures(found)[index] for index in (0, 2)]
+
+
+@pytest.mark.usefixtures("reader_name")
 def test_a_default_of_the_writers_may_be_anything_as_nothing_is_read_by_it() -> None:
     """Registries take such schemas, and Java reads what was written with them."""
     reader = text_of(record_of(("id", "long"), ("inner", record_of(("b", "long"), name="Inner"))))

@@ -24,13 +24,15 @@ from tidegate.formats.columns import make_series, polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.avro.members import Both, has_several, member_of, show_members
-from tidegate.formats.kinds.avro.resolution import find_field, has_unread, is_of_numbers
+from tidegate.formats.kinds.avro.resolution import find_field, has_unread, is_of_numbers, word_of
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType, as_json, is_value
 
 Convert = Callable[[Any], Any]
 """Converts a value returned by fastavro to one that Polars accepts for the column."""
 
 _DIGITS: Final = Context(prec=80)
+_UNREADABLE: Final = (ValueError, LookupError, EOFError, OverflowError, TypeError, RecursionError)
+"""What fastavro and the conversions raise for the bytes of a record."""
 
 
 class _Unfit(ValueError):
@@ -71,6 +73,16 @@ class ReferenceReader:
             and field.name not in {name for name, _ in columns}
         ]
         """Fields without a column, which are only checked."""
+        self._not_null = [
+            (field.name, origin.name if by_name else field.name, word_of(field.type))
+            for field in reader.fields
+            if (origin := find_field(writer, field)) is not None
+            and _has_null(origin.type)
+            and not _has_null(field.type)
+        ]
+        """Fields of which the writer's type includes NULL and the reader's does not: name, name in `self._writer`,
+        and the reader's type.
+        """
 
     def read(self, bodies: Sequence[bytes]) -> tuple[pl.DataFrame, list[RecordFailure]]:
         """Returns the rows of good records, and the failures."""
@@ -88,11 +100,22 @@ class ReferenceReader:
         for row, body in enumerate(bodies):
             try:
                 rows.append(self._read(body))
-            except (ValueError, LookupError, EOFError, OverflowError, TypeError, RecursionError) as error:
+            except _UNREADABLE as error:
                 failures.append(_failure(row, error))
             except SchemaResolutionError as error:  # of this value: a NULL, a symbol, or a type of a union
-                failures.append(RecordFailure(row, FailureKind.INCOMPATIBLE_SCHEMA, first_line(error)))
+                failures.append(RecordFailure(row, FailureKind.INCOMPATIBLE_SCHEMA, self._describe_unfit(body, error)))
         return rows, failures
+
+    def _describe_unfit(self, body: bytes, error: Exception) -> str:
+        """Returns why a value does not fit the reader's schema. fastavro does not name the field."""
+        stream = io.BytesIO(body)
+        stream.seek(self._skipped)
+        with suppress(*_UNREADABLE):
+            record: Any = fastavro.schemaless_reader(stream, self._writer, None)
+            for name, shown, kind in self._not_null:
+                if record.get(shown, ...) is None:
+                    return f"at `{name}`: the value is NULL, and the reader's type is {kind}"
+        return first_line(error)
 
     def _read(self, body: bytes) -> list[Any]:
         stream = io.BytesIO(body)
@@ -113,6 +136,10 @@ def _by_name(writer: AvroType, reader: AvroType) -> Both | None:
     with suppress(AvroRefusal):
         return as_json(writer, logical=False), as_json(reader, logical=False)
     return None
+
+
+def _has_null(one: AvroType) -> bool:
+    return one.kind == "null" or any(branch.kind == "null" for branch in one.branches)
 
 
 def _failure(row: int, error: Exception) -> RecordFailure:
