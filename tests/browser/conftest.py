@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from tests.browser.recording import Recording
-from tests.browser.serving import SituationServer, serve_recording
+from tests.browser.serving import serve_recording
 from tests.browser.situations import NOW_MS, SITUATIONS
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Viewer:
     """Opens pages of one test."""
 
     browser: Browser
-    servers: list[SituationServer] = field(default_factory=list)
+    servers: ExitStack = field(default_factory=ExitStack)
+    """What ends the servers of the pages. It is closed after the pages: one that still polls would complain."""
     watches: list[Watch] = field(default_factory=list)
     pages: list[Page] = field(default_factory=list)
 
@@ -72,7 +74,7 @@ class Viewer:
     ) -> Page:
         """Opens a page of a situation and waits until it shows what it has."""
         server = serve_recording(situation, record(situation))
-        self.servers.append(server)
+        self.servers.callback(server.stop)
         page = self.open_address(server.address, width=width, height=height, scheme=scheme)
         page.clock.set_fixed_time(NOW_MS)
         show(page, route)
@@ -115,7 +117,6 @@ def viewer(browser: Browser) -> Iterator[Viewer]:
     yield viewer
     for page in viewer.pages:
         page.context.close()
-    for server in viewer.servers:
-        server.stop()
+    viewer.servers.close()
     complaints = [one for watch in viewer.watches for one in watch.complaints]
     assert not complaints, "\n".join(complaints)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -36,18 +36,18 @@ async def copy(_points: Sequence[TapPoint], _rows_max: int) -> TappedRows:
 
 
 @pytest.fixture
-def tapped() -> Iterator[SituationServer]:
+def tapped(viewer: Viewer) -> SituationServer:
     """A situation whose rows can be tapped by who has the token."""
     recording, daemon = record("healthy"), Daemon()
     service = TapService(recording.plan, ["customer"])
     resources = [one for one in make_situation_resources("healthy", recording) if one.name != "tap"]
     server = SituationServer(0, recording, [*resources, service.resource])
+    viewer.servers.callback(daemon.close)
     server.start()
+    viewer.servers.callback(server.stop)
     server.commands.serve(daemon, daemon.loop, TOKEN)
     service.serve(copy, daemon.loop)
-    yield server
-    server.stop()
-    daemon.close()
+    return server
 
 
 def test_rows_need_the_token_and_are_shown_as_they_are(viewer: Viewer, tapped: SituationServer) -> None:

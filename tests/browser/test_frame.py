@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,11 +33,11 @@ FORMATS: dict[str, dict[float | None, str]] = {
 
 
 @pytest.fixture
-def server() -> Iterator[SituationServer]:
+def server(viewer: Viewer) -> SituationServer:
     """The server of a healthy pipeline, for tests that open its page in their own way."""
     server = serve_recording("healthy", record("healthy"))
-    yield server
-    server.stop()
+    viewer.servers.callback(server.stop)
+    return server
 
 
 @pytest.mark.parametrize("name", FORMATS)

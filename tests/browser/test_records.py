@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +64,7 @@ class Child:
 
 
 @pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def address(viewer: Viewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for module in (dead_letters, state):
         monkeypatch.setattr(module, "ChildReader", Child)
     loaded = load(GOLDEN, tmp_path, "dead_letters: {topic: dead}\n")
@@ -76,11 +75,11 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         make_state_resource(loaded, {"net"}),
     ]
     server = HttpServer("127.0.0.1", 0, metrics, resources=resources)
+    viewer.servers.callback(daemon.close)
     server.start()
+    viewer.servers.callback(server.stop)
     server.commands.serve(daemon, daemon.loop, TOKEN)
-    yield server.address
-    server.stop()
-    daemon.close()
+    return server.address
 
 
 def open_page(viewer: Viewer, address: str, route: str) -> Page:
