@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.browser.conftest import Viewer, record, show
 from tests.browser.serving import SituationServer, make_situation_resources
+from tests.browser.situations import NOW_MS
 from tests.daemon.http.orders import TOKEN, Daemon
 from tidegate.daemon.tap_resource import TapService
 from tidegate.daemon.taps import TapEnd, TappedRows
@@ -29,6 +32,20 @@ def test_the_partition_that_holds_the_others_back_is_named_and_on_top(viewer: Vi
     other = page.get_by_role("region", name="payments", exact=True)
     assert "The watermarks of the 3 active partitions are within 14 ms of each other." in other.inner_text()
     assert other.locator("tbody tr").last.inner_text().startswith("payments[3]"), "idle ones are last"
+
+
+def test_partitions_that_are_apart_are_a_skew_also_when_no_single_one_holds_the_others_back(viewer: Viewer) -> None:
+    page = viewer.open("healthy")
+    answer: dict[str, Any] = page.request.get("/api/v1/partitions").json()
+    for one in answer["partitions"]:
+        if one["source"] == "orders":
+            one["watermark_ms"] = NOW_MS - (38_000 if one["slot"] == 0 else 0)
+    body = json.dumps(answer)
+    page.route("**/api/v1/partitions", lambda route: route.fulfill(body=body, content_type="application/json"))
+    show(page, "event-time")
+    panel = page.get_by_role("region", name="orders", exact=True)
+    panel.get_by_text("are within 38 s of each other").wait_for()
+    assert panel.get_by_text("Skew", exact=True).count() == 1
 
 
 async def copy(_points: Sequence[TapPoint], _rows_max: int) -> TappedRows:

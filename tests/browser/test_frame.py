@@ -12,7 +12,7 @@ from tests.browser.serving import SituationServer, serve_recording
 from tests.browser.situations import NOW_MS
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Route
+    from playwright.sync_api import Locator, Page, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -29,6 +29,7 @@ FORMATS: dict[str, dict[float | None, str]] = {
     "percent": {0.5: "50 %", 0.004: "0.4 %", 1: "100 %", None: NONE},
     "duration": {0: "0 s", 0.23: "230 ms", 0.9996: "1.0 s", 4.2: "4.2 s", 5: "5 s", 59.7: "1 min", 200: "3 min 20 s"}
     | {3600: "1 h", 7500: "2 h 5 min", 90000: "1 d 1 h", -2: "\u22122 s", None: NONE},
+    "timestamp": {1_796_025_801_000: "2026-11-30 08:03:21 UTC"},
 }
 
 
@@ -139,8 +140,37 @@ def test_every_page_has_an_address_and_its_heading_is_read_when_it_is_opened(vie
     assert "Events" in page.title()
     page.go_back()
     page.get_by_role("heading", level=1, name="Overview").wait_for()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "none", "it is no control"
     show(page, "nothing/%E0%A4%A/here")
     page.get_by_text("There is no page “nothing”").wait_for()
+
+
+def test_on_a_narrow_screen_the_link_of_the_current_page_is_in_view(viewer: Viewer) -> None:
+    page = viewer.open("healthy", "events", width=320)
+    links = page.get_by_role("navigation", name="Pages")
+    expect_in_view(links.get_by_role("link", name="Events"))
+    show(page, "overview")
+    expect_in_view(links.get_by_role("link", name="Overview"))
+
+
+def expect_in_view(element: Locator) -> None:
+    box = element.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 321
+
+
+def test_names_in_an_event_are_shown_as_code(viewer: Viewer) -> None:
+    page = viewer.open("healthy")
+    answer: dict[str, Any] = page.request.get("/api/v1/events").json()
+    held = answer["events"][0] | {"kind": "hold", "text": "on hold until `paid_orders` has caught up"}
+    body = json.dumps(answer | {"events": [held]})
+    page.route("**/api/v1/events", lambda route: route.fulfill(body=body, content_type="application/json"))
+    show(page, "events")
+    text = page.locator(".event .what")
+    text.get_by_text("paid_orders", exact=True).wait_for()
+    assert text.locator("code").all_inner_texts() == ["paid_orders"]
+    assert "`" not in text.inner_text()
 
 
 def test_events_are_filtered_by_kind_and_their_detail_unfolds_with_a_key(viewer: Viewer) -> None:

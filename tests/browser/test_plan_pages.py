@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.browser.conftest import Viewer, show
@@ -26,6 +28,13 @@ def test_a_step_says_its_state_in_words(viewer: Viewer) -> None:
     page = viewer.open("stalled-watermark", "graph")
     assert "stalled" in page.get_by_role("link", name="orders source").inner_text()
     assert "busy" in page.get_by_role("link", name="payments source").inner_text()
+
+
+def test_counts_of_a_step_fit_in_its_box_and_its_tooltip_has_all_digits(viewer: Viewer) -> None:
+    marks = viewer.open("healthy", "graph", width=1600).get_by_role("link", name="paid_orders join").locator(".marks")
+    assert re.fullmatch(r"9\d\d late\s*4\dK waiting", marks.inner_text())
+    assert re.fullmatch(r"9\d\d late, 4\d,\d{3} waiting", marks.get_attribute("title") or "")
+    assert marks.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_an_unknown_step_leads_back_to_the_graph(viewer: Viewer) -> None:

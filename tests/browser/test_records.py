@@ -33,7 +33,16 @@ VALUES = {HOSTILE: HOSTILE, "n": 9007199254740993, "none": None, "empty": "", "d
 ROW = msgspec.json.encode(VALUES).decode()
 ABOUT = {"STEP": HOSTILE, "KIND": HOSTILE, "MESSAGE": HOSTILE, "ROW": ROW}
 LETTERS = (
-    letter(b'{"a": 1}', about={"STEP": "totals", "KIND": "DIVIDE_BY_ZERO", "MESSAGE": "n is 0", "TOPIC": "orders"}),
+    letter(
+        b'{"a": 1}',
+        about={
+            "STEP": "totals",
+            "KIND": "DIVIDE_BY_ZERO",
+            "MESSAGE": "n is 0",
+            "TOPIC": "orders",
+            "ROW": '{"net": 17, "__tidegate_time": 1767225600000}',
+        },
+    ),
     letter(HOSTILE.encode(), [(HOSTILE, HOSTILE.encode())], HOSTILE.encode(), ABOUT),
     letter(b"\x00\x1b[2J\xff" + b"x" * 1_000_000, about={"MESSAGE": "large"}),
     letter(None, about={"MESSAGE": "a tombstone"}),
@@ -108,6 +117,8 @@ def test_letters_unfold_to_what_their_records_hold(viewer: Viewer, address: str)
     texts = letters.all_inner_texts()
     assert "n is 0" in texts[0]
     assert "tidegate dead-letters replay" in texts[0]
+    assert "net" in texts[0]
+    assert "__tidegate_time" not in texts[0], "a column of the engine"
     shown = HOSTILE.replace("\u202e", r"\u{202e}")
     assert texts[1].count(shown) >= 7
     for text in ("9007199254740993", "NULL", "empty text", '[{"b":"<b>"}]'):

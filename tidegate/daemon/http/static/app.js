@@ -30,7 +30,13 @@ function Header({ status, stale_s, refused }) {
 
 function Navigation({ current, status }) {
   const problems = (status === null ? [] : status.diagnoses).filter((one) => one.severity === "problem").length;
-  return html`<nav aria-label="Pages"><ul>
+  const bar = useRef(null);
+  useEffect(() => {
+    // On a narrow screen the links are a row that scrolls sideways: the current one is brought to its middle.
+    const link = bar.current.querySelector("[aria-current]");
+    if (link) bar.current.scrollLeft = link.offsetLeft - (bar.current.clientWidth - link.offsetWidth) / 2;
+  }, [current]);
+  return html`<nav aria-label="Pages" ref=${bar}><ul>
     ${PAGES.map(({ name, title }) => html`<li key=${name}>
       <a href=${href(name)} aria-current=${name === current ? "page" : undefined}>${title}${name === "overview" && problems ? html`<span class="count bad" title="problems">${problems}</span>` : null}</a>
     </li>`)}

@@ -282,7 +282,12 @@ export const clock = (ms) => {
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
 };
 
-export const timestamp = (ms) => new Date(ms).toLocaleString("sv-SE", { timeZoneName: "short" });
+/** Formats a date and time in the browser's time zone, which is named: `2026-11-30 08:03:21 UTC`. */
+export const timestamp = (ms) => {
+  // With the name of a zone, `sv-SE` alone would write hours without a leading zero.
+  const parts = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  return new Date(ms).toLocaleString("sv-SE", { ...parts, timeZoneName: "short" });
+};
 
 /** A time relative to now, with the absolute one as its tooltip. */
 export function Ago({ ms }) {

@@ -3,6 +3,8 @@ import { html, Ago, bytes, Command, fetchOnce, hasToken, href, number, Panel, Pr
 import { dump, oneLine, Value, visible } from "../records.js";
 
 const ALL = "";
+// Columns of the engine, which letters keep for a replay.
+const OWN = "__tidegate_";
 // Names that a shell takes as they are. Whoever may write to the topic has chosen the names.
 const PLAIN = /^[\w][\w.-]*$/;
 
@@ -45,7 +47,7 @@ function Columns({ payload }) {
     return columns_left_out_bytes === null ? null : html`<h3>Row</h3><p class="muted">left out, because it has ${bytes(columns_left_out_bytes)}: see <code>tidegate dead-letters show</code></p>`;
   }
   return html`<h3>Row at the step</h3>
-    <dl class="facts">${Object.entries(columns).map(([name, value]) => html`<dt key=${name}>${visible(name)}</dt><dd><${Value} value=${value} /></dd>`)}</dl>`;
+    <dl class="facts">${Object.entries(columns).filter(([name]) => !name.startsWith(OWN)).map(([name, value]) => html`<dt key=${name}>${visible(name)}</dt><dd><${Value} value=${value} /></dd>`)}</dl>`;
 }
 
 function Details({ letter }) {

@@ -59,8 +59,9 @@ function Verdict({ rows, step, remedy }) {
   if (holder !== null && ((step?.stalled_seconds ?? null) !== null || gap >= APART_MS)) return html`<${Held} holder=${holder} gap=${gap} step=${step} remedy=${remedy} />`;
   if (active.length === 0) return html`<p><${Badge} kind="idle" text="Idle" /> All partitions are idle, so this source does not hold back watermarks.</p>`;
   if (newest === null) return html`<p><${Badge} kind="idle" text="None yet" /> No partition has a watermark yet. The first record sets it.</p>`;
-  const lowest = Math.min(...active.map((one) => one.watermark_ms ?? newest));
-  return html`<p><${Badge} kind="good" text="No skew" /> ${active.length === 1 ? "One partition is active." : `The watermarks of the ${number(active.length)} active partitions are within ${duration((newest - lowest) / 1000)} of each other.`}</p>`;
+  const spread = newest - Math.min(...active.map((one) => one.watermark_ms ?? newest));
+  const badge = spread < APART_MS ? html`<${Badge} kind="good" text="No skew" />` : html`<${Badge} kind="warn" text="Skew" />`;
+  return html`<p>${badge} ${active.length === 1 ? "One partition is active." : `The watermarks of the ${number(active.length)} active partitions are within ${duration(spread / 1000)} of each other.`}</p>`;
 }
 
 function State({ one, apart }) {

@@ -1,5 +1,5 @@
 // Events: what has happened to the pipeline, newest first.
-import { html, Ago, Badge, clock, href, Loaded, Panel, useResource } from "../lib.js";
+import { html, Ago, Badge, clock, href, Loaded, Panel, Prose, useResource } from "../lib.js";
 
 const KINDS = {
   started: "idle", running: "good", restarted: "bad", failed: "bad", checkpoint_failed: "bad", savepoint: "good", hold: "warn",
@@ -16,7 +16,7 @@ export function Entry({ event }) {
     <span class="when"><span class="mono">${clock(at_ms)}</span> <span class="muted"><${Ago} ms=${at_ms} /></span></span>
     <span class="kind"><${Badge} kind=${KINDS[kind] ?? "idle"} text=${nameOf(kind)} /></span>
     <div class="what">
-      <p><bdi>${text}</bdi>${attempt ? html` <span class="muted">attempt ${attempt}</span>` : null}</p>
+      <p><bdi><${Prose} text=${text} /></bdi>${attempt ? html` <span class="muted">attempt ${attempt}</span>` : null}</p>
       ${detail ? html`<details><summary>${detail.includes("\n") ? "Details" : "Detail"}</summary><pre tabindex="0">${detail}</pre></details>` : null}
     </div>
   </li>`;

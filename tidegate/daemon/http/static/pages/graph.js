@@ -51,15 +51,18 @@ function stateOf(operator) {
   return { kind: "good", text: `busy ${percent(operator.busy_ratio)}` };
 }
 
-/** Returns what is worth a look at an operator, in a few words each. */
+/** Formats a count for a box that has no room for all its digits: `46K`. */
+const short = (value) => value.toLocaleString("en-US", { notation: "compact" });
+
+/** Returns what is worth a look at an operator, in a few words each: as it is shown, and with all digits. */
 function notesOf(operator) {
   if (operator === undefined) return [];
   const { failed, late, gauges: { waiting_rows } } = operator;
   return [
-    failed > 0 && { bad: true, text: `${number(failed)} failed` },
-    late > 0 && { text: `${number(late)} late` },
-    waiting_rows > 0 && { text: `${number(waiting_rows)} waiting` },
-  ].filter(Boolean);
+    failed > 0 && { bad: true, count: failed, word: "failed" },
+    late > 0 && { count: late, word: "late" },
+    waiting_rows > 0 && { count: waiting_rows, word: "waiting" },
+  ].filter(Boolean).map((note) => ({ ...note, text: `${short(note.count)} ${note.word}`, title: `${number(note.count)} ${note.word}` }));
 }
 
 // -- picture ----------------------------------------------------------------------------------------------------------
@@ -101,7 +104,7 @@ function Step({ place, step, operator, chosen }) {
       ${inputs.length ? html`<span class="from muted">from ${inputs.slice(0, INPUTS_SHOWN).join(", ")}${inputs.length > INPUTS_SHOWN ? ` and ${inputs.length - INPUTS_SHOWN} more` : ""}</span>` : null}
       <span class="rates">${operator === undefined ? NONE : html`<span title="rows in">${rate(operator.rows_in_per_second)}</span><span>→</span><span title="rows out">${rate(operator.rows_out_per_second)}</span>`}</span>
       <span class="state ${kind}">${text}</span>
-      ${notes.length ? html`<span class="marks" title=${notes.map((note) => note.text).join(", ")}>${notes.map((note) => html`<span key=${note.text} class=${note.bad ? "bad" : "muted"}>${note.text}</span>`)}</span>` : null}
+      ${notes.length ? html`<span class="marks" title=${notes.map((note) => note.title).join(", ")}>${notes.map((note) => html`<span key=${note.word} class=${note.bad ? "bad" : "muted"}>${note.text}</span>`)}</span>` : null}
       <span class="load" aria-hidden="true"><span style=${{ width: `${100 * Math.min(1, operator?.busy_ratio ?? 0)}%` }}></span></span>
     </a>
   </li>`;
