@@ -56,11 +56,14 @@ def _dead_letters(name: str, now_ms: int) -> DeadLetters:
 
 
 def _letter(index: int, now_ms: int, *, hostile: bool) -> DeadLetterEntry:
-    row = {"id": 70_000 + index, "customer": "ann", "amount": "twelve", "at": "2026-11-30T11:59:00Z"}
-    text, reason = json.dumps(row), "`amount`: expected a number, got the text 'twelve'"
+    in_source = index % 9 != 4
+    row = {"id": 70_000 + index, "customer": "ann", "amount": 12.5, "quantity": 0, "at": "2026-11-30T11:59:00Z"}
+    reason = "division by zero in `amount / quantity`"
+    if in_source:
+        row["amount"], reason = "twelve", "Expected `number | null`, got `string` - at `$.amount`"
+    text = json.dumps(row)
     if hostile:
         text, reason, row = HOSTILE, HOSTILE, {"customer": HOSTILE, HOSTILE: 1}
-    in_source = index % 9 != 4
     value, partition = _bytes(text), index % 6
     written_ms = now_ms - 1_400 * index
     return DeadLetterEntry(
@@ -68,7 +71,7 @@ def _letter(index: int, now_ms: int, *, hostile: bool) -> DeadLetterEntry:
         offset=400 - index,
         at_ms=written_ms,
         step="orders" if in_source else "valid",
-        kind="WRONG_TYPE" if in_source else "EXPRESSION_FAILED",
+        kind="WRONG_TYPE" if in_source else "DIVIDE_BY_ZERO",
         reason=reason,
         tries=0,
         source=LetterOrigin("kafka", "orders", partition, 88_100 - index, written_ms - 900),
@@ -100,11 +103,14 @@ def _state(recording: Recording, query: StateQuery) -> StateContents:
             rows=[_raw(row) for row in rows],
             command=command,
         )
-    order, customer = [KeyColumn("id", "bigint")], [KeyColumn("customer", "string")]
+    time = KeyColumn("time", "bigint")
+    order, customer = [time, KeyColumn("id", "bigint")], [time, KeyColumn("customer", "string")]
     states = [
-        StateSize("paid_orders", "left", "keyed", order, 8, 3_100_000),
-        StateSize("paid_orders", "right", "keyed", order, 8, 2_200_000),
-        StateSize("per_minute", "windows", "keyed", customer, 4, 96_000),
+        StateSize("paid_orders", "left_rows", "keyed", order, 8, 3_100_000),
+        StateSize("paid_orders", "right_rows", "keyed", order, 8, 2_200_000),
+        StateSize("paid_orders", "watermark", "union", [], 4, 2_300),
+        StateSize("per_minute", "slices", "keyed", customer, 4, 96_000),
+        StateSize("per_minute", "watermark", "union", [], 4, 2_300),
     ]
     return StateContents(checkpoint=newest.id, completed_at_ms=newest.triggered_at_ms, states=states)
 

@@ -18,12 +18,6 @@ HOSTILE: Final = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</scri
 """Text that comes from records and messages and must be shown as it is."""
 
 
-TRACEBACK: Final = """Traceback (most recent call last):
-  File "tidegate/daemon/attempt.py", line 214, in _supervise
-    raise SlotLost(slot, status)
-tidegate.daemon.attempt_slots.SlotLost: killed by signal 9 (SIGKILL)"""
-
-
 def healthy(now_ms: int) -> Recording:
     """Twenty minutes without an incident; one savepoint, and one checkpoint that took longer."""
     recording = Recording("healthy", now_ms, minutes=20)
@@ -42,13 +36,21 @@ def restarting(now_ms: int) -> Recording:
     recording = Recording("restarting", now_ms, minutes=20)
     recording.begin_attempt(1)
     recording.run(600)
-    _fail(recording, "slot-lost", "slot 2 ended without an answer: its process was killed by signal 9 (SIGKILL)")
+    _fail(
+        recording,
+        "slot-lost",
+        "slot 2 (process 20417 on 10.0.0.14) was lost: its control connection ended (ConnectionResetError)",
+    )
     recording.wait(6)
     recording.begin_attempt(2)
     recording.run(580)
     recording.checkpoint(missing=frozenset({SubtaskId(VertexId("per_minute"), SlotIndex(1))}))
     recording.wait(2)
-    _fail(recording, "slot-lost", "slot 1 ended without an answer: its process was killed by signal 9 (SIGKILL)")
+    _fail(
+        recording,
+        "slot-lost",
+        "slot 1 (process 22553 on 10.0.0.13) was lost: its control connection ended (ConnectionResetError)",
+    )
     return recording
 
 
@@ -66,9 +68,8 @@ def _fail(recording: Recording, code: str, cause: str) -> None:
             followed_by=FollowedBy.RESTART,
             restart_after_ms=4_000,
         ),
-        TRACEBACK,
     )
-    metrics.state(PipelineState.RESTARTING, f"{cause}; the next attempt starts in 4 s")
+    metrics.state(PipelineState.RESTARTING, cause)
     recording.beat()
 
 
@@ -129,7 +130,9 @@ def brokers_unavailable(now_ms: int) -> Recording:
     recording.begin_attempt()
     recording.run(560)
     for unavailable_s in range(1, 41):
-        outage = ProbeResult(unavailable_s=unavailable_s, why="no broker of localhost:9092 answers", took_s=1.0)
+        outage = ProbeResult(
+            unavailable_s=unavailable_s, why="no broker answers at localhost:9092: Connection refused", took_s=1.0
+        )
         recording.metrics.brokers(MAIN_CLUSTER, outage)
         recording.wait(1)
     return recording
