@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +21,9 @@ USED: Final = (
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _COMMAND: Final = re.compile(r"(?:^(?: {4,}|\$ |)|(?<=`)|(?<=&& )|(?<=bin/))tidegate ([a-z][^`\n#|>]*)", re.MULTILINE)
+
+_TARGET: Final = re.compile(r"(?:^ {4,}|`)(?:[A-Z_]+=\S+ )*make ([a-z][a-z-]*)", re.MULTILINE)
+_MODULE: Final = re.compile(r"python -m ((?:tidegate|tests|tools|bench)[\w.]*\w)")
 
 
 class Fence(NamedTuple):
@@ -72,6 +75,18 @@ def find_wrong_commands(page: str, group: click.Group) -> list[str]:
         if problem:
             wrong.append(f"line {page[: found.start()].count(chr(10)) + 1}: {problem}")
     return wrong
+
+
+def find_missing_programs(page: str, targets: Collection[str]) -> list[str]:
+    """Returns targets of make other than `targets`, and modules to run with `python -m` that do not exist."""
+    missing = []
+    for number, line in enumerate(page.splitlines(), 1):
+        missing += [f"line {number}: make has no {one}" for one in _TARGET.findall(line) if one not in targets]
+        for name in _MODULE.findall(line):
+            module = ROOT / name.replace(".", "/")
+            if not module.with_suffix(".py").exists() and not (module / "__main__.py").exists():
+                missing.append(f"line {number}: there is no module {name} to run")
+    return missing
 
 
 def _check_command(group: click.Group, words: Sequence[str]) -> str:

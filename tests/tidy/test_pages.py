@@ -1,4 +1,4 @@
-"""Everything that pages name exists: linked files and headings, and commands with their options."""
+"""Everything that pages name exists: linked files and headings, commands with their options, targets and modules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import re
 import click
 import pytest
 
-from tests.tidy.pages import PAGES, USED, find_anchors, find_dead_links, find_wrong_commands
+from tests.tidy.pages import (
+    PAGES,
+    USED,
+    find_anchors,
+    find_dead_links,
+    find_missing_programs,
+    find_wrong_commands,
+)
 from tests.tidy.tree import PACKAGE, ROOT, complaints, python_files, report, text_files
 from tidegate.cli.main import tidegate
 
@@ -26,6 +33,12 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_command_that_is_named_exists_with_its_options() -> None:
     files = [file for file in text_files() if file.suffix in (".md", ".txt", ".yaml") and "adr" not in file.parts]
     report(complaints([*files, *python_files(PACKAGE)], lambda text: find_wrong_commands(text, tidegate)))
+
+
+def test_every_target_and_module_that_is_named_exists() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = [page for page in PAGES if "adr" not in page.parts]
+    report(complaints(pages, lambda text: find_missing_programs(text, targets)))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +70,21 @@ def test_headings_of_one_name_are_numbered() -> None:
 def test_a_command_is_known_by_its_options(line: str, wrong: list[str]) -> None:
     known = click.Command("do", params=[click.Option(["--twice"]), click.Argument(["file"])])
     assert find_wrong_commands(line, click.Group("tidegate", {"do": known})) == wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("    make tea      # hot", []),
+        ("run `DEPTH=2 make tea ARGS=x`, and make coffee", []),
+        ("run `make coffee`", ["line 1: make has no coffee"]),
+        ("    python -m tests.compatibility --list; python -m tidegate.native.build", []),
+        ("`python -m tests.coffee`", ["line 1: there is no module tests.coffee to run"]),
+        ("`python -m venv .venv`", []),
+    ],
+)
+def test_a_program_is_known_by_its_target_or_module(line: str, missing: list[str]) -> None:
+    assert find_missing_programs(line, {"tea"}) == missing
 
 
 def test_the_index_of_decisions_has_each_of_them_once_under_its_title() -> None:
