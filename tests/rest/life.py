@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 from tidegate_client import AuthenticatedClient, Client
@@ -26,6 +27,8 @@ from tidegate_client.api.reading import (
 )
 from tidegate_client.models import ControlRequest, Refusal
 
+PATIENCE_S = 60.0
+
 
 def main(address: str, token: str, pipeline: str, *words: str) -> None:
     """Prints JSON."""
@@ -41,13 +44,13 @@ def main(address: str, token: str, pipeline: str, *words: str) -> None:
 
 def drive(client: Any, order: Any) -> dict[str, Any]:
     """Reads everything, and takes a checkpoint and a savepoint."""
-    checkpoint = take_checkpoint.sync(client=client, body=order)
-    savepoint = take_savepoint.sync(client=client, body=order)
+    checkpoint = take(take_checkpoint, client, order)
+    savepoint = take(take_savepoint, client, order)
     checkpoints = {one.id: one for one in get_checkpoints.sync(client=client)}
     (one,) = get_checkpoints.sync(client=client, id=checkpoint.checkpoint)
     history = get_history.sync(client=client, step=["totals"])
-    state = get_state.sync(client=client)
-    tapped = get_tap.sync(client=client, step="orders", rows=2)
+    state = answered(get_state.sync(client=client))
+    tapped = answered(get_tap.sync(client=client, step="orders", rows=2))
     return {
         "state": get_status.sync(client=client).state,
         "steps": sorted(one.name for one in get_plan.sync(client=client).steps),
@@ -63,6 +66,22 @@ def drive(client: Any, order: Any) -> dict[str, Any]:
         "states": [one.step for one in state.states],
         "tapped": [sorted(row.to_dict()) for row in tapped.rows],
     }
+
+
+def take(command: Any, client: Any, order: Any) -> Any:
+    """Asks for a checkpoint as often as the answer is to try again, because another one is under way."""
+    ends = time.monotonic() + PATIENCE_S
+    answer = command.sync(client=client, body=order)
+    while isinstance(answer, Refusal) and answer.code == "checkpoint-unavailable" and time.monotonic() < ends:
+        answer = command.sync(client=client, body=order)
+    return answered(answer)
+
+
+def answered(answer: Any) -> Any:
+    """Returns an answer that is no refusal, and ends the program with the message of one that is."""
+    if isinstance(answer, Refusal):
+        sys.exit(f"refused: {answer.code}: {answer.message}")
+    return answer
 
 
 def be_refused(stranger: Any, client: Any, order: Any) -> dict[str, Any]:
