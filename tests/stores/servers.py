@@ -44,7 +44,7 @@ def build(directory: Path) -> None:
         if not (directory / package.split("@")[0].rpartition("/")[2]).exists():
             print(f"building {package}", flush=True)
             subprocess.run(["go", "install", package], check=True, env={**os.environ, "GOBIN": str(directory)})
-    if not (directory / "node_modules").exists():
+    if not (directory / "node_modules" / ".bin" / "azurite-blob").exists():  # npm makes it last
         print(f"installing {AZURITE}", flush=True)
         command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(directory), AZURITE]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
