@@ -36,7 +36,7 @@ from tidegate.sources.reader import (
     Pending,
     RoundPace,
 )
-from tidegate.sources.tools import LINGER_S, derive_gather_s, derive_linger_s
+from tidegate.sources.tools import AT_ONCE, LINGER_S, GatherTimes, derive_gather_times, derive_linger_s
 from tidegate.threads import HelperThread
 
 UNKNOWN = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -92,13 +92,13 @@ class Rounds:
         restored: SourcePositions = NEW,
         parts: Iterable[TopicPartition] = (P0,),
         linger_s: float = LINGER_S,
-        gather_s: float = 0.0,
+        gather_times: GatherTimes = AT_ONCE,
         **changes: Any,
     ) -> None:
         self.client: Any = ScriptedClient()
         self.client.stable |= {P0: 9, P1: 5}
         self.tools = Tools(self.client)
-        self.tools.linger_s, self.tools.gather_s = linger_s, gather_s
+        self.tools.linger_s, self.tools.gather_times = linger_s, gather_times
         self.woken = 0
         operator = source_operator("127.0.0.1:9", "orders", **changes)
         self.reader = ConsumerThread(operator, list(parts), restored, "group", self._wake, self.tools)
@@ -357,15 +357,19 @@ def test_records_wait_for_a_small_part_of_the_checkpoint_interval(interval_ms: i
     assert derive_linger_s(interval_ms, exactly_once=False) == LINGER_S, "where results are visible at once"
 
 
-@pytest.mark.parametrize(("interval_ms", "gather_s"), [(10, 0.002), (100, 0.02), (1000, 0.2), (60_000, 0.2)])
-def test_records_gather_for_a_fifth_of_the_checkpoint_interval(interval_ms: int, gather_s: float) -> None:
-    assert derive_gather_s(interval_ms, exactly_once=True) == gather_s
-    assert derive_gather_s(interval_ms, exactly_once=False) == 0.0, "where results are visible at once"
+@pytest.mark.parametrize(
+    ("interval_ms", "first_s", "later_s"), [(10, 0.002, 0.01), (100, 0.02, 0.1), (1000, 0.2, 0.2), (60_000, 0.2, 0.2)]
+)
+def test_the_first_records_of_a_checkpoint_gather_for_a_fifth_of_its_interval(
+    interval_ms: int, first_s: float, later_s: float
+) -> None:
+    assert derive_gather_times(interval_ms, exactly_once=True) == (first_s, later_s)
+    assert derive_gather_times(interval_ms, exactly_once=False) == AT_ONCE, "where results are visible at once"
 
 
 def gathering(**changes: Any) -> Rounds:
     """A reader that has read two records, of 50 bytes, at two times."""
-    one = Rounds(**{"until": "never", "gather_s": 0.2, **changes})
+    one = Rounds(**{"until": "never", "gather_times": GatherTimes(0.2, 0.5), **changes})
     one.reader._hand_over(records_of(20), {})
     one.pass_time(0.125)
     one.reader._hand_over(records_of(30), {})
@@ -388,6 +392,18 @@ def test_the_loop_is_woken_for_records_once_they_have_gathered() -> None:
     assert taken.records.sizes == [30]
     one.reader._hand_over(records_of(5), {})
     assert (one.reader.take(10), one.woken) == (None, 1)
+
+
+def test_only_the_first_batch_behind_a_barrier_gathers_for_the_shorter_time() -> None:
+    one = gathering()
+    one.pass_time(0.0751)
+    assert one.reader.take(10) is not None
+    one.reader._hand_over(records_of(5), {})
+    assert one.reader._wake_if_due() == pytest.approx(0.5)
+    one.reader.release()
+    assert one.reader.take(10) is not None
+    one.reader._hand_over(records_of(5), {})
+    assert one.reader._wake_if_due() == pytest.approx(0.2)
 
 
 def test_a_barrier_releases_what_gathers() -> None:

@@ -36,7 +36,7 @@ from tidegate.slot.worker import SlotProcess
 from tidegate.sources.kafka import SourceBatch
 from tidegate.sources.read_back import RecordReader
 from tidegate.sources.runtime import BadRecord, SourceRuntime
-from tidegate.sources.tools import SourceTools, derive_gather_s
+from tidegate.sources.tools import SourceTools, derive_gather_times
 from tidegate.state.backends import OpenState
 from tidegate.storage.local import LocalStorage
 from tidegate.task.channels import CREDIT_BYTES, InputChannel, RemoteOutput
@@ -244,7 +244,7 @@ class SimParts(SlotParts):
     ) -> SourceRuntime:
         tools = SimSourceTools(self._process, self.tools.links)
         interval_ms, exactly_once = deploy.settings.checkpoint_interval_ms, deploy.plan.exactly_once
-        tools.gather_s = derive_gather_s(interval_ms, exactly_once=exactly_once)
+        tools.gather_times = derive_gather_times(interval_ms, exactly_once=exactly_once)
         source = SimSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, schemas)
         source.note_idle(self._world, tools)
         return source

@@ -24,7 +24,7 @@ from tidegate.slot.copies import NO_COPIES, Copies, open_copies
 from tidegate.slot.uploads import Uploads
 from tidegate.sources.read_back import RecordReader
 from tidegate.sources.runtime import BadRecord, SourceRuntime
-from tidegate.sources.tools import SourceTools, derive_gather_s, derive_linger_s
+from tidegate.sources.tools import SourceTools, derive_gather_times, derive_linger_s
 from tidegate.state.backends import OpenState, choose_backend
 from tidegate.state.local_directory import sweep
 from tidegate.storage.open import open_storage
@@ -89,7 +89,7 @@ class SlotParts:
         tools = SourceTools()
         interval_ms, exactly_once = deploy.settings.checkpoint_interval_ms, deploy.plan.exactly_once
         tools.linger_s = derive_linger_s(interval_ms, exactly_once=exactly_once)
-        tools.gather_s = derive_gather_s(interval_ms, exactly_once=exactly_once)
+        tools.gather_times = derive_gather_times(interval_ms, exactly_once=exactly_once)
         return SourceRuntime(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, schemas)
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:

@@ -31,10 +31,12 @@ from tidegate.sources.messages import NO_RECORDS, Records
 from tidegate.sources.outage import CHECK_SECONDS, Outage
 from tidegate.sources.positions import Positions, derive_restored
 from tidegate.sources.tools import (
+    AT_ONCE,
     LINGER_S,
     REQUEST_SECONDS,
     SOURCE_TOOLS,
     Consumer,
+    GatherTimes,
     SourceTools,
     read_bounds,
     read_ends,
@@ -146,21 +148,29 @@ class RoundPace:
 
 
 class Gathering:
-    """When the loop takes what is pending: at once, or when records have gathered for `seconds`. Pure."""
+    """When the loop takes what is pending: at once, or when records have gathered for some time. Pure."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, times: GatherTimes) -> None:
+        self._times = times
         self._due_at = 0.0
+        self._is_first = True
+        """Whether the next batch is the first one behind a barrier."""
         self.woken = False
         """Whether the loop was woken for what is pending."""
 
     def begin(self, now: float) -> None:
-        """Begins with the first record."""
-        self._due_at, self.woken = now + self._seconds, False
+        """Begins with the first record of a batch."""
+        self._due_at = now + (self._times.first_s if self._is_first else self._times.later_s)
+        self._is_first = self.woken = False
 
     def end(self) -> None:
         """Lets the loop take what has gathered."""
         self._due_at = 0.0
+
+    def end_at_barrier(self) -> None:
+        """Lets the loop take what has gathered. What is read from now on is behind the barrier."""
+        self.end()
+        self._is_first = True
 
     def left_s(self, now: float) -> float:
         """Returns how long records gather yet; 0 or less if they need not."""
@@ -205,7 +215,7 @@ class ConsumerThread:
         gathers = endless and not operator.carries_time and not operator.planned.catches_up
         waits_s = linger_s if gathers else 0.0
         self._config = {**derive_consumer_properties(operator.kafka, waits_s), **_ENGINE_OWNED, "group.id": group_id}
-        self._gathering = Gathering(tools.gather_s if gathers else 0.0)
+        self._gathering = Gathering(tools.gather_times if gathers else AT_ONCE)
         self._changed = tools.condition()
         self._pending = Pending()
         self._waits = Waits(patient=gathers)
@@ -268,7 +278,7 @@ class ConsumerThread:
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._waits.rounds > rounds or self._failure is not None, RELEASE_S_MAX)
             gathering = bool(self._pending) and self._gathering.left_s(self._tools.clock.monotonic()) > 0
-            self._gathering.end()
+            self._gathering.end_at_barrier()
             return gathering
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import confluent_kafka as ck
 
@@ -29,7 +29,7 @@ LINGER_S_MAX: Final = 0.05
 LINGERS_PER_INTERVAL: Final = 20
 """Results wait for half a checkpoint interval anyway."""
 GATHER_S_MAX: Final = 0.2
-GATHERINGS_PER_INTERVAL: Final = 5
+FIRST_GATHERINGS_PER_INTERVAL: Final = 5
 
 
 def derive_linger_s(interval_ms: int, *, exactly_once: bool) -> float:
@@ -39,12 +39,29 @@ def derive_linger_s(interval_ms: int, *, exactly_once: bool) -> float:
     return min(LINGER_S_MAX, max(LINGER_S_MIN, interval_ms / (1000 * LINGERS_PER_INTERVAL)))
 
 
-def derive_gather_s(interval_ms: int, *, exactly_once: bool) -> float:
-    """Returns how long records that were read may gather for the loop if no barrier comes. Pure.
+class GatherTimes(NamedTuple):
+    """How long records that were read may gather for the loop if no barrier comes, in seconds."""
 
-    A barrier takes what has gathered, so no result becomes visible later.
+    first_s: float
+    """For the first batch behind a barrier."""
+    later_s: float
+    """For each batch after it."""
+
+
+AT_ONCE: Final = GatherTimes(0.0, 0.0)
+
+
+def derive_gather_times(interval_ms: int, *, exactly_once: bool) -> GatherTimes:
+    """Returns how long records gather. Pure.
+
+    A barrier takes what has gathered, so no result becomes visible later. The first batch behind a barrier gathers for
+    a shorter time than the others: with it, the sinks add its partitions to their next transactions, which takes a
+    round trip, and the next barrier need not wait for that.
     """
-    return min(GATHER_S_MAX, interval_ms / (1000 * GATHERINGS_PER_INTERVAL)) if exactly_once else 0.0
+    if not exactly_once:
+        return AT_ONCE
+    interval_s = interval_ms / 1000
+    return GatherTimes(min(GATHER_S_MAX, interval_s / FIRST_GATHERINGS_PER_INTERVAL), min(GATHER_S_MAX, interval_s))
 
 
 class Consumer(Protocol):
@@ -104,7 +121,7 @@ class SourceTools(Threads):
     clock: Clock = SYSTEM_CLOCK
     linger_s: float = LINGER_S
     """How long records may wait for others at a low rate."""
-    gather_s: float = 0.0
+    gather_times: GatherTimes = AT_ONCE
     """How long records that were read may gather at a low rate until a barrier or the loop takes them."""
 
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
