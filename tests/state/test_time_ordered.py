@@ -197,18 +197,34 @@ def test_what_is_read_to_take_some_is_not_much_more_than_them(
     rows = [(number, chr(ord("a") + number % groups)) for number in range(10_000)]
     held.put_many(rows, [(0,)] * len(rows))
     held.take_due(0, 1)  # the first times are known from here on
-    read = 0
+    read = count_reads(held, monkeypatch)
+    assert len(held.take_due(10_000, limit)) == limit
+    assert sum(read) <= read_most
+
+
+def test_what_is_due_later_is_not_read(held: TimeOrdered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows take the entries of one time after the other, and may hold many of later times."""
+    rows = [(number // GROUPS, chr(ord("a") + number % GROUPS)) for number in range(100 * GROUPS)]
+    held.put_many(rows, [(0,)] * len(rows))
+    held.take_due(0, 1000)  # the first times are known from here on
+    read = count_reads(held, monkeypatch)
+    for time in range(1, 50):
+        assert len(held.take_due(time, 1000)) == GROUPS
+    assert sum(read) <= 49 * 2 * GROUPS
+
+
+def count_reads(held: TimeOrdered, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collects a 1 for each entry that is read."""
+    read: list[int] = []
     scan = held._state.scan
 
     def counted(*arguments: Any, **more: Any) -> Iterator[Entry]:
-        nonlocal read
         for entry in scan(*arguments, **more):
-            read += 1
+            read.append(1)
             yield entry
 
     monkeypatch.setattr(held._state, "scan", counted)
-    assert len(held.take_due(10_000, limit)) == limit
-    assert read <= read_most
+    return read
 
 
 def test_what_is_put_with_an_earlier_time_is_taken_next(held: TimeOrdered) -> None:

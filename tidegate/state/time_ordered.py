@@ -154,7 +154,7 @@ class TimeOrdered:
             time, group = earliest
             cursor = cursors.get(group)
             if cursor is None:
-                cursor = cursors[group] = _Cursor(self._state, group, time, min(size, limit))
+                cursor = cursors[group] = _Cursor(self._state, group, time, until, min(size, limit))
             else:
                 cursor.read_on(limit)
             opened.append(cursor)
@@ -195,16 +195,19 @@ class TimeOrdered:
 class _Cursor:
     """The entries of one group from a time on, read on demand. The state does not change in the meantime."""
 
-    def __init__(self, state: KeyedState[Any], group: int, time: int, size: int) -> None:
-        """`size`: the number of entries of the first read; each further read doubles it."""
+    def __init__(self, state: KeyedState[Any], group: int, time: int, until: int, size: int) -> None:
+        """`size`: the number of entries of the first read; each further read doubles it. Of the entries later than
+        `until`, only one is read: there may be many of them.
+        """
         self.group = group
         self.passed: list[Row] = []
         """The keys that have been taken."""
         self._state = state
+        self._until = until
         self._size = size
         self._at = 0
-        self._read = list(state.scan(group, start=(time,), limit=size))
-        self._more = len(self._read) == size
+        self._read = self._read_due(state.scan(group, start=(time,), limit=size))
+        self._more = len(self._read) == size or self._is_past_due
 
     @property
     def time(self) -> int | None:
@@ -238,9 +241,22 @@ class _Cursor:
         if self._more and self._at == len(self._read):
             self._size = min(2 * self._size, _READ_MOST, max(limit, _READ_LEAST))
             last = self._read[-1][0]
-            self._read = list(self._state.scan(self.group, start=last, limit=self._size + 1))[1:]
-            self._more = len(self._read) == self._size
+            self._read = self._read_due(self._state.scan(self.group, start=last, limit=self._size + 1))[1:]
+            self._more = len(self._read) == self._size or self._is_past_due
             self._at = 0
+
+    def _read_due(self, entries: Iterable[Timed]) -> list[Timed]:
+        found: list[Timed] = []
+        for entry in entries:
+            found.append(entry)
+            if _time_of(entry) > self._until:
+                break
+        return found
+
+    @property
+    def _is_past_due(self) -> bool:
+        """Whether an entry that is later than `until` has been read, after which nothing more is."""
+        return bool(self._read) and _time_of(self._read[-1]) > self._until
 
 
 def _merge(cursors: list[_Cursor], horizon: tuple[int, int], limit: int) -> list[Timed]:
