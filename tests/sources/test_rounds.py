@@ -360,9 +360,7 @@ def test_records_wait_for_a_small_part_of_the_checkpoint_interval(interval_ms: i
 @pytest.mark.parametrize(
     ("interval_ms", "first_s", "later_s"), [(10, 0.002, 0.01), (100, 0.02, 0.1), (1000, 0.2, 0.2), (60_000, 0.2, 0.2)]
 )
-def test_the_first_records_of_a_checkpoint_gather_for_a_fifth_of_its_interval(
-    interval_ms: int, first_s: float, later_s: float
-) -> None:
+def test_the_first_records_gather_for_a_fifth_of_the_interval(interval_ms: int, first_s: float, later_s: float) -> None:
     assert derive_gather_times(interval_ms, exactly_once=True) == (first_s, later_s)
     assert derive_gather_times(interval_ms, exactly_once=False) == AT_ONCE, "where results are visible at once"
 
