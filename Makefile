@@ -129,7 +129,7 @@ canaries: setup ## plant known protocol bugs one at a time and see fresh seeds f
 mutants: setup ## change the code in small places (ROOMS="coordinator task/loop"); quick tests or types notice each
 	$(BIN)/python -m tests.mutants --processes $(PROCESSES) $(ARGS) $(ROOMS)
 
-soak: setup ## play a million fuzzed records and SOAK=50000 simulated schedules (five hours); FIRST as for sim
+soak: setup ## play a million fuzzed records and SOAK=50000 simulated schedules (six hours); FIRST as for sim
 	$(BIN)/python -m tests.fuzz
 	$(BIN)/tidegate simulate --seeds $(SOAK) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
