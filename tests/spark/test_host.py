@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import queue
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -16,13 +17,13 @@ import pytest
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JNetworkError
 from pydantic import SecretStr
-from pyspark import SparkContext
+from pyspark import SparkContext, accumulators
 
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.config.fields.secrets import Text
 from tidegate.ids import Attempt
 from tidegate.slot.bootstrap import SlotBootstrap
-from tidegate.spark.host import NotEnoughSlots, SparkHost, SparkJob
+from tidegate.spark.host import NotEnoughSlots, SparkHost, SparkJob, _log_accumulators
 from tidegate.spark.master import SparkUnavailable
 
 
@@ -213,6 +214,22 @@ def test_a_session_that_spark_has_ended_runs_no_further_attempt(tmp_path: Path, 
     made.job(SlotBootstrap("here", 1, Attempt(7), "token"), 2, said.put).start()
     assert said.get(timeout=PATIENCE_S) == text.partition("\n")[0]
     assert made.jvm_alive is alive
+
+
+def test_a_jvm_that_is_killed_prints_no_traceback_between_the_lines_of_the_log(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server: Any = accumulators._start_update_server("secret", False)
+    try:
+        _log_accumulators(SimpleNamespace(_accumulatorServer=server))
+        with socket.create_connection(server.server_address) as jvm:
+            jvm.sendall(b"secret")
+        wait_until(lambda: "EOFError" in caplog.text, "the end of its connection is in the log")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("Answer is empty")])

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
-from tests.support.processes import kill
+from tests.support.processes import find_descendants, is_alive, kill
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
 from tidegate.daemon.metric_catalogue import CATALOGUE
@@ -62,6 +62,25 @@ def test_probes_metrics_logs_and_the_mirrored_group_of_a_life_with_a_kill(user: 
     assert checkpoints == sorted(set(checkpoints))
     assert mirrored(user, source) == ends(user, source)
     assert sorted(row["id"] for row in user.rows(out)) == list(range(700))
+
+
+@pytest.mark.deep
+def test_a_daemon_whose_jvm_is_killed_ends_with_one_line_of_json_and_the_next_one_is_exact(user: User) -> None:
+    """Behind its last line there was a traceback of pyspark's."""
+    source, out = user.numbers(until="never")
+    user.produce(source, numbers(*((number, 2) for number in range(300))))
+    daemon = user.start()
+    daemon.wait_running().wait_committed()
+    below = find_descendants(daemon.pid)
+    (jvm,) = [process.pid for process in below if "SparkSubmit" in process.command]
+    assert kill(jvm)
+    assert daemon.wait() == 1
+    assert "can run no more jobs" in log_lines(daemon.text())[-1]["message"]
+    wait_until(lambda: not any(is_alive(process.pid) for process in below), "its processes end")
+    user.produce(source, numbers(*((number, 2) for number in range(300, 400))))
+    user.document["sources"]["numbers"]["until"] = "latest"
+    user.run().says(0, "commits 100 records")
+    assert sorted(row["id"] for row in user.rows(out)) == list(range(400))
 
 
 def mirrored(user: User, topic: str) -> dict[int, int]:

@@ -214,6 +214,7 @@ class SparkHost:
                 self.channel_key = make_key(java, gateway.jvm, self._work_dir)
                 logger.info("traffic between daemon, slots and Spark is encrypted")
             self._context = SparkContext(conf=conf, gateway=gateway)
+            _log_accumulators(self._context)
         except SparkUnavailable:
             raise
         except Exception as error:  # py4j raises its own and plain exceptions for everything from Java to the master
@@ -483,6 +484,18 @@ class SparkJob:
             ended, self._ended = self._ended, None
         if ended is not None:
             ended(error)
+
+
+def _log_accumulators(context: Any) -> None:
+    """Lets pyspark's server of accumulators, which nothing here uses, log its errors instead of printing them.
+
+    When the JVM dies, its connection ends, and a traceback between the lines of the log would not be JSON.
+    """
+
+    def handle_error(_request: object, _client: object) -> None:
+        logger.debug("pyspark's server of accumulators failed: %r", sys.exception())
+
+    context._accumulatorServer.handle_error = handle_error  # noqa: SLF001 - pyspark has no public name for it
 
 
 def _ask(call: Callable[[], None], name: str) -> threading.Thread:
