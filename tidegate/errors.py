@@ -9,9 +9,11 @@ import msgspec
 BEGIN_ANEW: Final = "an empty `checkpoints.directory` and --begin-anew"
 """The last remedy if no other applies: everything is read according to `start`, and written again (ADR 20)."""
 REPLACED_TOPIC: Final = (
-    "If a source reads it, give the source a new name, leave the topic out of it, and start once with --drop and the "
-    "former name: steps keep their state, and the new source begins at its `start`; or start with "
-    f"{BEGIN_ANEW}. If only a sink writes to it, give the sink another topic, which keeps state and positions"
+    "If a source reads it and others, leave it out of the source, and start once with --drop SOURCE.TOPIC, which "
+    "gives up the positions in this topic alone. If a source reads nothing else, give the source a new name, leave the "
+    "topic out of it, and start once with --drop and the former name: steps keep their state, and the new source "
+    f"begins at its `start`; or start with {BEGIN_ANEW}. If only a sink writes to it, give the sink another topic, "
+    "which keeps state and positions"
 )
 """The remedies for a topic that was deleted, or deleted and created again: a start refuses the new one."""
 

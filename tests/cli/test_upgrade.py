@@ -267,9 +267,9 @@ def test_a_wrong_file_ends_with_2(directory: Directory, capsys: pytest.CaptureFi
         (["--keep", "sums="], 'STEP="why, and when"'),
         (["--keep", "sums=\udce9"], "is not UTF-8 text"),
         (["--drop", "\udce9"], "is not UTF-8 text"),
-        (["--drop", "sums=x"], "or STEP.COLUMN"),
-        (["--drop", "sums."], "or STEP.COLUMN"),
-        (["--drop", ".net"], "or STEP.COLUMN"),
+        (["--drop", "sums=x"], "STEP.COLUMN or SOURCE.TOPIC"),
+        (["--drop", "sums."], "STEP.COLUMN or SOURCE.TOPIC"),
+        (["--drop", ".net"], "STEP.COLUMN or SOURCE.TOPIC"),
         (["--drop", "sums", "--keep", "sums"], "is for a step that the file no longer has"),
     ],
 )

@@ -107,10 +107,11 @@ def test_a_replaced_topic_has_a_remedy_for_a_source_and_one_for_a_sink() -> None
     with pytest.raises(TopicReplaced) as stopped:
         decide_same_topics({"orders": "one"}, {"orders": "two"})
     remedies = (
-        ". If a source reads it, give the source a new name, leave the topic out of it, and start once with --drop and "
-        "the former name: steps keep their state, and the new source begins at its `start`; or start with an empty "
-        "`checkpoints.directory` and --begin-anew. If only a sink writes to it, give the sink another topic, which "
-        "keeps state and positions"
+        ". If a source reads it and others, leave it out of the source, and start once with --drop SOURCE.TOPIC, which "
+        "gives up the positions in this topic alone. If a source reads nothing else, give the source a new name, leave "
+        "the topic out of it, and start once with --drop and the former name: steps keep their state, and the new "
+        "source begins at its `start`; or start with an empty `checkpoints.directory` and --begin-anew. If only a sink "
+        "writes to it, give the sink another topic, which keeps state and positions"
     )
     assert stopped.value.message.endswith(remedies)
 

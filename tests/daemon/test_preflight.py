@@ -12,12 +12,14 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, completed, on_cluster, positions
 from tests.support.clusters import alone
+from tidegate.cli.options import read_directives
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.ownership import Known
-from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused
+from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.preflight import decide_newest, read_facts, run_preflight
 from tidegate.daemon.recovery import take_over
 from tidegate.daemon.recovery_stages import RestorePointAppended, TransactionsResolved
@@ -26,10 +28,13 @@ from tidegate.ids import OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
 from tidegate.kafka.facts import TopicFacts
 from tidegate.plan.build import build_plan
+from tidegate.plan.upgrade_directives import give_up_columns
 
 
-def facts_of(text: str, state: JournalState = EMPTY, *listed: str) -> RestoreFacts:
-    """`listed`: all topics that the brokers list; by name they know any."""
+def facts_of(
+    text: str, state: JournalState = EMPTY, *listed: str, drop: tuple[tuple[OperatorName, str], ...] = ()
+) -> RestoreFacts:
+    """`listed`: all topics that the brokers list; by name they know any. `drop`: as on the command line."""
 
     async def cluster_facts(topics: set[str]) -> tuple[str, dict[str, TopicFacts]]:
         return "cluster-1", {topic: TopicFacts(f"id-{topic}", 3) for topic in topics}
@@ -39,7 +44,8 @@ def facts_of(text: str, state: JournalState = EMPTY, *listed: str) -> RestoreFac
 
     edge = SimpleNamespace(cluster_facts=cluster_facts, all_topics=all_topics)
     services = cast("Any", SimpleNamespace(kafka=alone(edge)))
-    return asyncio.run(read_facts(build_plan(parse_pipeline(text, "p.yaml", {})), services, state))
+    plan = give_up_columns(build_plan(parse_pipeline(text, "p.yaml", {})), drop)
+    return asyncio.run(read_facts(plan, services, state))
 
 
 def test_X16_the_meaning_of_every_state_is_part_of_the_identity() -> None:
@@ -89,6 +95,58 @@ def test_a_pattern_that_does_not_match_a_topic_with_positions_any_more_is_refuse
     assert facts.sources == {OperatorName("orders"): {"orders-a": 3}}
     with pytest.raises(RestoreRefused, match=r"source 'orders' no longer reads topic orders-b.*--drop orders"):
         decide_newest(journal.state, msgspec.structs.replace(facts, identity=IDENTITY), replaced=False)
+
+
+def with_watermarks(offsets: dict[str, dict[int, int]]) -> SourcePositions:
+    """Positions whose watermarks are the offsets."""
+    made = positions("orders", offsets)
+    return msgspec.structs.replace(made, watermarks=made.next_offsets)
+
+
+GONE = with_watermarks({"orders-a": {0: 5}, "orders-b": {0: 7}})
+KEPT = with_watermarks({"orders-a": {0: 5}})
+
+
+def restored(*listed: str, at: SourcePositions = GONE, after: RestorePlan | None = None) -> RestorePlan:
+    """What a start with `--drop orders.orders-b` restores if the brokers list these topics.
+
+    With `after`, a checkpoint of the attempt that restored it.
+    """
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    applied = {} if after is None else after.upgrade.applied_directives
+    journal.take_over(msgspec.structs.replace(IDENTITY, applied_directives=applied), 1)
+    journal.append_checkpoint(completed(1, at=(at,)))
+    dropped = read_directives((), (), ("orders.orders-b",))
+    facts = facts_of(PATTERN, journal.state, *listed, drop=dropped.columns)
+    return decide_newest(
+        journal.state, msgspec.structs.replace(facts, identity=IDENTITY, command_line=dropped), replaced=False
+    )
+
+
+def test_a_deleted_topic_of_a_pattern_is_given_up_by_its_name_and_the_others_continue() -> None:
+    """Its deletion cost the positions of all topics of the source."""
+    restore = restored("orders-a")
+    assert restore.positions == (KEPT,)
+    assert [step.remarks for step in restore.upgrade.steps] == [("its positions in topic orders-b are given up",)]
+    assert restored("orders-a", at=KEPT, after=restore).positions == (KEPT,), "supervisors repeat the option"
+    again = restored("orders-a", "orders-b", after=restore)
+    assert again.positions == (GONE,), "a topic that was found again later"
+    assert restored("orders-a", after=again).positions == (GONE,), "and it is asked for, in case it is gone again"
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (("orders-a", "orders-b"), "--drop orders.orders-b: the source still reads this topic"),
+        ((), "no longer reads topic orders-b.*Restore the topic; give the changed source a new name"),
+    ],
+)
+def test_a_topic_that_is_there_and_the_last_topic_of_a_source_are_not_given_up_by_name(
+    listed: tuple[str, ...], said: str
+) -> None:
+    at = GONE if listed else with_watermarks({"orders-b": {0: 7}})
+    with pytest.raises(RestoreRefused, match=said):
+        restored(*listed, at=at)
 
 
 def test_no_topic_may_match_yet() -> None:

@@ -24,7 +24,13 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestoreFacts, refuse_other_identity, refuse_unfit
 from tidegate.coordinator.restore_target import find_retained
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
-from tidegate.coordinator.upgrade import CommandLineDirectives, StoredStates, Upgrade, UpgradeRefusal
+from tidegate.coordinator.upgrade import (
+    CommandLineDirectives,
+    StoredStates,
+    Upgrade,
+    UpgradeRefusal,
+    derive_dropped_topics,
+)
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.errors import BEGIN_ANEW, PipelineStopped, TidegateError
 from tidegate.ids import CheckpointId, OperatorName, StateName, is_checkpoint_number
@@ -295,9 +301,11 @@ def derive_offline_facts(
             topics.setdefault(one.source, set()).add(at.topic)
     sources: dict[OperatorName, Mapping[str, int]] = {}
     for source in plan.operators(SourceOperator):
-        was = plan.directives[source.name].was if source.name in plan.directives else source.name
-        known = topics.get(source.name) or topics.get(was) or set()
-        read = {topic for topic in known if source.matches(topic)} if source.pattern else set(source.topics)
+        directive = plan.directives.get(source.name)
+        was = source.name if directive is None else directive.was
+        held = topics.get(source.name) or topics.get(was) or set()
+        held = held - derive_dropped_topics(directive, old.applied_directives.get(source.name, ()))
+        read = {topic for topic in held if source.matches(topic)} if source.pattern else set(source.topics)
         sources[source.name] = {topic: counts.get(topic, 1) for topic in sorted(read)}
     identity = Identity(
         pipeline=plan.pipeline,

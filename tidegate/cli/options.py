@@ -45,8 +45,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _KEEP = "Keep the state of STEP although its definition has changed. Applies once."
 _RESET = "Start STEP with empty state; the other steps continue. Applies once."
 _DROP = (
-    "Discard what the checkpoint has of a step or source, or of an aggregate or column of a step, that the file no "
-    "longer has. Applies once."
+    "Discard what the checkpoint has of a step or source, of an aggregate or column of a step, or of a topic of a "
+    "source, that no longer exists. Applies once."
 )
 _RESTORE = "Restore this retained checkpoint or savepoint. Applies once."
 _REPEAT_OUTPUT = "With --restore: allow output after that point to be written again."
@@ -63,7 +63,7 @@ def require_utf8(what: str, text: str) -> str:
 def add_start_options(command: Command) -> Command:
     """Adds `--keep`, `--reset` and `--drop`, each of which may be repeated."""
     for option, shown, text in (
-        ("drop", "NAME[.COLUMN]", _DROP),
+        ("drop", "NAME[.PART]", _DROP),
         ("reset", "STEP[=NOTE]", _RESET),
         ("keep", "STEP[=NOTE]", _KEEP),
     ):
@@ -116,7 +116,7 @@ def read_directives(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[s
     for text in drop:
         require_utf8("--drop", text)
         if "=" in text or not all(text.split(".", 1)):
-            raise click.UsageError(f"--drop {text}: write the name of a step or source, or STEP.COLUMN")
+            raise click.UsageError(f"--drop {text}: write the name of a step or source, STEP.COLUMN or SOURCE.TOPIC")
     return said
 
 

@@ -7,7 +7,7 @@ later change needs another one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -37,14 +37,17 @@ class UpgradeOutcome(StrEnum):
 class CommandLineDirectives(msgspec.Struct, frozen=True):
     """Upgrade directives on the command line.
 
-    `--keep STEP[=NOTE]`, `--reset STEP[=NOTE]`, `--drop STEP` and `--drop STEP.COLUMN`.
+    `--keep STEP[=NOTE]`, `--reset STEP[=NOTE]`, `--drop STEP`, `--drop STEP.COLUMN` and `--drop SOURCE.TOPIC`.
     """
 
     keep: dict[OperatorName, str] = {}
     reset: dict[OperatorName, str] = {}
     drop: tuple[OperatorName, ...] = ()
     columns: tuple[tuple[OperatorName, str], ...] = ()
-    """Columns of a step's state to drop, as by `state: {drop: [...]}`; the plan includes them (`give_up_columns`)."""
+    """Columns of a step's state to drop, as by `state: {drop: [...]}`, and topics of a source.
+
+    The plan includes them (`give_up_columns`).
+    """
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -163,6 +166,8 @@ class Upgrade(msgspec.Struct, frozen=True):
     """Names in the checkpoint of sources and steps that are not restored."""
     given_up: frozenset[tuple[OperatorName, StateName]] = frozenset()
     """States of kept steps that are not restored, by names in the checkpoint."""
+    left: frozenset[tuple[OperatorName, str]] = frozenset()
+    """Topics of kept sources whose positions are not restored, by names in the checkpoint."""
     code: tuple[CodeChange, ...] = ()
     """Changes of user code, which need no directive."""
     files: tuple[FileChange, ...] = ()
@@ -175,12 +180,23 @@ class Upgrade(msgspec.Struct, frozen=True):
     """Aggregates that begin at a checkpoint, as in Identity."""
 
     def map_positions(self, positions: tuple[SourcePositions, ...]) -> tuple[SourcePositions, ...]:
-        """Returns positions under current names, without dropped sources."""
+        """Returns positions under current names, without dropped sources and topics."""
         now = {old: new for new, old in self.renamed.items()}
         return tuple(
-            msgspec.structs.replace(one, source=now.get(one.source, one.source))
+            msgspec.structs.replace(self._without_left(one), source=now.get(one.source, one.source))
             for one in positions
             if one.source not in self.emptied
+        )
+
+    def _without_left(self, one: SourcePositions) -> SourcePositions:
+        left = {topic for source, topic in self.left if source == one.source}
+        if not left:
+            return one
+        return msgspec.structs.replace(
+            one,
+            next_offsets=tuple(pair for pair in one.next_offsets if pair[0].topic not in left),
+            end_offsets=tuple(pair for pair in one.end_offsets if pair[0].topic not in left),
+            watermarks=tuple(pair for pair in one.watermarks if pair[0].topic not in left),
         )
 
     def map_states(self, states: tuple[StateHandle, ...]) -> tuple[StateHandle, ...]:
@@ -241,10 +257,23 @@ def derive_applied(
         if texts or name in applied:
             older = tuple(text for text in applied.get(name, ()) if text not in texts)
             applied[name] = (*older, *texts)[-APPLIED_MAX:]
+    for name in now.sources:  # a start without the option allows the next one to drop such a topic again
+        others = (text for text in applied.get(name, ()) if not text.startswith(DROPPED))
+        topics = (_text_of(DROPPED, topic) for source, topic in now.command_line.columns if source == name)
+        applied[name] = (*others, *topics)
     for name in now.command_line.drop:
         gone.pop(name, None)
         gone[name] = (DROPPED,)
-    return {**dict(list(gone.items())[-DROPPED_MAX:]), **applied}
+    return {**dict(list(gone.items())[-DROPPED_MAX:]), **{name: texts for name, texts in applied.items() if texts}}
+
+
+def derive_dropped_topics(directive: UpgradeDirective | None, applied: Collection[str]) -> set[str]:
+    """Returns the topics of a source whose positions this start drops; `applied` are the directives of its checkpoint.
+
+    A source that finds such a topic again later keeps its new positions, although the option is still there.
+    """
+    topics = () if directive is None else directive.drop
+    return {topic for topic in topics if _text_of(DROPPED, topic) not in applied}
 
 
 def render_directive(text: str) -> str:

@@ -26,6 +26,7 @@ from tidegate.coordinator.upgrade import (
     UpgradeRefusal,
     advise,
     derive_applied,
+    derive_dropped_topics,
     directives_for,
     render_directive,
 )
@@ -104,6 +105,8 @@ def _check_names(
                 message = f"--{verb} {name}: there is no step with state of that name (there are: {there})"
                 yield UpgradeRefusal(name, message, remedy[0].upper() + remedy[1:])
     for name, column in command_line.columns:
+        if name in now.sources:
+            continue
         declared = now.states.get(name)
         if declared is None or column in state_columns(one.shape for one in declared):
             there = "no step with state of that name" if declared is None else f"still a `{column}` in that step"
@@ -135,6 +138,7 @@ class _Decision:
         self._refusals: list[UpgradeRefusal] = []
         self._emptied: set[OperatorName] = set()
         self._given_up: set[tuple[OperatorName, StateName]] = set()
+        self._left: set[tuple[OperatorName, str]] = set()
         self._begun: dict[OperatorName, dict[str, CheckpointId]] = {}
         self._fingerprints, self._edges = _under_former_names(now, self._renamed)
         here = {*now.sources, *now.states, *now.command_line.drop}
@@ -155,6 +159,7 @@ class _Decision:
             renamed={new: old for new, old in self._renamed.items() if new in self._of_now(self._renamed)},
             emptied=frozenset(self._emptied),
             given_up=frozenset(self._given_up),
+            left=frozenset(self._left),
             code=tuple(self._code_changes()),
             files=tuple(self._file_changes()),
             edges={new: old for new, old in self._edges.items() if new != old},
@@ -172,15 +177,27 @@ class _Decision:
         if old in now.command_line.drop:
             self._still_there(old)
         known = {at.topic for one in self._checkpoint.positions if one.source == old for at, _ in one.next_offsets}
-        for topic in sorted(known - now.sources[name].keys()):
+        gone = known - now.sources[name].keys()
+        applied = self._identity.applied_directives
+        named = derive_dropped_topics(now.directives.get(name), (*applied.get(old, ()), *applied.get(name, ())))
+        for topic in sorted((known - gone) & named):
+            message = f"--drop {name}.{topic}: the source still reads this topic"
+            self._refuse(name, message, "Remove it from the command, or the topic from the source")
+        dropped = gone & named if gone != known else set()
+        self._left |= {(old, topic) for topic in dropped}
+        for topic in sorted(gone - dropped):
+            others = (
+                f"start once with --drop {name}.{topic}, which gives up these positions; or " if gone != known else ""
+            )
             self._refuse(
                 name,
                 f"source {str(name)!r} no longer reads topic {topic}, but the checkpoint holds positions of it",
-                f"Restore the topic, or give the changed source a new name and start once with --drop {old}: its "
+                f"Restore the topic; {others}give the changed source a new name and start once with --drop {old}: its "
                 "positions are dropped, and the new source begins at its `start`",
             )
         outcome, was = _continued(name, old)
-        self._steps.append(StepChange(name, outcome, source=True, was=was))
+        remarks = tuple(f"its positions in topic {topic} are given up" for topic in sorted(dropped))
+        self._steps.append(StepChange(name, outcome, source=True, was=was, remarks=remarks))
 
     # -- steps -----------------------------------------------------------------------------------------------------
 

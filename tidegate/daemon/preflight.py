@@ -26,6 +26,7 @@ from tidegate.coordinator.recovery import (
     refuse_unfit,
 )
 from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen
+from tidegate.coordinator.upgrade import derive_dropped_topics
 from tidegate.daemon.restore_point import NO_OPTIONS, RestorePointSelector, StartOptions
 from tidegate.daemon.stores import Stores
 from tidegate.errors import PipelineStopped, TidegateError
@@ -236,8 +237,8 @@ async def _find_topics(
     """Returns the topics of every source, and the facts already known about those that a pattern has found.
 
     Matching topics with positions in the newest checkpoint are always included: a broker that has just started may not
-    list all topics, and a deleted topic must be noticed. A position whose topic no longer matches is refused, like that
-    of a topic that was removed from a list.
+    list all topics, and a deleted topic must be noticed, unless this start drops its positions. A position whose topic
+    no longer matches is refused, like that of a topic that was removed from a list.
     """
     sources = plan.operators(SourceOperator)
     read = {source.name: source.topics for source in sources}
@@ -246,12 +247,15 @@ async def _find_topics(
         return read, {}
     newest = state.newest_checkpoint
     known = merge_positions(() if newest is None else newest.positions)
+    applied = {} if state.identity is None else state.identity.applied_directives
     everything = await services.kafka.all_topics({source.cluster for source in by_pattern})
     listed: dict[ClusterName, dict[str, TopicFacts]] = {}
     for source in by_pattern:
-        was = plan.directives[source.name].was if source.name in plan.directives else source.name
+        directive = plan.directives.get(source.name)
+        was = source.name if directive is None else directive.was
         nexts, _ = known.get(source.name) or known.get(was) or ({}, {})
+        held = {part.topic for part in nexts} - derive_dropped_topics(directive, applied.get(source.name, ()))
         matching = {name: facts for name, facts in everything[source.cluster].items() if source.matches(name)}
         listed.setdefault(source.cluster, {}).update(matching)
-        read[source.name] = tuple(sorted({*matching, *(part.topic for part in nexts if source.matches(part.topic))}))
+        read[source.name] = tuple(sorted({*matching, *filter(source.matches, held)}))
     return read, listed

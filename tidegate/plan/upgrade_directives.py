@@ -44,7 +44,7 @@ def derive_directives(loaded: LoadedPipeline) -> dict[OperatorName, UpgradeDirec
 
 
 def give_up_columns(plan: Plan, columns: Iterable[tuple[OperatorName, str]]) -> Plan:
-    """Returns the plan as if the file also dropped these columns of its steps' states."""
+    """Returns the plan as if the file also dropped these columns of its steps' states, and topics of its sources."""
     directives = dict(plan.directives)
     for name, column in columns:
         own = directives.get(name, UpgradeDirective())
