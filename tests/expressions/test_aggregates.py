@@ -192,7 +192,7 @@ def test_an_aggregate_without_running_totals_asks_for_a_window(text: str) -> Non
 
 
 def test_what_is_typed_is_what_there_is() -> None:
-    """A signature for running totals is one for which there is a function, and the other way round."""
+    """What is declared for running totals is what there is a function for, and the other way round."""
     typed = {one.name.replace(" ", "_"): one.running for one in aggregates.AGGREGATES.values()}
     assert typed.keys() == functions_for(AggregateUse.WINDOW)
     assert {name for name, running in typed.items() if running} == functions_for(AggregateUse.RUNNING)

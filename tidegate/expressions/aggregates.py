@@ -1,4 +1,4 @@
-"""Aggregate functions: names, documented signatures and typing rules, with Spark's result types.
+"""Aggregate functions: names and typing rules, with Spark's result types (docs/expressions/aggregates.md).
 
 `tidegate.operators.aggregates` computes them. State holds values of their arguments, so these are not arrays, maps or
 structs.
@@ -24,19 +24,20 @@ Resolve = Callable[[Site, tuple[Argument, ...]], AggregateCall]
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """An aggregate function. `signature` and `summary` are published in docs/expressions. `resolve` types a call,
-    and may raise ExpressionRefusal.
-    """
+    """An aggregate function. `resolve` types a call, and may raise ExpressionRefusal."""
 
     name: str
-    signature: str
-    summary: str
     resolve: Resolve
     aliases: tuple[str, ...] = ()
     running: bool = False
     """Whether it is available as a running total. Other functions need a window."""
     package: str = ""
     """The package that it requires. `EXTRAS` has the extra that installs it."""
+
+    @property
+    def written(self) -> str:
+        """How messages name it."""
+        return "count(distinct x)" if self.name == "count distinct" else self.name
 
 
 EXTRAS = {"datasketches": "sketches"}
@@ -55,7 +56,7 @@ def resolve_aggregate(name: str, start: int, arguments: tuple[Argument, ...], *,
     if not (windowed or function.running):
         raise ExpressionRefusal(
             start,
-            f"`{function.signature}` is available only in windows",
+            f"`{function.written}` is available only in windows",
             f"add `window`, or use one of {derive_aggregate_names(windowed=False)}",
         )
     if function.package and find_spec(function.package) is None:
@@ -91,7 +92,7 @@ def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -
 def derive_aggregate_names(*, windowed: bool) -> str:
     """Returns the names of the available functions for messages."""
     functions = [one for one in dict.fromkeys(AGGREGATES.values()) if windowed or one.running]
-    return ", ".join(one.signature if one.name == "count distinct" else one.name for one in functions)
+    return ", ".join(one.written for one in functions)
 
 
 def _plain(site: Site, argument: Argument) -> Expression:
@@ -217,137 +218,28 @@ def _percentile(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
 
 
 _FUNCTIONS = (
+    AggregateFunction("count", _count, running=True),
+    AggregateFunction("sum", one_argument(_sum, "sum"), running=True),
+    AggregateFunction("avg", one_argument(_average, "avg"), ("mean",), running=True),
+    AggregateFunction("min", one_argument(_ordered, "min"), running=True),
+    AggregateFunction("max", one_argument(_ordered, "max"), running=True),
+    AggregateFunction("first", _pick("first"), ("first_value", "any_value"), running=True),
+    AggregateFunction("last", _pick("last"), ("last_value",), running=True),
+    AggregateFunction("bool_and", one_argument(_boolean, "bool_and"), ("every",), running=True),
+    AggregateFunction("bool_or", one_argument(_boolean, "bool_or"), ("some", "any"), running=True),
+    AggregateFunction("count distinct", one_argument(_as_bigint, "count_distinct")),
+    AggregateFunction("collect_list", one_argument(_as_array, "collect_list"), ("array_agg",)),
+    AggregateFunction("collect_set", one_argument(_as_array, "collect_set")),
+    AggregateFunction("min_by", _by("min_by")),
+    AggregateFunction("max_by", _by("max_by")),
+    AggregateFunction("stddev_samp", one_argument(as_double, "stddev_samp"), ("stddev", "std"), running=True),
+    AggregateFunction("stddev_pop", one_argument(as_double, "stddev_pop"), running=True),
+    AggregateFunction("var_samp", one_argument(as_double, "var_samp"), ("variance",), running=True),
+    AggregateFunction("var_pop", one_argument(as_double, "var_pop"), running=True),
     AggregateFunction(
-        "count",
-        "count(*), count(x)",
-        "The number of rows, or of rows in which x is not NULL.",
-        _count,
-        (),
-        running=True,
+        "approx_count_distinct", one_argument(_as_bigint, "approx_count_distinct"), package="datasketches"
     ),
-    AggregateFunction(
-        "sum",
-        "sum(x)",
-        "The sum: a bigint for integers, `decimal(p + 10, s)` for decimals, else a double. A sum of decimals that "
-        "overflows fails its row.",
-        one_argument(_sum, "sum"),
-        running=True,
-    ),
-    AggregateFunction(
-        "avg",
-        "avg(x)",
-        "The average: `decimal(p + 4, s + 4)` for decimals, else a double.",
-        one_argument(_average, "avg"),
-        ("mean",),
-        running=True,
-    ),
-    AggregateFunction(
-        "min",
-        "min(x)",
-        "The smallest value. NaN is greater than any number.",
-        one_argument(_ordered, "min"),
-        running=True,
-    ),
-    AggregateFunction("max", "max(x)", "The greatest value.", one_argument(_ordered, "max"), running=True),
-    AggregateFunction(
-        "first",
-        "first(x)",
-        "The value of the first row, which may be NULL. A window orders rows by event time, and rows of the same time "
-        "by value, NULL first. Running totals order them by arrival. `first(x, true)` and `first(x) ignore nulls` take "
-        "the first row in which x is not NULL.",
-        _pick("first"),
-        ("first_value", "any_value"),
-        running=True,
-    ),
-    AggregateFunction("last", "last(x)", "Like first, for the last row.", _pick("last"), ("last_value",), running=True),
-    AggregateFunction(
-        "bool_and",
-        "bool_and(c)",
-        "True if c is true in all rows in which it is not NULL.",
-        one_argument(_boolean, "bool_and"),
-        ("every",),
-        running=True,
-    ),
-    AggregateFunction(
-        "bool_or",
-        "bool_or(c)",
-        "True if c is true in at least one row.",
-        one_argument(_boolean, "bool_or"),
-        ("some", "any"),
-        running=True,
-    ),
-    AggregateFunction(
-        "count distinct",
-        "count(distinct x)",
-        "The number of distinct values, without NULL. All zeros are equal, and so are all NaN.",
-        one_argument(_as_bigint, "count_distinct"),
-    ),
-    AggregateFunction(
-        "collect_list",
-        "collect_list(x)",
-        "An array of the values that are not NULL, ordered by event time, then by value.",
-        one_argument(_as_array, "collect_list"),
-        ("array_agg",),
-    ),
-    AggregateFunction(
-        "collect_set",
-        "collect_set(x)",
-        "A sorted array of the distinct values.",
-        one_argument(_as_array, "collect_set"),
-    ),
-    AggregateFunction(
-        "min_by",
-        "min_by(x, y)",
-        "The x of the row with the smallest y. Of several such rows, the smallest x, NULL first.",
-        _by("min_by"),
-    ),
-    AggregateFunction(
-        "max_by",
-        "max_by(x, y)",
-        "The x of the row with the greatest y. Of several such rows, the greatest x.",
-        _by("max_by"),
-    ),
-    AggregateFunction(
-        "stddev_samp",
-        "stddev_samp(x)",
-        "Standard deviation of a sample; NULL for a single value.",
-        one_argument(as_double, "stddev_samp"),
-        ("stddev", "std"),
-        running=True,
-    ),
-    AggregateFunction(
-        "stddev_pop",
-        "stddev_pop(x)",
-        "Standard deviation of a population.",
-        one_argument(as_double, "stddev_pop"),
-        running=True,
-    ),
-    AggregateFunction(
-        "var_samp",
-        "var_samp(x)",
-        "Variance of a sample; NULL for a single value.",
-        one_argument(as_double, "var_samp"),
-        ("variance",),
-        running=True,
-    ),
-    AggregateFunction(
-        "var_pop", "var_pop(x)", "Variance of a population.", one_argument(as_double, "var_pop"), running=True
-    ),
-    AggregateFunction(
-        "approx_count_distinct",
-        "approx_count_distinct(x)",
-        "The approximate number of distinct values: exact up to 4,096, then with a standard error of 1.6 %. Needs "
-        "`pip install 'tidegate[sketches]'`.",
-        one_argument(_as_bigint, "approx_count_distinct"),
-        package="datasketches",
-    ),
-    AggregateFunction(
-        "percentile_approx",
-        "percentile_approx(x, 0.95)",
-        "The value of this percentile: 0.5 is the median.",
-        _percentile,
-        ("approx_percentile",),
-    ),
+    AggregateFunction("percentile_approx", _percentile, ("approx_percentile",)),
 )
 
 AGGREGATES: dict[str, AggregateFunction] = {}

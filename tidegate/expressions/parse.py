@@ -278,8 +278,8 @@ class _Scope:
                 function = REGISTRY.get(name)
                 if function is None:
                     raise _unknown_function(start, name)
-                typed = tuple(self._argument(function, argument) for argument in arguments)
-                found = function.resolve(Site(name, start), typed)
+                typed = tuple(self._argument(function, name, argument) for argument in arguments)
+                found = function.typed(Site(name, start), typed)
                 if isinstance(found, Call):
                     _refuse_intervals(start, name, found)
                 return with_source(found, self._source(span))
@@ -329,14 +329,14 @@ class _Scope:
         if _is_known(name, self._columns):
             raise ExpressionRefusal(base.start, message, f"write `{name}`: the name of a column has no prefix")
 
-    def _argument(self, function: Function, tree: Syntax) -> Argument:
+    def _argument(self, function: Function, called: str, tree: Syntax) -> Argument:
         if isinstance(tree, Constant):
             return Argument(self.typed(tree), tree.start, is_literal=True, lost=tree.lost)
         if not isinstance(tree, Arrow):
             return Argument(self.typed(tree), tree.start)
         if not function.lambdas:
             raise ExpressionRefusal(
-                tree.start, f"`{function.name}` does not take a lambda function", "see `tidegate docs expressions`"
+                tree.start, f"`{called}` does not take a lambda function", "see `tidegate docs expressions`"
             )
 
         def bind(kinds: tuple[DataType, ...]) -> Lambda:
@@ -344,8 +344,8 @@ class _Scope:
             if len(tree.parameters) > len(kinds):
                 raise ExpressionRefusal(
                     tree.start,
-                    f"`{function.name}` has {len(kinds)} parameters for its lambda function",
-                    f"see {function.signature}",
+                    f"`{called}` has {len(kinds)} parameters for its lambda function",
+                    "leave the others out",
                 )
             own = dict(zip(tree.parameters, kinds, strict=False))
             hidden = {name.lower() for name in own}

@@ -83,16 +83,16 @@ def test_a_family_that_could_not_compute_is_refused_by_name(
         AGGREGATES.pop("median_exact", None)
 
 
-def test_a_signature_that_nothing_computes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declaration_that_nothing_computes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = replace(AGGREGATES["max"], name="maximum", aliases=())
     monkeypatch.setitem(AGGREGATES, "maximum", unknown)
     with pytest.raises(TypeError, match="the aggregate `maximum` is in no `FUNCTIONS`"):
         registry.find_functions.__wrapped__()
 
 
-def test_two_signatures_of_one_name_are_refused() -> None:
+def test_two_declarations_of_one_name_are_refused() -> None:
     with pytest.raises(TypeError, match="there is already an aggregate `max`"):
-        declare_aggregate(replace(AGGREGATES["max"], summary="Another one."))
+        declare_aggregate(replace(AGGREGATES["max"], running=False))
 
 
 def reading(second: int, x: str) -> str:

@@ -152,9 +152,9 @@ def _compact(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _sort(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Sorts with Polars, which orders as Spark does. The sort is stable, so zeros of both signs keep their order.
 
-    The direction is a literal. If it is NULL, the result is NULL.
+    The direction is a literal, ascending if it is not written. If it is NULL, the result is NULL.
     """
-    descending = call.function == "sort_array" and arguments[1].constant is False
+    descending = any(direction.constant is False for direction in arguments[1:])
     nulls_last = descending or call.function == "array_sort"
     value = arguments[0].value.list.eval(
         pl.element().sort_by(pl.element(), descending=descending, nulls_last=nulls_last, maintain_order=True)

@@ -1,8 +1,8 @@
-"""The registry of the expression language: every function and operator by name."""
+"""The registry of the expression language: the typing rule of every function and operator by name."""
 
 from __future__ import annotations
 
-from tidegate.expressions.functions import (
+from tidegate.expressions.functions import (  # noqa: F401  # they register their functions
     codecs,
     collection,
     intervals,
@@ -13,18 +13,9 @@ from tidegate.expressions.functions import (
     text,
     time,
 )
-from tidegate.expressions.functions.core import Argument, Function, Site
+from tidegate.expressions.functions.core import ALIASES, FUNCTIONS, Argument, Function, Site
 
-FUNCTIONS: tuple[Function, ...] = tuple(
-    function
-    for family in (operators, text, codecs, number, time, intervals, collection, lambdas, json_functions)
-    for function in family.FUNCTIONS
-)
-"""In the order of the documentation."""
-
-REGISTRY: dict[str, Function] = {
-    name: function for function in FUNCTIONS for name in (function.name, *function.aliases)
-}
+REGISTRY: dict[str, Function] = FUNCTIONS | {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
 """By name and alias, in lower case."""
 
-__all__ = ["FUNCTIONS", "REGISTRY", "Argument", "Function", "Site"]
+__all__ = ["REGISTRY", "Argument", "Function", "Site"]

@@ -10,8 +10,9 @@ from typing import Final
 from tidegate.datatypes import BIGINT, BINARY, STRING, VOID
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, columns_of
-from tidegate.expressions.functions.core import Argument, Function, Site, check_count, simple
+from tidegate.expressions.functions.core import Argument, Site, resolves, simple
 from tidegate.expressions.secrets import FORMS, SECRET
+from tidegate.expressions.typing_rules import NUMERIC
 
 CHARACTER_SETS = ("us-ascii", "iso-8859-1", "utf-8", "utf-16be", "utf-16le", "utf-16", "utf-32")
 URL_PARTS = ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO")
@@ -21,50 +22,41 @@ NAMESPACES = {
     "oid": uuid.NAMESPACE_OID,
     "x500": uuid.NAMESPACE_X500,
 }
-_HASHED = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date")
-_HASHED_TYPES = (*_HASHED, "timestamp", "timestamp_ntz")
+_HASHED = (*NUMERIC, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
 
 
-def _character_set(site: Site, argument: Argument) -> Expression:
-    literal = site.fixed_text(argument)
-    name = str(literal.value).lower() if isinstance(literal, Literal) else ""
-    if name not in CHARACTER_SETS:
-        raise ExpressionRefusal(
-            argument.start, f"`{name}` is not a character set", "use one of " + ", ".join(CHARACTER_SETS)
-        )
-    return Literal(name, STRING)
+simple("text", BINARY, "unbase64")
+simple("text", STRING, "url_encode", "url_decode", "try_url_decode")
+simple("bytes", BIGINT, "crc32")
 
 
+def _character_set(site: Site, argument: Argument) -> str:
+    return site.one_of(argument, CHARACTER_SETS, "a character set", str.lower)
+
+
+@resolves("encode", takes=2)
 def _encode(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 2)
-    return Call("encode", (site.text(arguments[0]), _character_set(site, arguments[1])), BINARY)
+    return site.call(BINARY, site.text(arguments[0]), _character_set(site, arguments[1]))
 
 
+@resolves("decode", takes=2)
 def _decode(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    if len(arguments) > 2:
-        raise ExpressionRefusal(
-            site.start,
-            "`decode` takes a binary and a character set; its form as a CASE is not supported",
-            "write `case a when 1 then 'x' else 'y' end`",
-        )
-    check_count(site, arguments, 2, 2)
     if arguments[0].type.kind not in ("binary", "void"):
         raise site.refuse(arguments[0], "binary")
-    return Call("decode", (site.bytes(arguments[0]), _character_set(site, arguments[1])), STRING)
+    return site.call(STRING, site.bytes(arguments[0]), _character_set(site, arguments[1]))
 
 
+@resolves("xxhash64", takes=(1, None))
 def _checksum(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 1, None)
     for argument in arguments:
-        if argument.type.kind not in _HASHED_TYPES:
+        if argument.type.kind not in _HASHED:
             raise site.refuse(argument, "text, bytes, numbers, booleans and times")
-    return Call("xxhash64", tuple(argument.expression for argument in arguments), BIGINT)
+    return site.call(BIGINT, *map(site.any, arguments))
 
 
+@resolves("uuid5", takes=2)
 def _named_id(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 2)
-    literal = site.fixed_text(arguments[0])
-    text = str(literal.value) if isinstance(literal, Literal) else ""
+    text = site.fixed_text(arguments[0])
     try:
         namespace = NAMESPACES.get(text.lower()) or uuid.UUID(text)
     except ValueError:
@@ -73,27 +65,22 @@ def _named_id(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         ) from None
     if arguments[1].type == VOID:
         raise site.refuse(arguments[1], "a string")
-    return Call("uuid5", (Literal(str(namespace), STRING), site.text(arguments[1])), STRING)
+    return site.call(STRING, str(namespace), site.text(arguments[1]))
 
 
+@resolves("parse_url", takes=(2, 3))
 def _parse_url(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 3)
-    part = site.fixed_text(arguments[1])
-    name = str(part.value) if isinstance(part, Literal) else ""
-    if name not in URL_PARTS:
-        raise ExpressionRefusal(
-            arguments[1].start, f"`{name}` is not a part of a URL", "use one of " + ", ".join(URL_PARTS)
-        )
+    part = site.one_of(arguments[1], URL_PARTS, "a part of a URL")
     if len(arguments) == 2:
-        return Call("parse_url", (site.text(arguments[0]), part), STRING)
-    if name != "QUERY":
+        return site.call(STRING, site.text(arguments[0]), part)
+    if part != "QUERY":
         raise ExpressionRefusal(arguments[2].start, "only QUERY has values by name", "leave the third argument out")
     key = site.fixed_text(arguments[2])
-    if not isinstance(key, Literal) or not re.fullmatch(r"[A-Za-z0-9_-]+", str(key.value)):
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", key):
         raise ExpressionRefusal(
             arguments[2].start, "a name may only have letters, digits, _ and -", "use regexp_extract"
         )
-    return Call("parse_url", (site.text(arguments[0]), part, key), STRING)
+    return site.call(STRING, site.text(arguments[0]), part, key)
 
 
 PADDINGS: Final = {"GCM": ("DEFAULT", "NONE"), "CBC": ("DEFAULT", "PKCS"), "ECB": ("DEFAULT", "PKCS")}
@@ -101,13 +88,13 @@ PADDINGS: Final = {"GCM": ("DEFAULT", "NONE"), "CBC": ("DEFAULT", "PKCS"), "ECB"
 _PACKAGE, _EXTRA = "cryptography", "encryption"
 
 
+@resolves(SECRET, takes=(1, 2))
 def _secret(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 1, 2)
     name = site.fixed_text(arguments[0])
-    form = site.fixed_text(arguments[1]) if len(arguments) == 2 else Literal(FORMS[0], STRING)
-    if not (isinstance(form, Literal) and form.value in FORMS):
+    form = site.fixed_text(arguments[1]) if len(arguments) == 2 else FORMS[0]
+    if form not in FORMS:  # the text is not shown: it may be the key
         raise ExpressionRefusal(arguments[1].start, "the form of the key is unknown", "use one of " + ", ".join(FORMS))
-    return Call(SECRET, (name, form), BINARY)
+    return site.call(BINARY, name, form)
 
 
 def _key(site: Site, argument: Argument) -> Expression:
@@ -124,22 +111,12 @@ def _key(site: Site, argument: Argument) -> Expression:
     return key
 
 
-def _mode_and_padding(site: Site, arguments: tuple[Argument, ...]) -> tuple[str, tuple[Expression, Expression]]:
+def _mode_and_padding(site: Site, arguments: tuple[Argument, ...]) -> tuple[str, str]:
     """Returns mode and padding in upper case, as Spark reads them."""
-    texts = ["GCM", "DEFAULT"]
-    for index, argument in enumerate(arguments[2:4]):
-        literal = site.fixed_text(argument)
-        texts[index] = str(literal.value).upper() if isinstance(literal, Literal) else ""
-    mode, padding = texts
-    if mode not in PADDINGS:
-        raise ExpressionRefusal(
-            arguments[2].start, "the mode of AES is not supported", "use one of " + ", ".join(PADDINGS)
-        )
-    if padding not in PADDINGS[mode]:
-        raise ExpressionRefusal(
-            arguments[3].start, f"{mode} does not have this padding", "use " + " or ".join(PADDINGS[mode])
-        )
-    return mode, (Literal(mode, STRING), Literal(padding, STRING))
+    mode = site.one_of(arguments[2], PADDINGS, "a mode of AES", str.upper) if len(arguments) > 2 else "GCM"
+    if len(arguments) < 4:
+        return mode, "DEFAULT"
+    return mode, site.one_of(arguments[3], PADDINGS[mode], f"a padding of {mode}", str.upper)
 
 
 def _optional(site: Site, arguments: tuple[Argument, ...], index: int) -> Expression:
@@ -160,115 +137,20 @@ def _refuse_unused(mode: str, argument: Argument, given: Expression, what: str, 
         raise ExpressionRefusal(argument.start, f"{mode} does not take {what}", f"leave it out, or use {users}")
 
 
+@resolves("aes_encrypt", takes=(2, 6))
 def _encrypt(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 6)
     _refuse_missing(site)
-    mode, chosen = _mode_and_padding(site, arguments)
+    mode, padding = _mode_and_padding(site, arguments)
     iv, aad = (_optional(site, arguments, index) for index in (4, 5))
     _refuse_unused(mode, arguments[min(4, len(arguments) - 1)], iv, "an initialization vector", "GCM or CBC")
     _refuse_unused(mode, arguments[-1], aad, "additional authenticated data", "GCM")
-    return Call(site.function, (site.bytes(arguments[0]), _key(site, arguments[1]), *chosen, iv, aad), BINARY)
+    return site.call(BINARY, site.bytes(arguments[0]), _key(site, arguments[1]), mode, padding, iv, aad)
 
 
+@resolves("aes_decrypt", "try_aes_decrypt", takes=(2, 5))
 def _decrypt(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 5)
     _refuse_missing(site)
-    mode, chosen = _mode_and_padding(site, arguments)
+    mode, padding = _mode_and_padding(site, arguments)
     aad = _optional(site, arguments, 4)
     _refuse_unused(mode, arguments[-1], aad, "additional authenticated data", "GCM")
-    return Call(site.function, (site.bytes(arguments[0]), _key(site, arguments[1]), *chosen, aad), BINARY)
-
-
-_OPTIONS = "[, 'mode' [, 'padding'"
-
-
-FUNCTIONS = (
-    Function(
-        "encode",
-        "text",
-        "encode(s, 'character set')",
-        f"The bytes of the text in {', '.join(CHARACTER_SETS)}; a character that is not in the set fails its record.",
-        _encode,
-    ),
-    Function(
-        "decode",
-        "text",
-        "decode(b, 'character set')",
-        "The text of the bytes; bytes that are not valid in the set fail their record.",
-        _decode,
-    ),
-    Function(
-        "unbase64",
-        "text",
-        "unbase64(s)",
-        "The bytes of text in base64; other characters are skipped.",
-        simple("unbase64", "text", BINARY),
-    ),
-    Function(
-        "url_encode",
-        "text",
-        "url_encode(s)",
-        "The text in percent-encoding, as in a form: `+` is a space.",
-        simple("url_encode", "text", STRING),
-    ),
-    Function(
-        "url_decode", "text", "url_decode(s)", "The text of such an encoding.", simple("url_decode", "text", STRING)
-    ),
-    Function(
-        "try_url_decode",
-        "text",
-        "try_url_decode(s)",
-        "Like url_decode, but NULL for text that is not valid.",
-        simple("try_url_decode", "text", STRING),
-    ),
-    Function(
-        "parse_url",
-        "text",
-        "parse_url(s, 'part' [, 'name'])",
-        f"A part of a URL, or NULL: {', '.join(URL_PARTS)}. With a name, the value of that name in QUERY.",
-        _parse_url,
-    ),
-    Function("crc32", "hashes", "crc32(s)", "CRC-32 of the bytes, as a bigint.", simple("crc32", "bytes", BIGINT)),
-    Function(
-        "xxhash64", "hashes", "xxhash64(a, b, ...)", "XXH64 of all values with seed 42; NULLs are skipped.", _checksum
-    ),
-    Function(
-        "uuid5",
-        "hashes",
-        "uuid5('namespace', s)",
-        "The UUID (version 5, RFC 9562) of a name in a namespace, which is a UUID, dns, url, oid or x500. Equal texts "
-        "have equal ids, so a replay creates the same ones. Not in Spark.",
-        _named_id,
-    ),
-    Function(
-        SECRET,
-        "encryption",
-        "secret('name' [, 'form'])",
-        "A key of `secrets` in the pipeline file, for the functions below only. Its text is the key (`text`, the "
-        "default), or the key in `base64` or `hex`. Not in Spark.",
-        _secret,
-    ),
-    Function(
-        "aes_encrypt",
-        "encryption",
-        f"aes_encrypt(s, key{_OPTIONS} [, iv [, aad]]]])",
-        "AES with a key of 16, 24 or 32 bytes: `GCM` (the default), `CBC` or `ECB`. With GCM and CBC the result "
-        "begins with the initialization vector, which is random unless `iv` sets it. Needs "
-        "`pip install 'tidegate[encryption]'`, as do the two functions below.",
-        _encrypt,
-    ),
-    Function(
-        "aes_decrypt",
-        "encryption",
-        f"aes_decrypt(b, key{_OPTIONS} [, aad]]])",
-        "Decrypts. A wrong key or modified bytes fail the record (CBC and ECB do not always detect them).",
-        _decrypt,
-    ),
-    Function(
-        "try_aes_decrypt",
-        "encryption",
-        f"try_aes_decrypt(b, key{_OPTIONS} [, aad]]])",
-        "Like aes_decrypt, but NULL if the bytes cannot be decrypted.",
-        _decrypt,
-    ),
-)
+    return site.call(BINARY, site.bytes(arguments[0]), _key(site, arguments[1]), mode, padding, aad)

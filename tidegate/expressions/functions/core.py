@@ -1,8 +1,11 @@
-"""A function of the expression language as the planner sees it: a name, a documented signature, a typing rule."""
+"""A function of the expression language as the planner sees it: how many arguments it takes, and a typing rule.
+
+The pages in docs/expressions describe the functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from tidegate.datatypes import (
@@ -70,11 +73,22 @@ class Site:
     """A function call at one place in the text. Its methods convert arguments as the function needs, or reject them."""
 
     function: str
+    """The name in the text, which may be an alias."""
     start: int
+
+    @property
+    def name(self) -> str:
+        """The name under which the function is compiled."""
+        return ALIASES.get(self.function, self.function)
+
+    def call(self, kind: DataType, *arguments: Expression | str | int) -> Call:
+        """Returns the typed call. Text and integers become literals."""
+        return Call(self.name, tuple(map(_as_literal, arguments)), kind)
 
     def refuse(self, argument: Argument, wanted: str, target: DataType | None = None) -> ExpressionRefusal:
         """Returns the refusal of an argument by its type. The remedy is a cast to `target`, if possible."""
-        problem = f"`{self.function}` needs {wanted}, not {argument.type}"
+        given = "a lambda function" if argument.bind is not None else argument.type
+        problem = f"`{self.function}` needs {wanted}, not {given}"
         if argument.type.kind == "interval":
             return ExpressionRefusal(argument.start, problem, "count whole units: `timestampdiff(SECOND, a, b)`")
         if argument.type.kind in INTERVALS:
@@ -97,6 +111,16 @@ class Site:
         """Returns a string. Other atomic types are cast."""
         return self._of(argument, _ATOMIC, STRING, "a string")
 
+    def characters(self, argument: Argument) -> Expression:
+        """Returns a string like `text`, but rejects binary, of which Spark would take the bytes."""
+        if argument.type == BINARY:
+            raise ExpressionRefusal(
+                argument.start,
+                f"`{self.function}` of bytes is not supported",
+                f"write `cast({text_of(argument.expression)} as string)` for its characters",
+            )
+        return self.text(argument)
+
     def bytes(self, argument: Argument) -> Expression:
         """Accepts a string or binary unchanged."""
         if argument.type == VOID:
@@ -117,7 +141,11 @@ class Site:
 
     def integer(self, argument: Argument) -> Expression:
         """Returns an int. A bigint is cast and may overflow."""
-        return self._of(argument, ("tinyint", "smallint", "int", "bigint", "void"), INT, "an int")
+        return self._of(argument, (*INTEGRAL, "void"), INT, "an int")
+
+    def bigint(self, argument: Argument) -> Expression:
+        """Returns a bigint. Smaller integers are cast."""
+        return self._of(argument, (*INTEGRAL, "void"), BIGINT, "an integer")
 
     def boolean(self, argument: Argument) -> Expression:
         """Accepts a boolean."""
@@ -145,72 +173,117 @@ class Site:
                 argument.start, "maps cannot be compared", f"compare values of keys: `{text}['key']`"
             )
 
-    def array(self, argument: Argument) -> Expression:
-        """Accepts an array."""
-        if argument.type.kind != "array":
-            raise self.refuse(argument, "an array")
+    def column(self, argument: Argument, wanted: str) -> Expression:
+        """Accepts a value that can be part of a column: neither a bare NULL nor an interval."""
+        if argument.type.kind in ("void", *INTERVALS):
+            raise self.refuse(argument, wanted)
         return argument.expression
 
-    def fixed_text(self, argument: Argument) -> Expression:
-        """Accepts a string literal, for values that must be known before the first record."""
+    def array(self, argument: Argument) -> DataType:
+        """Accepts an array, and returns the type of its elements."""
+        if argument.type.kind != "array" or argument.type.element is None:
+            raise self.refuse(argument, "an array")
+        return argument.type.element
+
+    def map(self, argument: Argument) -> tuple[DataType, DataType]:
+        """Accepts a map, and returns the types of keys and values."""
+        if argument.type.key is None or argument.type.element is None:
+            raise self.refuse(argument, "a map")
+        return argument.type.key, argument.type.element
+
+    def fixed_text(self, argument: Argument) -> str:
+        """Returns the text of a string literal, for values that must be known before the first record."""
         expression = argument.expression
         if not isinstance(expression, Literal) or argument.type.kind != "string" or expression.value is None:
             raise ExpressionRefusal(
                 argument.start, f"`{self.function}` needs a string literal here", "write the text in quotes"
             )
-        return expression
+        return str(expression.value)
 
-    def fixed_integer(self, argument: Argument) -> Expression:
-        """Accepts an integer literal."""
+    def fixed_integer(self, argument: Argument) -> int:
+        """Returns the number of an integer literal."""
         expression = argument.expression
         integral = argument.type.kind in ("tinyint", "smallint", "int")
         if not isinstance(expression, Literal) or not integral or expression.value is None:
             raise ExpressionRefusal(
                 argument.start, f"`{self.function}` needs an integer literal here", "write the number itself"
             )
-        return with_type(argument.start, expression, INT)
+        return int(expression.value)
+
+    def one_of(self, argument: Argument, known: Collection[str], what: str, fold: Callable[[str], str] = str) -> str:
+        """Returns the text of a string literal that is one of `known` after `fold`."""
+        text = fold(self.fixed_text(argument))
+        if text not in known:
+            raise ExpressionRefusal(argument.start, f"`{text}` is not {what}", "use one of " + ", ".join(known))
+        return text
+
+
+def _as_literal(value: Expression | str | int) -> Expression:
+    if isinstance(value, str):
+        return Literal(value, STRING)
+    return Literal(value, INT) if isinstance(value, int) else value
 
 
 Resolve = Callable[[Site, tuple[Argument, ...]], Expression]
-Result = DataType | Callable[[tuple[Expression, ...]], DataType]
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function. `signature` and `summary` are published in docs/expressions. `resolve` types a call, and may raise
-    ExpressionRefusal.
+    """A function or operator. `resolve` types a call with `least` to `most` arguments, and may raise ExpressionRefusal.
 
     `lambdas`: arguments may be lambda functions, and `resolve` checks which ones are.
     """
 
-    name: str
-    group: str
-    signature: str
-    summary: str
     resolve: Resolve
-    aliases: tuple[str, ...] = ()
+    least: int
+    most: int | None
     lambdas: bool = False
 
+    def typed(self, site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        """Types a call. Raises ExpressionRefusal."""
+        check_count(site, arguments, self.least, self.most)
+        return self.resolve(site, arguments)
 
-def simple(name: str, parameters: str, result: Result) -> Resolve:
-    """Returns the typing rule of an ordinary function.
 
-    `parameters` are names of `Site` methods; `?` after a name makes it optional, and `*` repeats the last one.
+FUNCTIONS: dict[str, Function] = {}
+"""By the name in `Call.function`. The other modules of this package fill it."""
+ALIASES = {
+    "mod": "%", "nvl": "coalesce", "ifnull": "coalesce", "ucase": "upper", "lcase": "lower", "len": "length",
+    "char_length": "length", "character_length": "length", "substr": "substring", "position": "locate",
+    "regexp_like": "rlike", "regexp": "rlike", "sha": "sha1", "printf": "format_string", "ceiling": "ceil",
+    "pow": "power", "log": "ln", "signum": "sign", "dayofmonth": "day", "date_part": "extract", "datepart": "extract",
+    "to_unix_timestamp": "unix_timestamp", "timediff": "timestampdiff", "dateadd": "date_add",
+    "date_diff": "datediff", "cardinality": "size", "array_size": "size", "reduce": "aggregate",
+}  # fmt: skip
+"""Other names of functions."""
+
+
+def resolves(*names: str, takes: int | tuple[int, int | None], lambdas: bool = False) -> Callable[[Resolve], Resolve]:
+    """Registers a `Resolve` for these functions. `takes`: the number of arguments, or the least and the most."""
+    least, most = takes if isinstance(takes, tuple) else (takes, takes)
+
+    def register(resolve: Resolve) -> Resolve:
+        for name in names:
+            if name in FUNCTIONS:
+                raise KeyError(f"two typing rules for {name}")
+            FUNCTIONS[name] = Function(resolve, least, most, lambdas)
+        return resolve
+
+    return register
+
+
+def simple(parameters: str, result: DataType, *names: str) -> None:
+    """Registers functions that only need their arguments converted.
+
+    `parameters` are names of `Site` methods; `?` after a name makes it optional.
     """
     words = parameters.split()
-    repeated = bool(words) and words[-1].endswith("*")
-    required = sum(not word.endswith(("?", "*")) for word in words)
-    methods = [word.rstrip("?*") for word in words]
+    methods = [word.rstrip("?") for word in words]
 
+    @resolves(*names, takes=(sum(not word.endswith("?") for word in words), len(words)))
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, required, None if repeated else len(words))
-        wanted = methods + methods[-1:] * (len(arguments) - len(methods))
-        typed: tuple[Expression, ...] = tuple(
-            getattr(site, method)(argument) for method, argument in zip(wanted, arguments, strict=False)
-        )
-        return Call(name, typed, result if isinstance(result, DataType) else result(typed))
-
-    return resolve
+        converted = zip(methods, arguments, strict=False)
+        return site.call(result, *(getattr(site, method)(argument) for method, argument in converted))
 
 
 def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: int | None) -> None:

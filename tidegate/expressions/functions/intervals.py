@@ -6,6 +6,8 @@ and `calendar_interval`, which `make_interval` returns (months, days and microse
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from tidegate.datatypes import (
     BIGINT,
     DATE,
@@ -21,7 +23,7 @@ from tidegate.datatypes import (
 )
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
-from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
+from tidegate.expressions.functions.core import Argument, Site, resolves, simple
 from tidegate.expressions.intervals import CALENDAR_INTERVAL, DAYS, MONTHS
 from tidegate.expressions.typing_rules import INTEGRAL, NUMERIC, with_type
 
@@ -140,19 +142,26 @@ def negate_interval(argument: Argument) -> Expression:
     return Call("multiply_interval", (argument.expression, Literal(-1, BIGINT)), argument.type)
 
 
-def _made(name: str, parameters: str, kind: DataType) -> Resolve:
+_MADE = {
+    "make_interval": ("years months weeks days hours minutes seconds", CALENDAR_INTERVAL),
+    "make_dt_interval": ("days hours minutes seconds", INTERVAL),
+    "make_ym_interval": ("years months", MONTHS),
+}
+
+
+@resolves("make_interval", takes=(0, 7))
+@resolves("make_dt_interval", takes=(0, 4))
+@resolves("make_ym_interval", takes=(0, 2))
+def _made(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     """Types a function of integers, the last of which may be seconds with a fraction. Omitted arguments are 0."""
-    words = parameters.split()
-
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, 0, len(words))
-        typed: list[Expression] = []
-        for word, argument in zip(words, arguments, strict=False):
-            typed.append(seconds_of(site, argument, _SECONDS) if word == "seconds" else site.integer(argument))
-        typed += [Literal("0", _SECONDS) if word == "seconds" else Literal(0, INT) for word in words[len(typed) :]]
-        return Call(name, tuple(typed), kind)
-
-    return resolve
+    words, kind = _MADE[site.name]
+    typed: list[Expression] = []
+    for word, argument in zip_longest(words.split(), arguments):
+        if word == "seconds":
+            typed.append(seconds_of(site, argument, _SECONDS) if argument else Literal("0", _SECONDS))
+        else:
+            typed.append(site.integer(argument) if argument else Literal(0, INT))
+    return site.call(kind, *typed)
 
 
 def seconds_of(site: Site, argument: Argument, kind: DataType) -> Expression:
@@ -171,99 +180,33 @@ def _unit(argument: Argument, units: tuple[str, ...]) -> Literal:
     return Literal(word, STRING)
 
 
+@resolves("timestampadd", takes=3)
 def _timestamp_add(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 3, 3)
     unit, number, moment = arguments
-    if number.type.kind not in (*INTEGRAL, "void"):
-        raise site.refuse(number, "an integer")
     kind = TIMESTAMP_NTZ if moment.type == TIMESTAMP_NTZ else TIMESTAMP
-    return Call(
-        "timestampadd",
-        (
-            _unit(unit, UNITS),
-            with_type(number.start, number.expression, BIGINT),
-            with_type(moment.start, site.moment(moment), kind),
-        ),
-        kind,
-    )
+    moved = with_type(moment.start, site.moment(moment), kind)
+    return Call("timestampadd", (_unit(unit, UNITS), site.bigint(number), moved), kind)
 
 
+@resolves("timestampdiff", takes=3)
 def _timestamp_difference(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 3, 3)
     unit, start, end = arguments
     units = tuple(one for one in UNITS if one != "dayofyear")
     return Call("timestampdiff", (_unit(unit, units), site.timestamp(start), site.timestamp(end)), BIGINT)
 
 
-def _with_unit(with_unit: Resolve, without: Resolve) -> Resolve:
-    """Chooses the function with a unit if there are three arguments."""
-
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        return (with_unit if len(arguments) == 3 else without)(site, arguments)
-
-    return resolve
+simple("date integer", DATE, "date_sub", "add_months")
 
 
-FUNCTIONS = (
-    Function(
-        "make_interval",
-        "time",
-        "make_interval([years, months, weeks, days, hours, minutes, seconds])",
-        "An interval to add or subtract. Omitted arguments are 0, and seconds may have a fraction.",
-        _made("make_interval", "years months weeks days hours minutes seconds", CALENDAR_INTERVAL),
-    ),
-    Function(
-        "make_dt_interval",
-        "time",
-        "make_dt_interval([days, hours, minutes, seconds])",
-        "The same without months. It can also be compared, multiplied and divided.",
-        _made("make_dt_interval", "days hours minutes seconds", INTERVAL),
-    ),
-    Function(
-        "make_ym_interval",
-        "time",
-        "make_ym_interval([years, months])",
-        "An interval of months.",
-        _made("make_ym_interval", "years months", MONTHS),
-    ),
-    Function(
-        "timestampadd",
-        "time",
-        "timestampadd(UNIT, n, ts), dateadd(UNIT, n, ts)",
-        "A timestamp n units later. UNIT is YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE, SECOND, MILLISECOND or "
-        "MICROSECOND, without quotes.",
-        _timestamp_add,
-    ),
-    Function(
-        "timestampdiff",
-        "time",
-        "timestampdiff(UNIT, start, end), datediff(UNIT, start, end)",
-        "Whole units from start to end, rounded towards zero, a bigint.",
-        _timestamp_difference,
-        ("timediff",),
-    ),
-    Function(
-        "date_add",
-        "time",
-        "date_add(d, days)",
-        "Days later.",
-        _with_unit(_timestamp_add, simple("date_add", "date integer", DATE)),
-        ("dateadd",),
-    ),
-    Function("date_sub", "time", "date_sub(d, days)", "Days earlier.", simple("date_sub", "date integer", DATE)),
-    Function(
-        "datediff",
-        "time",
-        "datediff(end, start)",
-        "Days between.",
-        _with_unit(_timestamp_difference, simple("datediff", "date date", INT)),
-        ("date_diff",),
-    ),
-    Function(
-        "add_months",
-        "time",
-        "add_months(d, months)",
-        "The date n months later, at most the last day of its month.",
-        simple("add_months", "date integer", DATE),
-    ),
-)
+@resolves("date_add", takes=(2, 3))
+def _date_add(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    if len(arguments) == 3:
+        return _timestamp_add(site, arguments)
+    return site.call(DATE, site.date(arguments[0]), site.integer(arguments[1]))
+
+
+@resolves("datediff", takes=(2, 3))
+def _date_difference(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    if len(arguments) == 3:
+        return _timestamp_difference(site, arguments)
+    return site.call(INT, *map(site.date, arguments))

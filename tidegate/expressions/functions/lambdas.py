@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BOOLEAN, INT, INTERVALS, MAX_PRECISION, DataType, map_of
+from tidegate.datatypes import BOOLEAN, INT, INTERVALS, MAX_PRECISION, VOID, DataType, map_of
 from tidegate.expressions.bounds import is_of_fixed_size
 from tidegate.expressions.errors import ExpressionRefusal
-from tidegate.expressions.expression import Call, Expression, Lambda
-from tidegate.expressions.functions.core import Argument, Function, Site, check_count
+from tidegate.expressions.expression import Expression, Lambda
+from tidegate.expressions.functions.collection import array_of
+from tidegate.expressions.functions.core import Argument, Site, resolves
 from tidegate.expressions.typing_rules import with_type
 
 _NO_COLUMN = ("void", *INTERVALS)
@@ -32,7 +33,7 @@ def _bound(
                 argument.start, f"the lambda function returns {found.type}", "cast it, as in `x -> cast(null as int)`"
             )
         return found
-    if found.type not in (result, DataType("void")):
+    if found.type not in (result, VOID):
         raise ExpressionRefusal(
             argument.start,
             f"the lambda function returns {found.type}, but `{site.function}` needs {result}",
@@ -48,132 +49,38 @@ def _cast_remedy(given: DataType, needed: DataType) -> str:
     return f"cast it to {needed}"
 
 
-def _collection(site: Site, argument: Argument, kind: str) -> Expression:
-    if argument.bind is not None or argument.type.kind != kind:
-        what = "a lambda function" if argument.bind is not None else argument.type
-        raise ExpressionRefusal(
-            argument.start, f"`{site.function}` needs {'an array' if kind == 'array' else 'a map'}, not {what}",
-            "name a column of that type",
-        )  # fmt: skip
-    return argument.expression
-
-
+@resolves("transform", "filter", "exists", "forall", takes=2, lambdas=True)
 def _of_array(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 2)
-    array = _collection(site, arguments[0], "array")
-    element = array.type.element or DataType("void")
-    names = (element, INT) if site.function in ("transform", "filter") else (element,)
-    body = _bound(site, arguments[1], names, None if site.function == "transform" else BOOLEAN)
-    if site.function == "transform":
-        return Call("transform", (array, body), DataType("array", element=body.type))
-    return Call(site.function, (array, body), array.type if site.function == "filter" else BOOLEAN)
+    array, element = arguments[0], site.array(arguments[0])
+    kinds = (element, INT) if site.name in ("transform", "filter") else (element,)
+    body = _bound(site, arguments[1], kinds, None if site.name == "transform" else BOOLEAN)
+    result = {"transform": array_of(body.type), "filter": array.type}.get(site.name, BOOLEAN)
+    return site.call(result, array.expression, body)
 
 
+@resolves("map_filter", "transform_keys", "transform_values", takes=2, lambdas=True)
 def _of_map(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 2)
-    entries = _collection(site, arguments[0], "map")
-    key, value = entries.type.key or DataType("void"), entries.type.element or DataType("void")
-    body = _bound(site, arguments[1], (key, value), BOOLEAN if site.function == "map_filter" else None, least=2)
-    if site.function == "transform_keys" and body.type.kind in ("map", "struct", "array"):
+    key, value = site.map(arguments[0])
+    body = _bound(site, arguments[1], (key, value), BOOLEAN if site.name == "map_filter" else None, least=2)
+    if site.name == "transform_keys" and body.type.kind in ("map", "struct", "array"):
         raise ExpressionRefusal(arguments[1].start, f"a key cannot be {body.type}", "make it a string or a number")
-    kinds = {"map_filter": entries.type, "transform_keys": map_of(body.type, value)}
-    return Call(site.function, (entries, body), kinds.get(site.function, map_of(key, body.type)))
+    kinds = {"map_filter": arguments[0].type, "transform_keys": map_of(body.type, value)}
+    return site.call(kinds.get(site.name, map_of(key, body.type)), arguments[0].expression, body)
 
 
-def _map_entries(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 1, 1)
-    entries = _collection(site, arguments[0], "map")
-    fields = (("key", entries.type.key or DataType("void")), ("value", entries.type.element or DataType("void")))
-    return Call("map_entries", (entries,), DataType("array", element=DataType("struct", fields=fields)))
-
-
+@resolves("aggregate", takes=(3, 4), lambdas=True)
 def _aggregate(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 3, 4)
-    array = _collection(site, arguments[0], "array")
+    element = site.array(arguments[0])
     if arguments[1].bind is not None:
         raise ExpressionRefusal(arguments[1].start, f"`{site.function}` needs a value to start with", "write `0`")
-    start = site.any(arguments[1])
+    start = arguments[1].expression
     if not is_of_fixed_size(start.type) or start.type.kind in _NO_COLUMN:
         raise ExpressionRefusal(
             arguments[1].start,
             f"`{site.function}` to {start.type} is not supported, only to numbers, booleans, times and structs of them",
             "use array_join for text, or an `async` step",
         )
-    merge = _bound(site, arguments[2], (start.type, array.type.element or DataType("void")), start.type, least=2)
-    if len(arguments) == 3:
-        return Call("aggregate", (array, start, merge), start.type)
-    finish = _bound(site, arguments[3], (start.type,))
-    return Call("aggregate", (array, start, merge, finish), finish.type)
-
-
-FUNCTIONS = (
-    Function(
-        "transform",
-        "lambdas",
-        "transform(a, x -> expression), transform(a, (x, i) -> expression)",
-        "The results of the expression for each element x (at index i, from 0) as an array.",
-        _of_array,
-        lambdas=True,
-    ),
-    Function(
-        "filter",
-        "lambdas",
-        "filter(a, x -> condition), filter(a, (x, i) -> condition)",
-        "The elements for which the condition is true.",
-        _of_array,
-        lambdas=True,
-    ),
-    Function(
-        "exists",
-        "lambdas",
-        "exists(a, x -> condition)",
-        "Whether the condition is true for an element. Elements after it are not evaluated.",
-        _of_array,
-        lambdas=True,
-    ),
-    Function(
-        "forall",
-        "lambdas",
-        "forall(a, x -> condition)",
-        "Whether the condition is true for all elements. Elements after the first failing one are not evaluated.",
-        _of_array,
-        lambdas=True,
-    ),
-    Function(
-        "aggregate",
-        "lambdas",
-        "aggregate(a, start, (acc, x) -> expression [, acc -> expression])",
-        "Beginning with start (a number, boolean, time, or a struct of them), one element after the other, at most "
-        "10,000.",
-        _aggregate,
-        ("reduce",),
-        lambdas=True,
-    ),
-    Function(
-        "map_entries", "maps", "map_entries(m)", "The entries as an array of structs of key and value.", _map_entries
-    ),
-    Function(
-        "map_filter",
-        "lambdas",
-        "map_filter(m, (k, v) -> condition)",
-        "The entries for which the condition is true.",
-        _of_map,
-        lambdas=True,
-    ),
-    Function(
-        "transform_values",
-        "lambdas",
-        "transform_values(m, (k, v) -> expression)",
-        "The map with the results of the expression as values.",
-        _of_map,
-        lambdas=True,
-    ),
-    Function(
-        "transform_keys",
-        "lambdas",
-        "transform_keys(m, (k, v) -> expression)",
-        "The map with the results of the expression as keys. A NULL or duplicate key fails the record.",
-        _of_map,
-        lambdas=True,
-    ),
-)
+    merge = _bound(site, arguments[2], (start.type, element), start.type, least=2)
+    finish = [_bound(site, argument, (start.type,)) for argument in arguments[3:]]
+    result = finish[0].type if finish else start.type
+    return site.call(result, arguments[0].expression, start, merge, *finish)

@@ -11,7 +11,6 @@ from tidegate.datatypes import (
     INTERVALS,
     STRING,
     TIMESTAMP,
-    TIMESTAMP_NTZ,
     VOID,
     DataType,
 )
@@ -19,12 +18,10 @@ from tidegate.expressions.errors import ExpressionRefusal, with_article
 from tidegate.expressions.expression import Call, Cast, Expression, Literal, text_of
 from tidegate.expressions.functions.core import (
     Argument,
-    Function,
-    Resolve,
     Site,
-    check_count,
     decimal_arithmetic,
     decimal_operand,
+    resolves,
     simple,
     unify,
 )
@@ -38,30 +35,31 @@ from tidegate.expressions.typing_rules import (
     with_type,
 )
 
+simple("any", BOOLEAN, "isnull", "isnotnull")
+simple("double", BOOLEAN, "isnan")
 
-def _arithmetic(name: str) -> Resolve:
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, 2, 2)
-        left, right = arguments
-        kinds = {left.type.kind, right.type.kind}
-        if name in ("+", "-") and not kinds.isdisjoint(TIME_KINDS):
-            return time_arithmetic(site, left, right)
-        if name in ("*", "/") and not kinds.isdisjoint(INTERVALS):
-            return scale_interval(site, left, right)
-        kind = _arithmetic_type(site, left, right)
-        if kind.kind == "decimal" and (name != "/" or left.type != VOID):  # NULL / 1.5 is a double in Spark
-            return decimal_arithmetic(name, left, right)
-        if name == "div" and kind.kind not in INTEGRAL:
-            raise site.refuse(left if left.type.kind not in INTEGRAL else right, "integers")
-        if name == "div":
-            kind = BIGINT
-        operands = [with_type(argument.start, argument.expression, kind) for argument in arguments]
-        if name == "/":  # text first becomes a bigint if the other side is an integer, so '1.5' / 2 fails
-            operands = [with_type(site.start, operand, DOUBLE) for operand in operands]
-            kind = DOUBLE
-        return Call(name, tuple(operands), kind)
 
-    return resolve
+@resolves("+", "-", "*", "/", "%", "div", takes=2)
+def _arithmetic(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    name = site.name
+    left, right = arguments
+    kinds = {left.type.kind, right.type.kind}
+    if name in ("+", "-") and not kinds.isdisjoint(TIME_KINDS):
+        return time_arithmetic(site, left, right)
+    if name in ("*", "/") and not kinds.isdisjoint(INTERVALS):
+        return scale_interval(site, left, right)
+    kind = _arithmetic_type(site, left, right)
+    if kind.kind == "decimal" and (name != "/" or left.type != VOID):  # NULL / 1.5 is a double in Spark
+        return decimal_arithmetic(name, left, right)
+    if name == "div" and kind.kind not in INTEGRAL:
+        raise site.refuse(left if left.type.kind not in INTEGRAL else right, "integers")
+    if name == "div":
+        kind = BIGINT
+    operands = [with_type(argument.start, argument.expression, kind) for argument in arguments]
+    if name == "/":  # text first becomes a bigint if the other side is an integer, so '1.5' / 2 fails
+        operands = [with_type(site.start, operand, DOUBLE) for operand in operands]
+        kind = DOUBLE
+    return site.call(kind, *operands)
 
 
 def _arithmetic_type(site: Site, left: Argument, right: Argument) -> DataType:
@@ -74,45 +72,41 @@ def _arithmetic_type(site: Site, left: Argument, right: Argument) -> DataType:
     return kind
 
 
-def _sign(name: str) -> Resolve:
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, 1, 1)
-        if arguments[0].type.kind in INTERVALS:
-            return negate_interval(arguments[0]) if name == "negative" else arguments[0].expression
-        operand = site.number(arguments[0])
-        return operand if name == "positive" else Call(name, (operand,), operand.type)
-
-    return resolve
+@resolves("negative", "positive", takes=1)
+def _sign(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    negates = site.name == "negative"
+    if arguments[0].type.kind in INTERVALS:
+        return negate_interval(arguments[0]) if negates else arguments[0].expression
+    operand = site.number(arguments[0])
+    return site.call(operand.type, operand) if negates else operand
 
 
-def _bits(name: str) -> Resolve:
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, 1 if name == "~" else 2, 1 if name == "~" else 2)
-        for argument in arguments:
-            if argument.type.kind not in INTEGRAL:
-                raise site.refuse(argument, "integers")
-        operands = unify(site, arguments)
-        return Call(name, operands, operands[0].type)
-
-    return resolve
+@resolves("&", "|", "^", takes=2)
+@resolves("~", takes=1)
+def _bits(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    for argument in arguments:
+        if argument.type.kind not in INTEGRAL:
+            raise site.refuse(argument, "integers")
+    operands = unify(site, arguments)
+    return site.call(operands[0].type, *operands)
 
 
-def _comparison(name: str) -> Resolve:
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, 2, 2)
-        left, right = arguments
-        if name not in ("=", "<=>", "!=") and {left.type.kind, right.type.kind} & {"struct", "array"}:
-            raise site.refuse(left, "values that have an order")
-        for argument in arguments:
-            site.comparable(argument)
-        left, right = _with_integer_bound(name, left, right)
-        left, right = decimal_operand(left, right), decimal_operand(right, left)
-        operands = unify(site, (left, right))
-        if name == "!=":
-            return Call("not", (Call("=", operands, BOOLEAN),), BOOLEAN)
-        return Call(name, operands, BOOLEAN)
+@resolves("=", "!=", "<", "<=", ">", ">=", "<=>", takes=2)
+def _comparison(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    return _compared(site, site.name, *arguments)
 
-    return resolve
+
+def _compared(site: Site, name: str, left: Argument, right: Argument) -> Expression:
+    if name not in ("=", "<=>", "!=") and {left.type.kind, right.type.kind} & {"struct", "array"}:
+        raise site.refuse(left, "values that have an order")
+    for argument in (left, right):
+        site.comparable(argument)
+    left, right = _with_integer_bound(name, left, right)
+    left, right = decimal_operand(left, right), decimal_operand(right, left)
+    operands = unify(site, (left, right))
+    if name == "!=":
+        return Call("not", (Call("=", operands, BOOLEAN),), BOOLEAN)
+    return Call(name, operands, BOOLEAN)
 
 
 def _with_integer_bound(name: str, left: Argument, right: Argument) -> tuple[Argument, Argument]:
@@ -134,34 +128,29 @@ def _with_integer_bound(name: str, left: Argument, right: Argument) -> tuple[Arg
     return left, right
 
 
-def _logic(name: str) -> Resolve:
-    count = 1 if name == "not" else 2
-
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, count, count)
-        return Call(name, tuple(map(site.boolean, arguments)), BOOLEAN)
-
-    return resolve
+@resolves("and", "or", takes=2)
+@resolves("not", takes=1)
+def _logic(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    return site.call(BOOLEAN, *map(site.boolean, arguments))
 
 
+@resolves("between", takes=3)
 def _between(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 3, 3)
     value, low, high = arguments
-    at_least = _comparison(">=")(site, (value, low))
-    at_most = _comparison("<=")(site, (value, high))
-    return Call("and", (at_least, at_most), BOOLEAN)
+    return Call("and", (_compared(site, ">=", value, low), _compared(site, "<=", value, high)), BOOLEAN)
 
 
+@resolves("in", takes=(2, None))
 def _in(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, None)
     operands = unify(site, arguments)
     site.comparable(arguments[0])
-    return Call("in", operands, BOOLEAN)
+    return site.call(BOOLEAN, *operands)
 
 
+@resolves("case", takes=(2, None))
+@resolves("if", takes=3)
 def _case(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     """Types CASE (condition, value, ..., default). Values get their common type; without ELSE the default is NULL."""
-    check_count(site, arguments, 2, None)
     conditions = arguments[0 : len(arguments) - len(arguments) % 2 : 2]
     values = (*arguments[1::2], *(arguments[-1:] if len(arguments) % 2 else ()))
     typed = unify(site, values)
@@ -172,73 +161,49 @@ def _case(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     return Call("case", (*parts, *default), typed[0].type)
 
 
-def _if(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 3, 3)
-    return _case(site, arguments)
-
-
+@resolves("coalesce", takes=(1, None))
 def _coalesce(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    two = site.function in ("nvl", "ifnull")
-    check_count(site, arguments, 2 if two else 1, 2 if two else None)
     operands = unify(site, arguments)
-    return Call("coalesce", operands, operands[0].type)
+    return site.call(operands[0].type, *operands)
 
 
+@resolves("nullif", takes=2)
 def _nullif(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 2)
-    first = site.any(arguments[0])
-    return Call("case", (_comparison("=")(site, arguments), Literal(None, first.type), first), first.type)
+    first = arguments[0].expression
+    return Call("case", (_compared(site, "=", *arguments), Literal(None, first.type), first), first.type)
 
 
+@resolves("nvl2", takes=3)
 def _nvl2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 3, 3)
-    present = Call("isnotnull", (site.any(arguments[0]),), BOOLEAN)
+    present = Call("isnotnull", (arguments[0].expression,), BOOLEAN)
     return _case(site, (Argument(present, arguments[0].start), *arguments[1:]))
 
 
-def _literal(kind: DataType) -> Resolve:
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, 1, 1)
-        literal = arguments[0].expression
-        text = str(literal.value) if isinstance(literal, Literal) else ""
-        value = date_of_text(text) if kind == DATE else timestamp_of_text(text, zone=kind == TIMESTAMP)
-        if value is None:
-            example = "2026-01-31" if kind == DATE else "2026-01-31 12:00:00"
-            raise ExpressionRefusal(
-                arguments[0].start, f"'{text}' is not {with_article(kind)}", f"write `{kind}'{example}'`"
-            )
-        return Literal(value, kind)
-
-    return resolve
+@resolves("date literal", "timestamp literal", "timestamp_ntz literal", takes=1)
+def _literal(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    kind, text = DataType(site.name.removesuffix(" literal")), site.fixed_text(arguments[0])
+    value = date_of_text(text) if kind == DATE else timestamp_of_text(text, zone=kind == TIMESTAMP)
+    if value is None:
+        example = "2026-01-31" if kind == DATE else "2026-01-31 12:00:00"
+        problem = f"'{text}' is not {with_article(kind)}"
+        raise ExpressionRefusal(arguments[0].start, problem, f"write `{kind}'{example}'`")
+    return Literal(value, kind)
 
 
-def _try_divide(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 2)
-    quotient = _arithmetic("/")(Site("/", site.start), arguments)
-    if not isinstance(quotient, Call) or quotient.function != "/":
-        raise _not_tried(site, "/", arguments)
-    if quotient.type.kind == "decimal":
-        return Call("try_divide", quotient.arguments, quotient.type)
-    operands = _attempted(quotient.arguments, arguments)
-    zero = Call("=", (operands[1], Literal(0.0, DOUBLE)), BOOLEAN)
-    return Call("case", (zero, Literal(None, DOUBLE), Call("/", operands, DOUBLE)), DOUBLE)
+_TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_divide": "/", "try_mod": "%"}
 
 
-def _try(name: str) -> Resolve:
+@resolves(*_TRIED, takes=2)
+def _try(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     """Types `try_add` and the like: the operator, but NULL if it has no result or a text is not a number. An operand
     that itself fails still fails.
     """
-    sign = _TRIED[name]
-
-    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-        check_count(site, arguments, 2, 2)
-        found = _arithmetic(sign)(Site(sign, site.start), arguments)
-        times = {argument.type.kind for argument in arguments} & set(TIME_KINDS)
-        if times or not isinstance(found, Call) or found.function != sign:
-            raise _not_tried(site, sign, arguments)
-        return Call(name, _attempted(found.arguments, arguments), found.type)
-
-    return resolve
+    sign = _TRIED[site.name]
+    found = _arithmetic(Site(sign, site.start), arguments)
+    times = {argument.type.kind for argument in arguments} & set(TIME_KINDS)
+    if times or not isinstance(found, Call) or found.function != sign:
+        raise _not_tried(site, sign, arguments)
+    return site.call(found.type, *_attempted(found.arguments, arguments))
 
 
 def _not_tried(site: Site, sign: str, arguments: tuple[Argument, ...]) -> ExpressionRefusal:
@@ -262,18 +227,15 @@ def _attempt(operand: Expression, text: Expression) -> Expression:
     return Cast(inner, operand.type, attempt=True)
 
 
-_TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_mod": "%"}
-
-
+@resolves("nanvl", takes=2)
 def _nan_value(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 2)
     if arguments[0].type == FLOAT and arguments[1].type in (FLOAT, VOID):
-        return Call("nanvl", tuple(with_type(one.start, one.expression, FLOAT) for one in arguments), FLOAT)
-    return Call("nanvl", tuple(map(site.double, arguments)), DOUBLE)
+        return site.call(FLOAT, *(with_type(one.start, one.expression, FLOAT) for one in arguments))
+    return site.call(DOUBLE, *map(site.double, arguments))
 
 
+@resolves("||", "concat", takes=(1, None))
 def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 1, None)
     if all(argument.type.kind == "array" for argument in arguments):
         arrays = unify(site, arguments)
         return Call("array_concat", arrays, arrays[0].type)
@@ -282,122 +244,3 @@ def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
             site.start, f"`{site.function}` of binaries is not supported", "cast one of them to string"
         )
     return Call("concat", tuple(map(site.text, arguments)), STRING)
-
-
-FUNCTIONS = (
-    Function(
-        "+",
-        "operators",
-        "a + b",
-        "Sum; an integer overflow fails the record. Also date + int, timestamp + interval.",
-        _arithmetic("+"),
-    ),
-    Function(
-        "-",
-        "operators",
-        "a - b",
-        "Difference; also timestamp - interval, and timestamp - timestamp for comparing with an interval.",
-        _arithmetic("-"),
-    ),
-    Function("*", "operators", "a * b", "Product; an integer overflow fails the record.", _arithmetic("*")),
-    Function(
-        "/",
-        "operators",
-        "a / b",
-        "Quotient, a decimal or a double; zero fails the record.",
-        _arithmetic("/"),
-    ),
-    Function(
-        "%",
-        "operators",
-        "a % b",
-        "Remainder with the sign of a; division by zero fails the record.",
-        _arithmetic("%"),
-        ("mod",),
-    ),
-    Function("div", "operators", "a div b", "Integer quotient, rounded towards zero, a bigint.", _arithmetic("div")),
-    Function("negative", "operators", "-a", "The negated number.", _sign("negative")),
-    Function("positive", "operators", "+a", "The number itself.", _sign("positive")),
-    Function("&", "operators", "a & b", "Bitwise and of integers.", _bits("&")),
-    Function("|", "operators", "a | b", "Bitwise or of integers.", _bits("|")),
-    Function("^", "operators", "a ^ b", "Bitwise exclusive or of integers.", _bits("^")),
-    Function("~", "operators", "~a", "Bitwise not of an integer.", _bits("~")),
-    Function("=", "operators", "a = b, a == b", "Equal; NULL if either is NULL. NaN equals NaN.", _comparison("=")),
-    Function("!=", "operators", "a != b, a <> b", "Not equal.", _comparison("!=")),
-    Function("<", "operators", "a < b", "Less.", _comparison("<")),
-    Function("<=", "operators", "a <= b", "Less or equal.", _comparison("<=")),
-    Function(">", "operators", "a > b", "Greater; NaN is greater than any number.", _comparison(">")),
-    Function(">=", "operators", "a >= b", "Greater or equal.", _comparison(">=")),
-    Function(
-        "<=>",
-        "operators",
-        "a <=> b",
-        "Equal, where NULL equals NULL; also `a is not distinct from b`.",
-        _comparison("<=>"),
-    ),
-    Function("and", "operators", "a and b", "Three-valued; b is not evaluated if a is false.", _logic("and")),
-    Function("or", "operators", "a or b", "Three-valued; b is not evaluated if a is true.", _logic("or")),
-    Function("not", "operators", "not a, !a", "Three-valued.", _logic("not")),
-    Function("between", "operators", "a [not] between b and c", "b <= a and a <= c.", _between),
-    Function("in", "operators", "a [not] in (b, c, ...)", "Equal to one of them; NULL if that is unknown.", _in),
-    Function("||", "operators", "a || b", "Concatenation, as `concat`.", _concatenation),
-    Function("date literal", "operators", "date'2026-01-31'", "A date constant.", _literal(DATE)),
-    Function(
-        "timestamp literal",
-        "operators",
-        "timestamp'2026-01-31 12:00:00'",
-        "A timestamp constant, in UTC or with an offset.",
-        _literal(TIMESTAMP),
-    ),
-    Function(
-        "timestamp_ntz literal",
-        "operators",
-        "timestamp_ntz'2026-01-31 12:00:00'",
-        "A date and a time of day without zone; an offset is ignored.",
-        _literal(TIMESTAMP_NTZ),
-    ),
-    Function(
-        "case",
-        "conditions",
-        "case when c then a [...] [else b] end",
-        "The first branch whose condition is true; others are not evaluated.",
-        _case,
-    ),
-    Function("if", "conditions", "if(c, a, b)", "a if c is true, else b.", _if),
-    Function(
-        "coalesce",
-        "conditions",
-        "coalesce(a, b, ...)",
-        "The first value that is not NULL.",
-        _coalesce,
-        ("nvl", "ifnull"),
-    ),
-    Function("nullif", "conditions", "nullif(a, b)", "NULL if a equals b, else a.", _nullif),
-    Function("nvl2", "conditions", "nvl2(a, b, c)", "b if a is not NULL, else c.", _nvl2),
-    Function(
-        "isnull", "conditions", "a is [not] null, isnull(a)", "Whether a is NULL.", simple("isnull", "any", BOOLEAN)
-    ),
-    Function("isnotnull", "conditions", "isnotnull(a)", "Whether a is not NULL.", simple("isnotnull", "any", BOOLEAN)),
-    Function(
-        "isnan", "conditions", "isnan(a)", "Whether a is NaN; false for NULL.", simple("isnan", "double", BOOLEAN)
-    ),
-    Function("nanvl", "conditions", "nanvl(a, b)", "b if a is NaN, else a.", _nan_value),
-    *(
-        Function(name, "operators", f"{name}(a, b)", f"a {sign} b, or NULL if it fails.", _try(name))
-        for name, sign in _TRIED.items()
-    ),
-    Function(
-        "try_divide",
-        "operators",
-        "try_divide(a, b)",
-        "a / b, or NULL if b is zero or the result does not fit.",
-        _try_divide,
-    ),
-    Function(
-        "concat",
-        "text",
-        "concat(a, b, ...)",
-        "All texts, or all arrays, concatenated; NULL if one is NULL.",
-        _concatenation,
-    ),
-)

@@ -24,7 +24,7 @@ _NEEDED: Final = (
 @functools.cache
 def find_functions() -> Functions:
     """Returns all functions, by name and by use. Raises TypeError for one that could not be called or computed."""
-    modules = import_modules(aggregates).values()  # families declare signatures of their own on import
+    modules = import_modules(aggregates).values()  # families declare functions of their own on import
     declared = {function.name.replace(" ", "_") for function in AGGREGATES.values()}
     found: dict[str, Mapping[AggregateUse, Make]] = {}
     for module in modules:
@@ -33,7 +33,7 @@ def find_functions() -> Functions:
             if name in found:
                 mistakes.append("is in another family")
             if name not in declared:
-                mistakes.append("is of no AggregateFunction: declare its signature with `declare_aggregate`")
+                mistakes.append("is of no AggregateFunction: declare it with `declare_aggregate`")
             if mistakes:
                 raise TypeError(f"{module.__name__}: `{name}` {'; '.join(mistakes)}")
             found[name] = uses

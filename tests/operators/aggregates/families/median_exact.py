@@ -11,13 +11,7 @@ from tidegate.datatypes import DOUBLE, DataType
 from tidegate.expressions.aggregates import AggregateFunction, as_double, declare_aggregate, one_argument
 from tidegate.operators.aggregates.contract import Aggregate, AggregateField, AggregateUse, Functions, Value
 
-FUNCTION: Final = AggregateFunction(
-    "median_exact",
-    "median_exact(x)",
-    "The middle value, or the mean of both.",
-    one_argument(as_double, "median_exact"),
-    running=True,
-)
+FUNCTION: Final = AggregateFunction("median_exact", one_argument(as_double, "median_exact"), running=True)
 declare_aggregate(FUNCTION)
 
 
