@@ -15,7 +15,7 @@ import msgspec
 
 Kind = str
 """`boolean tinyint smallint int bigint float double decimal string binary date timestamp timestamp_ntz array struct map
-void interval months calendar_interval`."""
+void interval months`."""
 
 NESTED: Final = frozenset({"array", "map", "struct"})
 """Kinds of types that hold other types."""
@@ -117,8 +117,8 @@ TIMESTAMP = DataType("timestamp")
 TIMESTAMP_NTZ = DataType("timestamp_ntz")
 VOID = DataType("void")
 INTERVAL = DataType("interval")
-INTERVALS: Final = frozenset({"interval", "months", "calendar_interval"})
-"""Kinds of intervals: of microseconds, of months, and of months, days and microseconds."""
+INTERVALS: Final = frozenset({"interval", "months"})
+"""Kinds of intervals: of microseconds, and of months."""
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970. All dates and timestamps lie within these days."""

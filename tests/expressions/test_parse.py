@@ -250,7 +250,7 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("array_repeat(name, cast(null as int))", 20, "needs an integer literal", "number itself"),
         ("replace(name, cast(null as string), '')", 15, "needs a string literal", "quotes"),
         ("named_struct('a', interval 1 month)", 19, "needs a value that can be a column, not months", "to a date"),
-        ("make_interval(1) = make_interval(2)", 18, "cannot be used in `=`", "`ts + make_interval(1)`"),
+        ("least(interval 1 month, interval 2 months)", 1, "cannot be used in `least`", "`ts + interval 1 months`"),
         ("upper(name, 2)", 1, "takes 1 argument, not 2", "tidegate docs expressions"),
         ("upper(*)", 7, "`*` is only allowed", "columns"),
         ("cast(name as money)", 14, "`money` is not a type", "decimal(p,s)"),

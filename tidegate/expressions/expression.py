@@ -175,7 +175,7 @@ _DIGITS = {"tinyint": 2, "smallint": 4, "int": 9, "bigint": 18}
 _OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
 _DIVISIONS = frozenset({"/", "%", "div", "pmod"})
 _FALLIBLE = frozenset(
-    {"map", "map_from_arrays", "map_from_entries"}  # a key that is repeated or NULL
+    {"map", "map_from_entries"}  # a key that is repeated or NULL
     | {
         "[]",
         "element_at",
@@ -193,8 +193,7 @@ _FALLIBLE = frozenset(
     | {"get_json_object", "from_json", "to_json", "json_array_length", "json_object_keys"}
     | {"make_timestamp", "from_utc_timestamp", "to_utc_timestamp", "format_string"}
     | {"slice", "sequence", "transform", "transform_keys", "transform_values", "aggregate"}
-    | {"make_interval", "make_dt_interval", "make_ym_interval", "multiply_interval", "divide_interval"}
-    | {"add_interval", "subtract_interval", "timestampadd", "timestampdiff"}
+    | {"make_dt_interval", "make_ym_interval", "multiply_interval", "divide_interval", "timestampadd", "timestampdiff"}
     | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates after the year 9999
 )
 

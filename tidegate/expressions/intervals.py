@@ -9,15 +9,11 @@ from tidegate.datatypes import INTERVAL, DataType
 from tidegate.expressions.errors import ExpressionRefusal
 
 MONTHS = DataType("months")
-CALENDAR_INTERVAL = DataType("calendar_interval")
-"""The type of `make_interval`. It cannot be compared, multiplied or added to another interval."""
-_CONDITIONAL = frozenset({"case", "coalesce", "isnull", "isnotnull"})
-_MONTHS_IN = ("add_months", "multiply_interval", "divide_interval", "+", "-", "=", "<=>", "<", "<=", ">", ">=", "in")
-INTERVAL_ARGUMENTS = {
-    "months": _CONDITIONAL | set(_MONTHS_IN),
-    "calendar_interval": _CONDITIONAL | {"add_interval", "subtract_interval"},
-}
-"""The compiled functions that take such an interval."""
+TAKING_MONTHS = frozenset(
+    {"add_months", "multiply_interval", "divide_interval", "+", "-", "=", "<=>", "<", "<=", ">", ">=", "in"}
+    | {"case", "coalesce", "isnull", "isnotnull"}
+)
+"""The compiled functions that take an interval of months."""
 DAYS = DataType("interval", precision=1)
 """The type of literals that consist only of days and weeks, and of the difference of two dates. Adding it to a date
 yields a date; adding it to a timestamp adds 24 hours per day.

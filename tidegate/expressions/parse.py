@@ -29,7 +29,7 @@ from tidegate.expressions.expression import (
     with_source,
 )
 from tidegate.expressions.functions import REGISTRY, Argument, Function, Site
-from tidegate.expressions.intervals import INTERVAL_ARGUMENTS, MONTHS
+from tidegate.expressions.intervals import MONTHS, TAKING_MONTHS
 from tidegate.expressions.syntax import OF_OTHER_ROWS, derive_syntax
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
 from tidegate.expressions.typing_rules import derive_output_type, with_type
@@ -67,6 +67,7 @@ ELSEWHERE = {
     "double": "`cast(a as double)`",
     "string": "`cast(a as string)`",
     "try_to_number": "`try_cast(s as decimal(18,2))`",
+    "make_interval": "`make_ym_interval` for years and months, or `make_dt_interval` for shorter units",
     "iif": "`if(c, a, b)`",
     "zip_with": "`transform(a, (x, i) -> x + get(b, i))`, which has the length of `a`",
     "map_from_arrays": "`map_from_entries(transform(keys, (k, i) -> named_struct('key', k, 'value', values[i])))`",
@@ -281,7 +282,7 @@ class _Scope:
                 typed = tuple(self._argument(function, name, argument) for argument in arguments)
                 found = function.typed(Site(name, start), typed)
                 if isinstance(found, Call):
-                    _refuse_intervals(start, name, found)
+                    _refuse_months(start, name, found)
                 return with_source(found, self._source(span))
             case Qualified(start=start, call=call):
                 if call.function in REGISTRY:
@@ -370,13 +371,12 @@ def _unqualified(start: int, name: str, inputs: Mapping[str, Mapping[str, DataTy
     return ExpressionRefusal(start, f"there is no column `{name}`", remedy)
 
 
-def _refuse_intervals(start: int, name: str, call: Call) -> None:
-    """Rejects intervals of other units than microseconds, except as arguments of the few functions that take them."""
+def _refuse_months(start: int, name: str, call: Call) -> None:
+    """Rejects intervals of months, except as arguments of the few functions that take them."""
     for argument in call.arguments:
-        if argument.type.kind in INTERVAL_ARGUMENTS and call.function not in INTERVAL_ARGUMENTS[argument.type.kind]:
-            what = "an interval of months" if argument.type == MONTHS else "a result of `make_interval`"
+        if argument.type == MONTHS and call.function not in TAKING_MONTHS:
             remedy = f"add it to a date or a timestamp: `ts + {text_of(argument)}`"
-            raise ExpressionRefusal(start, f"{what} cannot be used in `{name}`", remedy)
+            raise ExpressionRefusal(start, f"an interval of months cannot be used in `{name}`", remedy)
 
 
 def _field(start: int, base: Expression, name: str) -> Expression:

@@ -33,7 +33,6 @@ _POLARS: dict[str, pl.DataType] = {
 _INTERVALS: Final[dict[str, pl.DataType]] = {
     "interval": pl.Duration("us"),
     "months": pl.Int32(),
-    "calendar_interval": pl.Struct({"months": pl.Int32(), "days": pl.Int32(), "micros": pl.Int64()}),
 }
 """Types that exist only inside expressions."""
 

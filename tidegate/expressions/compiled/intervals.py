@@ -41,32 +41,11 @@ def _within(number: pl.Expr, limit: int) -> tuple[pl.Expr, pl.Expr]:
     return pl.when(~outside).then(number).cast(pl.Int64), outside
 
 
-def _present(arguments: Sequence[Compiled]) -> pl.Expr:
-    return pl.all_horizontal([argument.value.is_not_null() for argument in arguments])
-
-
-@compiles("make_interval")
-def _make(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    years, months, weeks, days, hours, minutes, seconds = map(_wide, arguments)
-    parts = {
-        "months": _within(years * 12 + months, 1 << 31),
-        "days": _within(weeks * 7 + days, 1 << 31),
-        "micros": _within(_micros(hours, minutes, seconds), 1 << 63),
-    }
-    whole = pl.struct(value.alias(name) for name, (value, _) in parts.items()).cast(polars_type(call.type))
-    outside = pl.any_horizontal([left for _, left in parts.values()])
-    value = pl.when(_present(arguments)).then(whole)
-    return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, outside))
-
-
-def _micros(hours: pl.Expr, minutes: pl.Expr, seconds: pl.Expr) -> pl.Expr:
-    return hours * MICROSECONDS["hour"] + minutes * MICROSECONDS["minute"] + seconds
-
-
 @compiles("make_dt_interval")
 def _make_of_time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    days, *rest = map(_wide, arguments)
-    return _interval(call, arguments, days * DAY + _micros(*rest))
+    days, hours, minutes, seconds = map(_wide, arguments)
+    micros = days * DAY + hours * MICROSECONDS["hour"] + minutes * MICROSECONDS["minute"] + seconds
+    return _interval(call, arguments, micros)
 
 
 @compiles("make_ym_interval")
@@ -140,20 +119,6 @@ def _add_months(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return _moved(call, arguments, months=_wide(arguments[1]))
 
 
-@compiles("add_interval", "subtract_interval")
-def _add_interval(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Adds months first, then days, then the rest. A date cannot be moved by a part of a day."""
-    sign = 1 if call.function == "add_interval" else -1
-    interval = arguments[1].value
-    months, days, micros = (
-        interval.struct.field(name).cast(pl.Int64).cast(_WIDE) * sign for name in ("months", "days", "micros")
-    )
-    if call.type == DATE:
-        part = (FailureKind.INVALID_PARAMETER_VALUE, micros != 0)
-        return _moved(call, arguments, part, months=months, more=days)
-    return _moved(call, arguments, months=months, more=days * DAY + micros)
-
-
 @compiles("timestampadd")
 def _timestamp_add(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     unit, number, moment = str(arguments[0].constant), arguments[1], arguments[2]
@@ -166,7 +131,6 @@ def _timestamp_add(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _moved(
     call: Call,
     arguments: Sequence[Compiled],
-    *own: tuple[FailureKind, pl.Expr],
     months: pl.Expr | None = None,
     more: pl.Expr | None = None,
 ) -> Compiled:
@@ -180,7 +144,7 @@ def _moved(
         found = found.cast(_WIDE) + more
     outside = outside | outside_calendar(found, call.type)
     result = pl.when(~outside).then(found).cast(pl.Int32 if call.type == DATE else pl.Int64)
-    return strict(call, arguments, result.cast(polars_type(call.type)), *own, (FailureKind.DATETIME_OVERFLOW, outside))
+    return strict(call, arguments, result.cast(polars_type(call.type)), (FailureKind.DATETIME_OVERFLOW, outside))
 
 
 def _months_later(physical: pl.Expr, months: pl.Expr, unit: int) -> tuple[pl.Expr, pl.Expr]:

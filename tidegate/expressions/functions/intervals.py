@@ -1,12 +1,9 @@
 """Typing rules of date, timestamp and interval arithmetic, and of functions that create intervals or count units.
 
-An interval is a value only inside expressions. It has one of Spark's three types: `interval` (microseconds), `months`,
-and `calendar_interval`, which `make_interval` returns (months, days and microseconds).
+An interval is a value only inside expressions. Its type is `interval` (microseconds) or `months`.
 """
 
 from __future__ import annotations
-
-from itertools import zip_longest
 
 from tidegate.datatypes import (
     BIGINT,
@@ -24,7 +21,7 @@ from tidegate.datatypes import (
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Site, resolves, simple
-from tidegate.expressions.intervals import CALENDAR_INTERVAL, DAYS, MONTHS
+from tidegate.expressions.intervals import DAYS, MONTHS
 from tidegate.expressions.typing_rules import INTEGRAL, NUMERIC, with_type
 
 MOMENTS = ("date", "timestamp", "timestamp_ntz")
@@ -64,9 +61,6 @@ def _moved(site: Site, moment: Argument, interval: Argument) -> Expression:
     if interval.type.kind == "months":
         months = negate_interval(interval) if back else interval.expression
         return Call("add_months", (moment.expression, _months_of(months)), moment.type)
-    if interval.type == CALENDAR_INTERVAL:
-        function = "subtract_interval" if back else "add_interval"
-        return Call(function, (moment.expression, interval.expression), moment.type)
     if moment.type == DATE and interval.type == DAYS:
         return Call("date_sub" if back else "date_add", (moment.expression, _days_of(interval.expression)), DATE)
     kind = TIMESTAMP_NTZ if moment.type == TIMESTAMP_NTZ else TIMESTAMP
@@ -114,9 +108,6 @@ def scale_interval(site: Site, left: Argument, right: Argument) -> Expression:
     if left.type.kind not in INTERVALS or right.type.kind in INTERVALS:
         problem = f"{left.type} {site.function} {right.type} is not defined"
         raise ExpressionRefusal(site.start, problem, "count a unit first: `timestampdiff(SECOND, a, b)`")
-    if left.type == CALENDAR_INTERVAL:
-        problem = f"`{site.function}` of a result of `make_interval` is not supported"
-        raise ExpressionRefusal(left.start, problem, "multiply its arguments: `make_interval(0, 0, 0, 0, 0, 0, 2 * n)`")
     if right.type.kind not in _NUMBERS:
         raise site.refuse(right, "a number")
     kind = BIGINT if right.type.kind in (*INTEGRAL, "void") else right.type if right.type.kind == "decimal" else DOUBLE
@@ -131,37 +122,22 @@ def _scaled(interval: Expression, number: Expression, function: str = "*") -> Ex
 
 def negate_interval(argument: Argument) -> Expression:
     """Types `- interval`."""
-    if argument.type == CALENDAR_INTERVAL:
-        raise ExpressionRefusal(
-            argument.start,
-            "a result of `make_interval` cannot be negated",
-            f"subtract it: `ts - {text_of(argument.expression)}`",
-        )
     if isinstance(argument.expression, Literal) and argument.expression.value is not None:
         return Literal(-int(argument.expression.value), argument.type)
     return Call("multiply_interval", (argument.expression, Literal(-1, BIGINT)), argument.type)
 
 
-_MADE = {
-    "make_interval": ("years months weeks days hours minutes seconds", CALENDAR_INTERVAL),
-    "make_dt_interval": ("days hours minutes seconds", INTERVAL),
-    "make_ym_interval": ("years months", MONTHS),
-}
-
-
-@resolves("make_interval", takes=(0, 7))
 @resolves("make_dt_interval", takes=(0, 4))
+def _interval_of_time(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    """Types a function of days, hours, minutes and seconds, which may have a fraction. Omitted arguments are 0."""
+    whole = [site.integer(argument) for argument in arguments[:3]]
+    seconds = [seconds_of(site, argument, _SECONDS) for argument in arguments[3:]] or [Literal("0", _SECONDS)]
+    return site.call(INTERVAL, *whole, *[0] * (3 - len(whole)), *seconds)
+
+
 @resolves("make_ym_interval", takes=(0, 2))
-def _made(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    """Types a function of integers, the last of which may be seconds with a fraction. Omitted arguments are 0."""
-    words, kind = _MADE[site.name]
-    typed: list[Expression] = []
-    for word, argument in zip_longest(words.split(), arguments):
-        if word == "seconds":
-            typed.append(seconds_of(site, argument, _SECONDS) if argument else Literal("0", _SECONDS))
-        else:
-            typed.append(site.integer(argument) if argument else Literal(0, INT))
-    return site.call(kind, *typed)
+def _interval_of_months(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    return site.call(MONTHS, *map(site.integer, arguments), *[0] * (2 - len(arguments)))
 
 
 def seconds_of(site: Site, argument: Argument, kind: DataType) -> Expression:
