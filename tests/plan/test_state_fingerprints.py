@@ -270,7 +270,6 @@ typed = partial(meanings_of, text=TYPED)
         ("to_json(named_struct('q', price))", ("decimal(10,2)", "decimal(12,4)"), True),
         ("xxhash64(qty)", ("qty: int", "qty: bigint"), True),
         ("format_string('%05d', qty)", ("qty: int", "qty: bigint"), False),
-        ("format_string('%d %-4x', id, qty)", ("qty: int", "qty: bigint"), True),
         ("customer", ("qty: int", "qty: double"), False),
     ],
 )

@@ -93,13 +93,9 @@ def check_parsing(parts: tuple[Part, ...]) -> None:
 
 WIDTH_MAX = 1_000
 _SPECIFIER = re.compile(r"%(?:([1-9][0-9]{0,2})\$)?([-#+ 0,(]*)([1-9][0-9]{0,4})?(?:\.([0-9]{1,5}))?([A-Za-z%])")
-_FLAGS = {"d": "-+ 0,(", "x": "-0", "X": "-0", "o": "-0", "e": "-+ 0(", "f": "-+ 0,(", "s": "-", "S": "-", "b": "-"}
-KINDS = {
-    **dict.fromkeys("dxXo", ("tinyint", "smallint", "int", "bigint")),
-    **dict.fromkeys("ef", ("float", "double")),
-    **dict.fromkeys("sS", ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double")),
-    "b": ("boolean",),
-}
+_FLAGS = {"d": "-0,", "f": "-0,", "s": "-"}
+_INTEGERS, _DOUBLES = ("tinyint", "smallint", "int", "bigint"), ("float", "double")
+KINDS = {"d": _INTEGERS, "f": _DOUBLES, "s": ("string", "boolean", *_INTEGERS, *_DOUBLES)}
 """The types that a conversion takes."""
 
 
@@ -146,8 +142,8 @@ def derive_format(text: str) -> tuple[Piece, ...]:
 def _piece(found: re.Match[str], ordinary: int) -> Piece:
     conversion, flags, width = found[5], found[2], int(found[3] or 0)
     wrong = conversion not in _FLAGS or set(flags) - set(_FLAGS[conversion]) or len(set(flags)) < len(flags)
-    both = {"-", "0"} <= set(flags) or {"+", " "} <= set(flags) or ({"-", "0"} & set(flags) and not width)
-    if wrong or both or (found[4] is not None and conversion in "dxXo") or width > WIDTH_MAX:
+    both = {"-", "0"} <= set(flags) or ({"-", "0"} & set(flags) and not width)
+    if wrong or both or (found[4] is not None and conversion == "d") or width > WIDTH_MAX:
         raise PatternRefused(f"`{found[0]}`")
     precision = int(found[4]) if found[4] is not None else None
     if precision is not None and precision > 100:

@@ -12,7 +12,6 @@ such a change. Digests of different versions are not compared.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -25,7 +24,6 @@ from tidegate.expressions.expression import Call, Cast, ColumnReference, Express
 VERSION: Final = 1
 _DIGEST_BYTES: Final = 8
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-_BITS: Final = re.compile("%[^%A-Za-z]*[oxX]")
 """A format whose text for a negative integer depends on the integer's width."""
 
 EVENT_TIME: Final = "the event time"
@@ -142,9 +140,7 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
 
 def _types_of(function: str, arguments: Sequence[Expression]) -> list[str]:
     """Returns the argument types if they can change the result of a function for equal values."""
-    first = arguments[0] if arguments else None
-    bits = function == "format_string" and isinstance(first, Literal) and _BITS.search(str(first.value))
-    if function == "xxhash64" or bits:
+    if function == "xxhash64":
         return [str(argument.type) for argument in arguments]
     return [_form_of(argument.type) for argument in arguments] if function in ("format_string", "to_json") else []
 

@@ -104,10 +104,6 @@ def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
         assert found == wanted
 
 
-def test_the_least_double_is_formatted_by_javas_two_digits() -> None:
-    assert evaluate("format_string('%e %.0e', a, a)", "a double", (5e-324,)) == (["4.900000e-324 5e-324"], [])
-
-
 @pytest.mark.parametrize(
     ("number", "digits", "rounded"),
     [

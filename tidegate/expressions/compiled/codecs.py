@@ -29,7 +29,7 @@ from tidegate.expressions.expression import Call, Literal
 from tidegate.expressions.secrets import KEY_BYTES, SECRET
 from tidegate.formats.failures import FailureKind
 
-_PYTHON_NAMES = {"utf-16": "utf-16-be", "utf-32": "utf-32-be", "us-ascii": "ascii"}
+_PYTHON_NAMES = {"utf-16": "utf-16-be", "us-ascii": "ascii"}
 _CODING_FAILURES = (FailureKind.MALFORMED_CHARACTER_CODING, FailureKind.RESULT_TOO_LARGE)
 _BASE64, _NOT_BASE64 = re.compile(r"[A-Za-z0-9+/]"), re.compile(r"[^A-Za-z0-9+/]")
 
@@ -50,37 +50,24 @@ def _encode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return by_row(call, arguments[:1], each, *_CODING_FAILURES)
 
 
-_MARKS = {
-    "utf-16": ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")),
-    "utf-32": ((b"\xff\xfe\0\0", "utf-32-le"), (b"\0\0\xfe\xff", "utf-32-be")),
-}
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 
 @compiles("decode")
 def _decode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     name = str(arguments[1].constant)
-    plain = (b"", _PYTHON_NAMES.get(name, name))
-    errors = "surrogatepass" if name == "utf-32" else "strict"
+    plain, marks = (b"", _PYTHON_NAMES.get(name, name)), _MARKS if name == "utf-16" else ()
 
     def each(data: bytes) -> str:
-        mark, chosen = next((one for one in _MARKS.get(name, ()) if data.startswith(one[0])), plain)
+        mark, chosen = next((one for one in marks if data.startswith(one[0])), plain)
         try:
-            found = data[len(mark) :].decode(chosen, errors)
-            if _SURROGATE.search(found):
-                found = _without_surrogates(found)
+            found = data[len(mark) :].decode(chosen)
         except UnicodeDecodeError:
             raise RowFailed(FailureKind.MALFORMED_CHARACTER_CODING) from None
         text_within_limit(found)
         return found
 
     return by_row(call, arguments[:1], each, *_CODING_FAILURES)
-
-
-def _without_surrogates(text: str) -> str:
-    """Replaces surrogates in UTF-32 as Java does: a pair becomes one character, any other surrogate a question mark."""
-    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return _SURROGATE.sub("?", joined)
 
 
 @compiles("unbase64")

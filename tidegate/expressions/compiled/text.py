@@ -364,9 +364,7 @@ def _like(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, value.str.ends_with(text) if first else value == text)
 
 
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _CONTEXT = Context(prec=800, rounding=ROUND_HALF_UP)
-_DIGITS = {"x": "x", "X": "X", "o": "o"}
 
 
 @compiles("format_string")
@@ -387,16 +385,22 @@ def _format(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def _formatted(piece: Piece, value: Any, kind: str) -> str:
-    if piece.conversion in "sSb" or value is None:
-        text = "false" if piece.conversion == "b" and value is None else _text(value, kind)
-        text = text if piece.precision is None else _cut(text, piece.precision)
-        return _padded(piece, text.upper() if piece.conversion in "SX" else text)
-    if piece.conversion in _DIGITS:
-        number = format(value & ((1 << _BITS[kind]) - 1), _DIGITS[piece.conversion])
-        return number.zfill(piece.width) if "0" in piece.flags else _padded(piece, number)
+    if piece.conversion == "s" or value is None:
+        text = _text(value, kind)
+        return _padded(piece, text if piece.precision is None else _cut(text, piece.precision))
     if isinstance(value, float) and not math.isfinite(value):
-        return _padded(piece, _not_finite(piece, value))
-    return _signed(piece, *_number(piece, value))
+        return _padded(piece, java_double(value))
+    digits = _digits(piece, value)
+    return digits.zfill(piece.width) if "0" in piece.flags else _padded(piece, digits)
+
+
+def _digits(piece: Piece, value: float) -> str:
+    grouped = "," if "," in piece.flags else ""
+    if piece.conversion == "d":
+        return format(value, f"{grouped}d")
+    digits = 6 if piece.precision is None else piece.precision
+    shortest = Decimal(java_double(value))  # a float is formatted as a double, as in Java
+    return format(shortest.quantize(Decimal(1).scaleb(-digits), context=_CONTEXT), f"{grouped}.{digits}f")
 
 
 def _text(value: Any, kind: str) -> str:
@@ -418,38 +422,3 @@ def _cut(text: str, units: int) -> str:
 def _padded(piece: Piece, text: str) -> str:
     more = 0 if text.isascii() else len(text.encode("utf-16-le")) // 2 - len(text)
     return text.ljust(piece.width - more) if "-" in piece.flags else text.rjust(piece.width - more)
-
-
-def _not_finite(piece: Piece, value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if value < 0:
-        return "(Infinity)" if "(" in piece.flags else "-Infinity"
-    return next((sign for sign in "+ " if sign in piece.flags), "") + "Infinity"
-
-
-def _number(piece: Piece, value: Any) -> tuple[bool, str]:
-    """Returns whether the number is negative, and its digits."""
-    grouped = "," if "," in piece.flags else ""
-    if piece.conversion == "d":
-        return value < 0, format(abs(value), f"{grouped}d")
-    shortest = Decimal(java_double(abs(value)))  # a float is formatted as a double, as in Java
-    digits = 6 if piece.precision is None else piece.precision
-    negative = math.copysign(1, value) < 0
-    if piece.conversion == "f":
-        rounded = shortest.quantize(Decimal(1).scaleb(-digits), context=_CONTEXT)
-        return negative, format(rounded, f"{grouped}.{digits}f")
-    if not shortest:
-        return negative, ("0." + "0" * digits if digits else "0") + "e+00"
-    rounded = Context(prec=digits + 1, rounding=ROUND_HALF_UP).create_decimal(shortest)
-    mantissa, _, exponent = format(rounded, f".{digits}e").partition("e")
-    return negative, f"{mantissa}e{int(exponent):+03d}"
-
-
-def _signed(piece: Piece, negative: bool, digits: str) -> str:
-    front, back = ("(", ")") if negative and "(" in piece.flags else ("-", "") if negative else ("", "")
-    if not negative:
-        front = next((sign for sign in "+ " if sign in piece.flags), "")
-    if "0" in piece.flags:
-        digits = digits.rjust(piece.width - len(front) - len(back), "0")
-    return _padded(piece, front + digits + back)

@@ -14,7 +14,7 @@ from tidegate.expressions.functions.core import Argument, Site, resolves, simple
 from tidegate.expressions.secrets import FORMS, SECRET
 from tidegate.expressions.typing_rules import NUMERIC
 
-CHARACTER_SETS = ("us-ascii", "iso-8859-1", "utf-8", "utf-16be", "utf-16le", "utf-16", "utf-32")
+CHARACTER_SETS = ("us-ascii", "iso-8859-1", "utf-8", "utf-16be", "utf-16le", "utf-16")
 URL_PARTS = ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO")
 NAMESPACES = {
     "dns": uuid.NAMESPACE_DNS,

@@ -236,7 +236,7 @@ def _format(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         raise ExpressionRefusal(
             arguments[0].start,
             f"the format has {refused}, which is not supported",
-            "use %d %x %X %o %e %f %s %S %b %% %n",
+            "use %d, %f and %s with the flags `-`, `0` and `,`, %% and %n",
         ) from refused
     for piece in pieces:
         if not piece.conversion:
