@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.expressions.compiled.test_edges import evaluate
-from tidegate.expressions.remarks import find_remarks
+from tidegate.expressions.parse import find_remarks
 
 MASKED = r"regexp_replace(s, '(..).*', '{}*')"
 

@@ -12,7 +12,16 @@ from typing import Final
 import msgspec
 
 from tidegate.datatypes import NESTED, DataType
-from tidegate.expressions.expression import Call, Cast, ColumnReference, Expression, FieldAccess, Lambda, Literal
+from tidegate.expressions.expression import (
+    Call,
+    Cast,
+    ColumnReference,
+    Expression,
+    FieldAccess,
+    Lambda,
+    Literal,
+    parts_of,
+)
 
 MAX_VALUE_BYTES: Final = 16 << 20
 """The maximum size of one result of a function that enlarges its arguments: a record with a larger result fails."""
@@ -200,14 +209,9 @@ def multiplies(call: Call) -> bool:
 
 
 def _identities(expression: Expression) -> Iterator[tuple[str, Bound]]:
-    match expression:
-        case ColumnReference(name=name, type=kind):
-            yield name, derive_identity(name, kind)
-        case FieldAccess(base=part) | Cast(operand=part) | Lambda(body=part):
-            yield from _identities(part)
-        case Call(arguments=arguments):
-            for argument in arguments:
-                yield from _identities(argument)
+    for part in parts_of(expression):
+        if isinstance(part, ColumnReference):
+            yield part.name, derive_identity(part.name, part.type)
 
 
 _ELEMENT = "->"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 
 import msgspec
@@ -152,20 +153,37 @@ def with_source(expression: Expression, text: str) -> Expression:
     return expression
 
 
+def children_of(expression: Expression) -> tuple[Expression, ...]:
+    """Returns the parts of which an expression directly consists."""
+    match expression:
+        case FieldAccess(base=part) | Cast(operand=part) | Lambda(body=part):
+            return (part,)
+        case Call(arguments=arguments):
+            return arguments
+    return ()
+
+
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """Yields an expression and all its parts, each before its own."""
+    yield expression
+    for child in children_of(expression):
+        yield from parts_of(child)
+
+
+def column_types_of(expression: Expression) -> dict[str, DataType]:
+    """Returns the input columns that an expression reads, with their types."""
+    if isinstance(expression, ColumnReference):
+        return {expression.name: expression.type}
+    found = {name: kind for child in children_of(expression) for name, kind in column_types_of(child).items()}
+    if isinstance(expression, Lambda):
+        hidden = {name for name, _ in expression.parameters}
+        return {name: kind for name, kind in found.items() if name not in hidden}
+    return found
+
+
 def columns_of(expression: Expression | None) -> frozenset[str]:
     """Returns the input columns that an expression reads."""
-    match expression:
-        case ColumnReference(name=name):
-            return frozenset([name])
-        case FieldAccess(base=base):
-            return columns_of(base)
-        case Call(arguments=arguments):
-            return frozenset().union(*map(columns_of, arguments))
-        case Cast(operand=operand):
-            return columns_of(operand)
-        case Lambda(parameters=parameters, body=body):
-            return columns_of(body) - {name for name, _ in parameters}
-    return frozenset()
+    return frozenset() if expression is None else frozenset(column_types_of(expression))
 
 
 _INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
@@ -262,21 +280,13 @@ def _can_overflow(call: Call) -> bool:
 def can_fail(expression: Expression) -> bool:
     """Returns whether evaluation may fail for some record. A cheap over-estimate: False is always correct."""
     match expression:
-        case FieldAccess(base=base):
-            return can_fail(base)
-        case Cast(operand=operand, type=target, attempt=attempt):
-            return can_fail(operand) or (not attempt and cast_can_fail(operand.type, target))
+        case Cast(operand=operand, type=target, attempt=False) if cast_can_fail(operand.type, target):
+            return True
         case Call(function=function, arguments=arguments):
-            own = (
-                function in _FALLIBLE
-                or can_be_too_large(expression)
-                or _can_overflow(expression)
-                or (function in _DIVISIONS and not divides_safely(function, arguments[1]))
-            )
-            return own or any(map(can_fail, arguments))
-        case Lambda(body=body):
-            return can_fail(body)
-    return False
+            divides = function in _DIVISIONS and not divides_safely(function, arguments[1])
+            if divides or function in _FALLIBLE or can_be_too_large(expression) or _can_overflow(expression):
+                return True
+    return any(map(can_fail, children_of(expression)))
 
 
 MAX_TEXT_CHARACTERS = 120

@@ -8,7 +8,7 @@ does not use Polars.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -19,16 +19,17 @@ from tidegate.expressions.errors import ExpressionError, ExpressionRefusal
 from tidegate.expressions.expression import (
     AggregateCall,
     Call,
-    Cast,
     ColumnReference,
     Expression,
     FieldAccess,
     Lambda,
     Literal,
+    children_of,
     text_of,
     with_source,
 )
 from tidegate.expressions.functions import REGISTRY, Argument, Function, Site
+from tidegate.expressions.functions.text import GROUP
 from tidegate.expressions.intervals import MONTHS, TAKING_MONTHS
 from tidegate.expressions.syntax import OF_OTHER_ROWS, derive_syntax
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
@@ -103,7 +104,15 @@ TOTALS_ELSEWHERE = {
 }
 """Aggregate functions from other engines, and their replacements."""
 
-__all__ = ["ExpressionError", "check_alone", "parse_aggregate", "parse_expression", "parse_qualified", "qualified_name"]
+__all__ = [
+    "ExpressionError",
+    "check_alone",
+    "find_remarks",
+    "parse_aggregate",
+    "parse_expression",
+    "parse_qualified",
+    "qualified_name",
+]
 
 
 def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
@@ -172,6 +181,32 @@ def check_alone(text: str, *, aggregate: bool) -> None:
     _placed(text, lambda: _check_functions(derive_syntax(text), aggregate=aggregate))
 
 
+def find_remarks(text: str) -> tuple[ExpressionError, ...]:
+    """Returns remarks on what is valid but probably not meant; none if the text is not an expression."""
+    try:
+        return tuple(remark.within(text) for remark in _remarks(derive_syntax(text)))
+    except (ExpressionRefusal, RecursionError):
+        return ()
+
+
+def _remarks(tree: Syntax) -> Iterator[ExpressionRefusal]:
+    match tree:
+        case Member(base=inner) | CastTo(operand=inner) | Arrow(body=inner):
+            yield from _remarks(inner)
+        case Apply(function=function, arguments=arguments):
+            if function == "regexp_replace" and len(arguments) == 3 and isinstance(arguments[2], Constant):
+                yield from _groups(arguments[2])
+            for argument in arguments:
+                yield from _remarks(argument)
+
+
+def _groups(replacement: Constant) -> Iterator[ExpressionRefusal]:
+    found = GROUP.search(f"{replacement.value}") or GROUP.search(replacement.lost)
+    if found:
+        problem = f"`{found[0]}` in a replacement is the text `{found[1]}`, not a group"
+        yield ExpressionRefusal(replacement.start, problem, f"write `${found[1]}` for the group")
+
+
 _T = TypeVar("_T")
 
 
@@ -223,23 +258,10 @@ def _bounded(start: int, expression: Expression) -> Expression:
         nodes += len(level)
         if nodes > MAX_NODES:
             raise ExpressionRefusal(start, f"the expression has more than {MAX_NODES} parts", "split it into two steps")
-        level = [child for one in level for child in _children(one)]
+        level = [child for one in level for child in children_of(one)]
         if not level:
             return expression
     raise ExpressionRefusal(start, f"the expression is deeper than {MAX_TREE_DEPTH}", "split it into two steps")
-
-
-def _children(expression: Expression) -> tuple[Expression, ...]:
-    match expression:
-        case FieldAccess(base=base):
-            return (base,)
-        case Cast(operand=operand):
-            return (operand,)
-        case Call(arguments=arguments):
-            return arguments
-        case Lambda(body=body):
-            return (body,)
-    return ()
 
 
 class _Scope:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from tidegate.datatypes import STRING
-from tidegate.expressions.expression import Call, Cast, Expression, FieldAccess, Lambda, Literal
+from tidegate.expressions.expression import Call, Expression, Literal, children_of, parts_of
 
 SECRET: Final = "secret"  # noqa: S105  # the name of a function
 CIPHERS: Final = frozenset({"aes_encrypt", "aes_decrypt", "try_aes_decrypt"})
@@ -54,38 +54,30 @@ def name_and_form(call: Call) -> tuple[str, str]:
 
 def find_secrets(expression: Expression, *, is_key: bool = False) -> Iterator[tuple[Call, bool]]:
     """Yields every `secret(...)` in an expression, and whether it is used as a key."""
-    match expression:
-        case Call(function=function, arguments=arguments):
-            if function == SECRET:
-                yield expression, is_key
-                return
-            for index, argument in enumerate(arguments):
-                yield from find_secrets(argument, is_key=function in CIPHERS and index == 1)
-        case Cast(operand=part) | FieldAccess(base=part) | Lambda(body=part):
-            yield from find_secrets(part)
+    if isinstance(expression, Call) and expression.function == SECRET:
+        yield expression, is_key
+        return
+    is_cipher = isinstance(expression, Call) and expression.function in CIPHERS
+    for index, part in enumerate(children_of(expression)):
+        yield from find_secrets(part, is_key=is_cipher and index == 1)
 
 
 def find_encrypted(expression: Expression) -> Iterator[Expression]:
     """Yields what an expression encrypts or decrypts with a `secret(...)`."""
-    match expression:
-        case Call(function=function, arguments=arguments):
-            if function in CIPHERS and any(find_secrets(arguments[1])):
-                yield arguments[0]
-            for argument in arguments:
-                yield from find_encrypted(argument)
-        case Cast(operand=part) | FieldAccess(base=part) | Lambda(body=part):
-            yield from find_encrypted(part)
+    for part in parts_of(expression):
+        if isinstance(part, Call) and part.function in CIPHERS and any(find_secrets(part.arguments[1])):
+            yield part.arguments[0]
 
 
 def is_random(expression: Expression) -> bool:
     """Returns whether the value differs when it is computed again, because an initialization vector is drawn for it."""
-    match expression:
-        case Call(function="aes_encrypt", arguments=(_, _, mode, _, iv, _)) if _is_text(iv, ""):
-            return not _is_text(mode, "ECB") or any(map(is_random, expression.arguments))
-        case Call(arguments=arguments):
-            return any(map(is_random, arguments))
-        case Cast(operand=part) | FieldAccess(base=part) | Lambda(body=part):
-            return is_random(part)
+    return any(map(_draws, parts_of(expression)))
+
+
+def _draws(part: Expression) -> bool:
+    match part:
+        case Call(function="aes_encrypt", arguments=(_, _, mode, _, iv, _)):
+            return _is_text(iv, "") and not _is_text(mode, "ECB")
     return False
 
 

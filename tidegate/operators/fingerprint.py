@@ -19,12 +19,20 @@ from typing import Final
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.expression import Call, Cast, ColumnReference, Expression, FieldAccess, Lambda, Literal
+from tidegate.expressions.expression import (
+    Call,
+    Cast,
+    ColumnReference,
+    Expression,
+    FieldAccess,
+    Lambda,
+    Literal,
+    children_of,
+)
 
 VERSION: Final = 1
 _DIGEST_BYTES: Final = 8
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-"""A format whose text for a negative integer depends on the integer's width."""
 
 EVENT_TIME: Final = "the event time"
 """The name of the part of a fingerprint that covers event time. If a step depends on event time only before or only
@@ -158,14 +166,7 @@ def _form_of(kind: DataType) -> str:
 
 def _lambda_depth(expression: Expression) -> int:
     """Returns how deeply lambda functions are nested in an expression."""
-    match expression:
-        case FieldAccess(base=operand) | Cast(operand=operand):
-            return _lambda_depth(operand)
-        case Call(arguments=arguments):
-            return max(map(_lambda_depth, arguments), default=0)
-        case Lambda(body=body):
-            return 1 + _lambda_depth(body)
-    return 0
+    return isinstance(expression, Lambda) + max(map(_lambda_depth, children_of(expression)), default=0)
 
 
 def digest(*parts: str) -> str:

@@ -17,7 +17,7 @@ from tidegate.config.fields.backoff import derive_waits_ms
 from tidegate.config.fields.units import render_duration
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, StepSettings
-from tidegate.expressions.remarks import find_remarks
+from tidegate.expressions.parse import find_remarks
 from tidegate.formats.keys import AVRO
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import MAIN_CLUSTER, OperatorName

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 import msgspec
 import polars as pl
 
-from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.compiler import compile_projection
-from tidegate.expressions.expression import Call, Cast, ColumnReference, Expression, FieldAccess, Lambda, columns_of
+from tidegate.expressions.expression import Call, Expression, Lambda, children_of, column_types_of, columns_of
 from tidegate.expressions.secrets import find_secrets, put_stand_ins
 from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import polars_type
@@ -29,7 +28,8 @@ def find_problem(expression: Expression) -> str:
     try:
         expression = put_stand_ins(expression)
         compiled = compile_projection([("value", expression)])
-        schema = {name: polars_type(kind) for name, kind in _columns(expression)} | {"__tidegate_offset": pl.Int64()}
+        kinds = column_types_of(expression)
+        schema = {name: polars_type(kind) for name, kind in kinds.items()} | {"__tidegate_offset": pl.Int64()}
         for height in (0, 1):
             found, _ = compiled.apply(pl.DataFrame({name: [None] * height for name in schema}, schema=schema))
             if found["value"].dtype != polars_type(expression.type):
@@ -37,20 +37,6 @@ def find_problem(expression: Expression) -> str:
         return next((failure for part in _constants(expression) if (failure := _failure(part))), "")
     except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001  # any error is a finding
         return f"cannot be computed: {type(error).__name__}: {first_line(error)}"
-
-
-def _columns(expression: Expression) -> Iterator[tuple[str, DataType]]:
-    match expression:
-        case ColumnReference(name=name, type=kind):
-            yield name, kind
-        case FieldAccess(base=operand) | Cast(operand=operand):
-            yield from _columns(operand)
-        case Call(arguments=arguments):
-            for argument in arguments:
-                yield from _columns(argument)
-        case Lambda(parameters=parameters, body=body):
-            own = {name for name, _ in parameters}
-            yield from ((name, kind) for name, kind in _columns(body) if name not in own)
 
 
 def _constants(expression: Expression) -> Iterator[Expression]:
@@ -63,12 +49,10 @@ def _constants(expression: Expression) -> Iterator[Expression]:
     if not columns_of(expression) and next(find_secrets(expression), None) is None:
         yield expression
         return
-    match expression:
-        case FieldAccess(base=operand) | Cast(operand=operand):
-            yield from _constants(operand)
-        case Call(function=function, arguments=arguments):
-            for argument in arguments[:1] if function in _DECIDED_BY_FIRST else arguments:
-                yield from _constants(argument)
+    children = children_of(expression)
+    decided = isinstance(expression, Call) and expression.function in _DECIDED_BY_FIRST
+    for child in children[:1] if decided else children:
+        yield from _constants(child)
 
 
 def _failure(constant: Expression) -> str:

@@ -9,7 +9,6 @@ from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression
 from tidegate.expressions.functions.core import Argument, Site, resolves, simple
 from tidegate.expressions.patterns import KINDS, PatternRefused, derive_format
-from tidegate.expressions.remarks import GROUP
 from tidegate.expressions.typing_rules import INTEGRAL
 from tidegate.formats.java_regex import (
     RegexRefused,
@@ -21,6 +20,8 @@ from tidegate.formats.java_regex import (
 
 STRINGS = DataType("array", element=STRING)
 MAX_REPEAT = 10_000
+GROUP = re.compile(r"\\([0-9])")
+"""The group syntax of other engines in a replacement. In Spark's `regexp_replace` it is the digit itself."""
 
 simple("text", STRING, "upper", "lower", "initcap", "trim", "ltrim", "rtrim")
 simple("text text?", STRING, "btrim", "trim leading", "trim trailing")
