@@ -23,8 +23,7 @@ from tidegate.expressions.aggregates import AGGREGATES
 from tidegate.expressions.compiled import compile_projection
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.functions import REGISTRY
-from tidegate.expressions.parse import ExpressionError, parse_aggregate, parse_expression, parse_qualified
-from tidegate.expressions.remarks import find_remarks
+from tidegate.expressions.parse import ExpressionError, find_remarks, parse_aggregate, parse_expression, parse_qualified
 from tidegate.expressions.secrets import put_stand_ins
 from tidegate.formats.columns import polars_type
 from tidegate.plan.build import check_pipeline

@@ -9,7 +9,9 @@ from __future__ import annotations
 import datetime
 import math
 import re
+import struct
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
@@ -29,6 +31,10 @@ TRUE: Final = ("t", "true", "y", "yes", "1")
 FALSE: Final = ("f", "false", "n", "no", "0")
 """The text in lower case."""
 
+_FLOAT_MAX: Final = float(2**128 - 2**104)
+_FLOAT_MAX_BITS: Final = 0x7F7FFFFF
+_FLOAT_LIMIT: Final = Fraction(2**128 - 2**103)
+"""Numbers from here on are nearer to infinity than to the greatest float."""
 _JAVA_INT_LIMIT: Final = 1 << 31
 DIGITS_MAX: Final = 30
 """More than any type has."""
@@ -65,6 +71,17 @@ def double_of_text(text: str) -> float | None:
     if re.fullmatch(INFINITE, text):
         return -math.inf if text.startswith("-") else math.inf
     return float(text.rstrip("df")) if re.fullmatch(DOUBLE, text) else None
+
+
+def nearest_float(number: Decimal) -> float:
+    """Returns the 32-bit float nearest to a number, ties to even. Converting by way of a double would round twice."""
+    exact = abs(Fraction(number))
+    if exact >= _FLOAT_LIMIT:
+        return -math.inf if number < 0 else math.inf
+    (bits,) = struct.unpack("<i", struct.pack("<f", min(float(exact), _FLOAT_MAX)))
+    near = struct.unpack("<3f", struct.pack("<3i", max(0, bits - 1), bits, min(bits + 1, _FLOAT_MAX_BITS)))
+    found: float = min(near, key=lambda one: (abs(Fraction(one) - exact), struct.pack("<f", one)[0] & 1))
+    return -found if number < 0 else found
 
 
 def decimal_of_text(text: str) -> Decimal | None:

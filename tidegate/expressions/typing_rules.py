@@ -7,10 +7,8 @@ compares every pair with Spark itself. `decimal_types.py` has the rules between 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from fractions import Fraction
 from functools import partial
 
 from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, INTERVALS, STRING, TIMESTAMP, TIMESTAMP_NTZ, VOID, DataType
@@ -24,6 +22,7 @@ from tidegate.expressions.text_values import (
     decimal_of_text,
     double_of_text,
     integer_of_text,
+    nearest_float,
     timestamp_of_text,
 )
 
@@ -153,7 +152,7 @@ def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
         return _decimal_literal(start, literal, target)
     if literal.type.kind == "decimal" and kind in FRACTIONAL:
         number = Decimal(str(value))
-        return Literal(float(number) if kind == "double" else _nearest_float(number), target)
+        return Literal(float(number) if kind == "double" else nearest_float(number), target)
     if literal.type.kind in INTEGRAL and isinstance(value, int):
         if kind in LIMITS and not -LIMITS[kind] <= value < LIMITS[kind]:
             raise ExpressionRefusal(start, f"{value} does not fit into {target}", "choose a wider type")
@@ -197,15 +196,6 @@ _OF_TEXT: Mapping[str, Callable[[str], bool | float | None]] = {
     "timestamp": timestamp_of_text,
     "timestamp_ntz": partial(timestamp_of_text, zone=False),
 }
-
-
-def _nearest_float(number: Decimal) -> float:
-    """Returns the 32-bit float nearest to a decimal, ties to even. Converting via 64 bits would round twice."""
-    (bits,) = struct.unpack("<i", struct.pack("<f", abs(float(number))))
-    near = [struct.unpack("<f", struct.pack("<i", bits + step))[0] for step in (-1, 0, 1) if bits + step >= 0]
-    exact = abs(Fraction(number))
-    found: float = min(near, key=lambda one: (abs(Fraction(one) - exact), struct.pack("<f", one)[0] & 1))
-    return -found if number < 0 else found
 
 
 def literal_as_decimal(literal: Literal) -> Literal:

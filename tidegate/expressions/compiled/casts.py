@@ -7,8 +7,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 import polars as pl
 
 from tidegate.datatypes import DATE, FIRST_MOMENT, LAST_MOMENT, MAX_PRECISION, DataType
-from tidegate.expressions.compiled.arithmetic import FRACTIONAL, LIMITS, exact_quotient
-from tidegate.expressions.compiled.calendar import within_calendar
+from tidegate.expressions.compiled.calendar import date_of_text, text_of_timestamp, timestamp_of_text, within_calendar
 from tidegate.expressions.compiled.compiled import Compiled, FailingRows, strict
 from tidegate.expressions.compiled.decimals import (
     below,
@@ -22,7 +21,7 @@ from tidegate.expressions.compiled.decimals import (
     unscaled,
 )
 from tidegate.expressions.compiled.json_text import java_double
-from tidegate.expressions.compiled.time_text import date_of_text, text_of_timestamp, timestamp_of_text
+from tidegate.expressions.compiled.operators import FRACTIONAL, LIMITS, exact_quotient
 from tidegate.expressions.decimal_types import fitted
 from tidegate.expressions.expression import Call, Cast, cast_can_fail
 from tidegate.expressions.text_values import (

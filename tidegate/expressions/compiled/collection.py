@@ -14,7 +14,6 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import ELEMENT_BYTES, ELEMENTS_MAX
-from tidegate.expressions.compiled.comparisons import compared
 from tidegate.expressions.compiled.compiled import (
     Compiled,
     FailingRows,
@@ -22,21 +21,28 @@ from tidegate.expressions.compiled.compiled import (
     compiles,
     eager,
     fitting,
+    plain,
     sequence,
     strict,
     total_bytes,
     with_rows_of,
 )
+from tidegate.expressions.compiled.operators import compared
 from tidegate.expressions.compiled.rowwise import RowFailed, by_row
 from tidegate.expressions.compiled.text import null_if_any_null
 from tidegate.expressions.expression import Call, Literal, can_be_too_large
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 
-
-@compiles("size")
-def _size(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.list.len().cast(pl.Int32))
+plain(
+    {
+        "size": lambda array: array.list.len().cast(pl.Int32),
+        "array_compact": lambda array: array.list.drop_nulls(),
+        "map_keys": lambda entries: entries.list.eval(pl.element().struct.field("key")),
+        "map_values": lambda entries: entries.list.eval(pl.element().struct.field("value")),
+        "map_entries": lambda entries: entries,
+    }
+)
 
 
 @compiles("[]", "get")
@@ -141,11 +147,6 @@ def _concat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return fitting(
         call, arguments, size, lambda inputs: strict(call, inputs, pl.concat_list([one.value for one in inputs]))
     )
-
-
-@compiles("array_compact")
-def _compact(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.list.drop_nulls())
 
 
 @compiles("array_sort", "sort_array")
@@ -321,16 +322,6 @@ def _hits(pairs: pl.Series, value: pl.Expr) -> pl.Series:
     entries = frame.filter(pl.col("m").list.len() > 0).explode("m")
     found = entries.filter(pl.col("m").struct.field("key") == pl.col("k")).select("row", value.alias("value"))
     return frame.select("row").join(found, on="row", how="left", maintain_order="left")["value"]
-
-
-@compiles("map_keys")
-def _keys(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.list.eval(pl.element().struct.field("key")))
-
-
-@compiles("map_values")
-def _all_values(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.list.eval(pl.element().struct.field("value")))
 
 
 @compiles("map")

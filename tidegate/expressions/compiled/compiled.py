@@ -7,9 +7,9 @@ keeps Spark from evaluating that part: NULL in an earlier argument, or a branch 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Protocol
 
@@ -151,6 +151,17 @@ def strict(source: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tu
     failures = list(sequence(arguments))
     failures += [FailingRows.of(kind, source, condition) for kind, condition in own]
     return Compiled(value, source, tuple(failures))
+
+
+def plain(functions: Mapping[str, Callable[..., pl.Expr]]) -> None:
+    """Registers functions that are NULL if an argument is NULL, and cannot fail, by their expressions of the values."""
+    for name, function in functions.items():
+        compiles(name)(partial(_plain, function))
+
+
+def _plain(function: Callable[..., pl.Expr], call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    first, *others = arguments
+    return strict(call, arguments, function(with_rows_of(first, others), *(one.value for one in others)))
 
 
 def sequence(arguments: Sequence[Compiled]) -> list[FailingRows]:

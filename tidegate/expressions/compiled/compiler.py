@@ -1,4 +1,4 @@
-"""The compiler from typed expressions to `Compiled`: columns, literals, and the nodes that control what is evaluated.
+"""The compiler from typed expressions to `Compiled`: columns, literals, and the stages in which parts are computed.
 
 The functions are in the modules imported below, one per family, under the same names as in `functions`. Each module
 registers its functions in `COMPILERS`. `Projection` (for select) and `Predicate` (for where) apply compiled expressions
@@ -16,18 +16,17 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled import (
-    arithmetic,
     codecs,
     collection,
-    comparisons,
     intervals,
     json_functions,
     number,
+    operators,
     text,
     time,
 )
 from tidegate.expressions.compiled.casts import compile_cast
-from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, FailingRows, compiles
+from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, FailingRows
 from tidegate.expressions.expression import (
     Call,
     Cast,
@@ -42,13 +41,12 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 GROUPS = (
-    arithmetic,
     codecs,
     collection,
-    comparisons,
     intervals,
     json_functions,
     number,
+    operators,
     text,
     time,
 )
@@ -189,68 +187,6 @@ def column_named(name: str) -> pl.Expr:
     if name == "*" or (name.startswith("^") and name.endswith("$")):  # Polars reads these as patterns
         return pl.selectors.by_name(name).as_expr()
     return pl.col(name)
-
-
-@compiles("and", "or")
-def _logic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Compiles AND and OR: the right side is not evaluated if the left side decides."""
-    left, right = arguments
-    decides = call.function == "or"
-    value = left.value | right.value if decides else left.value & right.value
-    undecided = left.value.ne_missing(decides)
-    return Compiled(value, call, (*left.failures, *(failure.guarded(undecided) for failure in right.failures)))
-
-
-@compiles("case")
-def _case(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Compiles CASE (condition, value, ..., default): only the taken branch is evaluated, and no condition after it."""
-    conditions, values = arguments[0:-1:2], [*arguments[1::2], arguments[-1]]
-    failures: list[FailingRows] = []
-    open_yet: pl.Expr | None = None
-    value = values[-1].value
-    for condition, branch in zip(conditions, values, strict=False):
-        here = condition.value.eq_missing(True)
-        failures += _guard_all(condition.failures, open_yet)
-        failures += _guard_all(branch.failures, here if open_yet is None else open_yet & here)
-        open_yet = ~here if open_yet is None else open_yet & ~here
-    failures += _guard_all(values[-1].failures, open_yet)
-    for condition, branch in reversed(list(zip(conditions, values, strict=False))):
-        value = pl.when(condition.value).then(branch.value).otherwise(value)
-    return Compiled(value, call, tuple(failures))
-
-
-def _guard_all(failures: Sequence[FailingRows], guard: pl.Expr | None) -> Sequence[FailingRows]:
-    return failures if guard is None else [failure.guarded(guard) for failure in failures]
-
-
-@compiles("coalesce")
-def _coalesce(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    failures: list[FailingRows] = []
-    open_yet: pl.Expr | None = None
-    for argument in arguments:
-        failures += _guard_all(argument.failures, open_yet)
-        missing = argument.value.is_null()
-        open_yet = missing if open_yet is None else open_yet & missing
-    return Compiled(pl.coalesce(*(argument.value for argument in arguments)), call, tuple(failures))
-
-
-@compiles("in")
-def _in(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Compiles IN: compares from the left until one is equal. The result is NULL if none is equal and one was NULL."""
-    subject, *choices = arguments
-    value = comparisons.compared("=", subject, choices[0])
-    open_yet = subject.value.is_not_null()
-    failures = list(subject.failures)
-    for index, choice in enumerate(choices):
-        failures += _guard_all(choice.failures, open_yet)
-        if index:
-            value = value | comparisons.compared("=", subject, choice)
-        if any(later.failures for later in choices[index + 1 :]):
-            open_yet = open_yet & comparisons.compared("=", subject, choice).ne_missing(True)
-    plain = [choice.constant for choice in choices]
-    if len(choices) > 2 and None not in plain and subject.type.kind in ("string", "int", "bigint"):
-        value = subject.value.is_in(pl.Series(plain, dtype=polars_type(subject.type)).implode())
-    return Compiled(value, call, tuple(failures))
 
 
 _FAILED = "__tidegate_failed"

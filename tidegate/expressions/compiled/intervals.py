@@ -13,7 +13,7 @@ import polars as pl
 
 from tidegate.datatypes import DATE
 from tidegate.expressions.compiled.calendar import DAY, days_of, outside_calendar, within_calendar
-from tidegate.expressions.compiled.compiled import Compiled, compiles, strict
+from tidegate.expressions.compiled.compiled import Compiled, compiles, plain, strict
 from tidegate.expressions.compiled.decimals import signed
 from tidegate.expressions.compiled.rowwise import RowFailed, by_row
 from tidegate.expressions.expression import Call
@@ -107,11 +107,11 @@ def _scaled_by_decimal(interval: int, number: Decimal, *, divides: bool, limit: 
     return found
 
 
-@compiles("days_of_interval")
-def _days(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    micros = arguments[0].value.to_physical()
-    days = pl.when(micros < 0).then(-(-micros // DAY)).otherwise(micros // DAY)
-    return strict(call, arguments, days.cast(pl.Int32))
+def _truncated(number: pl.Expr, unit: int) -> pl.Expr:
+    return pl.when(number < 0).then(-(-number // unit)).otherwise(number // unit)
+
+
+plain({"days_of_interval": lambda interval: _truncated(interval.to_physical(), DAY).cast(pl.Int32)})
 
 
 @compiles("add_months")
@@ -187,10 +187,6 @@ def _timestamp_difference(call: Call, arguments: Sequence[Compiled]) -> Compiled
         return strict(call, (start, end), _truncated(last - first, MICROSECONDS[unit]))
     value, outside = _months_between(start, end)
     return strict(call, (start, end), _truncated(value, _MONTHS[unit]), (FailureKind.DATETIME_OVERFLOW, outside))
-
-
-def _truncated(number: pl.Expr, unit: int) -> pl.Expr:
-    return pl.when(number < 0).then(-(-number // unit)).otherwise(number // unit)
 
 
 def _months_between(start: Compiled, end: Compiled) -> tuple[pl.Expr, pl.Expr]:

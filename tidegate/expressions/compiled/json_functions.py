@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import datetime
-import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, DataType
@@ -18,6 +16,7 @@ from tidegate.expressions.compiled.json_text import (
     Number,
     TooDeep,
     java_double,
+    java_float,
     number_of,
     quoted,
     read_json,
@@ -26,14 +25,13 @@ from tidegate.expressions.compiled.json_text import (
 from tidegate.expressions.compiled.rowwise import RowFailed, by_row, text_within_limit, within_limit
 from tidegate.expressions.expression import Call
 from tidegate.expressions.patterns import Path, derive_path
-from tidegate.expressions.text_values import date_of_text, moment_of_text
+from tidegate.expressions.text_values import date_of_text, moment_of_text, nearest_float
 from tidegate.formats.failures import FailureKind
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  # for values without a zone
 _LIMITS = {"smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
 _DOUBLES = {"NaN": "NaN", "+INF": "Infinity", "+Infinity": "Infinity", "Infinity": "Infinity"}
 _DOUBLES |= {"-INF": "-Infinity", "-Infinity": "-Infinity"}
-_FLOAT_MAX = Fraction(2**128 - 2**103)
 
 
 class NoValue(Exception):
@@ -152,23 +150,10 @@ def _double(value: Any) -> float:
 
 
 def _float(value: Any) -> float:
-    """Returns the nearest float in a single rounding: converting via a double would round twice."""
     double = _double(value)
     if not isinstance(value, Number) or double in (0.0, float("inf"), float("-inf")) or double != double:
         return double  # the exponent of a number this small may be too large for a Fraction
-    exact = Fraction(Decimal(value))
-    if abs(exact) >= _FLOAT_MAX:
-        return float("-inf") if exact < 0 else float("inf")
-    try:
-        near = struct.unpack("<f", struct.pack("<f", double))[0]
-    except OverflowError:
-        near = struct.unpack("<f", struct.pack("<I", 0x7F7FFFFF))[0]
-    bits = struct.unpack("<i", struct.pack("<f", abs(near)))[0]
-    around = [
-        struct.unpack("<f", struct.pack("<i", one))[0] for one in (bits - 1, bits, bits + 1) if 0 <= one < 0x7F800000
-    ]
-    found: float = min(around, key=lambda one: (abs(Fraction(one) - abs(exact)), struct.pack("<f", one)[0] & 1))
-    return -found if str(value).startswith("-") and (found or "." in value or "e" in value.lower()) else found
+    return nearest_float(Decimal(value))
 
 
 def _date(value: Any) -> int:
@@ -250,21 +235,6 @@ def _text_of_float(value: float) -> str:
     if value != value or value in (float("inf"), float("-inf")):
         return _text_of_double(value)
     return java_float(value)
-
-
-def java_float(value: float) -> str:
-    """Formats a 32-bit float as Java does."""
-    if value != value or value in (float("inf"), float("-inf")):
-        return java_double(value)
-    shortest = repr(value)
-    for digits in range(1, 10):
-        shortest = f"{value:.{digits}g}"
-        try:
-            if struct.pack("<f", float(shortest)) == struct.pack("<f", value):
-                break
-        except OverflowError:
-            continue
-    return java_double(value, format(Decimal(shortest), "f"))
 
 
 _READING = (FailureKind.TOO_DEEP, FailureKind.RESULT_TOO_LARGE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -235,6 +236,21 @@ def java_double(number: float, shortest: str = "") -> str:
     power = len(digits) - 1 + int(exponent)
     fraction = "".join(map(str, digits[1:])) or "0"
     return f"{'-' * sign}{digits[0]}.{fraction}E{power}"
+
+
+def java_float(value: float) -> str:
+    """Formats a 32-bit float as Java does."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return java_double(value)
+    shortest = repr(value)
+    for digits in range(1, 10):
+        shortest = f"{value:.{digits}g}"
+        try:
+            if struct.pack("<f", float(shortest)) == struct.pack("<f", value):
+                break
+        except OverflowError:
+            continue
+    return java_double(value, format(Decimal(shortest), "f"))
 
 
 def quoted(text: str) -> str:

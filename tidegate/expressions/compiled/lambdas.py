@@ -21,7 +21,7 @@ from tidegate.expressions.bounds import (
     derive_body_bound,
     multiplies,
 )
-from tidegate.expressions.compiled.compiled import Compiled, compiles, failure_text, sequence, strict
+from tidegate.expressions.compiled.compiled import Compiled, compiles, failure_text, sequence
 from tidegate.expressions.compiled.compiler import column_named, compile_projection
 from tidegate.expressions.compiled.rowwise import outcome_series
 from tidegate.expressions.expression import Call, Lambda, columns_of, text_of
@@ -293,12 +293,6 @@ def _stepped(body: Body, frame: pl.DataFrame, elements: pl.DataFrame, failures: 
     found, failed, _ = body.apply(frame, elements)
     failures |= {row: failure for row, (_, failure) in failed.items()}
     return found.drop(INDEX)
-
-
-@compiles("map_entries")
-def _as_entries(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Compiles map_entries: a map is stored as its entries."""
-    return strict(call, arguments, arguments[0].value)
 
 
 _FINISH: dict[str, Finish] = {

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 
 import polars as pl
 
-from tidegate.expressions.compiled.arithmetic import dividing, integer_remainder
 from tidegate.expressions.compiled.casts import decimal_to_whole, rounded_decimal
-from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
+from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, plain, strict
 from tidegate.expressions.compiled.decimals import decimal_arithmetic
+from tidegate.expressions.compiled.operators import dividing, integer_remainder
+from tidegate.expressions.compiled.rowwise import by_row
 from tidegate.expressions.expression import Call
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
@@ -49,8 +50,7 @@ def _round_half_even(call: Call, arguments: Sequence[Compiled]) -> Compiled:
             return number
         return float(Decimal(repr(number)).quantize(step, context=_HALF_EVEN)) + 0.0
 
-    value = _exact(arguments[0].value.cast(pl.Float64), each)
-    return strict(call, arguments[:1], value.cast(polars_type(call.type)))
+    return by_row(call, arguments[:1], each)
 
 
 class _RoundHalfUp:
@@ -103,42 +103,30 @@ def _to_bigint(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 _TWO_ROWS = pl.Series([1.0, 1.0])
 
 
-def _positive(value: pl.Expr) -> pl.Expr:
-    """Returns NULL for numbers that have no logarithm. NaN stays."""
-    return pl.when(value > 0).then(value)
+plain(
+    {
+        "sqrt": pl.Expr.sqrt,
+        "cbrt": pl.Expr.cbrt,
+        "exp": pl.Expr.exp,
+        "ln": lambda value: pl.when(value > 0).then(value).log(),
+        "sin": pl.Expr.sin,
+        "cos": pl.Expr.cos,
+        "tan": pl.Expr.tan,
+        "asin": pl.Expr.arcsin,
+        "acos": pl.Expr.arccos,
+        "atan": pl.Expr.arctan,
+        "radians": pl.Expr.radians,
+        "degrees": pl.Expr.degrees,
+        "sign": lambda value: pl.when(value == 0).then(value).otherwise(value.sign()),
+    }
+)
 
 
-def _exact(value: pl.Expr, function: Callable[[float], float]) -> pl.Expr:
-    """Applies a function of the C library: Polars divides two natural logarithms, and the last two digits are wrong."""
-
-    def each(numbers: pl.Series) -> pl.Series:
-        return pl.Series([None if number is None else function(number) for number in numbers], dtype=pl.Float64)
-
-    return value.map_batches(each, return_dtype=pl.Float64, is_elementwise=True)
-
-
-_PLAIN: dict[str, Callable[[pl.Expr], pl.Expr]] = {
-    "sqrt": pl.Expr.sqrt,
-    "cbrt": pl.Expr.cbrt,
-    "exp": pl.Expr.exp,
-    "ln": lambda value: _positive(value).log(),
-    "log10": lambda value: _exact(_positive(value), math.log10),
-    "log2": lambda value: _exact(_positive(value), math.log2),
-    "sin": pl.Expr.sin,
-    "cos": pl.Expr.cos,
-    "tan": pl.Expr.tan,
-    "asin": pl.Expr.arcsin,
-    "acos": pl.Expr.arccos,
-    "atan": pl.Expr.arctan,
-    "radians": pl.Expr.radians,
-    "degrees": pl.Expr.degrees,
-    "sign": lambda value: pl.when(value == 0).then(value).otherwise(value.sign()),
-}
-
-
-@compiles(*_PLAIN)
-def _plain(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, _PLAIN[call.function](arguments[0].value))
+@compiles("log10", "log2")
+def _logarithm(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Uses the C library: Polars divides two natural logarithms, and the last two digits are wrong."""
+    exact = math.log10 if call.function == "log10" else math.log2
+    return by_row(call, arguments, lambda number: None if number <= 0 else exact(number))
 
 
 @compiles("atan2")

@@ -18,45 +18,35 @@ from tidegate.expressions.compiled.compiled import (
     compiles,
     eager,
     fitting,
+    plain,
     strict,
     total_bytes,
     with_rows_of,
 )
-from tidegate.expressions.compiled.json_functions import java_float
-from tidegate.expressions.compiled.json_text import java_double
+from tidegate.expressions.compiled.json_text import java_double, java_float
 from tidegate.expressions.compiled.rowwise import by_row, text_within_limit
 from tidegate.expressions.expression import Call
 from tidegate.expressions.patterns import Piece, derive_format
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.java_regex import derive_like_regex, derive_rust_regex, derive_rust_replacement
 
-_ONE: dict[str, Callable[[pl.Expr], pl.Expr]] = {
-    "upper": lambda value: value.str.to_uppercase(),
-    "lower": lambda value: value.str.to_lowercase(),
-    "trim": lambda value: value.str.strip_chars(" "),
-    "ltrim": lambda value: value.str.strip_chars_start(" "),
-    "rtrim": lambda value: value.str.strip_chars_end(" "),
-    "reverse": lambda value: value.str.split("").list.reverse().list.join(""),
-}
-_TWO: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
-    "startswith": lambda value, part: value.str.starts_with(part),
-    "endswith": lambda value, part: value.str.ends_with(part),
-}
+plain(
+    {
+        "upper": lambda value: value.str.to_uppercase(),
+        "lower": lambda value: value.str.to_lowercase(),
+        "trim": lambda value: value.str.strip_chars(" "),
+        "ltrim": lambda value: value.str.strip_chars_start(" "),
+        "rtrim": lambda value: value.str.strip_chars_end(" "),
+        "reverse": lambda value: value.str.split("").list.reverse().list.join(""),
+        "startswith": lambda value, part: value.str.starts_with(part),
+        "endswith": lambda value, part: value.str.ends_with(part),
+    }
+)
 _TRIMS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "btrim": lambda value, characters: value.str.strip_chars(characters),
     "trim leading": lambda value, characters: value.str.strip_chars_start(characters),
     "trim trailing": lambda value, characters: value.str.strip_chars_end(characters),
 }
-
-
-@compiles(*_ONE)
-def _one(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, _ONE[call.function](arguments[0].value))
-
-
-@compiles(*_TWO)
-def _two(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, _TWO[call.function](with_rows_of(arguments[0], arguments[1:]), arguments[1].value))
 
 
 @compiles("contains")
@@ -206,40 +196,23 @@ def _split_part(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("md5", "sha1", "sha2")
 def _hash(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Compiles hashes with hashlib, one value after the other: it is written in C and takes about 1 µs per value."""
-    bits = arguments[1].constant if call.function == "sha2" else None
-    name = f"sha{bits or 256}" if call.function == "sha2" else call.function
-    value = arguments[0].value.cast(pl.Binary)
-    return strict(call, arguments, value.map_batches(_Digest(name), return_dtype=pl.String, is_elementwise=True))
+    name = f"sha{arguments[1].constant or 256}" if call.function == "sha2" else call.function
 
+    def each(value: str | bytes) -> str:
+        return hashlib.new(name, value if isinstance(value, bytes) else value.encode()).hexdigest()
 
-class _Digest:
-    """Hexadecimal digests of a column of bytes."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, values: pl.Series) -> pl.Series:
-        digests = [None if value is None else hashlib.new(self._name, value).hexdigest() for value in values]
-        return pl.Series(digests, dtype=pl.String)
+    return by_row(call, arguments[:1], each)
 
 
 @compiles("hex")
 def _hex(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if arguments[0].type.kind == "bigint":
-        digits = arguments[0].value.map_batches(_hex_numbers, return_dtype=pl.String, is_elementwise=True)
-        return strict(call, arguments, digits)
+        return by_row(call, arguments, lambda value: f"{value & 0xFFFF_FFFF_FFFF_FFFF:X}")  # the two's complement
 
     def build(inputs: Sequence[Compiled]) -> Compiled:
         return strict(call, inputs, inputs[0].value.cast(pl.Binary).bin.encode("hex").str.to_uppercase())
 
     return fitting(call, arguments, bytes_of(arguments[0]) * 2, build)
-
-
-def _hex_numbers(values: pl.Series) -> pl.Series:
-    """Formats negative numbers as two's complement of 64 bits."""
-    texts = [None if value is None else f"{value & 0xFFFF_FFFF_FFFF_FFFF:X}" for value in values]
-    return pl.Series(texts, dtype=pl.String)
 
 
 @compiles("unhex")
@@ -261,13 +234,7 @@ def _base64(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("initcap")
 def _initcap(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value = arguments[0].value
-    return strict(call, arguments, value.map_batches(_initcaps, return_dtype=pl.String, is_elementwise=True))
-
-
-def _initcaps(values: pl.Series) -> pl.Series:
-    texts = [None if value is None else " ".join(map(_capital, value.split(" "))) for value in values]
-    return pl.Series(texts, dtype=pl.String)
+    return by_row(call, arguments, lambda text: " ".join(map(_capital, text.split(" "))))
 
 
 def _capital(word: str) -> str:
@@ -281,9 +248,26 @@ def _rust(argument: Compiled) -> str:
     return derive_rust_regex(str(argument.constant)).pattern
 
 
-@compiles("rlike")
-def _matches(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.str.contains(_rust(arguments[1])))
+def _place_of_match(value: pl.Expr, pattern: str) -> pl.Expr:
+    """Returns the position of the first match. Polars returns a position in bytes, so characters are counted."""
+    place = value.str.find(pattern)
+    before = value.cast(pl.Binary).bin.slice(0, place).cast(pl.String)
+    found = pl.when(place.is_not_null()).then(before.str.len_chars() + 1).otherwise(0)
+    return pl.when(value.is_not_null()).then(found.cast(pl.Int32))
+
+
+_OF_PATTERN: dict[str, Callable[[pl.Expr, str], pl.Expr]] = {
+    "rlike": lambda value, pattern: value.str.contains(pattern),
+    "regexp_count": lambda value, pattern: value.str.count_matches(pattern).cast(pl.Int32),
+    "regexp_substr": lambda value, pattern: value.str.extract(pattern, 0),
+    "regexp_instr": _place_of_match,
+    "split": lambda value, pattern: value.str.split(pattern, literal=False),
+}
+
+
+@compiles(*_OF_PATTERN)
+def _of_pattern(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, _OF_PATTERN[call.function](arguments[0].value, _rust(arguments[1])))
 
 
 @compiles("regexp_extract")
@@ -320,31 +304,6 @@ def _extract_all(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if group:
         found = found.list.eval(pl.element().str.extract(pattern, group).fill_null(""))
     return strict(call, arguments, found)
-
-
-@compiles("regexp_count")
-def _count(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.str.count_matches(_rust(arguments[1])).cast(pl.Int32))
-
-
-@compiles("regexp_substr")
-def _first_match(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.str.extract(_rust(arguments[1]), 0))
-
-
-@compiles("regexp_instr")
-def _place_of_match(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Compiles regexp_instr. Polars returns a byte position, so the characters before it are counted."""
-    value = arguments[0].value
-    place = value.str.find(_rust(arguments[1]))
-    before = value.cast(pl.Binary).bin.slice(0, place).cast(pl.String)
-    found = pl.when(place.is_not_null()).then(before.str.len_chars() + 1).otherwise(0).cast(pl.Int32)
-    return strict(call, arguments, pl.when(value.is_not_null()).then(found))
-
-
-@compiles("split")
-def _split(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.str.split(_rust(arguments[1]), literal=False))
 
 
 @compiles("like", "ilike")

@@ -9,11 +9,18 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
-from tidegate.expressions.compiled.calendar import DAY, days_of, is_date, outside_calendar, within_calendar
-from tidegate.expressions.compiled.compiled import Compiled, compiles, strict
+from tidegate.expressions.compiled.calendar import (
+    DAY,
+    days_of,
+    is_date,
+    outside_calendar,
+    text_by_pattern,
+    timestamp_by_pattern,
+    within_calendar,
+)
+from tidegate.expressions.compiled.compiled import Compiled, compiles, plain, strict
 from tidegate.expressions.compiled.decimals import packed
 from tidegate.expressions.compiled.rowwise import RowFailed, by_row
-from tidegate.expressions.compiled.time_text import text_by_pattern, timestamp_by_pattern
 from tidegate.expressions.expression import Call
 from tidegate.expressions.patterns import derive_date_pattern
 from tidegate.formats.columns import TIMESTAMP, polars_type
@@ -37,12 +44,17 @@ _UNITS = {
     "second": "1s", "millisecond": "1ms", "microsecond": "1us",
 }  # fmt: skip
 _MICROS = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
-_EPOCH = {"unix_seconds": 1_000_000, "unix_millis": 1_000, "unix_micros": 1}
 
-
-@compiles(*_FIELDS)
-def _field(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, _FIELDS[call.function](arguments[0].value).cast(pl.Int32))
+plain({name: lambda value, field=field: field(value).cast(pl.Int32) for name, field in _FIELDS.items()})
+plain(
+    {
+        "unix_seconds": lambda value: value.cast(pl.Int64) // 1_000_000,
+        "unix_millis": lambda value: value.cast(pl.Int64) // 1_000,
+        "unix_micros": lambda value: value.cast(pl.Int64),
+        "unix_date": lambda value: value.cast(pl.Int32),
+        "datediff": lambda end, start: end.cast(pl.Int32) - start.cast(pl.Int32),
+    }
+)
 
 
 @compiles("extract_seconds")
@@ -51,26 +63,27 @@ def _seconds(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, packed(micros.cast(pl.Int128), call.type))
 
 
-@compiles("date_trunc")
-def _date_trunc(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value, outside = within_calendar(arguments[1].value, call.type)
-    return strict(
-        call,
-        arguments[1:],
-        value.dt.truncate(_UNITS[str(arguments[0].constant)]),
-        (FailureKind.DATETIME_OVERFLOW, outside),
-    )
+def _in_calendar(call: Call, argument: Compiled, compute: Callable[[pl.Expr], pl.Expr]) -> Compiled:
+    """Compiles a function of a date or timestamp that Polars has only within the calendar."""
+    value, outside = within_calendar(argument.value, argument.type)
+    return strict(call, [argument], compute(value), (FailureKind.DATETIME_OVERFLOW, outside))
 
 
-@compiles("trunc")
-def _trunc(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value, outside = within_calendar(arguments[0].value, call.type)
-    return strict(
-        call,
-        arguments[:1],
-        value.dt.truncate(_UNITS[str(arguments[1].constant)]),
-        (FailureKind.DATETIME_OVERFLOW, outside),
-    )
+@compiles("date_trunc", "trunc")
+def _truncate(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    unit, moment = arguments if call.function == "date_trunc" else arguments[::-1]
+    return _in_calendar(call, moment, lambda value: value.dt.truncate(_UNITS[str(unit.constant)]))
+
+
+@compiles("last_day")
+def _last_day(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return _in_calendar(call, arguments[0], lambda value: value.dt.month_end())
+
+
+@compiles("date_format")
+def _format(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    pattern = derive_date_pattern(str(arguments[1].constant))
+    return _in_calendar(call, arguments[0], lambda value: text_by_pattern(value, pattern))
 
 
 @compiles("to_timestamp", "to_timestamp_ntz", "to_date", "try_to_timestamp", "try_to_date")
@@ -83,33 +96,12 @@ def _parse(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, parsed, (FailureKind.CANNOT_PARSE_TIMESTAMP, text.is_not_null() & parsed.is_null()))
 
 
-@compiles("date_format")
-def _format(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value, outside = within_calendar(arguments[0].value, arguments[0].type)
-    return strict(
-        call,
-        arguments,
-        text_by_pattern(value, derive_date_pattern(str(arguments[1].constant))),
-        (FailureKind.DATETIME_OVERFLOW, outside),
-    )
-
-
-@compiles(*_EPOCH)
-def _to_number(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.cast(pl.Int64) // _EPOCH[call.function])
-
-
 @compiles(*_MICROS)
 def _from_number(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     number, factor = arguments[0].value, _MICROS[call.function]
     outside = (number < -(-FIRST_MOMENT // factor)) | (number > LAST_MOMENT // factor)
     value = pl.when(~outside).then(number * factor).cast(TIMESTAMP)
     return strict(call, arguments, value, (FailureKind.DATETIME_OVERFLOW, outside))
-
-
-@compiles("unix_date")
-def _unix_date(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.cast(pl.Int32))
 
 
 @compiles("date_from_unix_date")
@@ -131,18 +123,6 @@ def _date_add(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         pl.when(~outside).then(moved).cast(pl.Int32).cast(pl.Date),
         (FailureKind.DATETIME_OVERFLOW, outside),
     )
-
-
-@compiles("datediff")
-def _date_difference(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    end, start = (argument.value.cast(pl.Int32) for argument in arguments)
-    return strict(call, arguments, end - start)
-
-
-@compiles("last_day")
-def _last_day(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value, outside = within_calendar(arguments[0].value, call.type)
-    return strict(call, arguments, value.dt.month_end(), (FailureKind.DATETIME_OVERFLOW, outside))
 
 
 @compiles("make_date")

@@ -1,4 +1,7 @@
-"""`+ - * / % div`, signs and bits, with the overflow and division checks of ANSI mode."""
+"""Operators and conditions: arithmetic with the checks of ANSI mode, comparison, and what controls the evaluation.
+
+Polars orders as Spark does: NaN equals NaN and is the greatest number.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import polars as pl
 
 from tidegate.datatypes import INT, DataType
 from tidegate.expressions.compiled.calendar import outside_calendar
-from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, compiles, strict
+from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, FailingRows, compiles, eager, plain, strict
 from tidegate.expressions.compiled.decimals import decimal_arithmetic
 from tidegate.expressions.expression import Call, ColumnReference, columns_of, divides_safely
 from tidegate.formats.columns import polars_type
@@ -22,7 +25,8 @@ FRACTIONAL = ("float", "double")
 LIMITS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
 _OPERATORS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_mod": "%", "try_divide": "/"}
-_BITS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
+
+plain({"&": operator.and_, "|": operator.or_, "^": operator.xor, "~": lambda value: -1 - value})
 
 
 @compiles("+", "-", "*")
@@ -205,11 +209,113 @@ def _signed(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, operand == -LIMITS[call.type.kind]))
 
 
-@compiles(*_BITS)
-def _bits(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, _BITS[call.function](arguments[0].value, arguments[1].value))
+_COMPARISONS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_MIRRORED: dict[str, str] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-@compiles("~")
-def _bit_not(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, -1 - arguments[0].value)
+def compared(function: str, left: Compiled, right: Compiled) -> pl.Expr:
+    """Compares with a constant on the right: on the left of decimals that are all NULL, Polars returns one row."""
+    if columns_of(right.source) and not columns_of(left.source):
+        function, left, right = _MIRRORED[function], right, left
+    return _COMPARISONS[function](left.value, right.value)
+
+
+@compiles(*_COMPARISONS)
+def _compare(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    left, right = arguments
+    return strict(call, arguments, compared(call.function, left, right))
+
+
+@compiles("<=>")
+def _same(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    left, right = arguments if columns_of(arguments[0].source) else reversed(arguments)
+    return eager(call, arguments, left.value.eq_missing(right.value))
+
+
+plain({"not": operator.invert})
+_TESTS: dict[str, Callable[[pl.Expr], pl.Expr]] = {
+    "isnull": pl.Expr.is_null,
+    "isnotnull": pl.Expr.is_not_null,
+    "isnan": lambda value: value.is_nan().fill_null(False),
+}
+
+
+@compiles(*_TESTS)
+def _test(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return eager(call, arguments, _TESTS[call.function](arguments[0].value))
+
+
+@compiles("nanvl")
+def _nan_value(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, other = arguments
+    chosen = pl.when(value.value.is_nan()).then(other.value).otherwise(value.value)
+    failures = (*value.failures, *(failure.guarded(value.value.is_nan()) for failure in other.failures))
+    return Compiled(chosen, call, failures)
+
+
+@compiles("and", "or")
+def _logic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Compiles AND and OR: the right side is not evaluated if the left side decides."""
+    left, right = arguments
+    decides = call.function == "or"
+    value = left.value | right.value if decides else left.value & right.value
+    undecided = left.value.ne_missing(decides)
+    return Compiled(value, call, (*left.failures, *(failure.guarded(undecided) for failure in right.failures)))
+
+
+@compiles("case")
+def _case(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Compiles CASE (condition, value, ..., default): only the taken branch is evaluated, and no condition after it."""
+    conditions, values = arguments[0:-1:2], [*arguments[1::2], arguments[-1]]
+    failures: list[FailingRows] = []
+    open_yet: pl.Expr | None = None
+    value = values[-1].value
+    for condition, branch in zip(conditions, values, strict=False):
+        here = condition.value.eq_missing(True)
+        failures += _guard_all(condition.failures, open_yet)
+        failures += _guard_all(branch.failures, here if open_yet is None else open_yet & here)
+        open_yet = ~here if open_yet is None else open_yet & ~here
+    failures += _guard_all(values[-1].failures, open_yet)
+    for condition, branch in reversed(list(zip(conditions, values, strict=False))):
+        value = pl.when(condition.value).then(branch.value).otherwise(value)
+    return Compiled(value, call, tuple(failures))
+
+
+def _guard_all(failures: Sequence[FailingRows], guard: pl.Expr | None) -> Sequence[FailingRows]:
+    return failures if guard is None else [failure.guarded(guard) for failure in failures]
+
+
+@compiles("coalesce")
+def _coalesce(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    failures: list[FailingRows] = []
+    open_yet: pl.Expr | None = None
+    for argument in arguments:
+        failures += _guard_all(argument.failures, open_yet)
+        missing = argument.value.is_null()
+        open_yet = missing if open_yet is None else open_yet & missing
+    return Compiled(pl.coalesce(*(argument.value for argument in arguments)), call, tuple(failures))
+
+
+@compiles("in")
+def _in(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Compiles IN: compares from the left until one is equal. The result is NULL if none is equal and one was NULL."""
+    subject, *choices = arguments
+    value = compared("=", subject, choices[0])
+    open_yet = subject.value.is_not_null()
+    failures = list(subject.failures)
+    for index, choice in enumerate(choices):
+        failures += _guard_all(choice.failures, open_yet)
+        if index:
+            value = value | compared("=", subject, choice)
+        if any(later.failures for later in choices[index + 1 :]):
+            open_yet = open_yet & compared("=", subject, choice).ne_missing(True)
+    plain = [choice.constant for choice in choices]
+    if len(choices) > 2 and None not in plain and subject.type.kind in ("string", "int", "bigint"):
+        value = subject.value.is_in(pl.Series(plain, dtype=polars_type(subject.type)).implode())
+    return Compiled(value, call, tuple(failures))
