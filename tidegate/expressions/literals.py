@@ -1,4 +1,4 @@
-"""Conversion of numbers, bytes and type names in an expression's text to Spark constants and types."""
+"""Conversion of numbers and bytes in an expression's text to Spark's constants."""
 
 from __future__ import annotations
 
@@ -8,31 +8,19 @@ from decimal import Decimal
 from tidegate.datatypes import (
     BIGINT,
     BINARY,
-    BOOLEAN,
-    DATE,
     DOUBLE,
     FLOAT,
     INT,
     MAX_PRECISION,
     SMALLINT,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
     TINYINT,
     DataType,
-    decimal_of,
 )
 from tidegate.expressions.decimal_types import decimal_of_literal
 from tidegate.expressions.errors import ExpressionRefusal, with_article
 from tidegate.expressions.syntax_tree import Constant
 from tidegate.expressions.tokens import Token
 
-TYPES = {
-    "boolean": BOOLEAN, "tinyint": TINYINT, "byte": TINYINT, "smallint": SMALLINT, "short": SMALLINT, "int": INT,
-    "integer": INT, "bigint": BIGINT, "long": BIGINT, "float": FLOAT, "real": FLOAT, "double": DOUBLE,
-    "string": STRING, "binary": BINARY, "date": DATE, "timestamp": TIMESTAMP, "timestamp_ltz": TIMESTAMP,
-    "timestamp_ntz": TIMESTAMP_NTZ,
-}  # fmt: skip
 _DECIMAL = DataType("decimal")
 _NUMBER_SUFFIXES = {"L": BIGINT, "S": SMALLINT, "Y": TINYINT, "D": DOUBLE, "F": FLOAT, "BD": _DECIMAL}
 GREATEST = {"float": Decimal(2**128 - 2**104), "double": Decimal(2**1024 - 2**971)}
@@ -100,18 +88,3 @@ def binary_literal(token: Token) -> Constant:
     except ValueError as error:
         raise ExpressionRefusal(token.start, f"x'{token.text}' is not hexadecimal", "use 0-9 and A-F") from error
     return Constant(token.start, digits.lower(), BINARY)
-
-
-def decimal_type(start: int, digits: list[str]) -> DataType:
-    """Returns the type of `decimal(precision [, scale])`.
-
-    Raises ExpressionRefusal if there is no such type.
-    """
-    precision, scale = (int(text) if text.isdecimal() and len(text) < 9 else -1 for text in (*digits, "0")[:2])
-    if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
-        raise ExpressionRefusal(
-            start,
-            f"there is no type decimal({', '.join(text[:40] for text in digits)})",
-            f"write `decimal(18,2)`: 18 digits (at most {MAX_PRECISION}), 2 of them after the point",
-        )
-    return decimal_of(precision, scale)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tidegate.datatypes import BOOLEAN, RESERVED, STRING, VOID, DataType, decimal_of, is_reserved, map_of
+from tidegate.config.fields.columns import TypeProblem, derive_type
+from tidegate.datatypes import BOOLEAN, RESERVED, STRING, VOID, DataType, holds_kind, is_reserved
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.intervals import interval_literal, is_unit, range_literal
-from tidegate.expressions.literals import TYPES, binary_literal, decimal_type, number_literal
+from tidegate.expressions.literals import binary_literal, number_literal
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
 from tidegate.expressions.tokens import Token, TokenReader, derive_tokens
 
@@ -46,6 +47,8 @@ OF_OTHER_ROWS = {
 """Window functions without a counterpart among the aggregates, and their replacements."""
 _WITH_UNIT = frozenset({"timestampadd", "dateadd", "date_add", "timestampdiff", "datediff", "date_diff", "timediff"})
 """Functions whose first argument of three is the name of a unit."""
+_BRACKETS = {"array": "<", "map": "<", "struct": "<", "decimal": "(", "dec": "(", "numeric": "("}
+"""The types that have brackets."""
 _CLAUSES = frozenset({"where", "select", "having"})
 """Words with which statements begin."""
 
@@ -59,7 +62,7 @@ def derive_syntax(text: str) -> Syntax:
     first, last = tokens[0], tokens[max(0, len(tokens) - 2)]
     if (last.kind, last.text) == ("operator", "*") and (len(tokens) == 2 or tokens[-3].text == "."):
         raise ExpressionRefusal(last.start, "unexpected `*`", 'write `select: {"*": all}` for all columns')
-    reader = _Reader(tokens)
+    reader = _Reader(text, tokens)
     tree = reader.expression()
     if reader.peek.kind != "end":
         remedy = _OTHER_SIGNS.get(reader.peek.text.lower(), "remove it, or put an operator before it")
@@ -74,8 +77,9 @@ def derive_syntax(text: str) -> Syntax:
 class _Reader(TokenReader):
     """Recursive descent parser with one method per level of the grammar."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token]) -> None:
         super().__init__(tokens)
+        self._text = text
         self._depth = 0
 
     def expression(self) -> Syntax:
@@ -458,37 +462,19 @@ class _Reader(TokenReader):
         return Constant(start, value, kind)
 
     def _type(self) -> DataType:
-        token = self._next()
-        word = token.text.lower()
-        if word == "array" and self._sign("<"):
-            element = self._type()
-            self._expect(">")
-            return DataType("array", element=element)
-        if word == "map" and self._sign("<"):
-            key = self._type()
-            self._expect(",")
-            value = self._type()
-            self._expect(">")
-            return map_of(key, value)
-        if word == "struct":
+        """Reads a type, which has brackets only after the names of those types that take them."""
+        first = last = self._next()
+        depth = 0
+        if self.peek.text == _BRACKETS.get(first.text.lower()):
+            while last.kind != "end" and (depth or last is first):
+                last = self._next()
+                depth += (last.text in ("<", "(")) - (last.text in (">", ")"))
+        try:
+            kind = derive_type(self._text[first.start : last.end])
+        except TypeProblem as problem:
+            raise ExpressionRefusal(first.start + problem.column - 1, problem.message, problem.remedy) from None
+        if holds_kind(kind, ("struct",)):
             raise ExpressionRefusal(
-                token.start, "casts to a struct are not supported", "write `named_struct('name', value)`"
+                first.start, "casts to a struct are not supported", "write `named_struct('name', value)`"
             )
-        if word in ("decimal", "dec", "numeric"):
-            return self._decimal(token.start)
-        kind = TYPES.get(word) if token.kind == "name" else None
-        if kind is None:
-            known = ", ".join((*sorted((*TYPES, "decimal(p,s)")), "array<...>", "map<..., ...>"))
-            remedy = "write `string`" if word in ("char", "varchar") else f"use one of {known}"
-            raise ExpressionRefusal(token.start, f"`{token.text}` is not a type of Tidegate", remedy)
         return kind
-
-    def _decimal(self, start: int) -> DataType:
-        """Reads `(precision [, scale])`; without it, the type is `decimal(10,0)`, as in Spark."""
-        if not self._sign("("):
-            return decimal_of(10)
-        digits = [self._next().text]
-        if self._sign(","):
-            digits.append(self._next().text)
-        self._expect(")")
-        return decimal_type(start, digits)

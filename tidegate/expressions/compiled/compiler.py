@@ -1,6 +1,6 @@
 """The compiler from typed expressions to `Compiled`: columns, literals, and the stages in which parts are computed.
 
-The functions are in the modules imported below, one per family, under the same names as in `functions`. Each module
+The functions are in the other modules of this package, one per family, as in `functions`. Each module
 registers its functions in `COMPILERS`. `Projection` (for select) and `Predicate` (for where) apply compiled expressions
 to a frame in one pass. Only if a batch contains a failing record are the conditions evaluated one by one.
 """
@@ -15,16 +15,6 @@ from decimal import Decimal
 import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.compiled import (
-    codecs,
-    collection,
-    intervals,
-    json_functions,
-    number,
-    operators,
-    text,
-    time,
-)
 from tidegate.expressions.compiled.casts import compile_cast
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, FailingRows
 from tidegate.expressions.expression import (
@@ -39,18 +29,6 @@ from tidegate.expressions.expression import (
 )
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
-
-GROUPS = (
-    codecs,
-    collection,
-    intervals,
-    json_functions,
-    number,
-    operators,
-    text,
-    time,
-)
-
 
 MAX_INLINE_USES = 2
 _WIDENING = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
