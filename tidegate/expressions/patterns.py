@@ -8,22 +8,8 @@ import itertools
 import re
 from dataclasses import dataclass
 
-WIDTHS = {
-    "yyyy": 4,
-    "MM": 2,
-    "dd": 2,
-    "HH": 2,
-    "mm": 2,
-    "ss": 2,
-    "S": 1,
-    "SS": 2,
-    "SSS": 3,
-    "SSSS": 4,
-    "SSSSS": 5,
-    "SSSSSS": 6,
-    "yy": 2,
-    "hh": 2,
-}
+WIDTHS = {"yyyy": 4, **dict.fromkeys(("yy", "MM", "dd", "HH", "hh", "mm", "ss"), 2)}
+WIDTHS |= {"S" * digits: digits for digits in range(1, 7)}
 """Numbers with a fixed number of digits. When text is read, a fraction can have fewer."""
 VARIABLE = ("M", "d", "H", "h", "m", "s")
 """Numbers with a variable number of digits."""

@@ -14,9 +14,8 @@ from tidegate.config.fields.columns import TypeProblem, derive_type
 from tidegate.datatypes import BOOLEAN, RESERVED, STRING, VOID, DataType, holds_kind, is_reserved
 from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.intervals import interval_literal, is_unit, range_literal
-from tidegate.expressions.literals import binary_literal, number_literal
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
-from tidegate.expressions.tokens import Token, TokenReader, derive_tokens
+from tidegate.expressions.tokens import Token, TokenReader, binary_literal, derive_tokens, number_literal
 
 MAX_DEPTH = 50
 _LEVELS = (

@@ -14,51 +14,35 @@ from tidegate.expressions.functions.intervals import seconds_of
 from tidegate.expressions.patterns import PatternRefused, check_parsing, derive_date_pattern
 from tidegate.expressions.typing_rules import with_type
 
-UNITS = {
-    "year": "year",
-    "yyyy": "year",
-    "yy": "year",
+
+def _by_word(words: dict[str, str]) -> dict[str, str]:
+    return {word: name for name, own in words.items() for word in own.split()}
+
+
+_UNITS = {
+    "year": "year yyyy yy",
     "quarter": "quarter",
-    "month": "month",
-    "mon": "month",
-    "mm": "month",
+    "month": "month mon mm",
     "week": "week",
-    "day": "day",
-    "dd": "day",
-    "hour": "hour",
-    "minute": "minute",
-    "second": "second",
-    "millisecond": "millisecond",
-    "microsecond": "microsecond",
+    "day": "day dd",
+    **{unit: unit for unit in ("hour", "minute", "second", "millisecond", "microsecond")},
 }
+"""The units of date_trunc and their words."""
+_UNIT_OF_WORD = _by_word(_UNITS)
 _DATE_UNITS = ("year", "quarter", "month", "week")
 _FIELDS = {
-    "year": "year",
-    "y": "year",
-    "years": "year",
-    "yr": "year",
-    "quarter": "quarter",
-    "qtr": "quarter",
-    "month": "month",
-    "mon": "month",
-    "months": "month",
-    "week": "weekofyear",
-    "w": "weekofyear",
-    "weeks": "weekofyear",
-    "day": "day",
-    "d": "day",
-    "days": "day",
-    "dayofweek": "dayofweek",
-    "dow": "dayofweek",
-    "doy": "dayofyear",
-    "hour": "hour",
-    "h": "hour",
-    "hours": "hour",
-    "minute": "minute",
-    "m": "minute",
-    "min": "minute",
-    "minutes": "minute",
+    "year": "year y years yr",
+    "quarter": "quarter qtr",
+    "month": "month mon months",
+    "weekofyear": "week w weeks",
+    "day": "day d days",
+    "dayofweek": "dayofweek dow",
+    "dayofyear": "doy",
+    "hour": "hour h hours",
+    "minute": "minute m min minutes",
 }
+"""The functions that compute the fields of extract, and their words."""
+_FIELD_OF_WORD = _by_word(_FIELDS)
 _SECONDS = ("second", "seconds", "sec", "secs", "s")
 
 simple("date", INT, "year", "quarter", "month", "day", "dayofweek", "weekday", "dayofyear", "weekofyear")
@@ -77,9 +61,9 @@ def _part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         raise ExpressionRefusal(arguments[1].start, what, "count whole units: `timestampdiff(SECOND, a, b)`")
     if word in _SECONDS:
         return Call("extract_seconds", (site.timestamp(arguments[1]),), decimal_of(8, 6))
-    name = _FIELDS.get(word)
+    name = _FIELD_OF_WORD.get(word)
     if name is None:
-        remedy = "use one of " + ", ".join(sorted({*_FIELDS.values(), "second"}))
+        remedy = "use one of " + ", ".join(sorted({*_FIELDS, "second"}))
         if word == "epoch":
             text = text_of(arguments[1].expression)
             remedy = f"write `unix_timestamp({text})`, or `unix_micros({text}) / 1e6` with the fraction of a timestamp"
@@ -89,7 +73,7 @@ def _part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _unit(site: Site, argument: Argument, units: tuple[str, ...]) -> str:
     word = site.fixed_text(argument).lower()
-    unit = UNITS.get(word)
+    unit = _UNIT_OF_WORD.get(word)
     if unit not in units:
         raise ExpressionRefusal(
             argument.start, f"`{word}` is not a unit of `{site.function}`", "use one of " + ", ".join(units)
@@ -99,7 +83,7 @@ def _unit(site: Site, argument: Argument, units: tuple[str, ...]) -> str:
 
 @resolves("date_trunc", takes=2)
 def _date_trunc(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    unit = _unit(site, arguments[0], tuple(dict.fromkeys(UNITS.values())))
+    unit = _unit(site, arguments[0], tuple(_UNITS))
     return site.call(TIMESTAMP, unit, site.timestamp(arguments[1]))
 
 
