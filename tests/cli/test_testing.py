@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
-import fastavro
 import pytest
 
 from tests.testing.pipelines import ORDERS
@@ -124,39 +122,6 @@ def test_a_bad_record_stops_a_preview_as_it_would_the_pipeline(
     lines = ["--input", f"orders={tmp_path / 'lines.jsonl'}"]
     assert run_command(["preview", str(file), *lines]) != 0
     assert "bad-record: source orders: orders[0] offset 0: MALFORMED_JSON" in capsys.readouterr().err
-
-
-OF_FILES = """\
-version: 1
-name: files
-kafka: {bootstrap.servers: "127.0.0.1:1"}
-sources:
-  orders: {topic: orders, format: avro, schema_id: none, schema: {file: order.avsc}, bad_records: skip}
-sinks:
-  out: {from: orders, topic: out}
-checkpoints: {directory: /checkpoints}
-"""
-
-
-def test_preview_reads_a_file_of_avro_as_its_records_in_a_topic(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def record(name: str, unit: str) -> dict[str, Any]:
-        at = {"type": "long", "logicalType": f"timestamp-{unit}"}
-        return {"type": "record", "name": name, "fields": [{"name": "id", "type": "long"}, {"name": "at", "type": at}]}
-
-    (tmp_path / "files.yaml").write_text(OF_FILES)
-    (tmp_path / "order.avsc").write_text(json.dumps(record("Order", "micros")))
-    records = [{"id": 1, "at": -1}, {"id": 2, "at": 2**60}, {"id": 3, "at": 0}]
-    with (tmp_path / "orders.avro").open("wb") as stream:
-        fastavro.writer(stream, fastavro.parse_schema(record("topLevelRecord", "millis")), records)
-    assert run_command(["preview", str(tmp_path / "files.yaml"), "--input", str(tmp_path / "orders.avro")]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.splitlines()[1:] == [
-        '  {"key": null, "value": {"id":1,"at":"1969-12-31T23:59:59.999Z"}}',
-        '  {"key": null, "value": {"id":3,"at":"1970-01-01T00:00:00Z"}}',
-    ]
-    assert captured.err.startswith("skipped: source orders: orders[0] offset 1: OUT_OF_RANGE")
 
 
 TESTED = [

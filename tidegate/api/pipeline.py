@@ -18,7 +18,7 @@ from tidegate.config.cases import NOW, CaseSettings, GivenSettings, moment_ms
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, parse_pipeline, read_pipeline
 from tidegate.errors import TidegateError
-from tidegate.formats.schemas import NO_OPTIONS, SchemaText
+from tidegate.formats.schemas import NO_OPTIONS
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -245,7 +245,7 @@ class Pipeline:
     ) -> Frames:
         """Runs the pipeline over files or rows as `tidegate preview` does, and returns a frame for each sink.
 
-        `inputs` has for each source rows as in `test`, or the path of a file: lines of JSON, or an Avro file.
+        `inputs` has for each source rows as in `test`, or the path of a file: lines of JSON.
         `records` and `at` are as in `test`; `limit` is the number of rows of each frame. The input ends with the last
         row.
         """
@@ -253,21 +253,13 @@ class Pipeline:
 
         loaded, plan, places = self._tap(_names(at))
         events: list[FeedEvent] = []
-        of_file: tuple[str, SchemaText] | None = None
         for name, each in inputs.items():
             if isinstance(each, str | os.PathLike):
-                found, schema = self._read_file(name, Path(each), records=records)
-                if schema is not None and of_file is not None:
-                    raise ValueError(
-                        "only one of the files may have its own schema: convert the others to lines of JSON"
-                    )
-                of_file = of_file if schema is None else (name, schema)
-                events += found
+                events += self._read_file(name, Path(each), records=records)
             else:
                 events += self._derive_events({name: self._elements(name, each, records=records)})
-        name, schema = of_file or ("", None)
-        given = _given(loaded, events, moment_ms(NOW), CHUNK, schema)
-        result = _play(bound_sources(plan, name), given, places, loaded, restart=False)
+        given = _given(loaded, events, moment_ms(NOW), CHUNK)
+        result = _play(bound_sources(plan), given, places, loaded, restart=False)
         result.update({place: frame.head(limit) for place, frame in result.items() if limit is not None})
         return result
 
@@ -318,7 +310,7 @@ class Pipeline:
         plan, sources = self._plan, self._loaded.settings.sources
         return derive_events(given, sources, plain_options(plan), plain_key_options(plan), derive_turns(plan))
 
-    def _read_file(self, name: str, path: Path, *, records: bool) -> tuple[list[FeedEvent], SchemaText | None]:
+    def _read_file(self, name: str, path: Path, *, records: bool) -> list[FeedEvent]:
         from tidegate.testing.feed import FeedEvent, plain_key_options, plain_options
         from tidegate.testing.preview import LineParser
 
@@ -327,8 +319,7 @@ class Pipeline:
         settings = self._loaded.settings.sources[name]
         parser = LineParser(settings, options.get(name, NO_OPTIONS), keys.get(name), whole=records, file=str(path))
         with path.open("rb") as stream:
-            found = [FeedEvent(0, record) for record in parser.read(stream)]
-        return found, parser.schema
+            return [FeedEvent(0, record) for record in parser.read(stream)]
 
 
 def _names(at: str | Sequence[str]) -> list[str]:
@@ -357,16 +348,15 @@ def _given(
     events: Sequence[FeedEvent],
     begins_ms: int,
     batch: int,
-    schema: SchemaText | None = None,
 ) -> PlayedInput:
-    """Returns the input of a run. `schema`: that of a file that has its own."""
+    """Returns the input of a run."""
     from tidegate.testing.feed import derive_ends
     from tidegate.testing.playing import PlayedInput
 
     ends = derive_ends((one.record for one in events if one.record is not None), loaded.settings.sources.values())
     registry = loaded.settings.registry
     copies = None if registry is None else copies_of(registry).of_id
-    return PlayedInput(events, ends, begins_ms, batch, schema, copies)
+    return PlayedInput(events, ends, begins_ms, batch, copies)
 
 
 def _play(

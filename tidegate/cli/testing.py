@@ -14,7 +14,7 @@ import click
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.cli.options import PIPELINE_FILE
 from tidegate.config.load import LoadedPipeline
-from tidegate.formats.schemas import NO_OPTIONS, SchemaText
+from tidegate.formats.schemas import NO_OPTIONS
 
 if TYPE_CHECKING:
     from tidegate.plan.graph import Plan
@@ -100,9 +100,7 @@ def _run(
     multiple=True,
     required=True,
     metavar="[SOURCE=]FILE",
-    help=(
-        "Lines of JSON or an Avro file; - for standard input. With several sources SOURCE=FILE, which may be repeated."
-    ),
+    help=("Lines of JSON; - for standard input. With several sources SOURCE=FILE, which may be repeated."),
 )
 @click.option("--step", "steps", multiple=True, metavar="NAME", help="Show the output of this step or source.")
 @click.option("--steps", "all_steps", is_flag=True, help="Show the output of every source and step.")
@@ -139,8 +137,8 @@ def preview(
         loaded, plan = tap_steps(loaded, tapped)
     registry = loaded.settings.registry
     copies = None if registry is None else copies_of(registry).of_id
-    given, of_file = _read_inputs(loaded, plan, inputs, whole=records)
-    run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True), of_file, copies)
+    given = _read_inputs(loaded, plan, inputs, whole=records)
+    run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True), copies)
     places = tapped or list(loaded.settings.sinks)
     _print_records(run.run(given, tapped), places, limit, style, with_keys=not tapped)
     for step, count in run.late.items():
@@ -152,16 +150,13 @@ def preview(
     return 0
 
 
-def _read_inputs(
-    loaded: LoadedPipeline, plan: Plan, inputs: Sequence[str], *, whole: bool
-) -> tuple[Iterable[ProducedRecord], tuple[str, SchemaText] | None]:
-    """Returns the records of all files, one file after the other, and the schema of the file that has one."""
+def _read_inputs(loaded: LoadedPipeline, plan: Plan, inputs: Sequence[str], *, whole: bool) -> Iterable[ProducedRecord]:
+    """Returns the records of all files, one file after the other."""
     from tidegate.testing.feed import plain_key_options, plain_options
     from tidegate.testing.preview import LineParser, choose_source
 
     options, key_options = plain_options(plan), plain_key_options(plan)
     given: list[Iterable[ProducedRecord]] = []
-    of_file: tuple[str, SchemaText] | None = None
     for text in inputs:
         chosen, path = choose_source(loaded, text)
         lines = click.File("rb").convert(path, None, click.get_current_context())
@@ -173,13 +168,7 @@ def _read_inputs(
             file=lines.name,
         )
         given.append(parser.read(cast("BinaryIO", lines)))
-        if parser.schema is not None:
-            if of_file is not None:
-                raise click.UsageError(
-                    "only one of the files may have its own schema: convert the others to lines of JSON"
-                )
-            of_file = chosen, parser.schema
-    return chain.from_iterable(given), of_file
+    return chain.from_iterable(given)
 
 
 def _print_records(

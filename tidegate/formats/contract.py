@@ -9,9 +9,9 @@ imports Polars only where it creates decoders and encoders.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -112,15 +112,6 @@ class Decoded(NamedTuple):
 
     frame: pl.DataFrame
     failures: Sequence[RecordFailure]
-
-
-class FileValues(NamedTuple):
-    """The contents of a file in the format's own file type."""
-
-    schema: SchemaText
-    """The schema of the file. Each value begins with its id."""
-    values: Iterator[bytes]
-    """Raises ValueError if the file is corrupt."""
 
 
 class WaitingForSchema(NamedTuple):
@@ -323,13 +314,6 @@ class Format(ABC):
         Raises ValueError.
         """
         return parse_json(self.to_json(data, options))
-
-    def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:  # noqa: ARG002 - for those with files
-        """Reads the values from a file of the format's own type, or returns None for any other file.
-
-        `stream.peek` shows the first bytes. Raises ValueError for a file that is invalid.
-        """
-        return None
 
     @abstractmethod
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:

@@ -94,9 +94,9 @@ def plain_options(plan: Plan) -> dict[str, FormatOptions]:
     return {str(one.name): _plain_options(one) for one in plan.operators(SourceOperator)}
 
 
-def plain_schemas(source: SourceOperator, of_file: SchemaText | None, copies: Copies | None) -> Schemas:
-    """Returns the schemas of values and keys, that of a file's values, and copies. There is no registry."""
-    found = [_plain_options(source).schema, _plain_key_options(source).schema, of_file]
+def plain_schemas(source: SourceOperator, copies: Copies | None) -> Schemas:
+    """Returns the schemas of values and keys, and copies. There is no registry."""
+    found = [_plain_options(source).schema, _plain_key_options(source).schema]
     known = {one.id: one for one in found if one is not None}
     return KnownSchemas(known) if copies is None else CopiedSchemas(known, copies)
 
@@ -193,10 +193,10 @@ Ends = Mapping[ClusterName, Mapping[TopicPartition, int]]
 """The final number of records of each partition."""
 
 
-def open_log(ends: Ends, schema: SchemaText | None, copies: Copies | None) -> Log:
+def open_log(ends: Ends, copies: Copies | None) -> Log:
     """Opens the logs of all clusters. The parameters are as in Log."""
     others = {cluster: theirs for cluster, theirs in ends.items() if cluster != MAIN_CLUSTER}
-    return Log(ends.get(MAIN_CLUSTER, {}), schema, copies, others)
+    return Log(ends.get(MAIN_CLUSTER, {}), copies, others)
 
 
 def derive_ends(records: Iterable[ProducedRecord], sources: Iterable[SourceSettings]) -> Ends:

@@ -27,19 +27,17 @@ class Log:
     def __init__(
         self,
         ends: Mapping[TopicPartition, int],
-        schema: SchemaText | None = None,
         copies: Callable[[int | str], SchemaText | None] | None = None,
         others: Mapping[ClusterName, Mapping[TopicPartition, int]] = NO_OTHERS,
     ) -> None:
         """`ends`: the final number of records of each partition in the main cluster; `others`: those in other ones.
 
-        `schema`: the schema of the file that the records are from; `copies`: copies of a registry's schemas.
+        `copies`: copies of a registry's schemas.
         """
         self.ends = ends
-        self.schema = schema
         self.copies = copies
         self.partitions: dict[TopicPartition, list[ck.Message]] = {part: [] for part in ends}
-        self._others = {cluster: Log(theirs, schema, copies) for cluster, theirs in others.items()}
+        self._others = {cluster: Log(theirs, copies) for cluster, theirs in others.items()}
 
     def of(self, cluster: ClusterName) -> Log:
         """Returns the log of a cluster."""

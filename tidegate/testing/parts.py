@@ -435,7 +435,7 @@ class BenchParts(SlotParts):
         schemas: Schemas,
     ) -> SourceRuntime:
         tools = LogTools(self.log.of(spec.cluster), self._clock)
-        known = plain_schemas(spec, self.log.schema, self.log.copies)
+        known = plain_schemas(spec, self.log.copies)
         source = LogSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, known)
         self.sources.append(source)
         return source

@@ -9,7 +9,6 @@ import msgspec
 import polars as pl
 
 from tidegate.config.load import LoadedPipeline
-from tidegate.formats.schemas import SchemaText
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
@@ -40,8 +39,6 @@ class PlayedInput(msgspec.Struct, frozen=True):
     """The time of the clock at the beginning."""
     at_once: int = 1
     """Number of records that arrive before the pipeline runs; more take less time."""
-    schema: SchemaText | None = None
-    """The schema of the file that the records are from."""
     copies: Copies | None = None
     """Copies of a registry's schemas, whose ids the records have."""
 
@@ -99,7 +96,7 @@ class Run:
 
     def _begin(self) -> tuple[Log, VirtualClock]:
         given = self._given
-        return open_log(given.ends, given.schema, given.copies), VirtualClock(given.begins_ms)
+        return open_log(given.ends, given.copies), VirtualClock(given.begins_ms)
 
     def _play_until_restart(self, log: Log, clock: VirtualClock) -> HarnessSnapshot:
         before, in_flight, _ = self._parts

@@ -22,7 +22,7 @@ from tidegate.formats.plain import parse_json, render_json
 from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schema_keys import key_from_plain
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaKind, SchemaText
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -111,15 +111,11 @@ class Preview:
         loaded: LoadedPipeline,
         plan: Plan,
         on_skipped: Callable[[str], None],
-        of_file: tuple[str, SchemaText] | None = None,
         copies: Copies | None = None,
     ) -> None:
-        """`of_file`: the source that reads a file with its own schema, and that schema."""
         self._loaded = loaded
         self._copies = copies
-        self._schema = None if of_file is None else of_file[1]
-        named = "" if of_file is None else of_file[0]
-        self._plan = msgspec.structs.replace(bound_sources(plan, named), parallelism=1)
+        self._plan = msgspec.structs.replace(bound_sources(plan), parallelism=1)
         self._on_skipped = on_skipped
         self._code = open_code(loaded)
         self.late: dict[str, int] = {}
@@ -133,7 +129,7 @@ class Preview:
         """Yields the output as it comes, in each round by sink in file order."""
         produced = list(records)
         ends = derive_ends(produced, self._loaded.settings.sources.values())
-        log, clock = open_log(ends, self._schema, self._copies), VirtualClock(moment_ms(NOW))
+        log, clock = open_log(ends, self._copies), VirtualClock(moment_ms(NOW))
         sinks = {sink.name: sink for sink in self._plan.operators(SinkOperator)}
         harness = Harness(self._plan, log, clock, self._on_skipped, code=self._code)
         try:
@@ -179,13 +175,13 @@ def render_field(value: Any) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
-def bound_sources(plan: Plan, named: str = "") -> Plan:
-    """Returns the plan with bounded sources. Values of the source `named` begin with their schema id."""
+def bound_sources(plan: Plan) -> Plan:
+    """Returns the plan with bounded sources."""
     vertices = tuple(
         msgspec.structs.replace(
             vertex,
             nodes=tuple(
-                msgspec.structs.replace(node, operator=_ending(node.operator, named))
+                msgspec.structs.replace(node, operator=msgspec.structs.replace(node.operator, until="latest"))
                 if isinstance(node.operator, SourceOperator)
                 else node
                 for node in vertex.nodes
@@ -194,11 +190,6 @@ def bound_sources(plan: Plan, named: str = "") -> Plan:
         for vertex in plan.vertices
     )
     return msgspec.structs.replace(plan, vertices=vertices)
-
-
-def _ending(source: SourceOperator, named: str) -> SourceOperator:
-    ids = IdPlace.PREFIX if source.name == named else source.options.ids
-    return msgspec.structs.replace(source, until="latest", options=msgspec.structs.replace(source.options, ids=ids))
 
 
 class LineParser:
@@ -227,38 +218,16 @@ class LineParser:
         self._format = FORMATS[settings.format]
         self._settings = settings
         self._whole = whole
-        self.schema: SchemaText | None = None
-        """The schema of the file that is read, if it has one."""
 
     def read(self, stream: BinaryIO) -> Iterator[ProducedRecord]:
-        """Returns the records of a file in the format's own file type, or of lines.
-
-        Raises RecordRefused, as does the iterator.
-        """
-        try:
-            found = self._format.file_values(stream, self._options)
-        except ValueError as error:
-            raise self._unreadable(error) from error
-        if found is None:
-            return self.parse(self._lines(stream))
-        self.schema = found.schema
-        return self._of_file(found.values)
+        """Returns the records of the lines of a file. The iterator raises RecordRefused."""
+        return self.parse(self._lines(stream))
 
     def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
         try:
             yield from iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b"")
         except OSError as error:
-            raise self._unreadable(error.strerror or error) from error
-
-    def _of_file(self, values: Iterator[bytes]) -> Iterator[ProducedRecord]:
-        try:
-            for value in values:
-                yield self._record(value)
-        except ValueError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: object) -> RecordRefused:
-        return RecordRefused(f"{self._file}the file cannot be read: {error}")
+            raise RecordRefused(f"{self._file}the file cannot be read: {error.strerror or error}") from error
 
     def parse(self, lines: Iterable[bytes]) -> Iterator[ProducedRecord]:
         """Yields a record for each line that is not blank. Raises RecordRefused."""

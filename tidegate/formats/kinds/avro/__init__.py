@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, BinaryIO, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from typing_extensions import override
 
 from tidegate.datatypes import DataType, Schema
-from tidegate.formats.contract import Columns, Decoder, Encoder, FileValues, Format, FormatRefusal
+from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
 from tidegate.formats.kinds.avro.columns import (
     check_readable,
     derive_record,
@@ -75,9 +75,6 @@ and `long`, or both `float` and `double`, in it |
 Keys (`key_format: avro`) are values of any type, a record or just a `long`, with the same id in front. `key_schema`
 has the same forms as `schema`. A sink writes the type of its key column, not a union with null: a NULL is a record
 without key. The id is part of a key's bytes: if it changes, keys go to other partitions.
-
-`tidegate preview --input FILE` also reads object container files (`.avro`), as if the source's topic had their
-records: fields are matched to the source's by name. The record itself may have any name there.
 
 Recursive types are refused, and so are arrays of values without bytes. A record with malformed bytes is bad
 (`MALFORMED_AVRO`), including bytes after its end. A tombstone is a bad record, unless `on_null` of the source says
@@ -188,16 +185,6 @@ Of a union of several types, the column's type is written; if there is none, the
         columns = tuple(self.schema_columns(options.schema).items())
         decoder = AvroDecoder(columns, columns, options, known_schemas(options))
         return json_of_record(data, columns, decoder)
-
-    @override
-    def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:
-        """Reads an object container file."""
-        peek = getattr(stream, "peek", None)
-        if options.schema is None or peek is None or peek(4)[:4] != b"Obj\x01":
-            return None
-        from tidegate.formats.kinds.avro.container import container_values
-
-        return container_values(stream, options.schema)
 
     @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
