@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 from decimal import Decimal
 from typing import Any
 
-import fastavro
 import polars as pl
 import pytest
 
@@ -95,81 +93,6 @@ def test_the_bytes_are_those_of_fastavro(kind: Any, column: DataType, values: li
     encoded = written(kind, column, values)
     assert not encoded.failures
     assert encoded.columns["value"].to_list() == [encode(record_of(("a", kind)), {"a": value}) for value in values]
-
-
-F2, EA = {"type": "fixed", "name": "F", "size": 2}, {"type": "enum", "name": "E", "symbols": ["A", "B"]}
-OTHER = record_of(("y", "int"), name="Other")
-MANY = ["null", "boolean", *(record_of(("y", "int"), name=f"O{number}") for number in range(70)), "string"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "column", "values"),
-    [
-        (["int", "string"], INT, [0, -1]),
-        (["int", "string"], STRING, ["", "b"]),
-        (["int", "null", "string"], STRING, ["a", None, "b"]),
-        (["double", "string", "long", "null"], BIGINT, [2**63 - 1, None, 0]),
-        (["string"], STRING, ["a", "bc"]),
-        (["null", F2, "string"], BINARY, [b"ab", None]),
-        ([F2, "string"], BINARY, [b"ab", b"cd"]),
-        (["null", EA, "long"], STRING, ["B", None]),
-        (["null", EA, "string"], STRING, ["c", None]),
-        (
-            ["string", {"type": "array", "items": ["null", "long", "string"]}],
-            DataType("array", element=BIGINT),
-            [[1, None], []],
-        ),
-        (["string", "null", AVRO_POINT], POINT, [None, {"x": 2, "tags": ["b", "c"]}]),
-        ([OTHER, AVRO_POINT], POINT, [{"x": 2, "tags": ["b", "c"]}, {"x": 1, "tags": []}]),
-        (
-            {"type": "array", "items": [OTHER, AVRO_POINT]},
-            DataType("array", element=POINT),
-            [[{"x": 2, "tags": ["b"]}] * 2],
-        ),
-        (["long", logical("int", "date"), "null"], DATE, [dt.date(1970, 1, 9), None]),
-        (MANY, STRING, ["a", None, "b"]),
-        (
-            record_of(("x", ["long", "int"]), ("y", ["string", "null", "long"]), name="U"),
-            UNIONS,
-            [{"x": 1, "y": "a"}, {"x": 2, "y": None}],
-        ),
-    ],
-    ids=str,
-)
-def test_of_a_union_the_type_of_the_column_is_written(kind: Any, column: DataType, values: list[Any]) -> None:
-    encoded = written(kind, column, values)
-    assert not encoded.failures
-    schema = fastavro.parse_schema(record_of(("a", kind)))
-    for data, value in zip(encoded.columns["value"].to_list(), values, strict=True):
-        stream = io.BytesIO(data.removeprefix(PREFIX))
-        assert fastavro.schemaless_reader(stream, schema) == {"a": value}
-        assert stream.read() == b""
-
-
-@pytest.mark.parametrize(
-    ("kind", "column", "index"),
-    [
-        (["double", "string", "long", "null"], BIGINT, 2),
-        (["double", "float"], FLOAT, 1),
-        (["double", "string"], FLOAT, 0),
-        ([EA, "string"], STRING, 1),
-        ([F2, "bytes"], BINARY, 1),
-        (["long", "int"], SMALLINT, 1),
-        (["string", logical("long", "timestamp-micros")], TIMESTAMP, 1),
-    ],
-    ids=str,
-)
-def test_of_several_types_that_hold_a_column_its_own_is_written(kind: Any, column: DataType, index: int) -> None:
-    value = {"bigint": 5, "float": 0.5, "string": "A", "binary": b"ab", "smallint": 5, "timestamp": AT}[column.kind]
-    (data,) = written(kind, column, [value]).columns["value"].to_list()
-    assert data[len(PREFIX)] == 2 * index
-
-
-def test_a_null_where_the_union_has_none_is_a_bad_record() -> None:
-    encoded = written(["int", "string"], STRING, ["a", None])
-    assert [str(one) for one in encoded.failures] == [
-        "NULL_VALUE: `a` is NULL, but the schema does not allow null there"
-    ]
 
 
 def test_maps_keep_their_order() -> None:

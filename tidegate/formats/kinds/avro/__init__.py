@@ -19,12 +19,12 @@ from tidegate.formats.kinds.avro.columns import (
     check_readable,
     derive_record,
     derive_type,
+    fit_written,
     record_columns,
     schema_text,
     tell_apart,
 )
 from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, check_defaults, parse_schema
-from tidegate.formats.kinds.avro.written import fit_written
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText, known_schemas
 
@@ -52,8 +52,7 @@ the file names. `schema` is
   one whose schema has none of the columns (`NO_DECLARED_FIELD`).
 - `{file: order.avsc}` or `{registry: orders-value}`: the reader's schema, whose fields are the columns. Records are
   read by Avro's rules of resolution: defaults, aliases, promotions, default symbols. A default of a union has the
-  first type whose value it is. If a type of a union cannot be read, only records that have it are bad
-  (`INCOMPATIBLE_SCHEMA`).
+  first type whose value it is.
 
 | Avro | column |
 | --- | --- |
@@ -68,9 +67,7 @@ the file names. `schema` is
 with more digits than `p` makes the record bad |
 | `array`, `map`, `record` | `array`, `map<string, ...>`, `struct` |
 | a union of null and one type | that type; every column may be NULL |
-| `["int", "long"]` without logical types, `["float", "double"]` | `bigint`, `double` |
-| any other union | `struct<member0: ..., member1: ...>`, of which the written member is set; refused with both `int` \
-and `long`, or both `float` and `double`, in it |
+| any other union | `struct<member0: ..., member1: ...>`, of which the written member is set |
 
 Keys (`key_format: avro`) are values of any type, a record or just a `long`, with the same id in front. `key_schema`
 has the same forms as `schema`. A sink writes the type of its key column, not a union with null: a NULL is a record
@@ -83,7 +80,7 @@ otherwise.
 A sink writes all columns as a record that is named after its topic, in which everything may be null. With a `schema`
 of its own it writes the fields of that: every column has to be a field, and every field that is not a column must
 allow null. A NULL where the schema does not allow one makes the record bad. `timestamp-millis` cuts microseconds off.
-Of a union of several types, the column's type is written; if there is none, the first that holds all of its values.
+The only unions in it are those of null and one type.
 """
 
     @override
@@ -166,14 +163,11 @@ Of a union of several types, the column's type is written; if there is none, the
         text = super().from_plain(value)
         if options.schema is None:
             return text
-        from tidegate.formats.kinds.avro.encoder import AvroEncoder
-        from tidegate.formats.kinds.avro.members import has_several
         from tidegate.formats.kinds.avro.plain import PlainEncoder
         from tidegate.formats.kinds.json.writer import record_of_json
 
-        record, columns = parse_schema(options.schema), tuple(self.schema_columns(options.schema).items())
-        encoder = PlainEncoder(record, prefix_of(options)) if has_several(record) else AvroEncoder(columns, options)
-        return record_of_json(text, columns, encoder)
+        columns = tuple(self.schema_columns(options.schema).items())
+        return record_of_json(text, columns, PlainEncoder(parse_schema(options.schema), prefix_of(options)))
 
     @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:

@@ -1,6 +1,6 @@
-"""Avro types and columns: the column type of an Avro type, and the schema of a sink's columns.
+"""Avro types and columns: the column type of an Avro type, the schema of a sink's columns, and whether columns fit one.
 
-The mapping is Spark's, extended by types that Spark does not support: nanoseconds become microseconds.
+The mapping is Spark's, with one rule for all unions of several types, and extended by nanoseconds.
 """
 
 from __future__ import annotations
@@ -110,14 +110,6 @@ def _union_type(one: AvroType, place: str) -> DataType:
         raise AvroRefusal(place, "the type has no values; set a schema for the source without this field")
     if len(members) == 1:
         return column_type(members[0], place)
-    kinds = {each.kind for each in members}
-    plain = not any(each.logical for each in members)
-    if kinds == {"int", "long"} and plain:
-        return BIGINT
-    if kinds == {"float", "double"}:
-        return DOUBLE
-    if {"int", "long"} <= kinds or {"float", "double"} <= kinds:
-        raise AvroRefusal(place, "a union of two kinds of numbers and other types is not supported")
     types = [column_type(each, place) for each in members]
     return DataType("struct", fields=tuple((f"member{index}", kind) for index, kind in enumerate(types)))
 
@@ -196,3 +188,90 @@ def _told_apart(one: AvroType, taken: dict[str, AvroType]) -> AvroType:
 def schema_text(record: AvroType) -> str:
     """Returns the JSON of a schema."""
     return json.dumps(as_json(record), ensure_ascii=False, separators=(",", ":"))
+
+
+# -- whether columns can be written with a schema ----------------------------------------------------------------------
+
+
+_TAKES: Final = {
+    "boolean": {"boolean"},
+    "tinyint": {"int", "long", "float", "double"},
+    "smallint": {"int", "long", "float", "double"},
+    "int": {"int", "long", "double"},
+    "bigint": {"long"},
+    "float": {"float", "double"},
+    "double": {"double"},
+    "string": {"string", "enum"},
+    "binary": {"bytes", "fixed"},
+}
+_TAKES_LOGICAL: Final = {"date": "date", "timestamp": "timestamp-", "timestamp_ntz": "local-timestamp-"}
+_OF_PLAIN: Final = {"": set(_TAKES), "uuid": {"string"}, "duration": {"binary"}}
+_OF_TIMES: Final = {"tinyint", "smallint", "int", "bigint"}
+_ABSENT: Final = (AvroType("null"), AvroType("boolean"))
+"""The union of a field without a column, of which only null is written; or the other way round."""
+
+
+def fit_written(record: AvroType, columns: Mapping[str, DataType], place: str = "") -> AvroType:
+    """Returns the record as which columns are written: fields without a column are null, whatever else they may be.
+
+    Raises AvroRefusal for the first field that cannot be written, or column without a field.
+    """
+    known = {field.name for field in record.fields}
+    for name in columns:
+        if name not in known:
+            raise AvroRefusal(f"{place}{name}", f"{record.name} has no field for this column")
+    fields = tuple(
+        msgspec.structs.replace(field, type=_fit(field.type, columns.get(field.name), f"{place}{field.name}"))
+        for field in record.fields
+    )
+    return msgspec.structs.replace(record, fields=fields)
+
+
+def _fit(one: AvroType, kind: DataType | None, place: str) -> AvroType:
+    """`kind` is None if there is no column."""
+    if kind is None:
+        return _fit_absent(one, place)
+    if one.kind == "union" and not one.nullable:
+        raise AvroRefusal(place, "the schema has a union, but sinks write only those of null and one type")
+    inner = one.bare
+    if not _fits(inner, kind):
+        raise AvroRefusal(place, f"the schema has {_shown(inner)}, but the column is {kind}")
+    if kind.kind == "map" and kind.key != STRING:
+        raise AvroRefusal(place, "Avro's maps have strings as keys")
+    if kind.kind == "struct":
+        inner = fit_written(inner, dict(kind.fields), f"{place}.")
+    if kind.element is not None and inner.items is not None:
+        items = _fit(inner.items, kind.element, f"{place}{'[]' if kind.kind == 'array' else '{}'}")
+        inner = msgspec.structs.replace(inner, items=items)
+    if inner.kind == "fixed" and not inner.size:
+        raise AvroRefusal(place, f"writing values of {inner.name}, which have no bytes, is not supported")
+    branches = tuple(each if each.kind == "null" else inner for each in one.branches)
+    return msgspec.structs.replace(one, branches=branches) if branches else inner
+
+
+def _fit_absent(one: AvroType, place: str) -> AvroType:
+    if one.kind == "null":
+        return one
+    nulls = [each.kind == "null" for each in one.branches[:2]]
+    if not any(nulls):
+        raise AvroRefusal(place, "there is no column for this field, which cannot be null as its first or second type")
+    return AvroType("union", branches=_ABSENT if nulls[0] else _ABSENT[::-1])
+
+
+def _shown(one: AvroType) -> str:
+    digits = f"({one.precision},{one.scale})" if one.logical == "decimal" else ""
+    return f"{one.logical or one.name or one.kind}{digits}"
+
+
+def _fits(one: AvroType, kind: DataType) -> bool:
+    if kind.kind in ("array", "map"):
+        return one.kind == kind.kind
+    if kind.kind == "struct":
+        return one.kind == "record"
+    if kind.kind == "decimal":
+        return one.logical == "decimal" and one.scale == kind.scale and one.precision >= kind.precision
+    if kind.kind in _TAKES_LOGICAL:
+        return one.logical.startswith(_TAKES_LOGICAL[kind.kind])
+    if one.logical.startswith("time-"):
+        return kind.kind in _OF_TIMES and one.kind in _TAKES[kind.kind]
+    return one.kind in _TAKES.get(kind.kind, ()) and kind.kind in _OF_PLAIN.get(one.logical, ())

@@ -11,9 +11,9 @@ from typing_extensions import override
 from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, Encoded, Encoder
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.avro.columns import fit_written
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroType, parse_schema
 from tidegate.formats.kinds.avro.wire import Wire
-from tidegate.formats.kinds.avro.written import fit_written
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import FormatOptions
 

@@ -15,7 +15,7 @@ from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, D
 from tidegate.formats.contract import Columns
 from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.resolution import find_field, has_unread
+from tidegate.formats.kinds.avro.resolution import find_field
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroType
 from tidegate.formats.kinds.avro.values import default_series
 from tidegate.native.avro import NO_NULL, PASSED_OVER, BodyDecoder, Step
@@ -36,8 +36,6 @@ class CertainReader(Certain):
 
     def __init__(self, library: Library, writer: AvroType, reader: AvroType, columns: Columns, prefix: bytes) -> None:
         """Raises NotInC."""
-        if has_unread(reader):
-            raise NotInC("a type that cannot be read")
         wanted = dict(columns)
         self._names = list(wanted)
         self._constants: list[pl.Series] = []

@@ -1,4 +1,4 @@
-"""Schemas for fastavro that identify the member of a union, for unions of several types and types read in two ways.
+"""Schemas for fastavro that identify the member of a union of several types.
 
 fastavro returns only the value, and an object can be a map or a record, a text a string or a symbol. So each type of
 such a union becomes a record with one field, which takes the same bytes, and the name of the field identifies the
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
-from tidegate.formats.kinds.avro.resolution import choose_member, find_field, is_alike, is_of_numbers, short_name
+from tidegate.formats.kinds.avro.resolution import choose_member, find_field, is_alike, short_name
 from tidegate.formats.kinds.avro.schema import AvroType
 
 MEMBER: Final = "__tidegate_member"
@@ -23,11 +23,6 @@ MEMBER: Final = "__tidegate_member"
 
 Both = tuple[Any, Any]
 """JSON schemas for the writer and the reader."""
-
-
-def has_several(one: AvroType) -> bool:
-    """Returns whether a type contains a union of several types."""
-    return (one.kind == "union" and one.bare is one) or any(map(has_several, one.inside))
 
 
 def member_of(value: Any) -> tuple[int, Any] | None:
@@ -49,9 +44,7 @@ class _Pairs:
         self._numbers = count()
 
     def both(self, writer: AvroType, reader: AvroType) -> Both:
-        if reader.unread:  # the value is rejected after it was read
-            return (one := self._alone(writer)), one
-        if reader.kind == "union" and reader.bare is reader and not is_of_numbers(reader):
+        if reader.kind == "union" and reader.bare is reader:
             return self._members(writer, reader)
         if "union" in (writer.kind, reader.kind):
             return self._branches(writer, reader)
@@ -103,8 +96,6 @@ class _Pairs:
         for branch in read:
             left = [(at, one) for at, one in enumerate(written) if at not in ones]
             place = next((at for at, one in left if is_alike(one, branch)), None)
-            if place is None and branch.unread:
-                place = next((at for at, one in left if one.kind != "null"), None)
             if place is None:
                 others.append(self._alone(branch))
             else:

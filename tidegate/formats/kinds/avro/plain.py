@@ -1,6 +1,5 @@
-"""Encodes records with unions of several types one by one, as written by people in tests.
-
-A sink writes only one type of such a union (`written.py`). Here the member that is set is written.
+"""Encodes records one by one, as written by people in tests. Of a union of several types, which sinks do not write, the
+member that is set is written.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from tidegate.datatypes import units_of
 from tidegate.formats.columns import plain_values
 from tidegate.formats.contract import Encoded, Encoder
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.avro.resolution import is_of_numbers
 from tidegate.formats.kinds.avro.schema import MICROS, AvroType
 from tidegate.formats.kinds.avro.wire import zigzag
 
@@ -86,8 +84,6 @@ def _of_union(one: AvroType, value: Any) -> bytes:
         return zigzag(next(index for index in range(len(one.branches)) if index not in places))
     if one.bare is not one:
         [(index, branch)] = places.items()
-    elif is_of_numbers(one):
-        index, branch = next((at, each) for at, each in places.items() if each.kind in ("long", "double"))
     else:
         found = [(at, each, part) for (at, each), part in zip(places.items(), value, strict=True) if part is not None]
         if len(found) != 1:

@@ -86,8 +86,7 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     if any(one.kind == "union" and one.bare is one for one in (writer, reader)):
         return _align_several(writer, reader, place)
     if reader.kind == "union":
-        both = writer.nullable and reader.nullable
-        aligned = (_align_member if both else align)(writer.bare, reader.bare, place)
+        aligned = align(writer.bare, reader.bare, place)
         return msgspec.structs.replace(
             reader, branches=tuple(each if each.kind == "null" else aligned for each in reader.branches)
         )
@@ -107,29 +106,10 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     return _align_logical(one, reader, place)
 
 
-def _align_member(writer: AvroType, reader: AvroType, place: str) -> AvroType:
-    """Aligns as `align` does, but records a refusal in the type, since values of other members can still be read."""
-    try:
-        return align(writer, reader, place)
-    except AvroRefusal as refusal:
-        return msgspec.structs.replace(reader, unread=str(refusal))
-
-
-def has_unread(one: AvroType) -> bool:
-    """Returns whether a type contains one of which no value can be read."""
-    return bool(one.unread) or any(map(has_unread, one.inside))
-
-
-def is_of_numbers(one: AvroType) -> bool:
-    """Returns whether a union of several types becomes a single number."""
-    kinds = {each.kind for each in one.branches} - {"null"}
-    return kinds in ({"int", "long"}, {"float", "double"})
-
-
 def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
     """Aligns types of which at least one is a union of several: each reader's type with the writer's that it receives.
 
-    Values of the writer's other types are checked one by one.
+    Values of the writer's other types are bad one by one.
     """
     members = list(reader.branches or (reader,))
     sources: dict[int, AvroType] = {}
@@ -137,9 +117,7 @@ def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
         at = choose_member(one, members)
         if at is not None and members[at].kind == one.kind:
             sources.setdefault(at, one)
-    several = writer.kind == reader.kind == "union" and not is_of_numbers(reader)
-    fit = _align_member if several else align
-    aligned = tuple(fit(sources[at], one, place) if at in sources else one for at, one in enumerate(members))
+    aligned = tuple(align(sources[at], one, place) if at in sources else one for at, one in enumerate(members))
     return msgspec.structs.replace(reader, branches=aligned) if reader.kind == "union" else aligned[0]
 
 
@@ -190,10 +168,7 @@ def _sources(writer: AvroType, reader: AvroType) -> dict[str, AvroField]:
 
 
 def _align_field(writer: AvroType, field: AvroField, source: AvroField | None, place: str) -> AvroField:
-    """Aligns a field and removes aliases that name a writer's field other than `source`.
-
-    fastavro would use the last alias that matches.
-    """
+    """Aligns a field and removes aliases that name a writer's field other than `source`."""
     where = f"{place}.{field.name}".lstrip(".")
     if source is None and not field.has_default:
         raise AvroRefusal(where, "the writer does not have the field, and the reader has no default for it")

@@ -92,11 +92,6 @@ class AvroType(msgspec.Struct, frozen=True):
     logical: str = ""
     precision: int = 0
     scale: int = 0
-    chosen: tuple[int, int] = (-1, -1)
-    """For a union of which one type is written (`written.py`): the indexes of that type and of null, or -1."""
-
-    unread: str = ""
-    """For a reader's type in a union: why values of it cannot be read; empty if they can."""
 
     @property
     def inside(self) -> list[AvroType]:
@@ -327,14 +322,14 @@ def bytes_at_least(one: AvroType) -> int:
     return {"null": 0, "float": 4, "double": 8}.get(one.kind, 1)
 
 
-def as_json(one: AvroType, *, logical: bool = True) -> Any:
-    """Returns the JSON of a type. Without logical types, fastavro returns the encoded values."""
-    return _json(one, logical, {})
+def as_json(one: AvroType) -> Any:
+    """Returns the JSON of a type."""
+    return _json(one, {})
 
 
-def _json(one: AvroType, logical: bool, seen: dict[str, AvroType]) -> Any:
+def _json(one: AvroType, seen: dict[str, AvroType]) -> Any:
     if one.kind == "union":
-        return [_json(branch, logical, seen) for branch in one.branches]
+        return [_json(branch, seen) for branch in one.branches]
     if one.name:
         known = seen.get(one.name)
         if known is not None:
@@ -349,22 +344,22 @@ def _json(one: AvroType, logical: bool, seen: dict[str, AvroType]) -> Any:
     if one.aliases:
         made["aliases"] = list(one.aliases)
     if one.kind == "record":
-        made["fields"] = [_field_json(field, logical, seen) for field in one.fields]
+        made["fields"] = [_field_json(field, seen) for field in one.fields]
     elif one.kind == "enum":
         made["symbols"] = list(one.symbols)
         made |= {} if one.default is None else {"default": one.default}
     elif one.kind == "fixed":
         made["size"] = one.size
     elif one.items is not None:
-        made["items" if one.kind == "array" else "values"] = _json(one.items, logical, seen)
-    if logical and one.logical:
+        made["items" if one.kind == "array" else "values"] = _json(one.items, seen)
+    if one.logical:
         made["logicalType"] = one.logical
         made |= {"precision": one.precision, "scale": one.scale} if one.logical == "decimal" else {}
     return one.kind if len(made) == 1 else made
 
 
-def _field_json(field: AvroField, logical: bool, seen: dict[str, AvroType]) -> dict[str, Any]:
-    made = {"name": field.name, "type": _json(field.type, logical, seen)}
+def _field_json(field: AvroField, seen: dict[str, AvroType]) -> dict[str, Any]:
+    made = {"name": field.name, "type": _json(field.type, seen)}
     made |= {"default": field.default} if field.has_default else {}
     return made | ({"aliases": list(field.aliases)} if field.aliases else {})
 

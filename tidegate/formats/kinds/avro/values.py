@@ -10,7 +10,6 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -23,9 +22,9 @@ from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import make_series, polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.avro.members import Both, has_several, member_of, show_members
-from tidegate.formats.kinds.avro.resolution import find_field, has_unread, is_of_numbers, word_of
-from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType, as_json, is_value
+from tidegate.formats.kinds.avro.members import member_of, show_members
+from tidegate.formats.kinds.avro.resolution import find_field, word_of
+from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroType, is_value
 
 Convert = Callable[[Any], Any]
 """Converts a value returned by fastavro to one that Polars accepts for the column."""
@@ -54,16 +53,11 @@ class ReferenceReader:
     def __init__(self, writer: AvroType, reader: AvroType, columns: Columns, skipped: int) -> None:
         """The first `skipped` bytes of each body are not read."""
         self._skipped = skipped
-        self._defaults: dict[str, Any] = {}
+        self._defaults = {one.name: one.default for one in reader.fields if find_field(writer, one) is None}
         """Defaults of fields that are not requested from fastavro."""
-        by_name = None if has_several(reader) or has_unread(reader) else _by_name(writer, reader)
-        written, read = by_name or show_members(writer, reader)
-        if by_name is None:
-            self._defaults = {one.name: one.default for one in reader.fields if find_field(writer, one) is None}
-        self._writer = fastavro.parse_schema(written, _ignore_default_error=True)
-        self._reader = (
-            None if writer is reader or read == written else fastavro.parse_schema(read, _ignore_default_error=True)
-        )
+        written, read = show_members(writer, reader)
+        self._writer = fastavro.parse_schema(written)
+        self._reader = None if read == written else fastavro.parse_schema(read)
         types = {field.name: field.type for field in reader.fields}
         self._columns = [(name, polars_type(kind), _field_converter(name, types[name])) for name, kind in columns]
         self._checked = [
@@ -74,15 +68,13 @@ class ReferenceReader:
         ]
         """Fields without a column, which are only checked."""
         self._not_null = [
-            (field.name, origin.name if by_name else field.name, word_of(field.type))
+            (field.name, word_of(field.type))
             for field in reader.fields
             if (origin := find_field(writer, field)) is not None
             and _has_null(origin.type)
             and not _has_null(field.type)
         ]
-        """Fields of which the writer's type includes NULL and the reader's does not: name, name in `self._writer`,
-        and the reader's type.
-        """
+        """Fields of which the writer's type includes NULL and the reader's does not, with the reader's type."""
 
     def read(self, bodies: Sequence[bytes]) -> tuple[pl.DataFrame, list[RecordFailure]]:
         """Returns the rows of good records, and the failures."""
@@ -112,8 +104,8 @@ class ReferenceReader:
         stream.seek(self._skipped)
         with suppress(*_UNREADABLE):
             record: Any = fastavro.schemaless_reader(stream, self._writer, None)
-            for name, shown, kind in self._not_null:
-                if record.get(shown, ...) is None:
+            for name, kind in self._not_null:
+                if record.get(name, ...) is None:
                     return f"at `{name}`: the value is NULL, and the reader's type is {kind}"
         return first_line(error)
 
@@ -124,18 +116,10 @@ class ReferenceReader:
         left = len(body) - stream.tell()
         if left:
             raise ValueError(f"bytes follow the end of the record: {left}")
-        if self._defaults:
-            record |= self._defaults
+        record |= self._defaults
         for name, convert in self._checked:
             convert(record[name])
         return [record[name] if convert is None else convert(record[name]) for name, _, convert in self._columns]
-
-
-def _by_name(writer: AvroType, reader: AvroType) -> Both | None:
-    """Returns the unchanged schemas for fastavro; None if a type with one name is read in two ways."""
-    with suppress(AvroRefusal):
-        return as_json(writer, logical=False), as_json(reader, logical=False)
-    return None
 
 
 def _has_null(one: AvroType) -> bool:
@@ -180,8 +164,6 @@ def _field_converter(name: str, one: AvroType) -> Convert | None:
 
 def _converter(one: AvroType) -> Convert | None:
     """Returns the conversion of values of a type; None if they are unchanged."""
-    if one.unread:
-        return partial(_refuse, one.unread)
     if one.kind == "union":
         return _union(one)
     if one.kind == "record":
@@ -199,10 +181,6 @@ def _converter(one: AvroType) -> Convert | None:
     return _bytes if one.kind in ("bytes", "fixed") else None
 
 
-def _refuse(why: str, _value: Any) -> Any:
-    raise SchemaResolutionError(why)
-
-
 def _record(one: AvroType) -> Convert:
     fields = [(field.name, _field_converter(field.name, field.type), field.default) for field in one.fields]
 
@@ -217,9 +195,9 @@ def _record(one: AvroType) -> Convert:
 
 
 def _union(one: AvroType) -> Convert | None:
-    if one.bare is one and not is_of_numbers(one):
+    if one.bare is one:
         return _members(one)
-    inner = _converter(one.bare) if one.bare is not one else None
+    inner = _converter(one.bare)
     return None if inner is None else lambda value: None if value is None else inner(value)
 
 

@@ -139,8 +139,6 @@ class _Plan:
         """
         inner = one.bare
         index = _VALUE + zigzag(inner.size) if inner.kind == "fixed" else _VALUE
-        if one.chosen[0] >= 0:
-            return self._chosen(value, one, ahead, index)
         if not one.nullable:
             if inner.kind == "record":
                 parts = [] if ahead == _VALUE else [self._guard(ahead, ((b"", b""),))]
@@ -158,17 +156,6 @@ class _Plan:
             ends = ((index, _VALUE), (_NULL, _NULL))
             return [self._guard(ahead, ends), self._named(value)]
         return [self._named(self._value(value, inner))]
-
-    def _chosen(self, value: pl.Expr, one: AvroType, ahead: bytes, index: bytes) -> list[pl.Expr]:
-        """Returns the columns of the one type of a union that is written, with the type's index."""
-        inner, (chosen, null) = one.bare, one.chosen
-        if null < 0 and inner.kind == "record":
-            parts = [self._guard(ahead, ((b"", zigzag(chosen)),))]
-            for name, each in _fields(inner):
-                parts += self.field(value.struct.field(name), each)
-            return parts
-        ends = [(index, zigzag(chosen))] + ([] if null < 0 else [(_NULL, zigzag(null))])
-        return [self._guard(ahead, tuple(ends)), self._named(self._value(value, inner))]
 
     def _value(self, value: pl.Expr, one: AvroType) -> pl.Expr:
         """Returns a single column."""

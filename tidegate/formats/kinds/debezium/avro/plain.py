@@ -13,9 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.datatypes import MAX_PRECISION
-from tidegate.formats.kinds.avro.columns import record_columns, schema_text
-from tidegate.formats.kinds.avro.encoder import AvroEncoder
-from tidegate.formats.kinds.avro.members import has_several
+from tidegate.formats.kinds.avro.columns import record_columns
 from tidegate.formats.kinds.avro.plain import PlainEncoder
 from tidegate.formats.kinds.avro.schema import AvroType, parse_schema, with_logical
 from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, meaning
@@ -52,10 +50,7 @@ def event_of_json(text: bytes, schema: SchemaText, options: FormatOptions) -> by
         left_out = {field.name: _nothing(field.type) for field in record.fields if field.name not in _EVENT}
         text = json.dumps({**left_out, **event}).encode()
     columns = tuple(record_columns(record).items())
-    if has_several(record):
-        return record_of_json(text, columns, PlainEncoder(record, prefix_of(options)))
-    written = msgspec.structs.replace(schema, text=schema_text(record), references=())
-    return record_of_json(text, columns, AvroEncoder(columns, msgspec.structs.replace(options, schema=written)))
+    return record_of_json(text, columns, PlainEncoder(record, prefix_of(options)))
 
 
 def _written(made: AvroType, one: Mapping[str, Any]) -> AvroType:
