@@ -38,9 +38,9 @@ from tests.support import clients
 from tests.support.records import Listed, listed
 from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import DataType
-from tidegate.formats.kinds.avro import decoder as avro_decoder
+from tidegate.formats import schema_decoder
 from tidegate.formats.kinds.avro.columns import record_columns
-from tidegate.formats.kinds.avro.in_memory import CertainReader
+from tidegate.formats.kinds.avro.decoder import CertainReader
 from tidegate.formats.kinds.avro.resolution import fit_columns
 from tidegate.formats.kinds.avro.schema import parse_schema
 from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
@@ -89,7 +89,7 @@ def decode_changes(library: ctypes.CDLL, rnd: random.Random) -> None:
     columns = tuple((name, derive_type(kind)) for name, kind in declared.items())
     decoder = change_decoder(columns, columns, FormatOptions(row_kinds=True), KnownSchemas({1: table.text}))
     bases = [table.event_in_avro(draw_event(rnd, table)) for _ in range(BASES)]
-    with patch.object(avro_decoder, "loaded", lambda: Loaded(library)):
+    with patch.object(schema_decoder, "loaded", lambda: Loaded(library)):
         decoder.decode_values(bases)
     assert decoder._most is not None and decoder._most.certain is not None
     there = NativeValues([*bases, None, b"", *(damaged_avro(rnd, rnd.choice(bases)) for _ in range(ROWS // 4))])

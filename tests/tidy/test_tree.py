@@ -94,7 +94,7 @@ WRITERS = {
 }
 """Methods of Polars data frames, in code that runs in slots."""
 SLOT_ROOMS = ("formats", "state", "expressions", "operators", "task", "sources", "sinks", "slot")
-OWN_FRAMES = ("formats/arrow.py", "formats/kinds/avro/wire.py", "formats/record_limits.py")
+OWN_FRAMES = ("formats/arrow.py", "formats/kinds/avro/encoder.py", "formats/record_limits.py")
 """Exempt modules: no other code holds the frames that they write."""
 
 CHECKED_EVERYWHERE: dict[str, Callable[[str], list[str]]] = {

@@ -33,15 +33,6 @@ class Certain(Protocol):
         """
 
 
-def decode_values_of(certain: Certain, values: Sequence[bytes]) -> Rows:
-    """Decodes values that are Python objects as if they were in other memory. Raises MemoryError."""
-    joined = b"".join(values)
-    lengths = array("i", map(len, values))
-    begin = ctypes.cast(ctypes.c_char_p(joined), ctypes.c_void_p).value or 0
-    addresses = array("Q", accumulate(lengths[:-1], initial=begin))
-    return certain.decode(addresses.buffer_info()[0], lengths.buffer_info()[0], len(values))
-
-
 class MemoryDecoder(Generic[RestT]):
     """Decodes values in memory. They are read in place, and only while a batch is decoded."""
 
@@ -62,6 +53,15 @@ class MemoryDecoder(Generic[RestT]):
         bad = set(map(attrgetter("row"), failures))
         good = [row for row in left if row not in bad]
         return Decoded(_merge(frame, rest.frame, left, good, memory.rows), failures)
+
+
+def decode_values_of(decoder: MemoryDecoder[RestT], values: Sequence[bytes]) -> Decoded | RestT:
+    """Decodes values that are Python objects as if they were in other memory. Raises MemoryError."""
+    joined = b"".join(values)
+    lengths = array("i", map(len, values))
+    begin = ctypes.cast(ctypes.c_char_p(joined), ctypes.c_void_p).value or 0
+    addresses = array("Q", accumulate(lengths[:-1], initial=begin))
+    return decoder.decode(ValueMemory(addresses.buffer_info()[0], lengths.buffer_info()[0], len(values)))
 
 
 def _values_of(memory: ValueMemory, rows: Sequence[int]) -> list[bytes | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -11,6 +11,19 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.schemas import FormatOptions, IdPlace, Schemas, SchemaText, UnknownSchema
 
 PREFIX_BYTES: Final = 5
+
+
+class SchemaRefusal(ValueError):
+    """A schema that is invalid, or with which no record can be read into the columns of a pipeline."""
+
+    kind: ClassVar[FailureKind] = FailureKind.INCOMPATIBLE_SCHEMA
+    """Failure kind of the records written with it."""
+
+
+class NoDeclaredField(SchemaRefusal):
+    """The schema contains none of the declared columns."""
+
+    kind = FailureKind.NO_DECLARED_FIELD
 
 
 def prefix_of(options: FormatOptions) -> bytes:

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.formats.memory_batches import Loaded
-from tidegate.formats.kinds.avro import decoder
+from tidegate.formats import schema_decoder
 
 READERS: Final = ("C", "fastavro")
 
@@ -18,5 +18,5 @@ READERS: Final = ("C", "fastavro")
 def reading_by(reader: str) -> Iterator[None]:
     """Schemas that are met meanwhile are read by C, where it can, or by fastavro alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "loaded", Loaded if reader == "C" else lambda: None)
+        patch.setattr(schema_decoder, "loaded", Loaded if reader == "C" else lambda: None)
         yield

@@ -30,7 +30,7 @@ from tidegate.datatypes import (
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Encoded
 from tidegate.formats.kinds.avro import FORMAT
-from tidegate.formats.kinds.avro.wire import Wire
+from tidegate.formats.kinds.avro.encoder import Wire
 from tidegate.formats.record_parts import RecordParts
 from tidegate.formats.records import RecordEncoder
 from tidegate.formats.schemas import FormatOptions, IdPlace
@@ -168,7 +168,7 @@ def test_the_id_stands_in_front_or_nowhere() -> None:
 def test_a_value_that_has_the_bytes_of_a_guard_is_written_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter([b"\x81\x82", b"\x83\x84"])
     monkeypatch.setattr(
-        "tidegate.formats.kinds.avro.wire.os.urandom",
+        "tidegate.formats.kinds.avro.encoder.os.urandom",
         lambda size: next(drawn) if size == 2 else bytes(range(100, 100 + size)),
     )
     from tidegate.formats.kinds.avro.schema import parse_schema

@@ -28,10 +28,12 @@ from tests.formats.memory_batches import InMemory, Loaded, is_same
 from tests.formats.schemas_of_json import array_of
 from tests.native.values import NativeValues
 from tidegate.datatypes import BIGINT, DOUBLE, STRING
+from tidegate.formats import schema_decoder
 from tidegate.formats.contract import Decoded, ValueMemory, WaitingForSchema
 from tidegate.formats.in_memory import MemoryDecoder
-from tidegate.formats.kinds.avro import FORMAT, decoder
-from tidegate.formats.kinds.avro.decoder import AvroDecoder, SchemaReader
+from tidegate.formats.kinds.avro import FORMAT
+from tidegate.formats.kinds.avro.decoder import AvroDecoder
+from tidegate.formats.schema_decoder import SchemaReader
 from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaText
 
 OTHER = b"\0\0\0\0\x08"
@@ -40,7 +42,7 @@ OTHER = b"\0\0\0\0\x08"
 @pytest.fixture(autouse=True, scope="module")
 def library() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "loaded", Loaded)
+        patch.setattr(schema_decoder, "loaded", Loaded)
         yield
 
 

@@ -15,11 +15,11 @@ from tests.formats.batches import messages_of
 from tests.formats.debezium_avro.any_changes import Table, draw_event, draw_table
 from tests.formats.memory_batches import InMemory, Loaded
 from tidegate.config.fields.columns import derive_type
+from tidegate.formats import schema_decoder
 from tidegate.formats.contract import Columns, Decoded, Messages
-from tidegate.formats.kinds.avro import decoder
-from tidegate.formats.kinds.avro.decoder import SchemaReader
 from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schema_decoder import SchemaReader
 from tidegate.formats.schemas import FormatOptions, KnownSchemas
 
 AVRO, JSON = FORMATS["debezium-avro"], FORMATS["debezium"]
@@ -28,7 +28,7 @@ AVRO, JSON = FORMATS["debezium-avro"], FORMATS["debezium"]
 @pytest.fixture(autouse=True, scope="module")
 def library() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "loaded", Loaded)
+        patch.setattr(schema_decoder, "loaded", Loaded)
         yield
 
 

@@ -27,7 +27,7 @@ from tests.formats.debezium_avro.events import (
     value_of,
     why,
 )
-from tidegate.formats.kinds.avro.wire import zigzag
+from tidegate.formats.kinds.avro.encoder import zigzag
 from tidegate.formats.kinds.debezium.envelope import (
     UNAVAILABLE,
     UNAVAILABLE_BASE64,

@@ -1,7 +1,7 @@
 """The Avro format: records with schemas of a registry, or with one schema from a file (ADR 43).
 
-`schema.py` and `columns.py` handle schemas, `resolution.py` resolves a writer's schema to a reader's. `decoder.py` and
-`encoder.py` run in the slots.
+`schema.py` and `columns.py` handle schemas, `resolution.py` resolves a writer's schema to a reader's. `decoder.py`,
+`reference.py` and `encoder.py` run in the slots.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from tidegate.datatypes import units_of
 from tidegate.formats.columns import plain_values
 from tidegate.formats.contract import Encoded, Encoder
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.avro.encoder import zigzag
 from tidegate.formats.kinds.avro.schema import MICROS, AvroType
-from tidegate.formats.kinds.avro.wire import zigzag
 
 
 class PlainEncoder(Encoder):

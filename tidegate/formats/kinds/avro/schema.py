@@ -12,13 +12,13 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, FLOAT_BOUND, LAST_DAY, LAST_MOMENT
-from tidegate.formats.failures import FailureKind
+from tidegate.formats.schema_ids import SchemaRefusal
 from tidegate.formats.schemas import SchemaText
 
 NODES_MAX: Final = 5000
@@ -47,20 +47,11 @@ MICROS: Final = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
 DAY: Final = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 
 
-class AvroRefusal(ValueError):
+class AvroRefusal(SchemaRefusal):
     """A schema that is invalid, or not usable for records of a pipeline; the message has the place."""
-
-    kind: ClassVar[FailureKind] = FailureKind.INCOMPATIBLE_SCHEMA
-    """Failure kind of the records written with it."""
 
     def __init__(self, place: str, message: str) -> None:
         super().__init__(f"at `{place}`: {message}" if place else message)
-
-
-class NoDeclaredField(AvroRefusal):
-    """The schema contains none of the declared columns."""
-
-    kind = FailureKind.NO_DECLARED_FIELD
 
 
 class AvroField(msgspec.Struct, frozen=True):

@@ -87,10 +87,13 @@ the subject to `FORWARD`, which allows columns to be added but not removed, or t
     @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         from tidegate.formats.kinds.json.reader import JsonDecoder
-        from tidegate.formats.kinds.json_schema.rows import PrefixedDecoder
+        from tidegate.formats.schema_decoder import SchemaDecoder, SchemaReader
 
-        plain = JsonDecoder(declared, output, needs_field=True)
-        return PrefixedDecoder(plain, schemas) if prefix_of(options) else plain
+        plain, skipped = JsonDecoder(declared, output, needs_field=True), len(prefix_of(options))
+        if not skipped:
+            return plain
+        reader = SchemaReader(None, lambda values: plain.decode_values([value[skipped:] for value in values]))
+        return SchemaDecoder(SchemaKind.JSON, lambda _schema, _prefix: reader, output, options, schemas)
 
     @override
     def schema_mark(self, options: FormatOptions) -> bytes:
@@ -98,9 +101,13 @@ the subject to `FORWARD`, which allows columns to be added but not removed, or t
 
     @override
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
-        from tidegate.formats.kinds.json_schema.rows import prefixed_encoder
+        import polars as pl
 
-        return prefixed_encoder(columns, prefix_of(options))
+        from tidegate.formats.kinds.json.writer import json_objects
+        from tidegate.formats.text import ExpressionEncoder
+
+        prefix, value = prefix_of(options), json_objects(columns)
+        return ExpressionEncoder(pl.lit(prefix) + value if prefix else value)
 
 
 FORMAT: Final = JsonSchemaFormat()

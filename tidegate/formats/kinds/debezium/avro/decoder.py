@@ -14,14 +14,13 @@ from typing_extensions import override
 
 from tidegate.datatypes import STRING, TINYINT, DataType
 from tidegate.formats.columns import make_column
-from tidegate.formats.contract import Columns
+from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.decoder import SchemaDecoder, SchemaReader, find_certain
-from tidegate.formats.kinds.avro.in_memory import find_null_index, skip_step
-from tidegate.formats.kinds.avro.schema import AvroType, NoDeclaredField
-from tidegate.formats.kinds.avro.values import ReferenceReader
+from tidegate.formats.kinds.avro.decoder import find_null_index, skip_step
+from tidegate.formats.kinds.avro.reference import ReferenceReader
+from tidegate.formats.kinds.avro.schema import AvroType
 from tidegate.formats.kinds.debezium import ADDED
 from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, Row, find_row, parse_event, plain, project
 from tidegate.formats.kinds.debezium.avro.values import (
@@ -47,7 +46,9 @@ from tidegate.formats.kinds.debezium.envelope import (
 )
 from tidegate.formats.row_kinds import BEFORE as ROW_BEFORE
 from tidegate.formats.row_kinds import ROW_KIND
-from tidegate.formats.schemas import FormatOptions, Schemas, SchemaText
+from tidegate.formats.schema_decoder import SchemaDecoder, SchemaReader, find_certain
+from tidegate.formats.schema_ids import NoDeclaredField
+from tidegate.formats.schemas import FormatOptions, SchemaKind, Schemas, SchemaText
 from tidegate.native.avro import BodyDecoder, Step
 from tidegate.native.columns import Rows
 from tidegate.native.library import Library
@@ -71,12 +72,13 @@ def change_decoder(declared: Columns, output: Columns, options: FormatOptions, s
         event = parse_event(schema)
         row = find_row(event)
         if row.fields.keys().isdisjoint(name for name, _ in own):
-            raise NoDeclaredField("", f"a row: {describe_undeclared(row.fields, [name for name, _ in own])}")
+            raise NoDeclaredField(f"a row: {describe_undeclared(row.fields, [name for name, _ in own])}")
         changes = _Changes(row, own, read, names, options)
         reference = ReferenceChanges(event, changes, len(prefix))
-        return SchemaReader(find_certain(lambda library: CertainChanges(library, event, changes, prefix)), reference)
+        certain = find_certain(lambda library: CertainChanges(library, event, changes, prefix))
+        return SchemaReader(certain, reference.read)
 
-    return SchemaDecoder(open_reader, [*output, *kinds], options, schemas)
+    return SchemaDecoder(SchemaKind.AVRO, open_reader, [*output, *kinds], options, schemas)
 
 
 class _Changes:
@@ -134,8 +136,8 @@ class ReferenceChanges:
         self._events = ReferenceReader(plain(event), projected, columns, skipped)
         self._fields = [name for name, _ in columns]
 
-    def read(self, bodies: Sequence[bytes]) -> tuple[pl.DataFrame, list[RecordFailure]]:
-        """Implements Reference."""
+    def read(self, bodies: Sequence[bytes]) -> Decoded:
+        """Returns the rows of the events that are changes, and the failures of the others."""
         events, failures = self._events.read_values(bodies)
         failed = {failure.row for failure in failures}
         changes: list[_Change] = []
@@ -148,7 +150,7 @@ class ReferenceChanges:
                 failures.append(RecordFailure(row, error.kind, str(error)))
         ops = pl.Series(OP_FIELD, [change.op for change in changes], dtype=pl.String())
         before = self._columns([change.before for change in changes if change.before is not None])
-        return self._of.frame(ops, self._columns([change.row for change in changes]), before), failures
+        return Decoded(self._of.frame(ops, self._columns([change.row for change in changes]), before), failures)
 
     def _change(self, event: Mapping[str, Any]) -> _Change:
         """Raises NoChange and UnfitValue."""

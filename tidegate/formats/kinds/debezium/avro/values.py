@@ -18,10 +18,10 @@ import polars as pl
 from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, STRING, DataType
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.in_memory import NotInC, find_null_index, skip_step
+from tidegate.formats.kinds.avro.decoder import find_null_index, skip_step
+from tidegate.formats.kinds.avro.encoder import zigzag
 from tidegate.formats.kinds.avro.resolution import word_of
 from tidegate.formats.kinds.avro.schema import MICROS, AvroField, AvroRefusal, AvroType
-from tidegate.formats.kinds.avro.wire import zigzag
 from tidegate.formats.kinds.debezium.avro.schemas import plain
 from tidegate.formats.kinds.debezium.envelope import (
     UNAVAILABLE,
@@ -32,6 +32,7 @@ from tidegate.formats.kinds.debezium.envelope import (
 from tidegate.formats.kinds.debezium.json.schemas import NAMED, UNITS, VARIABLE
 from tidegate.formats.kinds.debezium.json.values import UNITS_OF, read_date, read_local, scaled
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, exact_decimal, read_moment, rephrase, shown
+from tidegate.formats.schema_decoder import NotInC
 from tidegate.native.avro import Step
 
 Read = Callable[[Any], Any]
