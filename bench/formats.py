@@ -35,8 +35,8 @@ from tidegate.formats.kinds.avro.columns import schema_text
 from tidegate.formats.kinds.avro.decoder import AvroDecoder
 from tidegate.formats.kinds.avro.schema import parse_schema
 from tidegate.formats.kinds.json.reader import JsonDecoder
+from tidegate.formats.kinds.protobuf.columns import WORDS
 from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
-from tidegate.formats.kinds.protobuf.fit import WORDS
 from tidegate.formats.kinds.protobuf.schema import find_message
 from tidegate.formats.part_values import flatten_headers
 from tidegate.formats.record_parts import HeaderRules, RecordParts

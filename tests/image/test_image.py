@@ -87,7 +87,7 @@ def test_the_command_is_there_and_what_only_builds_it_is_not(container: Containe
     for module in ("datasketches", "cryptography", "obstore", "grpc_tools.protoc", traces):
         ran = container.run("-c", f"import {module}", entrypoint=["python3"])
         assert ran.returncode == 0, ran.stderr
-    text = "from tidegate.formats.kinds.protobuf.text import compile_text; "
+    text = "from tidegate.formats.kinds.protobuf.compiler import compile_text; "
     ran = container.run("-c", f"{text}compile_text(b'syntax = \"proto3\"; message A {{}}')", entrypoint=["python3"])
     assert ran.returncode == 0, ran.stderr
     for module in ("pip", "setuptools", "pytest"):

@@ -344,9 +344,6 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
             else f"{kind.name} skips fields that the schema does not name: another way is not supported yet"
         )
         yield PathProblem((*path, "unknown_fields"), message, "remove it", at_key=True)
-    elif unknown.column and not kind.keeps_unknown_fields:
-        message = f"keeping the fields of a record in {kind.name} is not supported yet"
-        yield PathProblem((*path, "unknown_fields"), message, "write skip or fail", at_key=True)
     elif isinstance(source.schema_, dict) and unknown.column in source.schema_:
         message = f"`{unknown.column}` is a column of `schema` already"
         yield PathProblem((*path, "unknown_fields"), message, "choose another name")

@@ -288,9 +288,9 @@ class BaseSourceSettings(TopicsSettings):
     unknown_fields: Annotated[
         UnknownFieldsMode,
         Field(
-            description="Fields that `schema` does not name: `skip` them; for json and protobuf `fail` (the "
-            "record is bad); or, for json, `{keep: rest}`: the column `rest`, a map of strings, holds those at "
-            "the top level of the record."
+            description="Fields that `schema` does not name: `skip` them; or, for json and formats that are read "
+            "like it, `fail` (the record is bad) or `{keep: rest}`: the column `rest`, a map of strings, holds those "
+            "at the top level of the record."
         ),
     ] = Unknown()
     written_as: Annotated[

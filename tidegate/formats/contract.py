@@ -186,9 +186,7 @@ class Format(ABC):
     schema_kind: ClassVar[SchemaKind | None] = None
     """The language of the schemas with which records of this format are written; None if there are none."""
     finds_unknown_fields: ClassVar[bool] = False
-    """Records may have fields without a column, and a source sets how they are handled."""
-    keeps_unknown_fields: ClassVar[bool] = False
-    """Such fields can be kept as text, by name."""
+    """Records may have fields without a column, and a source sets how they are handled: they can be kept as text."""
     reads_tombstones: ClassVar[bool] = False
     """A message without a value is a row like any other.
 

@@ -10,8 +10,8 @@ from google.protobuf import descriptor_pb2
 
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.protobuf import FORMAT
+from tidegate.formats.kinds.protobuf.columns import WORDS
 from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
-from tidegate.formats.kinds.protobuf.fit import WORDS
 from tidegate.formats.kinds.protobuf.schema import MessageType, find_message
 from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaKind, SchemaText
 

@@ -16,7 +16,7 @@ from tidegate.datatypes import BIGINT, DOUBLE, INT, STRING, DataType
 from tidegate.formats.contract import Decoded, WaitingForSchema
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
-from tidegate.formats.schemas import FormatOptions, IdPlace, KnownSchemas, SchemaKind, SchemaText, UnknownFields
+from tidegate.formats.schemas import FormatOptions, IdPlace, KnownSchemas, SchemaKind, SchemaText
 
 WELL_KNOWN = [f"google/protobuf/{name}.proto" for name in ("timestamp", "duration", "wrappers")]
 INTEGERS = ("int32", "sint32", "sfixed32", "int64", "sint64", "sfixed64", "uint32", "fixed32", "uint64", "fixed64")
@@ -363,30 +363,12 @@ def test_whoever_sees_to_the_registry_hears_of_a_schema_that_cannot_be_read() ->
 # -- unknown fields ----------------------------------------------------------------------------------------------------
 
 
-def test_unknown_fields_are_left_out_or_make_their_record_bad() -> None:
+def test_unknown_fields_are_left_out() -> None:
     inner = {"In": [("x", "int32")]}
     writer = file_of({"R": [("id", "int32"), ("in", "t.In"), ("all", ("string", "t.In"))], **inner})
     strange = [PREFIX + b"\x78\x01", PREFIX + b"\x12\x02\x78\x01", PREFIX + b"\x1a\x07\x0a\x01a\x12\x02\x78\x01"]
     good = write(writer, **{"id": 1, "in": {"x": 1}, "all": {"a": {"x": 2}}})
     assert decode(decoder_of(writer), good, *strange).frame.height == 4
-    found = decode(decoder_of(writer, unknown_fields=UnknownFields.FAIL), good, *strange)
-    assert [(one.row, one.kind) for one in found.failures] == [(row, FailureKind.UNKNOWN_FIELD) for row in (1, 2, 3)]
-    assert found.failures[1].message == "t.In has no field with the number 15"
-
-
-def test_a_field_that_was_written_as_another_type_is_not_said_to_be_missing() -> None:
-    decoder = decoder_of(file_of({"R": [("id", "int32")]}), unknown_fields=UnknownFields.FAIL)
-    (failure,) = decode(decoder, PREFIX + b"\x0a\x01a").failures
-    assert (
-        failure.message
-        == "`id` of t.R was written with another type, or with a value that its closed enum does not have"
-    )
-
-
-def test_a_field_that_is_no_column_is_unknown() -> None:
-    decoder = decoder_of(ORDER, declared=(("id", BIGINT),), unknown_fields=UnknownFields.FAIL)
-    found = decode(decoder, write(ORDER, id=1), write(ORDER, id=2, note=""))
-    assert [one.message for one in found.failures] == ["t.Order has the field `note`, for which there is no column"]
 
 
 def test_fields_may_be_called_as_methods_of_the_library() -> None:
@@ -395,7 +377,6 @@ def test_fields_may_be_called_as_methods_of_the_library() -> None:
     row: dict[str, int | None] = dict.fromkeys(names, 3)
     value = write(file, **row)
     assert rows_of(file, value, PREFIX) == [row, dict.fromkeys(names)]
-    assert decode(decoder_of(file, unknown_fields=UnknownFields.FAIL), value).frame.rows(named=True) == [row]
 
 
 def test_without_columns_there_are_as_many_rows() -> None:

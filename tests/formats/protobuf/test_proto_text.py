@@ -15,8 +15,8 @@ from tidegate.checks.schemas import Ask, resolve_schemas
 from tidegate.config.load import parse_pipeline
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, DataType
 from tidegate.formats.contract import FormatRefusal
-from tidegate.formats.kinds.protobuf import FORMAT, text
-from tidegate.formats.kinds.protobuf.text import compile_text
+from tidegate.formats.kinds.protobuf import FORMAT, compiler
+from tidegate.formats.kinds.protobuf.compiler import compile_text
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 
 ORDER = """\
@@ -118,7 +118,7 @@ def test_a_file_outside_of_the_pipelines_directory_finds_what_is_next_to_it(tmp_
 
 
 def test_without_the_extra_the_refusal_names_it_and_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "COMPILER", "no_such_package")
+    monkeypatch.setattr(compiler, "COMPILER", "no_such_package")
     with pytest.raises(FormatRefusal, match="the compiler is not installed") as caught:
         FORMAT.read_schema(CUSTOMER.encode())
     assert caught.value.remedy == (

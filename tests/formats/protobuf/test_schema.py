@@ -12,7 +12,7 @@ from tidegate.datatypes import BIGINT, INT, STRING, DataType
 from tidegate.datatypes import TIMESTAMP as MOMENT
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.kinds.protobuf import FORMAT
-from tidegate.formats.kinds.protobuf.built_in import BUILT_IN, built_in_file
+from tidegate.formats.kinds.protobuf.compiler import BUILT_IN, built_in_file
 from tidegate.formats.kinds.protobuf.schema import describe
 from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText
 

@@ -65,7 +65,6 @@ class CloudEventsFormat(Format):
     name = "cloudevents"
     writes = "an event: columns `ce_...` are its attributes, the others are the fields of its data"
     finds_unknown_fields = True
-    keeps_unknown_fields = True
     sink_settings: ClassVar[type[Settings]] = SinkSection
     page = """\
 Records are [CloudEvents](https://cloudevents.io) 1.0 in the Kafka protocol binding. A column whose name begins with

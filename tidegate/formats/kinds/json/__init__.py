@@ -17,7 +17,6 @@ class JsonFormat(Format):
     writes = "an object of all columns"
     needs_schema = True
     finds_unknown_fields = True
-    keeps_unknown_fields = True
     page = """\
 A source needs a `schema`, and each record is one JSON object in UTF-8. Fields that the schema does not name are
 skipped unless `unknown_fields` says otherwise. Missing fields and `null` are NULL. If a field is repeated, the last

@@ -19,7 +19,6 @@ class MsgpackFormat(Format):
     needs_schema = True
     is_text = False
     finds_unknown_fields = True
-    keeps_unknown_fields = True
     page = """\
 A source needs a `schema`, and each record is one [MessagePack](https://msgpack.org) map whose keys are strings. The
 rules are those of [json](json.md): missing fields and nil are NULL, `unknown_fields` sets how fields are handled

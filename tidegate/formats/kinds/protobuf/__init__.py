@@ -1,7 +1,7 @@
 """The Protobuf format: messages with schemas of a registry, or of one descriptor set from a file (ADR 50).
 
-`schema.py`, `columns.py` and `fit.py` handle message types, `wire.py` the prefix of a message. `decoder.py` and
-`encoder.py` run in the slots. The protobuf library is imported only where it is used.
+`schema.py` and `columns.py` handle message types, `compiler.py` texts of `.proto` files. `decoder.py` and `encoder.py`
+run in the slots. The protobuf library is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class ProtobufFormat(Format):
     writes = "a message of all columns"
     needs_schema = True
     is_text = False
-    finds_unknown_fields = True
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.PROTOBUF
     page = """\
 A source reads messages of Confluent's wire format: a zero byte, the id of a schema in four bytes, the indexes of the
@@ -67,8 +66,7 @@ A field without presence (proto3 without `optional`) that is not in the record h
 field with presence is NULL then: `optional`, messages, members of a `oneof`, fields of proto2 without a default of
 their own. Required fields must be present. Recursive types (`google.protobuf.Struct`) and messages without fields
 cannot be columns: list the others. What the protobuf library refuses is bad (`MALFORMED_PROTOBUF`). Fields that the
-message does not know are left out; `unknown_fields: fail` makes records with them bad, and those with a field that is
-not a column.
+message does not know are left out.
 
 A sink needs a `schema`, because columns have no field numbers. Every column has to be a field of a fitting type, and
 every required field a column. A NULL in a field that cannot be missing makes the record bad, and so do two columns of
@@ -109,7 +107,7 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
 
     @override
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
-        from tidegate.formats.kinds.protobuf.fit import check_fields
+        from tidegate.formats.kinds.protobuf.columns import check_fields
         from tidegate.formats.kinds.protobuf.schema import find_message
 
         check_fields(find_message(schema).descriptor, tuple(columns.items()))
@@ -153,8 +151,7 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
 
     def schema_mark(self, options: FormatOptions) -> bytes:
         """Returns the schema id and the place of the message in its schema."""
-        from tidegate.formats.kinds.protobuf.schema import find_message
-        from tidegate.formats.kinds.protobuf.wire import prefix_with_place
+        from tidegate.formats.kinds.protobuf.schema import find_message, prefix_with_place
 
         assert options.schema is not None
         return prefix_with_place(options, find_message(options.schema).place)

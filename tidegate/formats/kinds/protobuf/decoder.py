@@ -1,63 +1,122 @@
-"""Messages to rows: finds the schema and message type of each record; the library reads them one by one."""
+"""Messages to rows: finds the schema and message type of each record; the library reads them one by one.
+
+A missing field without presence has its default, as returned by the library. One with presence is NULL, unless the
+schema defines a default.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from operator import attrgetter, methodcaller
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
 import polars as pl
 from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
-from typing_extensions import override
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, DataType
 from tidegate.formats.bisection import first_line
-from tidegate.formats.columns import Part, merge_parts
-from tidegate.formats.contract import Columns, Decoded, Decoder, FormatRefusal, Messages, WaitingForSchema
+from tidegate.formats.columns import make_column
+from tidegate.formats.contract import Columns, Decoded, FormatRefusal
 from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
-from tidegate.formats.kinds.protobuf.columns import is_map, own_name
-from tidegate.formats.kinds.protobuf.fit import Unfit, check_columns, check_compatible
-from tidegate.formats.kinds.protobuf.schema import Descriptor, MessageType, describe, find_message
-from tidegate.formats.kinds.protobuf.values import NotUtf8, OutOfRange, make_readers
-from tidegate.formats.kinds.protobuf.wire import split_place
-from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
-from tidegate.formats.schemas import FormatOptions, IdPlace, SchemaKind, Schemas, SchemaText, UnknownFields
+from tidegate.formats.kinds.protobuf.columns import (
+    DURATION_NAME,
+    DURATION_S_MAX,
+    ENUM_TYPE,
+    STRING_TYPE,
+    TIMESTAMP_NAME,
+    check_columns,
+    check_compatible,
+    is_map,
+    own_name,
+)
+from tidegate.formats.kinds.protobuf.schema import Descriptor, MessageType, describe, find_message, split_place
+from tidegate.formats.schema_decoder import SchemaDecoder, SchemaReader
+from tidegate.formats.schema_ids import PREFIX_BYTES, NoDeclaredField, SchemaRefusal, schema_id_of
+from tidegate.formats.schemas import FormatOptions, SchemaKind, Schemas, SchemaText
 
 logger = logging.getLogger(__name__)
 
-WRITERS_MAX: Final = 1000
-"""Maximum number of cached readers by id and message type; with more, they are created again."""
+
+class ProtobufDecoder(SchemaDecoder):
+    """A decoder that, without a schema in `options`, finds declared columns in the writer's message by name."""
+
+    def __init__(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> None:
+        self._declared = declared
+        self._type = None if options.schema is None else find_message(options.schema)
+        super().__init__(SchemaKind.PROTOBUF, self._open_reader, output, options, schemas, _prefix_of)
+
+    def _open_reader(self, schema: SchemaText, prefix: bytes) -> SchemaReader | RecordFailure:
+        """Raises SchemaRefusal."""
+        own = self._type
+        if not prefix and own is not None:
+            return self._reader(own, prefix)
+        place = split_place(prefix)
+        if place is None:
+            what = "the indexes of the message type after the id are missing or damaged"
+            return RecordFailure(0, FailureKind.MALFORMED_PROTOBUF, what)
+        try:
+            writer = describe(schema).at(place[1])
+            if writer is None:
+                shown = ", ".join(map(str, place[1]))
+                what = f"schema {schema_id_of(prefix)} has no message with the indexes {shown}"
+                return RecordFailure(0, FailureKind.MALFORMED_PROTOBUF, what)
+            if own is None:
+                check_columns(writer.descriptor, self._declared)
+            else:
+                check_compatible(writer.descriptor, own.descriptor)
+        except FormatRefusal as refusal:
+            raise SchemaRefusal(str(refusal)) from refusal
+        self._require_field(writer.descriptor)
+        return self._reader(own or writer, prefix)
+
+    def _require_field(self, writer: Descriptor) -> None:
+        """Raises NoDeclaredField if a message with fields has none that is read: all columns would be NULL."""
+        written, names = writer.fields_by_name, [name for name, _ in self._declared]
+        if self._type is not None:  # fields are found by number, whatever their name
+            read = (self._type.descriptor.fields_by_name.get(name) for name in names)
+            some = any(field is not None and field.number in writer.fields_by_number for field in read)
+        else:
+            some = any(name in written for name in names)
+        if written and not some:
+            raise NoDeclaredField(describe_undeclared(written.keys(), names))
+
+    def _reader(self, one: MessageType, prefix: bytes) -> SchemaReader:
+        return SchemaReader(None, MessageReader(one, self._declared, self._output, len(prefix)).read)
+
+
+def _prefix_of(value: bytes) -> bytes:
+    """Returns the prefix of a message, or as much of it as shows that it is invalid."""
+    place = split_place(value)
+    return value[:PREFIX_BYTES] if place is None else value[: place[0]]
 
 
 class MessageReader:
-    """Reads messages of one type, with any prefix."""
+    """Reads messages of one type."""
 
-    def __init__(self, one: MessageType, declared: Columns, output: Columns, *, strict: bool) -> None:
+    def __init__(self, one: MessageType, declared: Columns, output: Columns, skipped: int) -> None:
+        """The first `skipped` bytes of each value are its prefix."""
+        self._skipped = skipped
         wanted = {name for name, _ in output}
         self._parse = one.made.FromString
         self._columns = make_readers(one, output)
         self._checked = [
             each for each in make_readers(one, declared) if each.may_fail and each.name not in wanted
         ]  # only checked, without a column
-        self._strict = Strict(one, declared) if strict else None
         self._missing = (one.made.IsInitialized, one.made.FindInitializationErrors) if has_required(one) else None
 
-    def read(self, bodies: Sequence[bytes]) -> tuple[Part, list[RecordFailure]]:
+    def read(self, values: Sequence[bytes]) -> Decoded:
         """Returns the rows of good messages, and the failures."""
-        rows, messages, failures = self._parsed(bodies)
-        if self._missing is None and self._strict is None:
+        skipped = self._skipped
+        rows, messages, failures = self._parsed([value[skipped:] for value in values] if skipped else values)
+        if self._missing is None:
             try:
-                return (rows, self._frame(messages)), failures
+                return Decoded(self._frame(messages), failures)
             except (NotUtf8, OutOfRange) as error:
                 logger.debug("a batch has values that no column can hold; searching for their rows", exc_info=error)
         found = [(row, message, self._judge(message)) for row, message in zip(rows, messages, strict=True)]
         failures += [RecordFailure(row, *wrong) for row, _, wrong in found if wrong is not None]
-        good = [(row, message) for row, message, wrong in found if wrong is None]
-        frame = self._frame([message for _, message in good])
-        return ([row for row, _ in good], frame), failures
+        return Decoded(self._frame([message for _, message, wrong in found if wrong is None]), failures)
 
     def _parsed(self, bodies: Sequence[bytes]) -> tuple[Sequence[int], list[Any], list[RecordFailure]]:
         """Returns rows and messages that the library accepts, and the failures of the others."""
@@ -95,174 +154,7 @@ class MessageReader:
                 return FailureKind.NOT_UTF8, f"`{each.name}`: {error}"
             except OutOfRange as error:
                 return FailureKind.OUT_OF_RANGE, f"`{each.name}`: {error}"
-        strange = None if self._strict is None else self._strict.find(message)
-        return None if strange is None else (FailureKind.UNKNOWN_FIELD, strange)
-
-
-class ProtobufDecoder(Decoder):
-    """Decodes values into frames with the columns of `output`."""
-
-    def __init__(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> None:
-        """Without a schema in `options`, declared columns are found in the writer's schema by name."""
-        self._declared = declared
-        self._output = output
-        self._options = options
-        self._schemas = schemas
-        self._strict = options.unknown_fields is UnknownFields.FAIL
-        self._own: MessageReader | None = None
-        """The reader of the reader's own message type."""
-        if options.schema is not None:
-            self._type = find_message(options.schema)
-            self._own = self._reader(self._type)
-        self._bare = options.ids is IdPlace.NONE
-        self._known: dict[bytes, MessageReader | RecordFailure] = {}
-        """Readers, or failures of all records of a message type, by the prefix of records."""
-
-    @override
-    def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
-        return self.decode_values(messages.values)
-
-    def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
-        """Returns the rows of the good values in order, and the bad ones."""
-        groups = [(self._find(key), key, rows) for key, rows in self._grouped(values)]  # requests all schemas at once
-        waiting = next((found for found, _, _ in groups if isinstance(found, WaitingForSchema)), None)
-        if waiting is not None:
-            return waiting
-        parts: list[Part] = []
-        failures: list[RecordFailure] = []
-        for found, key, rows in groups:
-            if isinstance(found, RecordFailure):
-                failures += [RecordFailure(row, found.kind, found.message) for row in rows]
-                continue
-            assert isinstance(found, MessageReader)
-            skipped = len(key or b"")
-            bodies: Any = values if len(rows) == len(values) else [values[row] for row in rows]
-            (places, frame), bad = found.read([body[skipped:] for body in bodies] if skipped else bodies)
-            parts.append(([rows[place] for place in places], frame))
-            failures += [RecordFailure(rows[one.row], one.kind, one.message) for one in bad]
-        return Decoded(merge_parts(parts, self._output), sorted(failures, key=attrgetter("row")))
-
-    def _grouped(self, values: Sequence[bytes | None]) -> list[tuple[bytes | None, Sequence[int]]]:
-        """Groups rows by the prefix of their messages, or by as much of it as shows that it is invalid."""
-        if not values:
-            return []
-        first = self._key(values[0])
-        if first and len(first) > PREFIX_BYTES and all(values) and all(map(methodcaller("startswith", first), values)):
-            return [(first, range(len(values)))]
-        groups: dict[bytes | None, list[int]] = {}
-        for row, value in enumerate(values):
-            groups.setdefault(self._key(value), []).append(row)
-        return list(groups.items())
-
-    def _key(self, value: bytes | None) -> bytes | None:
-        if value is None or self._bare:
-            return None if value is None else b""
-        place = split_place(value)
-        return value[:PREFIX_BYTES] if place is None else value[: place[0]]
-
-    def _find(self, key: bytes | None) -> MessageReader | WaitingForSchema | RecordFailure:
-        """Returns the reader for records of a group, or why there is none."""
-        if key is not None and self._bare and self._own is not None:
-            return self._own
-        prefix = None if key is None else key[:PREFIX_BYTES]
-        if key is not None and key in self._known:
-            return self._known[key]
-        found = find_schema(prefix, self._schemas, FailureKind.MALFORMED_PROTOBUF)
-        if not isinstance(found, SchemaText):
-            return found  # not cached, since it may be registered before the next record
-        assert key is not None
-        place = split_place(key)
-        if place is None:
-            return RecordFailure(
-                0, FailureKind.MALFORMED_PROTOBUF, "the indexes of the message type after the id are missing or damaged"
-            )
-        if len(self._known) >= WRITERS_MAX:
-            self._known.clear()
-        self._known[key] = self._made(found, place[1], schema_id_of(key))
-        return self._known[key]
-
-    def _made(self, schema: SchemaText, place: tuple[int, ...], schema_id: int) -> MessageReader | RecordFailure:
-        try:
-            if schema.kind is not SchemaKind.PROTOBUF:
-                return refuse_schema(self._schemas, schema_id, self._options, f"it is in {schema.kind}")
-            writer = describe(schema).at(place)
-            if writer is None:
-                what = f"schema {schema_id} has no message with the indexes {', '.join(map(str, place))}"
-                return RecordFailure(0, FailureKind.MALFORMED_PROTOBUF, what)
-            if self._own is None:
-                check_columns(writer.descriptor, self._declared)
-            else:
-                check_compatible(writer.descriptor, self._type.descriptor)
-            strange = self._find_strange(writer.descriptor)
-            if strange:
-                found = refuse_schema(self._schemas, schema_id, self._options, strange)
-                return msgspec.structs.replace(found, kind=FailureKind.NO_DECLARED_FIELD)
-            if self._own is None:
-                return self._reader(writer)
-        except (Unfit, FormatRefusal) as refusal:
-            return refuse_schema(self._schemas, schema_id, self._options, str(refusal))
-        return self._own
-
-    def _find_strange(self, writer: Descriptor) -> str:
-        """Explains why a message with fields has none that is read, so that all columns would be NULL; empty if it has
-        one.
-        """
-        own, names = writer.fields_by_name, [name for name, _ in self._declared]
-        if self._own is not None:  # fields are found by number, whatever their name
-            read = (self._type.descriptor.fields_by_name.get(name) for name in names)
-            some = any(field is not None and field.number in writer.fields_by_number for field in read)
-        else:
-            some = any(name in own for name in names)
-        return "" if some or not own else describe_undeclared(own.keys(), names)
-
-    def _reader(self, one: MessageType) -> MessageReader:
-        return MessageReader(one, self._declared, self._output, strict=self._strict)
-
-
-class Strict:
-    """Finds fields without a column, for `unknown_fields: fail`."""
-
-    def __init__(self, one: MessageType, columns: Columns) -> None:
-        self._name = one.descriptor.full_name
-        self._known = dict(columns)
-
-    def find(self, message: Any) -> str | None:
-        """Describes the first such field; None if there is none."""
-        return _find(message, self._known, self._name)
-
-
-def _find(message: Any, known: dict[str, DataType], place: str) -> str | None:
-    unknown = UnknownFieldSet(message)
-    if len(unknown):
-        number = unknown[0].field_number
-        field = type(message).DESCRIPTOR.fields_by_number.get(number)
-        if field is None:
-            return f"{place} has no field with the number {number}"
-        return (
-            f"`{field.name}` of {place} was written with another type, or with a value that its closed enum "
-            "does not have"
-        )
-    for field, value in type(message).ListFields(message):
-        if field.is_extension or field.name not in known:
-            return f"{place} has the field `{field.name}`, for which there is no column"
-        if field.message_type is None:
-            continue
-        found = _within(field, value, known[field.name])
-        if found is not None:
-            return found
-    return None
-
-
-def _within(field: Any, value: Any, kind: DataType) -> str | None:
-    inner = kind.element if kind.element is not None else kind
-    one, values = field, value if field.is_repeated else (value,)
-    if is_map(field):
-        one, values = field.message_type.fields_by_name["value"], value.values()
-    below = one.message_type
-    if below is None:
         return None
-    known = {each.name: inner for each in below.fields} if own_name(below) else dict(inner.fields)
-    return next((found for each in values if (found := _find(each, known, below.full_name)) is not None), None)
 
 
 def has_required(one: MessageType) -> bool:
@@ -278,3 +170,209 @@ def _has_required(descriptor: Descriptor, seen: set[str]) -> bool:
         field.is_required or (field.message_type is not None and _has_required(field.message_type, seen))
         for field in descriptor.fields
     )
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+ReadAll = Callable[[Sequence[Any]], list[Any]]
+"""Reads the values of one field from messages."""
+Read = Callable[[Any], Any]
+"""Reads the value of one field from a message, or converts such a value to that of a column."""
+
+_SECOND: Final = 1_000_000
+_NANOS: Final = 1_000_000_000
+_FIRST_S: Final = FIRST_MOMENT // _SECOND
+_LAST_S: Final = LAST_MOMENT // _SECOND
+
+
+class OutOfRange(ValueError):
+    """A value that its column cannot hold."""
+
+
+class NotUtf8(ValueError):
+    """A string that is not UTF-8. The library itself rejects it only if the file's syntax requires that."""
+
+
+class ProtobufColumn:
+    """A column of one field, or without a field: then all values are NULL."""
+
+    def __init__(self, descriptor: Descriptor, made: Any, name: str, kind: DataType) -> None:
+        self.name = name
+        self.kind = kind
+        field = descriptor.fields_by_name.get(name)
+        self.may_fail = field is not None and _may_fail(field, kind)
+        """True if its values must be checked even if the column is not read."""
+        self._read: ReadAll | None = None if field is None else _column_reader(field, kind, made)
+
+    def values(self, messages: Sequence[Any]) -> list[Any]:
+        """Returns the value of each message. Raises OutOfRange and NotUtf8."""
+        return [None] * len(messages) if self._read is None else self._read(messages)
+
+    def series(self, messages: Sequence[Any]) -> pl.Series:
+        """Returns the values as a column. Raises OutOfRange and NotUtf8."""
+        return make_column(self.name, self.kind, self.values(messages))
+
+
+def make_readers(one: MessageType, columns: Columns) -> list[ProtobufColumn]:
+    """Returns readers of columns whose types fit the fields of the same name (`check_columns`)."""
+    return [ProtobufColumn(one.descriptor, one.made, name, kind) for name, kind in columns]
+
+
+def _column_reader(field: Any, kind: DataType, made: Any) -> ReadAll:
+    """Returns a reader of many messages at once, which saves calls for unchanged values and timestamps."""
+    name, has, get = field.name, made.HasField, attrgetter(field.name)
+    if not field.is_repeated and field.message_type is not None and own_name(field.message_type) == TIMESTAMP_NAME:
+        return _moments_reader(name, has)
+    if field.is_repeated or _converter(field, kind) is not None:
+        read = _field_reader(field, kind, made)
+        return lambda messages: list(map(read, messages))
+    if not _may_be_null(field):
+        return lambda messages: list(map(get, messages))
+    return lambda messages: [
+        value if value or has(one, name) else None for one, value in zip(messages, map(get, messages), strict=True)
+    ]
+
+
+def _moments_reader(name: str, has: Callable[[Any, str], bool]) -> ReadAll:
+    read_seconds, read_nanos = attrgetter(f"{name}.seconds"), attrgetter(f"{name}.nanos")
+
+    def read(messages: Sequence[Any]) -> list[Any]:
+        seconds, nanos = list(map(read_seconds, messages)), list(map(read_nanos, messages))
+        if messages and (min(seconds) < _FIRST_S or max(seconds) > _LAST_S or min(nanos) < 0 or max(nanos) >= _NANOS):
+            return [_moment(getattr(one, name)) if has(one, name) else None for one in messages]
+        return [
+            second * _SECOND + nano // 1000 if second or has(one, name) else None
+            for one, second, nano in zip(messages, seconds, nanos, strict=True)
+        ]
+
+    return read
+
+
+def _may_be_null(field: Any) -> bool:
+    return bool(field.has_presence and not field.is_required and not field.has_default_value)
+
+
+def _field_reader(field: Any, kind: DataType, made: Any) -> Read:
+    """Returns a reader of one message's field.
+
+    :param made: the class of the messages that have the field.
+    """
+    get = attrgetter(field.name)
+    if is_map(field):
+        return _map_reader(field, kind, get)
+    if field.is_repeated:
+        inner = _converter(field, kind.element or kind)
+        return (lambda one: list(get(one))) if inner is None else (lambda one: list(map(inner, get(one))))
+    convert = _converter(field, kind)
+    if not _may_be_null(field):
+        return get if convert is None else lambda one: convert(get(one))
+    name, has = field.name, made.HasField  # of the class, since a field may be called HasField
+    if convert is not None:
+        return lambda one: convert(get(one)) if has(one, name) else None
+
+    def read(one: Any) -> Any:
+        value = get(one)
+        return value if value or has(one, name) else None
+
+    return read
+
+
+def _map_reader(field: Any, kind: DataType, get: Read) -> Read:
+    """Returns a reader that sorts by key: the library's order differs from process to process."""
+    assert kind.element is not None
+    key = _converter(field.message_type.fields_by_name["key"], kind)
+    value = _converter(field.message_type.fields_by_name["value"], kind.element)
+
+    def read(one: Any) -> Any:
+        try:
+            entries: Any = list(get(one).items())
+        except UnicodeDecodeError as error:  # of a key; for other strings the library returns the bytes
+            raise NotUtf8("a key of a map is not UTF-8") from error
+        if key is not None:
+            entries = [(key(name), each) for name, each in entries]
+        entries = sorted(entries) if value is None else sorted((name, value(each)) for name, each in entries)
+        return tuple(entries)
+
+    return read
+
+
+def _converter(field: Any, kind: DataType) -> Read | None:
+    """Returns the conversion of a single value of a field, which may be repeated; None if it is unchanged."""
+    if field.type == ENUM_TYPE:
+        names = {one.number: one.name for one in reversed(field.enum_type.values)}  # of several names, the first
+        return lambda value: names.get(value) or str(value)
+    if field.type == STRING_TYPE:
+        return None if _checks_utf8(field) else _text
+    if field.message_type is None:
+        return None
+    own = own_name(field.message_type)
+    if own == TIMESTAMP_NAME:
+        return _moment
+    if own == DURATION_NAME:
+        return _duration
+    if own:
+        return attrgetter("value")
+    return _struct_reader(field.message_type, kind)
+
+
+def _struct_reader(descriptor: Descriptor, kind: DataType) -> Read:
+    from google.protobuf import message_factory
+
+    made = message_factory.GetMessageClass(descriptor)
+    readers: list[Read] = []
+    for name, below in kind.fields:
+        field = descriptor.fields_by_name.get(name)
+        readers.append(_nothing if field is None else _field_reader(field, below, made))
+    return lambda one: tuple([read(one) for read in readers])
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+def _checks_utf8(field: Any) -> bool:
+    """Returns whether the library rejects invalid UTF-8, as the rules of proto3 require; most files use them."""
+    from google.protobuf import descriptor_pb2
+
+    return bool(descriptor_pb2.FileDescriptorProto.FromString(field.file.serialized_pb).syntax == "proto3")
+
+
+def _may_fail(field: Any, kind: DataType) -> bool:
+    below = field.message_type
+    if below is None:
+        return bool(field.type == STRING_TYPE and not _checks_utf8(field))
+    if own_name(below):
+        return own_name(below) in (TIMESTAMP_NAME, DURATION_NAME)
+    if is_map(field):
+        assert kind.element is not None
+        parts = below.fields_by_name
+        return _may_fail(parts["key"], kind) or _may_fail(parts["value"], kind.element)
+    inner = kind.element if kind.kind == "array" and kind.element is not None else kind
+    return any(
+        _may_fail(below.fields_by_name[name], each) for name, each in inner.fields if name in below.fields_by_name
+    )
+
+
+def _text(value: Any) -> str:
+    """Raises NotUtf8 for bytes, which the library returns for a string that is not UTF-8."""
+    if not isinstance(value, str):
+        raise NotUtf8("a string is not UTF-8")
+    return value
+
+
+def _moment(value: Any) -> int:
+    seconds, nanos = value.seconds, value.nanos
+    moment: int = seconds * _SECOND + nanos // 1000
+    if not FIRST_MOMENT <= moment <= LAST_MOMENT or not 0 <= nanos < _NANOS:
+        raise OutOfRange(f"{seconds} s and {nanos} ns are not a timestamp of the years 1 to 9999")
+    return moment
+
+
+def _duration(value: Any) -> int:
+    seconds, nanos = value.seconds, value.nanos
+    opposite = seconds < 0 < nanos or nanos < 0 < seconds
+    if not -DURATION_S_MAX <= seconds <= DURATION_S_MAX or not -_NANOS < nanos < _NANOS or opposite:
+        raise OutOfRange(f"{seconds} s and {nanos} ns are not a duration")
+    micros: int = abs(nanos) // 1000
+    return int(seconds * _SECOND + (micros if nanos > 0 else -micros))

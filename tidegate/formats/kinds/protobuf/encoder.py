@@ -13,11 +13,16 @@ from tidegate.datatypes import DataType
 from tidegate.formats.columns import plain_values
 from tidegate.formats.contract import Columns, Encoded, Encoder
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.protobuf.columns import DURATION_NAME, ENUM_TYPE, TIMESTAMP_NAME, is_map, own_name
-from tidegate.formats.kinds.protobuf.fit import check_fields
-from tidegate.formats.kinds.protobuf.schema import Descriptor, find_message
-from tidegate.formats.kinds.protobuf.values import DURATION_S_MAX
-from tidegate.formats.kinds.protobuf.wire import prefix_with_place
+from tidegate.formats.kinds.protobuf.columns import (
+    DURATION_NAME,
+    DURATION_S_MAX,
+    ENUM_TYPE,
+    TIMESTAMP_NAME,
+    check_fields,
+    is_map,
+    own_name,
+)
+from tidegate.formats.kinds.protobuf.schema import Descriptor, find_message, prefix_with_place
 from tidegate.formats.schemas import FormatOptions
 
 Write = Callable[[Any], Any]

@@ -1,8 +1,12 @@
 """Schema texts and message types: converts descriptor sets and the registry's serialized form to Google's descriptors.
 
-A text is the base64 of a `FileDescriptorProto`; `text.py` compiles the text of `.proto` files. References are the
-imported files, by the names used in the imports. Google's own files come with the library, and `built_in.py` contains
+A text is the base64 of a `FileDescriptorProto`; `compiler.py` compiles the text of `.proto` files. References are the
+imported files, by the names used in the imports. Google's own files come with the library, and `compiler.py` contains
 others that registries do not return. The library validates a descriptor, in a pool per schema.
+
+A message has a prefix: the zero byte, the schema id, and the place of the message type in its file. The place is a list
+of zig-zag varints, preceded by their number. For the first message, which is the most frequent case, a single zero
+replaces the list.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.formats.contract import FormatRefusal
-from tidegate.formats.kinds.protobuf.built_in import BUILT_IN, built_in_file
-from tidegate.formats.kinds.protobuf.text import MISSING, compile_text
-from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
+from tidegate.formats.kinds.protobuf.compiler import BUILT_IN, MISSING, built_in_file, compile_text
+from tidegate.formats.schema_ids import PREFIX_BYTES, prefix_of
+from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText, is_serialized
 
 logger = logging.getLogger(__name__)
 
@@ -287,3 +291,55 @@ def _places(messages: Sequence[Any], scope: str, above: tuple[int, ...]) -> Iter
         name = f"{scope}.{one.name}" if scope else str(one.name)
         yield (*above, index), name
         yield from _places(one.nested_type, name, (*above, index))
+
+
+# -- prefixes of messages ----------------------------------------------------------------------------------------------
+
+
+FIRST: Final = (0,)
+VARINT_BYTES_MAX: Final = 5
+INDEXES_MAX: Final = 100
+
+
+def prefix_with_place(options: FormatOptions, place: tuple[int, ...]) -> bytes:
+    """Returns the prefix of messages of this type."""
+    prefix = prefix_of(options)
+    if not prefix:
+        return b""
+    numbers = (0,) if place == FIRST else (len(place), *place)
+    return prefix + b"".join(_varint(number << 1) for number in numbers)
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*made, number])
+
+
+def split_place(value: bytes) -> tuple[int, tuple[int, ...]] | None:
+    """Returns where the message begins after a prefix with an id, and the place of its type; None if it is invalid."""
+    at = PREFIX_BYTES
+    if value[at : at + 1] == b"\0":
+        return at + 1, FIRST
+    count, at = _read(value, at)
+    if not 0 < count <= INDEXES_MAX:
+        return None
+    place = []
+    for _ in range(count):
+        index, at = _read(value, at)
+        if index < 0:
+            return None
+        place.append(index)
+    return at, tuple(place)
+
+
+def _read(value: bytes, at: int) -> tuple[int, int]:
+    """Reads a number and returns it with its end; -1 for a missing or negative number."""
+    number = 0
+    for shift, byte in enumerate(value[at : at + VARINT_BYTES_MAX]):
+        number |= (byte & 127) << 7 * shift
+        if byte < 128:
+            return (-1 if number & 1 else number >> 1), at + shift + 1
+    return -1, at
