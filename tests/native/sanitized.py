@@ -43,7 +43,7 @@ from tidegate.formats.kinds.avro.columns import record_columns
 from tidegate.formats.kinds.avro.decoder import CertainReader
 from tidegate.formats.kinds.avro.resolution import fit_columns
 from tidegate.formats.kinds.avro.schema import parse_schema
-from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
+from tidegate.formats.kinds.debezium.avro_decoder import change_decoder
 from tidegate.formats.schemas import FormatOptions, KnownSchemas
 from tidegate.kafka.producing import NativeProducing
 from tidegate.native.arrow import ArrowFunctions

@@ -27,7 +27,7 @@ from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:  # the inference modules are imported where they are used
-    from tidegate.formats.kinds.debezium.json.inference import Table
+    from tidegate.formats.kinds.debezium.inference import Table
 
 RECORDS: Final = 1000
 KEYS: Final = (TINYINT, SMALLINT, INT, BIGINT, STRING, DATE, TIMESTAMP, BOOLEAN)
@@ -101,7 +101,7 @@ def derive_draft(
     keys: Sequence[bytes | None] = (),
 ) -> Draft:
     """Drafts a pipeline from a topic's records. Keys only matter for tables."""
-    from tidegate.formats.kinds.debezium.json.inference import derive_table, find_key
+    from tidegate.formats.kinds.debezium.inference import derive_table, find_key
     from tidegate.formats.kinds.json.inference import derive_schema
     from tidegate.formats.kinds.json.reader import JsonDecoder
 

@@ -17,7 +17,7 @@ from tests.formats.memory_batches import InMemory, Loaded
 from tidegate.config.fields.columns import derive_type
 from tidegate.formats import schema_decoder
 from tidegate.formats.contract import Columns, Decoded, Messages
-from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
+from tidegate.formats.kinds.debezium.avro_decoder import change_decoder
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_decoder import SchemaReader
 from tidegate.formats.schemas import FormatOptions, KnownSchemas

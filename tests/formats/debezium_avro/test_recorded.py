@@ -22,7 +22,7 @@ from tests.formats.test_debezium_recorded import left_of, newest, texts_of
 from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Decoded
-from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
+from tidegate.formats.kinds.debezium.avro_decoder import change_decoder
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaKind, SchemaText
 

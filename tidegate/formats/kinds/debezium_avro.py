@@ -1,22 +1,45 @@
-"""The format of Debezium's change events in Avro, with schemas of a registry; `debezium/avro` reads them."""
+"""The format of Debezium's change events in Avro, with schemas of a registry; `debezium/avro_decoder.py` reads them."""
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+import msgspec
 from typing_extensions import override
 
-from tidegate.datatypes import STRING, DataType, Schema, parts_of
+from tidegate.datatypes import MAX_PRECISION, STRING, DataType, Schema, parts_of
 from tidegate.formats.contract import Columns, Decoder, FormatRefusal
 from tidegate.formats.kinds.avro import record_name
-from tidegate.formats.kinds.avro.columns import derive_record, nullable, schema_text
-from tidegate.formats.kinds.avro.schema import NAME, AvroField, AvroRefusal, AvroType
+from tidegate.formats.kinds.avro.columns import derive_record, nullable, record_columns, schema_text
+from tidegate.formats.kinds.avro.schema import NAME, AvroField, AvroRefusal, AvroType, parse_schema, with_logical
 from tidegate.formats.kinds.debezium import ADDED, DebeziumFormat
-from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, parse_event, row_columns
+from tidegate.formats.kinds.debezium.avro_schemas import AFTER, BEFORE, meaning, parse_event, row_columns
 from tidegate.formats.kinds.debezium.envelope import OP_FIELD
+from tidegate.formats.kinds.debezium.json_values import NAMED, UNITS
+from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
 
 _NAMES: Final = "tidegate"
+_EVENT: Final = frozenset({OP_FIELD, BEFORE, AFTER})
+_UNITS: Final = {"ms": "millis", "us": "micros", "ns": "nanos"}
+_NOTHING: Final[Mapping[str, Any]] = {
+    "boolean": False,
+    "int": 0,
+    "long": 0,
+    "float": 0,
+    "double": 0,
+    "string": "",
+    "bytes": "",
+    "array": [],
+    "map": {},
+    "date": "1970-01-01",
+    "decimal": 0,
+    "local-timestamp": "1970-01-01T00:00:00",
+    "timestamp": "1970-01-01T00:00:00Z",
+}
 _READ_REMEDY: Final = "name the schema of an envelope, or list the columns: `schema: {id: bigint}`"
 
 
@@ -113,18 +136,56 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
         text = super().from_plain(value)
         if options.schema is None:
             return text
-        from tidegate.formats.kinds.debezium.avro.plain import event_of_json
+        from tidegate.formats.kinds.avro.plain import PlainEncoder
+        from tidegate.formats.kinds.json.writer import record_of_json
 
         try:
-            return event_of_json(text, options.schema, options)
+            record = parse_schema(options.schema, _written)
+            event = _completed(json.loads(text), record)
+            columns = tuple(record_columns(record).items())
+            return record_of_json(json.dumps(event).encode(), columns, PlainEncoder(record, prefix_of(options)))
         except AvroRefusal as refusal:
             raise FormatRefusal(f"no event can be written with the schema: {refusal}", _READ_REMEDY) from refusal
 
     @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
-        from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
+        from tidegate.formats.kinds.debezium.avro_decoder import change_decoder
 
         return change_decoder(declared, output, options, schemas)
+
+
+def _completed(event: Any, record: AvroType) -> Any:
+    """Adds empty values, which are not read, for the fields of an envelope that are left out, such as `source`."""
+    if not isinstance(event, dict):
+        return event
+    return {field.name: _nothing(field.type) for field in record.fields if field.name not in _EVENT} | event
+
+
+def _written(made: AvroType, one: Mapping[str, Any]) -> AvroType:
+    """Replaces the meaning of Connect's name by Avro's logical type if there is one: people write dates, not days."""
+    named = meaning(made, one)
+    if named.logical == "decimal":
+        return msgspec.structs.replace(named, precision=min(named.precision, MAX_PRECISION))
+    if made.kind == "long" and named.logical in UNITS:
+        return msgspec.structs.replace(made, logical=f"local-timestamp-{_UNITS[UNITS[named.logical]]}")
+    if made.kind == "int" and named.logical in NAMED:
+        return msgspec.structs.replace(made, logical="date")
+    return with_logical(made, one)
+
+
+def _nothing(one: AvroType) -> Any:
+    if one.kind == "union":
+        first = one.branches[0]
+        if any(each.kind == "null" for each in one.branches):
+            return None
+        return _nothing(first) if len(one.branches) == 1 else {"member0": _nothing(first)}
+    if one.kind == "record":
+        return {field.name: _nothing(field.type) for field in one.fields}
+    if one.kind == "enum":
+        return one.symbols[0]
+    if one.kind == "fixed" and not one.logical:
+        return base64.b64encode(bytes(one.size)).decode()
+    return _NOTHING.get(one.logical.rpartition("-")[0] or one.logical, _NOTHING.get(one.kind))
 
 
 def _check_keys(place: str, kind: DataType) -> None:

@@ -1,6 +1,6 @@
 """Debezium's change events: inserts, updates and deletes of a table's rows, and the format of events in JSON.
 
-`envelope.py` and `changes.py` apply to any encoding; `json` and `avro` read events and values of one encoding each. The
+`envelope.py` and `changes.py` apply to any encoding; the other modules read events and values of one encoding each. The
 format of events in Avro is `../debezium_avro.py`. There is no writer: sinks write rows.
 """
 
@@ -137,7 +137,7 @@ messages.
 
     @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
-        from tidegate.formats.kinds.debezium.json.decoder import ChangeDecoder
+        from tidegate.formats.kinds.debezium.json_decoder import ChangeDecoder
 
         return ChangeDecoder(declared, output, options)
 

@@ -22,8 +22,8 @@ from tidegate.formats.kinds.avro.decoder import find_null_index, skip_step
 from tidegate.formats.kinds.avro.reference import ReferenceReader
 from tidegate.formats.kinds.avro.schema import AvroType
 from tidegate.formats.kinds.debezium import ADDED
-from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, Row, find_row, parse_event, plain, project
-from tidegate.formats.kinds.debezium.avro.values import (
+from tidegate.formats.kinds.debezium.avro_schemas import AFTER, BEFORE, Row, find_row, parse_event, plain, project
+from tidegate.formats.kinds.debezium.avro_values import (
     Read,
     UnfitValue,
     find_field_steps,

@@ -22,15 +22,14 @@ from tidegate.formats.kinds.avro.decoder import find_null_index, skip_step
 from tidegate.formats.kinds.avro.encoder import zigzag
 from tidegate.formats.kinds.avro.resolution import word_of
 from tidegate.formats.kinds.avro.schema import MICROS, AvroField, AvroRefusal, AvroType
-from tidegate.formats.kinds.debezium.avro.schemas import plain
+from tidegate.formats.kinds.debezium.avro_schemas import plain
 from tidegate.formats.kinds.debezium.envelope import (
     UNAVAILABLE,
     UNAVAILABLE_BASE64,
     UNAVAILABLE_NUMBERS,
     UNAVAILABLE_UUID,
 )
-from tidegate.formats.kinds.debezium.json.schemas import NAMED, UNITS, VARIABLE
-from tidegate.formats.kinds.debezium.json.values import UNITS_OF, read_date, read_local, scaled
+from tidegate.formats.kinds.debezium.json_values import NAMED, UNITS, UNITS_OF, VARIABLE, read_date, read_local, scaled
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, exact_decimal, read_moment, rephrase, shown
 from tidegate.formats.schema_decoder import NotInC
 from tidegate.native.avro import Step

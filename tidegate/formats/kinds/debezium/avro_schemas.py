@@ -28,7 +28,7 @@ from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType, parse_schema, with_logical
 from tidegate.formats.kinds.debezium.envelope import OP_FIELD
-from tidegate.formats.kinds.debezium.json.schemas import DECIMAL, NAMED
+from tidegate.formats.kinds.debezium.json_values import DECIMAL, NAMED
 from tidegate.formats.schemas import SchemaText
 
 BEFORE, AFTER = "before", "after"

@@ -10,8 +10,8 @@ import msgspec
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.debezium import ADDED
 from tidegate.formats.kinds.debezium.envelope import NoChange
-from tidegate.formats.kinds.debezium.json.events import read_change
-from tidegate.formats.kinds.debezium.json.schemas import read_types
+from tidegate.formats.kinds.debezium.json_decoder import read_change
+from tidegate.formats.kinds.debezium.json_values import read_types
 from tidegate.formats.kinds.json.inference import InferredColumn, LeftOut, derive_schema, refused_column
 
 
