@@ -12,7 +12,7 @@ from tests.depth import DEPTH
 from tidegate.datatypes import STRING
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.delimited.decoder import DelimitedDecoder
-from tidegate.formats.kinds.delimited.lines import Dialect
+from tidegate.formats.kinds.delimited.dialect import Dialect
 
 CASES: Final[dict[str, tuple[str, list[str | None]]]] = {
     "a separator in quotes": (

@@ -27,7 +27,7 @@ from tidegate.datatypes import (
 )
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns
-from tidegate.formats.kinds.delimited.lines import Dialect
+from tidegate.formats.kinds.delimited.dialect import Dialect
 from tidegate.native.delimited import LineDecoder
 
 COLUMNS: Final[Columns] = (

@@ -15,8 +15,8 @@ from tests.native.values import NativeValues
 from tidegate.formats.contract import ValueMemory
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.delimited.decoder import DelimitedDecoder
+from tidegate.formats.kinds.delimited.dialect import Dialect
 from tidegate.formats.kinds.delimited.encoder import DelimitedEncoder
-from tidegate.formats.kinds.delimited.lines import Dialect
 
 pytestmark = pytest.mark.slow
 

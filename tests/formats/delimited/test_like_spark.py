@@ -17,8 +17,8 @@ from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import STRING
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.delimited.decoder import DelimitedDecoder
+from tidegate.formats.kinds.delimited.dialect import Dialect
 from tidegate.formats.kinds.delimited.encoder import DelimitedEncoder
-from tidegate.formats.kinds.delimited.lines import Dialect
 
 pytestmark = pytest.mark.slow
 

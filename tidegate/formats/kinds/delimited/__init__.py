@@ -1,4 +1,4 @@
-"""Delimited lines, such as CSV: one line per record. `lines.py` splits them, `text_values.py` has their values."""
+"""Delimited lines, such as CSV: one line per record. `dialect.py` splits them, `text_values.py` has their values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing_extensions import override
 from tidegate.config.fields.base import Settings
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal, read_settings, refuse_nested
-from tidegate.formats.kinds.delimited.lines import render_line
-from tidegate.formats.kinds.delimited.settings import DelimitedSinkSettings, DelimitedSourceSettings
+from tidegate.formats.kinds.delimited.dialect import DelimitedSinkSettings, DelimitedSourceSettings, render_line
 from tidegate.formats.plain import render_json
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas
 

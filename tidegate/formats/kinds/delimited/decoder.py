@@ -1,6 +1,6 @@
 """Delimited lines to columns: each record is one line, and fails alone.
 
-`lines.py` splits lines, `formats/text_values.py` converts their fields. Values that are not Python objects yet are
+`dialect.py` splits lines, `formats/text_values.py` converts their fields. Values that are not Python objects yet are
 decoded in C where it is certain of them (`native/delimited.c`), with the same result.
 """
 
@@ -16,7 +16,7 @@ from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
-from tidegate.formats.kinds.delimited.lines import Dialect, LineProblem, LineSplitter
+from tidegate.formats.kinds.delimited.dialect import Dialect, LineProblem, LineSplitter
 from tidegate.formats.text_values import TextColumns
 from tidegate.native.delimited import LineDecoder, is_supported
 from tidegate.native.library import loaded
