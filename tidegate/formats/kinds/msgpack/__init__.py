@@ -63,13 +63,13 @@ written is shown as JSON in the same way.
 
     @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        from tidegate.formats.kinds.msgpack.plain import msgpack_of
+        from tidegate.formats.kinds.msgpack.writer import msgpack_of
 
         return msgpack_of(value)
 
     @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
-        from tidegate.formats.kinds.msgpack.plain import json_of
+        from tidegate.formats.kinds.msgpack.reader import json_of
 
         return json_of(data).encode()
 

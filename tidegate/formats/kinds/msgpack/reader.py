@@ -10,7 +10,10 @@ msgspec decodes each value into the struct that the JSON reader makes from the s
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 import math
+import struct
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -18,13 +21,13 @@ from typing import Any, Final
 import msgspec
 from typing_extensions import override
 
-from tidegate.datatypes import FLOAT_BOUND, TIMESTAMP, DataType, holds_kind
+from tidegate.datatypes import FIRST_MOMENT, FLOAT_BOUND, LAST_MOMENT, TIMESTAMP, DataType, holds_kind
 from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, explain_failure, find_memory_decoder
 from tidegate.formats.kinds.json.types import FRAMED, convert, describe_framed, own_type, read_moment
-from tidegate.formats.kinds.msgpack.plain import OUTSIDE, moment_of, text_of
+from tidegate.formats.plain import render_json
 from tidegate.formats.schemas import FormatOptions, UnknownFields
 from tidegate.native.json import MSGPACK
 
@@ -70,7 +73,7 @@ class MsgpackDecoder(JsonDecoder):
         message = found.message
         for words, instead in _REWORDED.items():
             message = message.replace(words, instead)
-        return RecordFailure(row, FailureKind.OUT_OF_RANGE if OUTSIDE in message else found.kind, message)
+        return RecordFailure(row, FailureKind.OUT_OF_RANGE if _OUTSIDE in message else found.kind, message)
 
     @override
     def describe_unexpected(self, value: bytes, needed: Collection[str]) -> str:
@@ -82,7 +85,7 @@ class MsgpackDecoder(JsonDecoder):
 
     @override
     def texts_of(self, value: Any, known: Collection[str]) -> dict[str, str | None]:
-        return {name: text_of(bytes(raw)) for name, raw in _FIELDS(value).items() if name not in known}
+        return {name: _text_of(bytes(raw)) for name, raw in _FIELDS(value).items() if name not in known}
 
 
 def _hint_of(value: bytes) -> str:
@@ -113,6 +116,42 @@ def _own_type(kind: DataType) -> Any:
 
 
 # -- timestamps --------------------------------------------------------------------------------------------------------
+
+
+_OUTSIDE: Final = "outside the years 1 to 9999"
+"""Part of the reason for a timestamp out of range."""
+_CODE: Final = -1
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NANOS: Final = 1_000_000_000
+_SHORT, _LONG, _LONGEST = struct.Struct(">I"), struct.Struct(">Q"), struct.Struct(">Iq")
+_SECONDS_BITS: Final = 34
+
+
+def _moment_of(value: msgspec.msgpack.Ext) -> dt.datetime:
+    """Converts an extension; nanoseconds are cut off to microseconds. Raises ValueError."""
+    if value.code != _CODE:
+        raise ValueError(f"Expected `timestamp`, got the extension type {value.code}")
+    seconds, nanos = _parts_of(bytes(value.data))
+    if nanos >= _NANOS:
+        raise ValueError("Invalid timestamp: it has more than 999,999,999 nanoseconds")
+    micros = seconds * 1_000_000 + nanos // 1000
+    if not FIRST_MOMENT <= micros <= LAST_MOMENT:
+        raise ValueError(f"Invalid timestamp: it is {_OUTSIDE}")
+    return _EPOCH + dt.timedelta(microseconds=micros)
+
+
+def _parts_of(data: bytes) -> tuple[int, int]:
+    """Returns the seconds and nanoseconds of a timestamp in one of its three lengths. Raises ValueError."""
+    match len(data):
+        case _SHORT.size:
+            return _SHORT.unpack(data)[0], 0
+        case _LONG.size:
+            (both,) = _LONG.unpack(data)
+            return both & ((1 << _SECONDS_BITS) - 1), both >> _SECONDS_BITS
+        case _LONGEST.size:
+            nanos, seconds = _LONGEST.unpack(data)
+            return seconds, nanos
+    raise ValueError(f"Invalid timestamp: it has {len(data)} bytes, not 4, 8 or 12")
 
 
 _Convert = Callable[[Any, str], Any]
@@ -169,6 +208,71 @@ def _conversion(kind: DataType) -> _Convert:
 
 def _convert_moment(value: Any, place: str) -> Any:
     try:
-        return read_moment(value) if value.__class__ is str else moment_of(value)
+        return read_moment(value) if value.__class__ is str else _moment_of(value)
     except ValueError as error:
         raise msgspec.ValidationError(f"{error} - at `{place}`") from error
+
+
+# -- values as JSON, for previews and for unknown fields ---------------------------------------------------------------
+
+
+def json_of(data: bytes) -> str:
+    """Returns the JSON text of a value. Raises ValueError."""
+    return render_json(_plain(data))
+
+
+def _text_of(data: bytes) -> str | None:
+    """Returns the text of a string, the JSON of any other value, or None for nil. Raises ValueError."""
+    value = _plain(data)
+    return value if value is None or (isinstance(value, str) and _is_text(data)) else render_json(value)
+
+
+def _plain(data: bytes) -> Any:
+    """Returns plain JSON data. Extensions are taken apart here because msgspec would round timestamps."""
+    first = data[0] if data else 0
+    if _MAP_FIRST <= first < _ARRAY_FIRST or first in _MAPS:
+        return {_key(key): _plain(bytes(one)) for key, one in _decode_map(data).items()}
+    if _ARRAY_FIRST <= first < _TEXT_FIRST or first in _ARRAYS:
+        return [_plain(bytes(one)) for one in _decode_array(data)]
+    if first in _EXTENSIONS:
+        return _extension(_decode_extension(data))
+    return _scalar(msgspec.msgpack.decode(data))
+
+
+_MAP_FIRST, _ARRAY_FIRST, _TEXT_FIRST, _TEXT_END = 0x80, 0x90, 0xA0, 0xC0
+_MAPS, _ARRAYS, _TEXTS = (0xDE, 0xDF), (0xDC, 0xDD), (0xD9, 0xDA, 0xDB)
+_EXTENSIONS: Final = (0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8)
+"""First bytes of the types."""
+_decode_map = msgspec.msgpack.Decoder(dict[Any, msgspec.Raw]).decode
+_decode_array = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_extension = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
+
+
+def _is_text(data: bytes) -> bool:
+    return _TEXT_FIRST <= data[0] < _TEXT_END or data[0] in _TEXTS
+
+
+def _extension(value: msgspec.msgpack.Ext) -> Any:
+    try:
+        return _moment_text(_moment_of(value))
+    except ValueError:
+        return {"ext": value.code, "data": base64.b64encode(value.data).decode()}
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return _moment_text(value) if isinstance(value, dt.datetime) else value
+
+
+def _key(key: Any) -> str:
+    made = _scalar(key)
+    return made if isinstance(made, str) else render_json(made)
+
+
+def _moment_text(value: dt.datetime) -> str:
+    """Writes a timestamp as the JSON format does: a fraction only if there is one, of 3 or 6 digits."""
+    digits = "seconds" if not value.microsecond else "microseconds" if value.microsecond % 1000 else "milliseconds"
+    return value.replace(tzinfo=None).isoformat(timespec=digits) + "Z"

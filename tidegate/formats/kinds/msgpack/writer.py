@@ -7,15 +7,15 @@ texts as in JSON, and decimals have all digits of their scale.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from decimal import Decimal
+from typing import Any
 
 import msgspec
 import polars as pl
 from typing_extensions import override
 
-from tidegate.datatypes import TIMESTAMP, DataType, holds_kind
-from tidegate.formats.contract import Columns, Encoded, Encoder
-from tidegate.formats.kinds.msgpack.plain import SECOND, SECONDS_END, raw_of, raw_of_long
+from tidegate.datatypes import DataType, holds_kind
+from tidegate.formats.contract import Columns, Encoded, Encoder, FormatRefusal
 from tidegate.formats.text import timestamp_text
 
 
@@ -58,29 +58,11 @@ def _ready(value: pl.Expr, kind: DataType) -> pl.Expr:
 
 
 def _values_of(kind: DataType) -> Callable[[pl.Series], Sequence[Any]]:
-    """Returns the conversion of a column to Python objects. Timestamps in other values are datetimes."""
-    if kind == TIMESTAMP:
-        return _moments
+    """Returns the conversion of a column to Python objects."""
     if not holds_kind(kind, ("map",)):
         return pl.Series.to_list
     with_maps = _with_maps(kind)
     return lambda column: [None if one is None else with_maps(one) for one in column.to_list()]
-
-
-_MICROS: Final = pl.col("micros")
-_LONG: Final = (_MICROS % SECOND).cast(pl.UInt64) * (1000 * SECONDS_END) + (_MICROS // SECOND).cast(
-    pl.UInt64, strict=False
-)
-_LONGS: Final = pl.when((_MICROS // SECOND).is_between(0, SECONDS_END - 1)).then(_LONG)
-"""The parts of timestamps that fit into 8 bytes, which is most of them."""
-
-
-def _moments(column: pl.Series) -> list[msgspec.Raw | None]:
-    micros = column.to_physical().alias("micros")
-    longs = pl.DataFrame([micros]).select_seq(_LONGS).to_series()
-    if not longs.null_count():
-        return list(map(raw_of_long, longs.to_list()))
-    return list(map(raw_of, micros.to_list()))
 
 
 def _with_maps(kind: DataType) -> Callable[[Any], Any]:
@@ -95,3 +77,26 @@ def _with_maps(kind: DataType) -> Callable[[Any], Any]:
     if kind.kind == "array":
         return lambda value: [None if one is None else inner(one) for one in value]
     return lambda value: {one["key"]: None if one["value"] is None else inner(one["value"]) for one in value}
+
+
+# -- values as people write them, in tests -----------------------------------------------------------------------------
+
+
+def msgpack_of(value: Any) -> bytes:
+    """Encodes plain JSON data. Raises FormatRefusal.
+
+    A number with a fraction becomes a float, or text if no float has its digits.
+    """
+    try:
+        return msgspec.msgpack.encode(_with_floats(value))
+    except (OverflowError, UnicodeEncodeError, msgspec.EncodeError) as error:
+        raise FormatRefusal(f"MessagePack cannot hold the value: {error}", "write another value") from error
+
+
+def _with_floats(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        nearest = float(value)
+        return nearest if Decimal(repr(nearest)) == value else str(value)
+    if isinstance(value, dict):
+        return {name: _with_floats(one) for name, one in value.items()}
+    return [_with_floats(one) for one in value] if isinstance(value, list) else value
