@@ -175,15 +175,11 @@ def _has_required(descriptor: Descriptor, seen: set[str]) -> bool:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-ReadAll = Callable[[Sequence[Any]], list[Any]]
-"""Reads the values of one field from messages."""
 Read = Callable[[Any], Any]
 """Reads the value of one field from a message, or converts such a value to that of a column."""
 
 _SECOND: Final = 1_000_000
 _NANOS: Final = 1_000_000_000
-_FIRST_S: Final = FIRST_MOMENT // _SECOND
-_LAST_S: Final = LAST_MOMENT // _SECOND
 
 
 class OutOfRange(ValueError):
@@ -203,11 +199,11 @@ class ProtobufColumn:
         field = descriptor.fields_by_name.get(name)
         self.may_fail = field is not None and _may_fail(field, kind)
         """True if its values must be checked even if the column is not read."""
-        self._read: ReadAll | None = None if field is None else _column_reader(field, kind, made)
+        self._read: Read = _nothing if field is None else _field_reader(field, kind, made)
 
     def values(self, messages: Sequence[Any]) -> list[Any]:
         """Returns the value of each message. Raises OutOfRange and NotUtf8."""
-        return [None] * len(messages) if self._read is None else self._read(messages)
+        return list(map(self._read, messages))
 
     def series(self, messages: Sequence[Any]) -> pl.Series:
         """Returns the values as a column. Raises OutOfRange and NotUtf8."""
@@ -217,36 +213,6 @@ class ProtobufColumn:
 def make_readers(one: MessageType, columns: Columns) -> list[ProtobufColumn]:
     """Returns readers of columns whose types fit the fields of the same name (`check_columns`)."""
     return [ProtobufColumn(one.descriptor, one.made, name, kind) for name, kind in columns]
-
-
-def _column_reader(field: Any, kind: DataType, made: Any) -> ReadAll:
-    """Returns a reader of many messages at once, which saves calls for unchanged values and timestamps."""
-    name, has, get = field.name, made.HasField, attrgetter(field.name)
-    if not field.is_repeated and field.message_type is not None and own_name(field.message_type) == TIMESTAMP_NAME:
-        return _moments_reader(name, has)
-    if field.is_repeated or _converter(field, kind) is not None:
-        read = _field_reader(field, kind, made)
-        return lambda messages: list(map(read, messages))
-    if not _may_be_null(field):
-        return lambda messages: list(map(get, messages))
-    return lambda messages: [
-        value if value or has(one, name) else None for one, value in zip(messages, map(get, messages), strict=True)
-    ]
-
-
-def _moments_reader(name: str, has: Callable[[Any, str], bool]) -> ReadAll:
-    read_seconds, read_nanos = attrgetter(f"{name}.seconds"), attrgetter(f"{name}.nanos")
-
-    def read(messages: Sequence[Any]) -> list[Any]:
-        seconds, nanos = list(map(read_seconds, messages)), list(map(read_nanos, messages))
-        if messages and (min(seconds) < _FIRST_S or max(seconds) > _LAST_S or min(nanos) < 0 or max(nanos) >= _NANOS):
-            return [_moment(getattr(one, name)) if has(one, name) else None for one in messages]
-        return [
-            second * _SECOND + nano // 1000 if second or has(one, name) else None
-            for one, second, nano in zip(messages, seconds, nanos, strict=True)
-        ]
-
-    return read
 
 
 def _may_be_null(field: Any) -> bool:

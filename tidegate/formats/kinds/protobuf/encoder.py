@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -65,34 +65,18 @@ class ProtobufEncoder(Encoder):
         self._serialize = one.made.SerializeToString  # of the class, since a field may have this name
         self._prefix = prefix_with_place(options, one.place)
         self._names = [name for name, _ in columns]
-        self._fields, self._choices = _fields_of(one.descriptor, columns, "")
+        self._fields, choices = _fields_of(one.descriptor, columns, "")
+        self._write = _message_writer(self._fields, choices)
         self._sorted = _has_map(one.descriptor, columns)
 
     @override
     def encode(self, frame: pl.DataFrame) -> Encoded:
-        columns = [plain_values(frame[name]) for name in self._names]
-        try:
-            values: list[bytes | None] = list(self._write_all(columns))
-            return Encoded(pl.DataFrame([pl.Series("value", values, dtype=pl.Binary)]))
-        except (Unwritable, ValueError, TypeError):
-            return self._one_by_one(columns)
-
-    def _write_all(self, columns: Sequence[Sequence[Any]]) -> Iterator[bytes]:
-        """Converts column by column, in half the time. Raises Unwritable, ValueError and TypeError for any row."""
-        converted = [_convert(field, values) for field, values in zip(self._fields, columns, strict=True)]
-        made, serialize, prefix, names = self._made, self._serialize, self._prefix, self._names
-        for row in zip(*converted, strict=True):
-            fields = dict(zip(names, row, strict=True))  # the constructor ignores None
-            for choice, some in self._choices:
-                _check_choice(choice, some, fields)
-            yield prefix + serialize(made(**fields), deterministic=self._sorted)
-
-    def _one_by_one(self, columns: Sequence[Sequence[Any]]) -> Encoded:
         values: list[bytes | None] = []
         failures: list[RecordFailure] = []
-        for row in zip(*columns, strict=True):
+        for row in zip(*(plain_values(frame[name]) for name in self._names), strict=True):
             try:
-                values += self._write_all([[value] for value in row])
+                message = self._made(**self._write(row))
+                values.append(self._prefix + self._serialize(message, deterministic=self._sorted))
                 continue
             except Unwritable as error:
                 failures.append(RecordFailure(len(values), error.kind, str(error)))
@@ -105,18 +89,10 @@ class ProtobufEncoder(Encoder):
         """Names the field that the library rejects without naming it; empty if it accepts each field on its own."""
         for field, value in zip(self._fields, row, strict=True):
             try:
-                self._made(**{field.name: _convert(field, [value])[0]})
+                self._made(**_message_writer([field], [])([value]))
             except (ValueError, TypeError):
                 return f"`{field.name}`: "
         return ""
-
-
-def _convert(field: _Field, values: Sequence[Any]) -> Sequence[Any]:
-    """Raises Unwritable."""
-    if field.nulls and None in values:
-        raise Unwritable(FailureKind.NULL_VALUE, field.nulls)
-    write = field.write
-    return values if write is None else [None if value is None else write(value) for value in values]
 
 
 def _fields_of(descriptor: Descriptor, columns: Columns, place: str) -> tuple[list[_Field], list[_Choice]]:
@@ -140,9 +116,8 @@ def _inner(kind: DataType) -> DataType:
     return kind.element if kind.kind == "array" and kind.element is not None else kind
 
 
-def _message_writer(descriptor: Descriptor, columns: Columns, place: str) -> Write:
+def _message_writer(fields: Sequence[_Field], choices: Sequence[_Choice]) -> Write:
     """Returns the conversion from values of a message's fields to those that are set."""
-    fields, choices = _fields_of(descriptor, columns, place)
 
     def convert(values: Sequence[Any]) -> dict[str, Any]:
         made = {}
@@ -219,7 +194,7 @@ def _writer(field: Any, kind: DataType, place: str) -> Write | None:
         return lambda value: _duration(value, place)
     if own:
         return (lambda value: {"value": int(value)}) if kind.kind == "decimal" else (lambda value: {"value": value})
-    return _message_writer(below, kind.fields, f"{place}.")
+    return _message_writer(*_fields_of(below, kind.fields, f"{place}."))
 
 
 def _enum_writer(kind: Any, place: str) -> Write:
